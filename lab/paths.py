@@ -1,0 +1,138 @@
+"""Where the lab keeps things, and its addresses. Other lab modules take a `Lab`; none builds paths itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+# RFC 2544 sets 198.18.0.0/15 aside for test beds, so a lab never shadows a network that somebody really has.
+_TEST_BED = IPv4Network("198.18.0.0/15")
+_ADDRESSES_A_LAB = 2**14
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPlan:
+    """The addresses of one lab: a /18 of the test-bed range, cut into pods, services, load balancers and an uplink."""
+
+    index: int
+
+    @property
+    def base(self) -> IPv4Address:
+        return _TEST_BED.network_address + self.index * _ADDRESSES_A_LAB
+
+    @property
+    def whole(self) -> IPv4Network:
+        """All of the lab's addresses; the host has one route for it."""
+        return IPv4Network((self.base, 18))
+
+    @property
+    def pods(self) -> IPv4Network:
+        return IPv4Network((self.base, 19))
+
+    @property
+    def services(self) -> IPv4Network:
+        return IPv4Network((self.base + 32 * 256, 20))
+
+    @property
+    def load_balancers(self) -> IPv4Network:
+        return IPv4Network((self.base + 48 * 256, 24))
+
+    @property
+    def uplink(self) -> IPv4Network:
+        """A /30 between the host (first address) and the lab's own network namespace (second address)."""
+        return IPv4Network((self.base + 63 * 256, 30))
+
+    @property
+    def bridge_address(self) -> IPv4Address:
+        """The pod bridge's address inside the lab's namespace; the API server advertises it."""
+        return self.base + 1
+
+    @property
+    def dns_address(self) -> IPv4Address:
+        """ClusterIP of the kube-dns Service."""
+        return self.services.network_address + 10
+
+    def node_address(self, ordinal: int) -> IPv4Address:
+        """InternalIP of the node with this ordinal (0 to 199)."""
+        return self.base + 10 + ordinal
+
+    def node_pods(self, ordinal: int) -> IPv4Network:
+        """The /24 out of which this node's pods get addresses; the first /24 holds the bridge and the nodes."""
+        return list(self.pods.subnets(new_prefix=24))[1 + ordinal]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """One emulated site on this machine: its folder, its address plan and the cache of built tools.
+
+    `home` is dropped by `lab down`; `cache` outlives labs and checkouts, and is keyed by content.
+    """
+
+    home: Path
+    cache: Path
+    index: int = 0
+
+    @classmethod
+    def from_environment(cls) -> Lab:
+        """LAB_HOME (default .lab in the checkout), LAB_INDEX (0), LAB_CACHE (default ~/.cache/inference-lab)."""
+        cache_root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        return cls(
+            home=Path(os.environ.get("LAB_HOME", CHECKOUT / ".lab")).resolve(),
+            cache=Path(os.environ.get("LAB_CACHE", cache_root / "inference-lab")).resolve(),
+            index=int(os.environ.get("LAB_INDEX", "0")),
+        )
+
+    @property
+    def network(self) -> NetworkPlan:
+        return NetworkPlan(index=self.index)
+
+    @property
+    def prefix(self) -> str:
+        """Starts the name of every network namespace and link of this lab, so `lab down` can find what is ours."""
+        return f"ipl{self.index}"
+
+    @property
+    def namespace(self) -> str:
+        """Network namespace that holds the control plane, kube-proxy's rules and the pod bridge."""
+        return f"{self.prefix}-site"
+
+    @property
+    def bridge(self) -> str:
+        return f"{self.prefix}-pods"
+
+    @property
+    def bin(self) -> Path:
+        """Links to the tools that the installer built, one name each."""
+        return self.home / "bin"
+
+    @property
+    def bundle(self) -> Path:
+        """CRDs and charts taken out of the pinned modules."""
+        return self.home / "bundle"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.home / "kubeconfig"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def volumes(self) -> Path:
+        """Backing folders of persistent volumes."""
+        return self.home / "volumes"
+
+    @property
+    def pods(self) -> Path:
+        """The pod runner's folders, one a pod."""
+        return self.home / "pods"
+
+    @property
+    def pulumi(self) -> Path:
+        """File backend of the lab's stacks."""
+        return self.home / "pulumi"
