@@ -1,0 +1,6 @@
+"""`python -m lab.install`."""
+
+from lab.install.installer import install
+from lab.paths import Lab
+
+install(Lab.from_environment())

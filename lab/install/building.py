@@ -1,0 +1,135 @@
+"""Builds one Go tool family into the store, and reads what went wrong out of Go's output."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.install.parts import GoFamily, ModuleFolder, required_version
+from lab.install.running import last_lines, run_logged
+from lab.install.store import Entry, Store, content_key
+from lab.install.toolchain import GoToolchain, go_environment
+from lab.paths import Lab
+
+_SHOWN_LINES = 12
+_MODULE_AT_VERSION = re.compile(r"([a-zA-Z0-9][\w.\-]*\.[a-z]+(?:/[\w.\-~]+)+)@(v[\w.\-+]+)")
+# The Go proxy's own addresses name a module as HOST/PATH/@v/VERSION.zip.
+_PROXY_ADDRESS = re.compile(r"https?://[^/\s\"]+/([^\s\"@]+)/@v/(v[^\s\"]+?)\.(?:zip|mod|info)")
+_UNREACHABLE = re.compile(
+    r"dial tcp|no such host|i/o timeout|connection refused|connection reset|network is unreachable|proxyconnect"
+    r"|TLS handshake timeout|x509:|no route to host|module lookup disabled"
+)
+_REFUSED = re.compile(r"not available|404 Not Found|410 Gone|403 Forbidden|unknown revision|invalid version")
+_FULL_DISK = re.compile(r"no space left on device|disk quota exceeded")
+
+
+@dataclass(frozen=True)
+class GoBuilder:
+    """Builds with one toolchain and this lab's private Go caches."""
+
+    lab: Lab
+    toolchain: GoToolchain
+
+    @property
+    def store(self) -> Store:
+        return tool_store(self.lab)
+
+    def key(self, family: GoFamily) -> str:
+        """Everything that decides the family's bytes: pinned modules, flags, and the toolchain's stamp."""
+        return content_key(
+            [
+                (family.folder / "go.mod").read_bytes(),
+                (family.folder / "go.sum").read_bytes(),
+                family.linker_flags,
+                "CGO_ENABLED=0 -trimpath",
+                *(f"{program.package}={program.name}" for program in family.programs),
+                *family.scripts,
+                self.toolchain.stamp,
+            ]
+        )
+
+    def obtain(self, family: GoFamily, *, verify: bool = False) -> Entry:
+        """The family's folder, with `bin/` in it; built when missing. Raises LabError with the log's last lines."""
+        return self.store.obtain(
+            family.name, self.key(family), lambda folder, lock: self._build(family, folder, lock), verify=verify
+        )
+
+    def _build(self, family: GoFamily, folder: Path, lock: int) -> None:
+        self.toolchain.prepare(self.lab)
+        binaries = folder / "bin"
+        binaries.mkdir()
+        log = self.lab.cache / "logs" / f"{family.name}.log"
+        command = [str(self.toolchain.program), "build", "-v", "-trimpath", "-ldflags", family.linker_flags]
+        command += ["-o", f"{binaries}/", *(program.package for program in family.programs)]
+        environment = go_environment(self.lab)
+        if run_logged(command, log=log, label=family.name, inherit=lock, cwd=family.folder, environment=environment):
+            raise build_error(family.name, log)
+        for program in family.programs:
+            if program.produced != program.name:
+                (binaries / program.produced).rename(binaries / program.name)
+        if family.scripts:
+            source = module_folder(self, ModuleFolder(family=family.name, module=family.module, path="."))
+            for script in family.scripts:
+                target = binaries / Path(script).name
+                shutil.copyfile(source / script, target)
+                target.chmod(0o755)
+
+
+def tool_store(lab: Lab) -> Store:
+    return Store(lab.cache / "tools")
+
+
+def module_folder(builder: GoBuilder, wanted: ModuleFolder) -> Path:
+    """A pinned module's folder in the module cache, downloaded and checked against go.sum when it is not there."""
+    builder.toolchain.prepare(builder.lab)
+    answer = subprocess.run(
+        [builder.toolchain.program, "mod", "download", "-json", wanted.module],
+        cwd=wanted.tools / wanted.family,
+        env=go_environment(builder.lab),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if answer.returncode != 0:
+        log = builder.lab.cache / "logs" / f"{wanted.family}-download.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(answer.stdout + answer.stderr)
+        version = required_version(wanted.tools / wanted.family / "go.mod", wanted.module)
+        raise build_error(wanted.family, log, default=(wanted.module, version))
+    return Path(json.loads(answer.stdout)["Dir"]) / wanted.path
+
+
+def build_error(part: str, log: Path, default: tuple[str, str] | None = None) -> LabError:
+    """What a failed go command means for the user, out of its log."""
+    tail = last_lines(log, _SHOWN_LINES)
+    text = "\n".join(tail)
+    shown = "".join(f"\n    | {line[:200]}" for line in tail)
+    named = _MODULE_AT_VERSION.search(text) or _PROXY_ADDRESS.search(text)
+    module, version = (named.group(1), named.group(2)) if named else default or ("a module", "of this family")
+    if _FULL_DISK.search(text):
+        return LabError(
+            f"part {part}: the disk is full{shown}",
+            fix="free about 20 GB for the Go caches (they can be dropped afterwards with --drop-go-cache)",
+        )
+    if _REFUSED.search(text):
+        return LabError(
+            f"part {part}: the module proxy refuses {module} {version}{shown}",
+            fix=f"set GOPROXY to a proxy that serves it, or pin a served version in tools/{part}/go.mod",
+        )
+    if _UNREACHABLE.search(text):
+        return LabError(
+            f"part {part}: {module} {version} could not be fetched, the module proxy cannot be reached{shown}",
+            fix="connect to the network or set GOPROXY (and HTTPS_PROXY), then run the installer again: it goes on "
+            "where it stopped",
+        )
+    if "missing go.sum entry" in text or "SECURITY ERROR" in text or "checksum mismatch" in text:
+        return LabError(
+            f"part {part}: {module} {version} does not match tools/{part}/go.sum{shown}",
+            fix=f"restore tools/{part}/go.sum, or after a wanted change run `go mod tidy` in tools/{part}",
+        )
+    return LabError(f"part {part}: go failed{shown}", fix=f"read the whole output in {log}")

