@@ -1,0 +1,1 @@
+"""Stand-ins for provider plugins whose official binaries no package registry carries."""
