@@ -1,0 +1,47 @@
+"""Command line of the emulated site. A subcommand is a module with HELP, `add_arguments(parser)`, `run(lab, args)`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Protocol
+
+from lab.cluster import down, up
+from lab.errors import LabError
+from lab.paths import Lab
+
+
+class Command(Protocol):
+    """What a module offers to be a subcommand; `run` returns the exit status."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, lab: Lab, arguments: argparse.Namespace) -> int: ...
+
+
+COMMANDS: dict[str, Command] = {
+    "up": up,
+    "down": down,
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m lab", description="The emulated site on this machine.")
+    subcommands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        command.add_arguments(subcommands.add_parser(name, help=command.HELP, description=command.HELP))
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand; what the user can mend is printed without a traceback and gives exit status 1."""
+    arguments = parser().parse_args(argv)
+    try:
+        return COMMANDS[arguments.command].run(Lab.from_environment(), arguments)
+    except LabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,35 @@
+"""The lab's way to its API server: one client, and server-side apply of plain objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes import client, config, dynamic
+
+from lab.paths import Lab
+
+FIELD_MANAGER = "inference-lab"
+
+Manifest = dict[str, Any]
+
+
+def connect(lab: Lab) -> client.ApiClient:
+    """A client with the lab's administrator credentials."""
+    return config.new_client_from_config(config_file=str(lab.kubeconfig))
+
+
+def apply(connection: client.ApiClient, *manifests: Manifest, subresource: str | None = None) -> None:
+    """Server-side apply each object in turn; the lab's fields win over other managers'."""
+    api = dynamic.DynamicClient(connection)
+    for manifest in manifests:
+        resource = api.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
+        if subresource is not None:
+            resource = resource.subresources[subresource]
+        api.server_side_apply(
+            resource,
+            body=manifest,
+            name=manifest["metadata"]["name"],
+            namespace=manifest["metadata"].get("namespace"),
+            field_manager=FIELD_MANAGER,
+            force_conflicts=True,
+        )

@@ -1,0 +1,46 @@
+"""`lab down`: end the lab and leave nothing of it on the machine but the cache of built tools."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+
+from lab.cluster import controlplane, network
+from lab.paths import Lab
+from lab.progress import Progress
+
+HELP = "end the lab: no process, namespace, link, route or mount of it is left"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keep-state", action="store_true", help="keep the lab's folder (logs, volumes, cluster data)")
+
+
+def run(lab: Lab, arguments: argparse.Namespace) -> int:
+    """Raises `LabError` when the lab that runs with this index belongs to another folder."""
+    network.require_root()
+    with network.machine_lock(lab):
+        network.require_own(lab)
+        progress = Progress("down", total=2)
+        with progress.step("processes and network"):
+            controlplane.stop(lab)
+            network.teardown(lab)
+        if arguments.keep_state:
+            progress.skip("state", f"kept in {lab.home}")
+        else:
+            with progress.step("state"):
+                _drop_state(lab)
+    return 0
+
+
+def _drop_state(lab: Lab) -> None:
+    """Everything below the lab's home but the tools: those are links into the cache, and the next `up` needs them."""
+    if not lab.home.is_dir():
+        return
+    for entry in lab.home.iterdir():
+        if entry in {lab.bin, lab.bundle}:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

@@ -1,0 +1,71 @@
+"""Facts about processes from /proc, and ending them. A zombie counts as gone: nothing of it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+PROC = Path("/proc")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def is_alive(pid: int, argv0: str | None = None) -> bool:
+    """Whether this process runs; with `argv0`, whether it still is that program and not a reused number."""
+    try:
+        state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        if state in {"Z", "X"}:
+            return False
+        return argv0 is None or command_line(pid)[:1] == [argv0]
+    except (OSError, IndexError):
+        return False
+
+
+def command_line(pid: int) -> list[str]:
+    """argv of a process; empty when it is gone."""
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def memory_bytes(pid: int) -> int:
+    """Resident memory without shared file pages; 0 when the process is gone."""
+    try:
+        resident, shared = (PROC / str(pid) / "statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * _PAGE_BYTES
+
+
+def marked(name: str, value: str) -> set[int]:
+    """Processes that were started with this environment variable, this process and its ancestors left out."""
+    needle = f"{name}={value}".encode()
+    own = {os.getpid(), os.getppid()}
+    found = set()
+    for entry in PROC.iterdir():
+        if entry.name.isdecimal() and int(entry.name) not in own:
+            with contextlib.suppress(OSError):
+                if needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.add(int(entry.name))
+    return found
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Signal each process that still exists."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def wait_gone(pids: Iterable[int], timeout_s: float) -> set[int]:
+    """Wait until none of them runs; those still running after `timeout_s` are returned."""
+    left = {pid for pid in pids if is_alive(pid)}
+    deadline = time.monotonic() + timeout_s
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = {pid for pid in left if is_alive(pid)}
+    return left
