@@ -1,0 +1,12 @@
+"""One stack is one site: load it, declare its platform, export what its users need."""
+
+import pulumi
+
+from stacks import versions
+from stacks.loader import site_of_stack
+from stacks.platform import declare_platform
+
+platform = declare_platform(site_of_stack(pulumi.get_stack()), versions.load())
+pulumi.export("endpoint", platform.endpoint)
+pulumi.export("models", platform.models)
+pulumi.export("keys", platform.keys)

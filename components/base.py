@@ -1,0 +1,51 @@
+"""The floor under every component: Spec (what a site may say) and Component (what the engine sees)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+from pydantic import BaseModel, ConfigDict
+
+from components.objects import KubeObject, declare
+
+
+class Spec(BaseModel):
+    """What a site may say of one thing. Unknown keys are errors; values never change after loading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Component(pulumi.ComponentResource):
+    """A named part of the platform.
+
+    Its type is `inference-platform:<module>:<Class>` and its children are `<name>-<suffix>`, so a URN tells where a
+    resource was declared. The caller's options stay on the component; children inherit the provider alone.
+    """
+
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        module = type(self).__module__.rpartition(".")[2]
+        super().__init__(f"inference-platform:{module}:{type(self).__name__}", name, None, opts)
+        self.name = name
+        self.children: list[pulumi.Resource] = []
+
+    def child(
+        self,
+        suffix: str,
+        body: Mapping[str, Any],
+        *,
+        depends_on: Sequence[pulumi.Resource] = (),
+    ) -> KubeObject:
+        """Declare one Kubernetes object out of its wire-format body."""
+        resource = declare(
+            f"{self.name}-{suffix}",
+            body,
+            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on)),
+        )
+        self.children.append(resource)
+        return resource
+
+    def finish(self, **outputs: Any) -> None:
+        """Register the component's outputs; call it once, last."""
+        self.register_outputs(outputs)

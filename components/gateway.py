@@ -1,0 +1,273 @@
+"""The front door: Envoy under Envoy Gateway and the AI gateway, with limits that long prompts and long streams need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pulumi
+from pydantic import Field, model_validator
+
+from components.base import Component, Spec
+from components.gateway_errors import openai_errors
+from components.headers import TRUSTED_HEADERS
+from components.namespace import NamespaceHandle
+from components.objects import CustomObject
+
+CLASS = "inference"
+GATEWAY = "inference"
+LISTENER = "inference"
+_EG = "gateway.envoyproxy.io"
+_GW = "gateway.networking.k8s.io"
+_AI = "aigateway.envoyproxy.io"
+
+
+class GatewaySpec(Spec):
+    """How the platform is reached."""
+
+    controllers: Literal["chart", "external"] = "chart"
+    """`chart`: this program installs Envoy Gateway and the AI gateway; `external`: the cluster has them already."""
+    port: int = Field(default=443, ge=1, le=65535)
+    """Port on the load balancer's address."""
+    certificate_secret: str | None = None
+    """TLS Secret in the gateway's namespace; required unless the port is 80."""
+    replicas: int = Field(default=2, ge=1)
+    """Envoy pods."""
+    external_traffic_policy: Literal["Local", "Cluster"] = "Local"
+    """`Local` keeps client addresses; `Cluster` lets every node take traffic."""
+    load_balancer_class: str | None = None
+    """Class of the load balancer that serves the address; the cluster's default if not given."""
+    max_body_mib: int = Field(default=64, ge=1, le=1024)
+    """Largest request body; a prompt of 1 million tokens is about 4 MiB of text."""
+    stream_idle_timeout_s: int = Field(default=900, ge=60)
+    """A stream that carries no byte for this long is cut; it must outlast the longest prefill."""
+    max_parallel_streams: int = Field(default=65_536, ge=1024)
+    """Requests that one Envoy pod carries at once; Envoy's own default of 1,024 is below one busy node."""
+
+    @model_validator(mode="after")
+    def _plain_http_only_on_80(self) -> GatewaySpec:
+        if self.port != 80 and not self.certificate_secret:
+            raise ValueError(f"port {self.port} needs certificate_secret; plain HTTP is allowed on port 80 alone")
+        return self
+
+
+def gateway_class() -> dict[str, Any]:
+    """The class by which Envoy Gateway finds our Gateway."""
+    return {
+        "apiVersion": f"{_GW}/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": CLASS},
+        "spec": {"controllerName": f"{_EG}/gatewayclass-controller"},
+    }
+
+
+def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Shape of the Envoy pods.
+
+    drain_s: a pod that is told to stop lets streams run on for this long.
+    pools: (namespace, name) of every inference pool. The clusters that the AI gateway adds for them and for its own
+    processor take no circuit-breaker settings from any policy, so they are raised through Envoy's runtime.
+    """
+    clusters = [
+        "ai-gateway-extproc-uds",
+        *(f"envoy.clusters.endpointpicker_{pool}_{space}_ext_proc" for space, pool in pools),
+    ]
+    service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": spec.external_traffic_policy}
+    if spec.load_balancer_class:
+        service["loadBalancerClass"] = spec.load_balancer_class
+    return {
+        "apiVersion": f"{_EG}/v1alpha1",
+        "kind": "EnvoyProxy",
+        "metadata": {"name": GATEWAY, "namespace": namespace},
+        "spec": {
+            "provider": {
+                "type": "Kubernetes",
+                "kubernetes": {
+                    "envoyDeployment": {"replicas": spec.replicas},
+                    "envoyService": service,
+                    "envoyPDB": {"maxUnavailable": 1},
+                },
+            },
+            "shutdown": {"drainTimeout": f"{drain_s}s", "minDrainDuration": "10s"},
+            "bootstrap": {
+                "type": "JSONPatch",
+                "jsonPatches": [
+                    {
+                        "op": "add",
+                        "path": f"/layered_runtime/layers/0/static_layer/circuit_breakers.{cluster}.default.{limit}",
+                        "value": spec.max_parallel_streams,
+                    }
+                    for cluster in clusters
+                    for limit in ("max_requests", "max_connections", "max_pending_requests")
+                ],
+            },
+        },
+    }
+
+
+def gateway_config(namespace: str) -> dict[str, Any]:
+    """Token counts that every route reports. Without one, streams carry no usage and could not be metered."""
+    costs = {
+        "llm_input_token": "InputToken",
+        "llm_cached_input_token": "CachedInputToken",
+        "llm_output_token": "OutputToken",
+        "llm_total_token": "TotalToken",
+    }
+    return {
+        "apiVersion": f"{_AI}/v1beta1",
+        "kind": "GatewayConfig",
+        "metadata": {"name": GATEWAY, "namespace": namespace},
+        "spec": {"globalLLMRequestCosts": [{"metadataKey": key, "type": kind} for key, kind in costs.items()]},
+    }
+
+
+def gateway(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
+    """The listener. `up` waits until Envoy serves it and the load balancer has an address."""
+    listener: dict[str, Any] = {
+        "name": LISTENER,
+        "port": spec.port,
+        "protocol": "HTTP",
+        "allowedRoutes": {"namespaces": {"from": "Selector", "selector": {"matchLabels": ROUTES_ALLOWED}}},
+    }
+    if spec.certificate_secret:
+        listener |= {"protocol": "HTTPS", "tls": {"certificateRefs": [{"name": spec.certificate_secret}]}}
+    return {
+        "apiVersion": f"{_GW}/v1",
+        "kind": "Gateway",
+        "metadata": {
+            "name": GATEWAY,
+            "namespace": namespace,
+            "annotations": {
+                f"{_AI}/gateway-config": GATEWAY,
+                "pulumi.com/waitFor": "condition=Programmed",
+            },
+        },
+        "spec": {
+            "gatewayClassName": CLASS,
+            "infrastructure": {"parametersRef": {"group": _EG, "kind": "EnvoyProxy", "name": GATEWAY}},
+            "listeners": [listener],
+        },
+    }
+
+
+# Namespaces whose routes the gateway serves carry this label.
+ROUTES_ALLOWED = {"inference-platform/routes": "allowed"}
+
+
+def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
+    """What clients may send: large bodies, long silent prefills, and none of the headers that we trust inside."""
+    return {
+        "apiVersion": f"{_EG}/v1alpha1",
+        "kind": "ClientTrafficPolicy",
+        "metadata": {"name": GATEWAY, "namespace": namespace},
+        "spec": {
+            "targetRefs": [target_gateway()],
+            "connection": {"bufferLimit": f"{spec.max_body_mib}Mi"},
+            "http2": {
+                # A window below the body's size makes Envoy answer 413 to HTTP/2 clients.
+                "initialStreamWindowSize": "16Mi",
+                "initialConnectionWindowSize": "24Mi",
+                # Envoy Gateway's default of 100 is below what one agent's connection carries.
+                "maxConcurrentStreams": 1000,
+            },
+            "timeout": {
+                "http": {
+                    "requestReceivedTimeout": "120s",
+                    "idleTimeout": "3600s",
+                    "streamIdleTimeout": f"{spec.stream_idle_timeout_s}s",
+                }
+            },
+            "headers": {"earlyRequestHeaders": {"remove": list(TRUSTED_HEADERS)}},
+        },
+    }
+
+
+def backend_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
+    """What Envoy grants the engines: as many parallel requests as the front takes, and time for a silent prefill."""
+    return {
+        "apiVersion": f"{_EG}/v1alpha1",
+        "kind": "BackendTrafficPolicy",
+        "metadata": {"name": GATEWAY, "namespace": namespace},
+        "spec": {
+            "targetRefs": [target_gateway()],
+            "connection": {"bufferLimit": f"{spec.max_body_mib}Mi"},
+            "circuitBreaker": {
+                "maxConnections": spec.max_parallel_streams,
+                "maxPendingRequests": spec.max_parallel_streams,
+                "maxParallelRequests": spec.max_parallel_streams,
+            },
+            "timeout": {
+                "tcp": {"connectTimeout": "10s"},
+                "http": {
+                    "connectionIdleTimeout": "3600s",
+                    "streamIdleTimeout": f"{spec.stream_idle_timeout_s}s",
+                },
+            },
+        },
+    }
+
+
+def target_gateway() -> dict[str, str]:
+    """Reference by which a policy attaches to the Gateway."""
+    return {"group": _GW, "kind": "Gateway", "name": GATEWAY}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayArgs:
+    """The site's words and what the front door must outlast and carry."""
+
+    spec: GatewaySpec
+    namespace: NamespaceHandle
+    needs: list[pulumi.Resource]
+    """Definitions and controllers that must be there first."""
+    drain_s: int
+    pools: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayHandle:
+    """The serving front door."""
+
+    name: str
+    namespace: str
+    endpoint: pulumi.Output[str]
+    """`http(s)://ADDRESS[:PORT]/v1`, OpenAI's base URL."""
+    ready: pulumi.Resource
+
+
+class Gateway(Component):
+    """Class, proxy, listener and traffic policies."""
+
+    def __init__(self, name: str, args: GatewayArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        spec, space = args.spec, args.namespace.name
+        needs = [*args.needs, args.namespace.ready]
+        settings = [
+            self.child("class", gateway_class(), depends_on=args.needs),
+            self.child("proxy", envoy_proxy(space, spec, drain_s=args.drain_s, pools=args.pools), depends_on=needs),
+            self.child("costs", gateway_config(space), depends_on=needs),
+            self.child("clients", client_traffic_policy(space, spec), depends_on=needs),
+            self.child("backends", backend_traffic_policy(space, spec), depends_on=needs),
+            self.child("errors", self._errors(space, spec), depends_on=needs),
+        ]
+        listener = self.child("listener", gateway(space, spec), depends_on=settings)
+        assert isinstance(listener, CustomObject)  # noqa: S101 - a Gateway is no core kind
+        endpoint = listener.status.apply(lambda status: endpoint_url(status, spec))
+        self.handle = GatewayHandle(name=GATEWAY, namespace=space, endpoint=endpoint, ready=listener)
+        self.finish(endpoint=endpoint)
+
+    @staticmethod
+    def _errors(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
+        listener = f"{namespace}/{GATEWAY}/{LISTENER}"
+        return openai_errors(namespace, target_gateway(), listener=listener, tls=bool(spec.certificate_secret))
+
+
+def endpoint_url(status: dict[str, Any] | None, spec: GatewaySpec) -> str:
+    """OpenAI base URL out of a Gateway's status; empty while no address is known."""
+    addresses = (status or {}).get("addresses") or []
+    if not addresses:
+        return ""
+    scheme, usual = ("https", 443) if spec.certificate_secret else ("http", 80)
+    port = "" if spec.port == usual else f":{spec.port}"
+    return f"{scheme}://{addresses[0]['value']}{port}/v1"

@@ -1,0 +1,100 @@
+"""Envoy Gateway and the AI gateway, installed by chart where the cluster does not have them yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.helm import v4 as helm
+
+from components.base import Component
+from components.namespace import Namespace
+
+ENVOY_NAMESPACE = "envoy-gateway-system"
+AI_NAMESPACE = "envoy-ai-gateway-system"
+
+
+def envoy_gateway_values() -> dict[str, Any]:
+    """Chart values with which Envoy Gateway asks the AI gateway about every listener, route and cluster."""
+    everything = {"includeAll": True}
+    return {
+        "config": {
+            "envoyGateway": {
+                "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True},
+                "extensionManager": {
+                    "backendResources": [
+                        {"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}
+                    ],
+                    "hooks": {
+                        "xdsTranslator": {
+                            "translation": {
+                                "listener": everything,
+                                "route": everything,
+                                "cluster": everything,
+                                "secret": everything,
+                            },
+                            "post": ["Translation", "Cluster", "Route"],
+                        }
+                    },
+                    "service": {
+                        "fqdn": {
+                            "hostname": f"ai-gateway-controller.{AI_NAMESPACE}.svc.cluster.local",
+                            "port": 1063,
+                        }
+                    },
+                },
+            }
+        }
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart's reference (OCI address or folder) and its exact version."""
+
+    chart: str
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayControllersArgs:
+    """Both charts, and the definitions that must be there before them."""
+
+    envoy_gateway: Chart
+    ai_gateway: Chart
+    needs: list[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayControllersHandle:
+    """Running controllers; empty where the site says `external`."""
+
+    ready: list[pulumi.Resource]
+
+
+class GatewayControllers(Component):
+    """Both controllers, each in a namespace of its own. Definitions come from the CRD bundle, never from a chart."""
+
+    def __init__(self, name: str, args: GatewayControllersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        here = pulumi.ResourceOptions(parent=self)
+        made: list[pulumi.Resource] = []
+        for suffix, chart, space, values in (
+            ("ai-gateway", args.ai_gateway, AI_NAMESPACE, {}),
+            ("envoy-gateway", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
+        ):
+            ready = Namespace(space, pod_security="privileged", opts=here).handle.ready
+            made.append(
+                helm.Chart(
+                    f"{name}-{suffix}",
+                    chart=chart.chart,
+                    version=chart.version,
+                    namespace=space,
+                    values=values,
+                    skip_crds=True,
+                    opts=pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs]),
+                )
+            )
+        self.handle = GatewayControllersHandle(ready=made)
+        self.finish(namespaces=[ENVOY_NAMESPACE, AI_NAMESPACE])

@@ -1,0 +1,28 @@
+"""Headers that mean something behind the gateway."""
+
+from __future__ import annotations
+
+# The model of a request, as the AI gateway read it from the body.
+MODEL_HEADER = "x-ai-eg-model"
+# The authenticated client, for fairness in the picker and for every later count.
+CLIENT_HEADER = "x-gateway-inference-fairness-id"
+# Headers that decide on routing, identity or priority behind the gateway: a client's own are dropped before anything
+# reads them (names: AI gateway internalapi, endpoint picker pkg/epp/metadata).
+TRUSTED_HEADERS = (
+    MODEL_HEADER,
+    "x-ai-eg-original-path",
+    "x-gateway-destination-endpoint",
+    "x-gateway-destination-endpoint-subset",
+    "x-gateway-destination-endpoint-served",
+    CLIENT_HEADER,
+    "x-gateway-inference-objective",
+    "x-gateway-model-name-rewrite",
+    "x-llm-d-inference-fairness-id",
+    "x-llm-d-inference-objective",
+    "x-llm-d-model-name-rewrite",
+    "x-llm-d-slo-tpot-ms",
+    "x-llm-d-slo-ttft-ms",
+    "x-prefiller-host-port",
+    "x-slo-tpot-ms",
+    "x-slo-ttft-ms",
+)

@@ -1,0 +1,283 @@
+"""The pool of a model's replicas and the endpoint picker (EPP) that chooses one of them for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pulumi
+from pydantic import Field
+
+from components.base import Component, Spec
+from components.namespace import NamespaceHandle
+from manifests.render import render_yaml
+
+_GRPC_PORT = 9002
+_HEALTH_PORT = 9003
+_METRICS_PORT = 9090
+POOL_API = "inference.networking.k8s.io"
+
+
+class InferencePoolSpec(Spec):
+    """How requests are spread over a model's replicas."""
+
+    pickers: int = Field(default=1, ge=1, le=3)
+    """Endpoint pickers; one leads and the others stand by, because each keeps its own index of cached prefixes."""
+    prefix_weight: float = Field(default=3, ge=0)
+    """Weight of the longest cached prefix."""
+    queue_weight: float = Field(default=2, ge=0)
+    """Weight of the shortest queue."""
+    kv_weight: float = Field(default=2, ge=0)
+    """Weight of the emptiest KV cache."""
+    cpu: str = "500m"
+    """CPU request of one picker; the picker's maintainers measured 0.5 to 1 core per request/s of 100,000 tokens."""
+    memory: str = "1Gi"
+    """Memory request of one picker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickerPlan:
+    """Figures of one replica that the picker's prefix index needs until it has scraped the engine's own."""
+
+    block_tokens: int
+    prefix_tokens: int
+    kv_blocks: int
+
+
+def picker_name(model: str) -> str:
+    """Name of the picker's objects."""
+    return f"{model}-epp"
+
+
+def inference_pool(model: str, namespace: str, *, selector: Mapping[str, str], port: int) -> dict[str, Any]:
+    """Pool over the Pods that `selector` matches. A request waits for the picker: without one, none is served."""
+    return {
+        "apiVersion": f"{POOL_API}/v1",
+        "kind": "InferencePool",
+        "metadata": {"name": model, "namespace": namespace},
+        "spec": {
+            "selector": {"matchLabels": dict(selector)},
+            "targetPorts": [{"number": port}],
+            "endpointPickerRef": {
+                "group": "",
+                "kind": "Service",
+                "name": picker_name(model),
+                "port": {"number": _GRPC_PORT},
+                # The AI gateway knows this mode alone; saying so keeps preview honest.
+                "failureMode": "FailClose",
+            },
+        },
+    }
+
+
+def picker_config(model: str, namespace: str, spec: InferencePoolSpec, plan: PickerPlan) -> dict[str, Any]:
+    """ConfigMap with the picker's plugins and their weights."""
+    text = render_yaml(
+        "endpoint-picker.yaml.j2",
+        block_tokens=plan.block_tokens,
+        prefix_tokens=plan.prefix_tokens,
+        kv_blocks=plan.kv_blocks,
+        prefix_weight=spec.prefix_weight,
+        queue_weight=spec.queue_weight,
+        kv_weight=spec.kv_weight,
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": picker_name(model), "namespace": namespace},
+        "data": {"config.yaml": text},
+    }
+
+
+def picker_rbac(model: str, namespace: str) -> list[dict[str, Any]]:
+    """ServiceAccount, Role and RoleBinding: read the pool and its Pods, hold the leader's lease."""
+    name = picker_name(model)
+    meta = {"name": name, "namespace": namespace}
+    rbac = "rbac.authorization.k8s.io"
+    read = ["get", "list", "watch"]
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "Role",
+            "metadata": meta,
+            "rules": [
+                {"apiGroups": [""], "resources": ["pods"], "verbs": read},
+                {"apiGroups": [POOL_API], "resources": ["inferencepools"], "verbs": read},
+                {
+                    "apiGroups": ["inference.networking.x-k8s.io"],
+                    "resources": ["inferenceobjectives", "inferencemodelrewrites"],
+                    "verbs": read,
+                },
+                {
+                    "apiGroups": ["coordination.k8s.io"],
+                    "resources": ["leases"],
+                    "verbs": [*read, "create", "update", "patch", "delete"],
+                },
+                {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+            ],
+        },
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
+        },
+    ]
+
+
+def picker_service(model: str, namespace: str) -> dict[str, Any]:
+    """The address under which the gateway asks the picker."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": picker_name(model), "namespace": namespace},
+        "spec": {
+            "selector": _picker_labels(model),
+            "ports": [
+                {"name": "grpc", "port": _GRPC_PORT, "targetPort": "grpc", "protocol": "TCP", "appProtocol": "h2c"},
+                {"name": "metrics", "port": _METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
+            ],
+        },
+    }
+
+
+def picker_deployment(
+    model: str, namespace: str, spec: InferencePoolSpec, *, image: str, grace_s: int, config_digest: str
+) -> dict[str, Any]:
+    """The picker.
+
+    grace_s: as long as the longest stream of the pool, since a picker sees each of its requests through to the end.
+    config_digest: changes when the configuration does, so that the picker restarts with it (it reads it once).
+    """
+    standby = spec.pickers > 1
+    # Only the leader is ready when there are several, so `ready` cannot be expected of every replica.
+    wait = {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"} if standby else {}
+    probe = {"port": _HEALTH_PORT}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": picker_name(model), "namespace": namespace, "annotations": wait},
+        "spec": {
+            "replicas": spec.pickers,
+            # A rolling update would wait for a second ready picker, which leader election never gives.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": _picker_labels(model)},
+            "template": {
+                "metadata": {
+                    "labels": _picker_labels(model),
+                    "annotations": {"inference-platform/config-digest": config_digest},
+                },
+                "spec": {
+                    "serviceAccountName": picker_name(model),
+                    "terminationGracePeriodSeconds": grace_s,
+                    "containers": [
+                        {
+                            "name": "epp",
+                            "image": image,
+                            "args": [
+                                f"--pool-name={model}",
+                                f"--pool-namespace={namespace}",
+                                f"--pool-group={POOL_API}",
+                                f"--grpc-port={_GRPC_PORT}",
+                                f"--grpc-health-port={_HEALTH_PORT}",
+                                f"--metrics-port={_METRICS_PORT}",
+                                "--metrics-endpoint-auth=false",
+                                "--config-file=/config/config.yaml",
+                                "--tracing=false",
+                                "--zap-encoder=json",
+                                *(["--ha-enable-leader-election"] if standby else []),
+                            ],
+                            "env": [
+                                _from_field("NAMESPACE", "metadata.namespace"),
+                                _from_field("POD_NAME", "metadata.name"),
+                            ],
+                            "ports": [
+                                {"name": "grpc", "containerPort": _GRPC_PORT, "protocol": "TCP"},
+                                {"name": "grpc-health", "containerPort": _HEALTH_PORT, "protocol": "TCP"},
+                                {"name": "metrics", "containerPort": _METRICS_PORT, "protocol": "TCP"},
+                            ],
+                            "livenessProbe": {
+                                "grpc": {**probe, "service": "liveness" if standby else "inference-extension"},
+                                "initialDelaySeconds": 5,
+                                "periodSeconds": 10,
+                            },
+                            "readinessProbe": {
+                                "grpc": {**probe, "service": "readiness" if standby else "inference-extension"},
+                                "periodSeconds": 2,
+                            },
+                            "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}},
+                            "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": True}],
+                        }
+                    ],
+                    "volumes": [{"name": "config", "configMap": {"name": picker_name(model)}}],
+                },
+            },
+        },
+    }
+
+
+def _picker_labels(model: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "endpoint-picker", "app.kubernetes.io/instance": model}
+
+
+def _from_field(variable: str, path: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferencePoolArgs:
+    """The site's words, the replicas to choose from, and the picker's image."""
+
+    spec: InferencePoolSpec
+    plan: PickerPlan
+    namespace: NamespaceHandle
+    selector: dict[str, str]
+    port: int
+    image: str
+    longest_stream_s: int
+    needs: Sequence[pulumi.Resource]
+    """The definitions of the pool's kinds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferencePoolHandle:
+    """A pool that routes can name once every one of `ready` is there."""
+
+    name: str
+    namespace: str
+    ready: list[pulumi.Resource]
+
+
+class InferencePool(Component):
+    """Pool, picker, and what the picker may read."""
+
+    def __init__(self, name: str, args: InferencePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        space, there = args.namespace.name, [args.namespace.ready]
+        config = picker_config(name, space, args.spec, args.plan)
+        made = self.child("config", config, depends_on=there)
+        rbac = [self.child(body["kind"].lower(), body, depends_on=there) for body in picker_rbac(name, space)]
+        service = self.child("picker-service", picker_service(name, space), depends_on=there)
+        pool = self.child(
+            "pool",
+            inference_pool(name, space, selector=args.selector, port=args.port),
+            depends_on=[service, *args.needs],
+        )
+        picker = self.child(
+            "picker",
+            picker_deployment(
+                name,
+                space,
+                args.spec,
+                image=args.image,
+                grace_s=args.longest_stream_s,
+                config_digest=sha256(config["data"]["config.yaml"].encode()).hexdigest()[:16],
+            ),
+            depends_on=[made, pool, *rbac],
+        )
+        self.handle = InferencePoolHandle(name=name, namespace=space, ready=[pool, picker])
+        self.finish(name=name)

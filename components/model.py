@@ -1,0 +1,91 @@
+"""A whole model: its replicas, the pool that routes to them, and the name that clients call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pydantic import Field
+
+from components.base import Component, Spec
+from components.gateway import GatewayHandle
+from components.inference_pool import InferencePool, InferencePoolArgs, InferencePoolSpec, PickerPlan
+from components.model_route import ModelRoute, ModelRouteArgs
+from components.model_server import Engine, ModelServer, ModelServerArgs, ModelServerPlan, ModelServerSpec
+from components.namespace import NamespaceHandle
+
+
+class ModelSpec(Spec):
+    """A model that a site serves, under the name that its clients use."""
+
+    catalogue: str
+    """Name of the model's file in the catalogue."""
+    server: ModelServerSpec = Field(default_factory=ModelServerSpec)
+    pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)
+    request_timeout_s: int = Field(default=3600, ge=60)
+    """Longest time from request to last token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArgs:
+    """The site's words, what the figures say of a replica, and where the model hangs."""
+
+    spec: ModelSpec
+    plan: ModelServerPlan
+    engine: Engine
+    namespace: NamespaceHandle
+    storage_class: str
+    picker_image: str
+    gateway: GatewayHandle
+    needs: Sequence[pulumi.Resource]
+    """Definitions and controllers of the kinds that a model is made of."""
+
+
+class Model(Component):
+    """Replicas, pool and route of one model."""
+
+    def __init__(self, name: str, args: ModelArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        here = pulumi.ResourceOptions(parent=self)
+        server = ModelServer(
+            name,
+            ModelServerArgs(
+                spec=args.spec.server,
+                plan=args.plan,
+                engine=args.engine,
+                namespace=args.namespace,
+                storage_class=args.storage_class,
+            ),
+            here,
+        ).handle
+        pool = InferencePool(
+            name,
+            InferencePoolArgs(
+                spec=args.spec.pool,
+                plan=PickerPlan(
+                    block_tokens=args.plan.block_tokens,
+                    prefix_tokens=args.plan.max_model_len,
+                    kv_blocks=args.plan.kv_blocks,
+                ),
+                namespace=args.namespace,
+                selector=server.labels,
+                port=server.port,
+                image=args.picker_image,
+                longest_stream_s=args.spec.server.longest_stream_s,
+                needs=args.needs,
+            ),
+            here,
+        ).handle
+        ModelRoute(
+            name,
+            ModelRouteArgs(
+                namespace=pool.namespace,
+                gateway=args.gateway.name,
+                gateway_namespace=args.gateway.namespace,
+                request_timeout_s=args.spec.request_timeout_s,
+                needs=[args.gateway.ready, server.ready, *pool.ready],
+            ),
+            here,
+        )
+        self.finish(name=name)

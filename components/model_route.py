@@ -1,0 +1,72 @@
+"""The name under which clients ask for a model, and the pool that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.base import Component
+from components.headers import MODEL_HEADER
+
+
+def ai_gateway_route(
+    model: str, namespace: str, *, gateway: str, gateway_namespace: str, request_timeout_s: int
+) -> dict[str, Any]:
+    """One AIGatewayRoute for one model.
+
+    request_timeout_s: longest time from request to last token; the AI gateway's own default of 60 s cuts streams.
+    """
+    timeout = f"{request_timeout_s}s"
+    return {
+        "apiVersion": "aigateway.envoyproxy.io/v1beta1",
+        "kind": "AIGatewayRoute",
+        "metadata": {"name": model, "namespace": namespace},
+        "spec": {
+            "parentRefs": [
+                {
+                    "group": "gateway.networking.k8s.io",
+                    "kind": "Gateway",
+                    "name": gateway,
+                    "namespace": gateway_namespace,
+                }
+            ],
+            "rules": [
+                {
+                    "matches": [{"headers": [{"type": "Exact", "name": MODEL_HEADER, "value": model}]}],
+                    "backendRefs": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": model}],
+                    "timeouts": {"request": timeout, "backendRequest": timeout},
+                }
+            ],
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRouteArgs:
+    """Where the route hangs and what it leads to."""
+
+    namespace: str
+    gateway: str
+    gateway_namespace: str
+    request_timeout_s: int
+    needs: Sequence[pulumi.Resource]
+    """Authentication and the pool must be there before the route opens."""
+
+
+class ModelRoute(Component):
+    """The route of one model."""
+
+    def __init__(self, name: str, args: ModelRouteArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        body = ai_gateway_route(
+            name,
+            args.namespace,
+            gateway=args.gateway,
+            gateway_namespace=args.gateway_namespace,
+            request_timeout_s=args.request_timeout_s,
+        )
+        self.child("route", body, depends_on=args.needs)
+        self.finish(name=name)

@@ -1,0 +1,302 @@
+"""The engine that serves one model: vLLM, or its simulator where there is no GPU; one shared volume for its weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pulumi
+from pydantic import Field
+
+from components.base import Component, Spec
+from components.namespace import NamespaceHandle
+
+PORT = 8000
+WEIGHTS_MOUNT = "/models"
+# The picker has scraped a replica's absence after this; requests that it still sends meanwhile are answered.
+NOTICE_S = 10
+# Time for the engine to close its sockets after the last stream has ended.
+CLOSING_S = 10
+_PROBE_PERIOD_S = 5
+
+
+class ModelServerSpec(Spec):
+    """How a model is served."""
+
+    engine: Literal["vllm", "simulator"] = "vllm"
+    """`simulator` answers with random words at the speed that the model's figures give; it says so of itself."""
+    replicas: int = Field(default=2, ge=1)
+    """Pods that serve the model; two is the least that a rolling update leaves no gap with."""
+    gpus: int | None = Field(default=None, ge=1)
+    """GPUs a replica (tensor-parallel size); the catalogue's figure if not given."""
+    gpu_family: str = "hopper"
+    """Value of the node label `nvidia.com/gpu.family` that replicas need."""
+    max_num_batched_tokens: int = Field(default=8192, ge=256)
+    """Tokens that one engine step takes: more speeds prefill up, less keeps running streams smooth."""
+    typical_request_tokens: int = Field(default=16_384, ge=1)
+    """Prompt plus answer of a usual request; decides how many run at once."""
+    longest_stream_s: int = Field(default=600, ge=1)
+    """A replica that is told to stop lets its streams run on for this long."""
+    simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
+    """The simulator takes this share of the predicted load time to start; vLLM ignores it."""
+    extra_args: tuple[str, ...] = ()
+    """Engine arguments that no setting stands for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelServerPlan:
+    """What the capacity figures say of a replica, as plain numbers."""
+
+    gpus: int
+    weight_bytes: float
+    max_model_len: int
+    max_num_seqs: int
+    kv_blocks: int
+    block_tokens: int
+    prefill_s_per_token: float
+    prefill_overhead_s: float
+    decode_s_per_token: float
+    decode_slowdown_when_full: float
+    load_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What is the engine's own in a Deployment that is otherwise the same."""
+
+    image: str
+    args: list[str]
+    env: dict[str, str]
+    ready_path: str
+    hold_s: int
+    """A replica is kept from its stop signal for this long, where the engine itself would cut running streams."""
+
+
+def vllm_engine(
+    spec: ModelServerSpec,
+    plan: ModelServerPlan,
+    *,
+    image: str,
+    repository: str,
+    served_name: str,
+    flags: Sequence[str],
+) -> Engine:
+    """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list."""
+    args = [
+        repository,
+        f"--served-model-name={served_name}",
+        f"--port={PORT}",
+        f"--tensor-parallel-size={plan.gpus}",
+        "--enable-chunked-prefill",
+        f"--max-num-batched-tokens={spec.max_num_batched_tokens}",
+        f"--max-model-len={plan.max_model_len}",
+        f"--max-num-seqs={plan.max_num_seqs}",
+        "--kv-cache-dtype=fp8",
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        # Without it the engine drops its streams at SIGTERM.
+        f"--shutdown-timeout={spec.longest_stream_s}",
+        *flags,
+        *spec.extra_args,
+    ]
+    return Engine(
+        image=image,
+        args=args,
+        env={
+            "HF_HOME": f"{WEIGHTS_MOUNT}/hub",
+            "VLLM_CACHE_ROOT": f"{WEIGHTS_MOUNT}/vllm-cache",
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(_start_budget_s(plan.load_s)),
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+        },
+        ready_path="/health",
+        hold_s=0,
+    )
+
+
+def simulator_engine(
+    spec: ModelServerSpec, plan: ModelServerPlan, *, image: str, repository: str, served_name: str
+) -> Engine:
+    """llm-d-inference-sim with the model's own speed, cache and limits, so that queues form where they would."""
+    return Engine(
+        image=image,
+        args=[
+            # Shown as `root` in the model card: nobody takes these answers for the model's.
+            f"--model=simulator of {repository}",
+            f"--served-model-name={served_name}",
+            f"--port={PORT}",
+            "--force-dummy-tokenizer",
+            "--mode=random",
+            "--latency-calculator=per-token",
+            f"--prefill-overhead={_duration(plan.prefill_overhead_s)}",
+            f"--prefill-time-per-token={_duration(plan.prefill_s_per_token)}",
+            f"--inter-token-latency={_duration(plan.decode_s_per_token)}",
+            f"--time-factor-under-load={plan.decode_slowdown_when_full:.2f}",
+            f"--max-model-len={plan.max_model_len}",
+            f"--max-num-seqs={plan.max_num_seqs}",
+            "--enable-kvcache",
+            f"--kv-cache-size={plan.kv_blocks}",
+            f"--block-size={plan.block_tokens}",
+            f"--startup-duration={_duration(plan.load_s * spec.simulated_load_scale)}",
+            "--max-request-body-size-mb=64",
+            *spec.extra_args,
+        ],
+        env={},
+        ready_path="/health/ready",
+        # The simulator lets streams run on for 30 s after its stop signal and then cuts them.
+        hold_s=max(0, spec.longest_stream_s - 30),
+    )
+
+
+def weights_claim(name: str, namespace: str, *, weight_bytes: float, storage_class: str) -> dict[str, Any]:
+    """The one volume that all replicas of a model share; a tenth more than the weights, in whole GiB."""
+    gib = math.ceil(weight_bytes * 1.1 / 2**30)
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": f"{name}-weights", "namespace": namespace, "labels": labels(name)},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": f"{gib}Gi"}},
+        },
+    }
+
+
+def deployment(
+    name: str, namespace: str, spec: ModelServerSpec, plan: ModelServerPlan, engine: Engine
+) -> dict[str, Any]:
+    """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
+    probe = {"httpGet": {"path": engine.ready_path, "port": "http"}, "periodSeconds": _PROBE_PERIOD_S}
+    budget_s = _start_budget_s(plan.load_s)
+    gpus = {"nvidia.com/gpu": str(plan.gpus)}
+    volumes = [{"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}]
+    mounts = [{"name": "weights", "mountPath": WEIGHTS_MOUNT}]
+    if plan.gpus > 1:
+        # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+    container = {
+        "name": "engine",
+        "image": engine.image,
+        "args": engine.args,
+        "env": [
+            *({"name": key, "value": value} for key, value in sorted(engine.env.items())),
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "resources": {"limits": gpus, "requests": gpus},
+        "startupProbe": {**probe, "failureThreshold": math.ceil(budget_s / _PROBE_PERIOD_S)},
+        "readinessProbe": {**probe, "periodSeconds": 1, "failureThreshold": 2},
+        "livenessProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
+        "lifecycle": {"preStop": {"sleep": {"seconds": NOTICE_S + engine.hold_s}}},
+        "volumeMounts": mounts,
+    }
+    pod = {
+        "enableServiceLinks": False,
+        "nodeSelector": {"nvidia.com/gpu.family": spec.gpu_family},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "terminationGracePeriodSeconds": NOTICE_S + spec.longest_stream_s + CLOSING_S,
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels(name)},
+            }
+        ],
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if spec.engine == "vllm":
+        pod["runtimeClassName"] = "nvidia"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels(name),
+            # One replica after the other may load for its whole budget, after draining for as long as a stream lasts.
+            "annotations": {
+                "pulumi.com/timeoutSeconds": str(
+                    spec.replicas * (budget_s + NOTICE_S + spec.longest_stream_s + CLOSING_S)
+                )
+            },
+        },
+        "spec": {
+            "replicas": spec.replicas,
+            "progressDeadlineSeconds": budget_s + NOTICE_S + spec.longest_stream_s + CLOSING_S,
+            "selector": {"matchLabels": labels(name)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {"metadata": {"labels": labels(name)}, "spec": pod},
+        },
+    }
+
+
+def disruption_budget(name: str, namespace: str) -> dict[str, Any]:
+    """A node drain takes one replica at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels(name)}},
+    }
+
+
+def labels(name: str) -> dict[str, str]:
+    """Labels by which the pool and the picker find the replicas of a model."""
+    return {"app.kubernetes.io/name": "model-server", "app.kubernetes.io/instance": name}
+
+
+def _start_budget_s(load_s: float) -> int:
+    """Twice the predicted load time, and five minutes for compilation and CUDA graphs: a slow disk is no crash."""
+    return math.ceil(2 * load_s) + 300
+
+
+def _duration(seconds: float) -> str:
+    """A Go duration with microsecond precision."""
+    return f"{max(1, round(seconds * 1e6))}us"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelServerArgs:
+    """What the component needs beside the site's own words."""
+
+    spec: ModelServerSpec
+    plan: ModelServerPlan
+    engine: Engine
+    namespace: NamespaceHandle
+    storage_class: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelServerHandle:
+    """The running replicas: select them by `labels`, reach them on `port`."""
+
+    labels: dict[str, str]
+    port: int
+    ready: pulumi.Resource
+
+
+class ModelServer(Component):
+    """Volume, replicas and disruption budget of one model."""
+
+    def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        space = args.namespace
+        claim = self.child(
+            "weights",
+            weights_claim(name, space.name, weight_bytes=args.plan.weight_bytes, storage_class=args.storage_class),
+            depends_on=[space.ready],
+        )
+        replicas = self.child(
+            "server",
+            deployment(name, space.name, args.spec, args.plan, args.engine),
+            depends_on=[claim],
+        )
+        self.child("budget", disruption_budget(name, space.name), depends_on=[space.ready])
+        self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
+        self.finish(name=name)

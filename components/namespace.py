@@ -1,0 +1,55 @@
+"""A namespace with its pod-security level, so that what may run in it is said where it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pulumi
+
+from components.base import Component
+
+PodSecurity = Literal["restricted", "baseline", "privileged"]
+
+
+def namespace(name: str, pod_security: PodSecurity, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Namespace whose admission enforces `pod_security` and warns about everything short of `restricted`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "pod-security.kubernetes.io/enforce": pod_security,
+                "pod-security.kubernetes.io/warn": "restricted",
+                "pod-security.kubernetes.io/audit": "restricted",
+                **(labels or {}),
+            },
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceHandle:
+    """A namespace to put objects into; wait for `ready` before doing so."""
+
+    name: str
+    ready: pulumi.Resource
+
+
+class Namespace(Component):
+    """One namespace."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        pod_security: PodSecurity,
+        labels: Mapping[str, str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(name, opts)
+        made = self.child("namespace", namespace(name, pod_security, labels))
+        self.handle = NamespaceHandle(name=name, ready=made)
+        self.finish(name=name)

@@ -1,0 +1,62 @@
+"""The one door from a builder's dict to a Pulumi resource. Builders never import pulumi."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from pulumi_kubernetes import apps, core, policy, rbac, storage
+
+# Core kinds go through their typed classes; every other kind is a custom resource.
+_TYPED: Mapping[tuple[str, str], type[pulumi.CustomResource]] = {
+    ("v1", "ConfigMap"): core.v1.ConfigMap,
+    ("v1", "Namespace"): core.v1.Namespace,
+    ("v1", "PersistentVolumeClaim"): core.v1.PersistentVolumeClaim,
+    ("v1", "Secret"): core.v1.Secret,
+    ("v1", "Service"): core.v1.Service,
+    ("v1", "ServiceAccount"): core.v1.ServiceAccount,
+    ("apps/v1", "Deployment"): apps.v1.Deployment,
+    ("policy/v1", "PodDisruptionBudget"): policy.v1.PodDisruptionBudget,
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): rbac.v1.ClusterRole,
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): rbac.v1.ClusterRoleBinding,
+    ("rbac.authorization.k8s.io/v1", "Role"): rbac.v1.Role,
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): rbac.v1.RoleBinding,
+    ("storage.k8s.io/v1", "StorageClass"): storage.v1.StorageClass,
+}
+
+KubeObject = pulumi.CustomResource
+
+
+class CustomObject(pulumi.CustomResource):
+    """A custom resource whose `status` can be read.
+
+    The SDK's own `apiextensions.CustomResource` has the same type token and inputs, but no status output: the address
+    of a Gateway could not be exported with it.
+    """
+
+    status: pulumi.Output[Any]
+
+    def __init__(self, name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        versioned = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(version=_plugin_version()))
+        super().__init__(f"kubernetes:{body['apiVersion']}:{body['kind']}", name, {**body, "status": None}, versioned)
+
+
+def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) -> KubeObject:
+    """Declare the object that `body` (wire format, camelCase) describes."""
+    typed = _TYPED.get((body["apiVersion"], body["kind"]))
+    if typed is None:
+        return CustomObject(name, body, opts)
+    arguments = {_snake(key): value for key, value in body.items() if key not in ("apiVersion", "kind")}
+    return typed(name, opts=opts, **arguments)
+
+
+def _snake(key: str) -> str:
+    return re.sub(r"(?<!^)([A-Z])", lambda found: "_" + found[1].lower(), key)
+
+
+def _plugin_version() -> str:
+    version: str = kubernetes._utilities.get_version()
+    return version

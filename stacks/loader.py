@@ -1,0 +1,90 @@
+"""Reads a site: from its file without the engine, or from the engine's configuration. Both give the same SiteConfig."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from stacks.site import SiteConfig
+
+PROJECT = "inference-platform"
+KEY = f"{PROJECT}:site"
+
+
+class SiteError(pulumi.RunError):
+    """Everything that is wrong with a site, one line each: file:key, what, got, allowed, fix.
+
+    A RunError, so that the engine prints it without a traceback.
+    """
+
+
+def load_site(values: Mapping[str, Any], origin: str) -> SiteConfig:
+    """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem."""
+    try:
+        return SiteConfig.model_validate(values)
+    except ValidationError as error:
+        lines = [line for detail in error.errors() for line in _describe(detail, origin)]
+        count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
+        raise SiteError(f"{origin}: {count} in the site\n" + "\n".join(f"  {line}" for line in lines)) from None
+
+
+def site_of_stack(stack: str) -> SiteConfig:
+    """The site of the running program, out of the engine's configuration. Raises SiteError."""
+    origin = f"Pulumi.{stack}.yaml"
+    values = pulumi.Config(PROJECT).get_object("site")
+    if not isinstance(values, dict):
+        raise SiteError(f"{origin}: config.{KEY} is missing\n  fix: describe the site there; see Pulumi.prod.yaml")
+    return load_site(values, origin)
+
+
+def load_file(path: Path) -> SiteConfig:
+    """The site of one stack file, without the engine. Raises SiteError."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise SiteError(f"{path}: no such file\n  fix: name a stack file, Pulumi.<site>.yaml") from None
+    except yaml.YAMLError as error:
+        raise SiteError(f"{path}: not YAML: {error}") from None
+    values = ((document or {}).get("config") or {}).get(KEY)
+    if not isinstance(values, dict):
+        raise SiteError(f"{path}: config.{KEY} is missing\n  fix: describe the site there; see Pulumi.prod.yaml")
+    return load_site(values, str(path))
+
+
+def _describe(detail: ErrorDetails, origin: str) -> list[str]:
+    path = [str(part) for part in detail["loc"]]
+    where = f"{origin}:{'.'.join(path)}" if path else origin
+    got = detail["input"]
+    match detail["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(path[-1], _allowed(path[:-1]), n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(_allowed(path[:-1]))}"
+            return [f"{where}: unknown key; {hint}"]
+        case "missing":
+            return [f"{where}: missing; fix: add it"]
+        case "value_error":
+            cause = str(detail.get("ctx", {}).get("error", detail["msg"]))
+            return [f"{where}: {line}" for line in cause.splitlines()]
+        case _:
+            return [f"{where}: {detail['msg']}; got {got!r}"]
+
+
+def _allowed(path: list[str]) -> list[str]:
+    """Keys that the section at `path` may hold."""
+    kind: Any = SiteConfig
+    for part in path:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            field = kind.model_fields.get(part)
+            kind = field.annotation if field else None
+        else:  # a mapping by name: its values' type
+            kind = getattr(kind, "__args__", (None, None))[-1]
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return sorted(kind.model_fields)
+    return []

@@ -1,0 +1,96 @@
+"""Wires a site: definitions, controllers, front door, tenants, models, in the order in which they need each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from components.access import Access, AccessArgs
+from components.crd_bundle import CrdBundle, read_bundle
+from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, target_gateway
+from components.gateway_controllers import Chart, GatewayControllers, GatewayControllersArgs
+from components.model import Model, ModelArgs
+from components.namespace import Namespace
+from stacks.site import SiteConfig
+from stacks.sizing import engine_of, plan_model
+from stacks.versions import ChartVersion, Versions
+
+GATEWAY_NAMESPACE = "inference-gateway"
+MODELS_NAMESPACE = "inference-models"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What a stack exports."""
+
+    endpoint: pulumi.Output[str]
+    models: list[str]
+    keys: pulumi.Output[dict[str, str]]
+    """Client id -> API key, secret."""
+
+
+def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
+    """Declare every resource of the site."""
+    plans = {name: plan_model(site, spec) for name, spec in sorted(site.models.items())}
+    provider = kubernetes.Provider(
+        "cluster",
+        kubeconfig=str(site.cluster.kubeconfig),
+        cluster_identifier=site.name,
+        enable_server_side_apply=True,
+    )
+    top = pulumi.ResourceOptions(providers=[provider])
+
+    definitions = CrdBundle("crds", definitions=read_bundle(site.crds.folder, versions.crds), opts=top).handle
+    controllers: list[pulumi.Resource] = []
+    if site.gateway.controllers == "chart":
+        args = GatewayControllersArgs(
+            envoy_gateway=_chart(versions.charts.envoy_gateway),
+            ai_gateway=_chart(versions.charts.ai_gateway),
+            needs=definitions.ready,
+        )
+        controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
+
+    front = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=top).handle
+    space = Namespace(MODELS_NAMESPACE, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
+    needs = [*definitions.ready, *controllers]
+    access = Access(
+        "access",
+        AccessArgs(
+            tenants=site.tenants, models=list(site.models), namespace=front, target=target_gateway(), needs=needs
+        ),
+        top,
+    ).handle
+    gateway = Gateway(
+        "gateway",
+        GatewayArgs(
+            spec=site.gateway,
+            namespace=front,
+            # The listener opens only when keys are checked.
+            needs=[*needs, *access.ready],
+            drain_s=max((spec.server.longest_stream_s for spec in site.models.values()), default=60),
+            pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
+        ),
+        top,
+    ).handle
+    for name, spec in sorted(site.models.items()):
+        Model(
+            name,
+            ModelArgs(
+                spec=spec,
+                plan=plans[name],
+                engine=engine_of(name, spec, plans[name], versions.images),
+                namespace=space,
+                storage_class=site.storage.storage_class,
+                picker_image=versions.images.endpoint_picker,
+                gateway=gateway,
+                needs=needs,
+            ),
+            top,
+        )
+    return Platform(endpoint=gateway.endpoint, models=sorted(site.models), keys=pulumi.Output.all(**access.keys))
+
+
+def _chart(version: ChartVersion) -> Chart:
+    return Chart(chart=version.chart, version=version.version)

@@ -1,0 +1,39 @@
+"""Reads `versions.yaml`: the one place that names versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from components.base import Spec
+
+FILE = Path(__file__).parent / "versions.yaml"
+
+
+class Images(Spec):
+    endpoint_picker: str
+    simulator: str
+    vllm: str
+
+
+class ChartVersion(Spec):
+    chart: str
+    version: str
+
+
+class Charts(Spec):
+    envoy_gateway: ChartVersion
+    ai_gateway: ChartVersion
+
+
+class Versions(Spec):
+    """Images by tag, charts by version, CRD files by sha256 in hex."""
+
+    images: Images
+    charts: Charts
+    crds: dict[str, str]
+
+
+def load() -> Versions:
+    return Versions.model_validate(yaml.safe_load(FILE.read_text()))
