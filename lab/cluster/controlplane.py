@@ -15,19 +15,19 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lab.cluster import network, processes
+from lab.cluster.component import Component
 from lab.errors import LabError
 from lab.paths import Lab
 
 API_PORT = 6443
 _CLUSTER = "lab"
-_STOP_ORDER = ("kwok-controller", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+STOP_ORDER = ("kwok-controller", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
 _STAGES = Path(__file__).with_name("node_stages.yaml")
 
 # Name in kwokctl's options -> tool. Named in full, so kwokctl has nothing to download.
@@ -39,33 +39,6 @@ _BINARIES = {
     "kwokControllerBinary": "kwok",
     "kubectlBinary": "kubectl",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Component:
-    """One process of the control plane as kwokctl wrote it down."""
-
-    name: str
-    argv: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...]
-    folder: Path
-
-    @property
-    def pid_file(self) -> Path:
-        """Where kwokctl looks for the process id, too."""
-        return self.folder / "pids" / f"{Path(self.argv[0]).name}.pid"
-
-    @property
-    def log_file(self) -> Path:
-        return self.folder / "logs" / f"{Path(self.argv[0]).name}.log"
-
-    def pid(self) -> int | None:
-        """Process id when it runs."""
-        try:
-            pid = int(self.pid_file.read_text())
-        except (OSError, ValueError):
-            return None
-        return pid if processes.is_alive(pid, self.argv[0]) else None
 
 
 def work_folder(lab: Lab) -> Path:
@@ -94,7 +67,9 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
     patches = {
         "etcd": [*loopback_only, {"key": "initial-cluster", "value": "node0=http://127.0.0.1:2380", "override": True}],
         "kube-apiserver": [services, {"key": "advertise-address", "value": api_address}],
-        "kube-controller-manager": [services],
+        # One of each, so an election would only delay the return of one that was killed.
+        "kube-controller-manager": [services, {"key": "leader-elect", "value": "false"}],
+        "kube-scheduler": [{"key": "leader-elect", "value": "false"}],
     }
     options = {
         "runtime": "binary",
@@ -116,8 +91,8 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
     return [head, *yaml.safe_load_all(_STAGES.read_text())]
 
 
-def ensure(lab: Lab, *, timeout_s: float = 120) -> None:
-    """Create the control plane, or start what is missing of it, and wait until the API server is ready."""
+def create(lab: Lab) -> bool:
+    """Create and start the control plane unless that was done; whether it was created now."""
     missing = [tool for tool in (*_BINARIES.values(), "kwokctl") if not (lab.bin / tool).exists()]
     if missing:
         raise LabError(
@@ -125,13 +100,11 @@ def ensure(lab: Lab, *, timeout_s: float = 120) -> None:
         )
     finished = work_folder(lab) / "created"
     if finished.exists():
-        for component in components(lab):
-            start(lab, component)
-    else:
-        _create(lab)
-        finished.touch()
+        return False
+    _create(lab)
     _write_kubeconfig(lab)
-    wait_ready(lab, timeout_s)
+    finished.touch()
+    return True
 
 
 def components(lab: Lab) -> list[Component]:
@@ -147,38 +120,12 @@ def components(lab: Lab) -> list[Component]:
             argv=(entry["binary"], *entry.get("args", ())),
             environment=tuple((e["name"], e.get("value", "")) for e in entry.get("envs", ())),
             folder=Path(entry["workDir"]),
+            # kwokctl's own places, so its commands go on to work.
+            pid_file=Path(entry["workDir"], "pids", f"{Path(entry['binary']).name}.pid"),
+            log_file=Path(entry["workDir"], "logs", f"{Path(entry['binary']).name}.log"),
         )
         for entry in recorded.get("components", ())
     ]
-
-
-def start(lab: Lab, component: Component) -> int:
-    """Start it unless it runs; returns its process id. The caller of a long life must reap it."""
-    running = component.pid()
-    if running is not None:
-        return running
-    with component.log_file.open("ab") as log:
-        child = subprocess.Popen(
-            network.inside(lab, list(component.argv)),
-            cwd=component.folder,
-            env={**network.environment(lab), **dict(component.environment)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    component.pid_file.write_text(str(child.pid))
-    return child.pid
-
-
-def stop(lab: Lab, *, timeout_s: float = 15) -> None:
-    """Stop the components one after the other, the API server and etcd last, so that nothing logs a lost server."""
-    by_name = {component.name: component for component in components(lab)}
-    for name in _STOP_ORDER:
-        pid = by_name[name].pid() if name in by_name else None
-        if pid is not None:
-            processes.send([pid], signal.SIGTERM)
-            processes.send(processes.wait_gone([pid], timeout_s), signal.SIGKILL)
 
 
 def is_ready(lab: Lab) -> bool:

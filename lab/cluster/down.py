@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 
-from lab.cluster import controlplane, network
+from lab.cluster import network, supervisor
 from lab.paths import Lab
 from lab.progress import Progress
 
@@ -23,7 +23,7 @@ def run(lab: Lab, arguments: argparse.Namespace) -> int:
         network.require_own(lab)
         progress = Progress("down", total=2)
         with progress.step("processes and network"):
-            controlplane.stop(lab)
+            supervisor.stop(lab)
             network.teardown(lab)
         if arguments.keep_state:
             progress.skip("state", f"kept in {lab.home}")

@@ -21,7 +21,7 @@ from typing import Any
 
 from lab.cluster import processes
 from lab.errors import LabError
-from lab.paths import Lab
+from lab.paths import CHECKOUT, Lab
 
 MARK = "INFERENCE_LAB"
 _NAMESPACES = Path("/run/netns")
@@ -44,12 +44,14 @@ def inside(lab: Lab, argv: list[str]) -> list[str]:
 
 
 def environment(lab: Lab) -> dict[str, str]:
-    """What every process of the lab gets: this process's environment, the lab's coordinates, the mark `down` looks for."""
+    """What each process of the lab gets: this process's own, the lab's coordinates, the mark that `down` looks for."""
     return {
         **os.environ,
         "LAB_HOME": str(lab.home),
         "LAB_CACHE": str(lab.cache),
         "LAB_INDEX": str(lab.index),
+        "PYTHONPATH": str(CHECKOUT),
+        "PYTHONUNBUFFERED": "1",
         "PATH": f"{lab.bin}:{os.environ.get('PATH', '/usr/sbin:/usr/bin:/sbin:/bin')}",
         MARK: lab.prefix,
     }
@@ -140,7 +142,6 @@ def ensure(lab: Lab) -> None:
     _ip("route", "replace", str(plan.whole), "via", str(site_end), "dev", uplink(lab))
     for name, value in (
         ("ip_forward", "1"),
-        ("conf/all/route_localnet", "1"),
         # Pods share one bridge but talk by way of the gateway; a redirect would make them bypass kube-proxy's rules.
         ("conf/all/send_redirects", "0"),
         (f"conf/{lab.bridge}/send_redirects", "0"),

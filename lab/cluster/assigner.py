@@ -1,0 +1,99 @@
+"""`python -m lab.cluster.assigner`: what a site's load balancer and storage do, in small: addresses and volumes."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from kubernetes import client, config
+from urllib3.exceptions import HTTPError
+
+from lab.cluster import credentials
+from lab.cluster.addresses import AddressController
+from lab.cluster.api import Manifest
+from lab.cluster.volumes import VolumeController
+from lab.cluster.watching import Listing, changes
+from lab.paths import Lab
+
+ACCOUNT = "lab-assigner"
+_RESYNC_S = 60
+_RETRY_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def role() -> Manifest:
+    """What the two controllers may do."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": ACCOUNT},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
+            {"apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"]},
+            {
+                "apiGroups": [""],
+                "resources": ["persistentvolumes"],
+                "verbs": ["list", "watch", "create", "patch", "delete"],
+            },
+            {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["list", "watch"]},
+            {"apiGroups": [""], "resources": ["persistentvolumeclaims/status"], "verbs": ["patch"]},
+            {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get"]},
+        ],
+    }
+
+
+def keep(reconcile: Callable[[], None], listings: list[Listing], stopping: threading.Event) -> list[threading.Thread]:
+    """Start threads that run `reconcile` after every change of what `listings` list, one run at a time."""
+    changed = threading.Event()
+
+    def watch_one(listing: Listing) -> None:
+        for _ in changes(listing, resync_s=_RESYNC_S, stopping=stopping):
+            changed.set()
+
+    def work() -> None:
+        while not stopping.is_set():
+            changed.wait()
+            changed.clear()
+            try:
+                reconcile()
+            except (client.ApiException, HTTPError, OSError) as error:
+                # A conflict, or the API server is away: look at the world anew.
+                log.warning("again in %.0f s: %s", _RETRY_S, str(error).splitlines()[0])
+                stopping.wait(_RETRY_S)
+                changed.set()
+
+    threads = [threading.Thread(target=watch_one, args=(listing,), daemon=True) for listing in listings]
+    threads.append(threading.Thread(target=work, daemon=True))
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
+    lab = Lab.from_environment()
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    connection = config.new_client_from_config(config_file=str(credentials.kubeconfig(lab, ACCOUNT)))
+    core = client.CoreV1Api(connection)
+    keep(
+        AddressController(connection, lab.network.load_balancers).reconcile,
+        [core.list_service_for_all_namespaces],
+        stopping,
+    )
+    keep(
+        VolumeController(connection, lab.volumes).reconcile,
+        [core.list_persistent_volume, core.list_persistent_volume_claim_for_all_namespaces],
+        stopping,
+    )
+    stopping.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Credentials of the lab's own processes: a ServiceAccount each with the rights it needs, as a kubeconfig file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kubernetes import client
+
+from lab.cluster import api, controlplane
+from lab.paths import Lab
+
+NAMESPACE = "kube-system"
+_VALID_S = 365 * 24 * 3600
+
+
+def kubeconfig(lab: Lab, account: str) -> Path:
+    """Where the kubeconfig of this account is."""
+    return lab.home / "credentials" / f"{account}.kubeconfig"
+
+
+def ensure(lab: Lab, connection: client.ApiClient, account: str, *, role: str) -> None:
+    """Make the account, bind the ClusterRole to it, and write its kubeconfig unless that is there."""
+    api.apply(
+        connection,
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": NAMESPACE}},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"lab:{account}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
+        },
+    )
+    path = kubeconfig(lab, account)
+    if path.exists():
+        return
+    request = {"spec": {"expirationSeconds": _VALID_S}}
+    answer = client.CoreV1Api(connection).create_namespaced_service_account_token(account, NAMESPACE, request)
+    # Renamed into place: the supervisor starts the process as soon as it sees the file.
+    draft = path.with_suffix(".draft")
+    controlplane.write_kubeconfig(lab, draft, {"token": answer.status.token})
+    draft.replace(path)

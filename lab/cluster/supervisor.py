@@ -1,0 +1,223 @@
+"""`python -m lab.cluster.supervisor`: keeps the lab's processes running, in the lab's own namespace.
+
+It starts what does not run, restarts what ends (with back-off), and writes what it sees to a status file. It takes over
+processes that an earlier supervisor started, so its own death stops nothing. On SIGTERM it stops all, pods first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.cluster import assigner, controlplane, credentials, kubeproxy, network, processes
+from lab.cluster.component import Component, own_component
+from lab.errors import LabError
+from lab.paths import CHECKOUT, Lab
+
+_TICK_S = 0.5
+_FIRST_BACKOFF_S = 0.5
+_LONGEST_BACKOFF_S = 10.0
+_STEADY_AFTER_S = 30.0
+_STOP_GRACE_S = {"pod-runner": 40.0}
+_DEFAULT_STOP_GRACE_S = 10.0
+_STOP_ORDER = ("pod-runner", "assigner", "kube-proxy", *controlplane.STOP_ORDER)
+
+
+def status_file(lab: Lab) -> Path:
+    return lab.home / "status.json"
+
+
+def components(lab: Lab) -> list[Component]:
+    """Everything that has to run, control plane first."""
+    return [
+        *controlplane.components(lab),
+        kubeproxy.component(lab),
+        own_component(
+            lab,
+            "assigner",
+            (sys.executable, "-m", "lab.cluster.assigner"),
+            folder=CHECKOUT,
+            needs=credentials.kubeconfig(lab, assigner.ACCOUNT),
+        ),
+        own_component(lab, "pod-runner", (sys.executable, "-m", "lab.runner"), folder=CHECKOUT, needs=lab.kubeconfig),
+    ]
+
+
+@dataclass
+class Watched:
+    """What the supervisor knows of one component; times are of the monotonic clock, in seconds."""
+
+    component: Component
+    child: subprocess.Popen[bytes] | None = None
+    pid: int | None = None
+    starts: int = 0
+    restarts: int = 0
+    last_exit: int | None = None
+    started: float = 0.0
+    backoff_s: float = _FIRST_BACKOFF_S
+    not_before: float = 0.0
+
+    @property
+    def state(self) -> str:
+        if self.pid is not None:
+            return "running"
+        needs = self.component.needs
+        if needs is not None and not needs.exists():
+            return f"waits for {needs.name}"
+        return "restarting" if self.starts or self.restarts else "starting"
+
+    def look(self, now: float) -> None:
+        """See whether it runs, and work out when it may start again if it just ended."""
+        if self.child is not None and self.child.poll() is not None:
+            self.last_exit, self.child = self.child.returncode, None
+        before, self.pid = self.pid, self.component.pid()
+        if before is not None and self.pid is None:
+            self.restarts += 1
+            if now - self.started >= _STEADY_AFTER_S:
+                self.backoff_s = _FIRST_BACKOFF_S
+                self.not_before = now
+            else:
+                self.not_before = now + self.backoff_s
+                self.backoff_s = min(2 * self.backoff_s, _LONGEST_BACKOFF_S)
+
+    def start_if_due(self, lab: Lab, now: float) -> None:
+        needs = self.component.needs
+        if self.pid is not None or now < self.not_before or (needs is not None and not needs.exists()):
+            return
+        self.child = self.component.start(lab)
+        self.pid, self.started = self.child.pid, now
+        self.starts += 1
+
+
+@dataclass
+class Supervisor:
+    """The loop; `stopping` is set by SIGTERM."""
+
+    lab: Lab
+    stopping: threading.Event = field(default_factory=threading.Event)
+    _written: str = ""
+
+    def run(self) -> None:
+        watched = [Watched(component=component) for component in components(self.lab)]
+        while not self.stopping.is_set():
+            now = time.monotonic()
+            for entry in watched:
+                entry.look(now)
+                entry.start_if_due(self.lab, now)
+            self._write_status(watched)
+            self.stopping.wait(_TICK_S)
+        self._stop(watched)
+
+    def _stop(self, watched: list[Watched]) -> None:
+        by_name = {entry.component.name: entry for entry in watched}
+        for name in _STOP_ORDER:
+            pid = by_name[name].component.pid() if name in by_name else None
+            if pid is not None:
+                processes.send([pid], signal.SIGTERM)
+                grace_s = _STOP_GRACE_S.get(name, _DEFAULT_STOP_GRACE_S)
+                processes.send(processes.wait_gone([pid], grace_s), signal.SIGKILL)
+        status_file(self.lab).unlink(missing_ok=True)
+
+    def _write_status(self, watched: list[Watched]) -> None:
+        content = json.dumps(
+            {
+                "supervisor": os.getpid(),
+                "components": {
+                    entry.component.name: {
+                        "state": entry.state,
+                        "pid": entry.pid,
+                        "restarts": entry.restarts,
+                        "last_exit": entry.last_exit,
+                        "log": str(entry.component.log_file),
+                    }
+                    for entry in watched
+                },
+            },
+            indent=2,
+        )
+        if content != self._written:
+            draft = status_file(self.lab).with_suffix(".draft")
+            draft.write_text(content)
+            draft.replace(status_file(self.lab))
+            self._written = content
+
+
+def read_status(lab: Lab) -> dict[str, Any]:
+    """The supervisor's last word; empty when there is none."""
+    try:
+        parsed: dict[str, Any] = json.loads(status_file(lab).read_text())
+    except (OSError, ValueError):
+        return {}
+    return parsed
+
+
+def pid(lab: Lab) -> int | None:
+    """The running supervisor's process id."""
+    found = read_status(lab).get("supervisor")
+    return found if found is not None and _is_supervisor(found) else None
+
+
+def ensure(lab: Lab) -> bool:
+    """Start a supervisor unless one runs; whether one was started."""
+    if pid(lab) is not None:
+        return False
+    lab.logs.mkdir(parents=True, exist_ok=True)
+    status_file(lab).unlink(missing_ok=True)
+    with (lab.logs / "supervisor.log").open("ab") as log:
+        child = subprocess.Popen(
+            network.inside(lab, [sys.executable, "-m", "lab.cluster.supervisor"]),
+            cwd=CHECKOUT,
+            env=network.environment(lab),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 30
+    while pid(lab) is None:
+        if child.poll() is not None or time.monotonic() > deadline:
+            raise LabError("the supervisor did not start", fix=f"read {lab.logs / 'supervisor.log'}")
+        time.sleep(0.05)
+    return True
+
+
+def stop(lab: Lab) -> None:
+    """Have the supervisor stop everything in order; nothing happens when none runs."""
+    running = pid(lab)
+    if running is not None:
+        processes.send([running], signal.SIGTERM)
+        processes.wait_gone([running], timeout_s=_STOP_GRACE_S["pod-runner"] + 60)
+
+
+def _is_supervisor(candidate: int) -> bool:
+    return processes.is_alive(candidate) and "lab.cluster.supervisor" in processes.command_line(candidate)
+
+
+def main() -> int:
+    lab = Lab.from_environment()
+    lock = (lab.home / "supervisor.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("another supervisor runs", file=sys.stderr)
+        return 1
+    supervisor = Supervisor(lab)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.stopping.set())
+    with contextlib.closing(lock):
+        supervisor.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
