@@ -1,0 +1,247 @@
+"""What it takes to run `pulumi` against the lab: which engine and plugins serve, the environment, the stack's state."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import yaml
+
+from lab.errors import LabError
+from lab.paths import CHECKOUT, Lab
+
+HELP = 'print the environment for pulumi by hand: eval "$(python -m lab env)"'
+STACK = "lab"
+# Published on purpose: docs/adr/0003-lab-secrets.md says why, and what it does not protect.
+PASSPHRASE = "inference-platform-lab"  # noqa: S105
+STAND_INS = CHECKOUT / "lab" / "plugins" / "bin"
+PLUGINS = ("kubernetes", "command")
+# auto: official where installed, else a stand-in. official: the engine fetches what is missing. stand-in: always ours.
+CHOICES = ("auto", "official", "stand-in")
+CHOICE_VARIABLE = "LAB_PLUGINS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Which program serves under a name. `by` is "official", "built" (by the lab's installer) or "stand-in"."""
+
+    name: str
+    version: str
+    by: str
+    path: Path | None
+    why: str
+
+
+def plugins(lab: Lab, environment: Mapping[str, str] = os.environ) -> tuple[Serving, ...]:
+    """Who serves each provider that the program uses. Raises LabError for an unknown LAB_PLUGINS."""
+    return tuple(_plugin(lab, name, environment) for name in PLUGINS)
+
+
+def engine(lab: Lab, environment: Mapping[str, str] = os.environ) -> Serving:
+    """The `pulumi` that a session runs. Raises LabError when there is none."""
+    found = shutil.which("pulumi", path=settings(lab, environment)["PATH"])
+    if found is None:
+        raise LabError("no pulumi: neither built for this lab nor on PATH", fix="make tools")
+    program = Path(found).resolve()
+    wanted = metadata.version("pulumi")
+    if program.is_relative_to(lab.cache):
+        return Serving(name="pulumi", version=wanted, by="built", path=program, why="built from tools/pulumi")
+    return Serving(name="pulumi", version="", by="official", path=program, why="found on PATH")
+
+
+def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that a lab session sets, and nothing else; applying them twice is applying them once."""
+    serving = plugins(lab, environment)
+    chosen = {
+        "KUBECONFIG": str(lab.kubeconfig),
+        "PULUMI_BACKEND_URL": f"file://{lab.pulumi}",
+        "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        "PULUMI_SKIP_UPDATE_CHECK": "1",
+        "PULUMI_STACK": STACK,
+        # The v3.76 language host takes the first python on PATH, whatever Pulumi.yaml says of a virtual environment.
+        "PATH": _path([_python_folder(), lab.bin, _links(lab)], environment),
+    }
+    if all(plugin.by == "stand-in" for plugin in serving):
+        # The user's own folder holds logins and selected stacks, which are none of the lab's business.
+        chosen["PULUMI_HOME"] = str(_own_home(lab))
+    elif environment.get("PULUMI_HOME") == str(_own_home(lab)):
+        chosen["PULUMI_HOME"] = str(_users_home(lab, environment))
+    return chosen
+
+
+def environment(lab: Lab, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """A whole process environment for `pulumi` and for programs that talk to the lab."""
+    return {**base, **settings(lab, base)}
+
+
+def prepare(lab: Lab, project: Path = CHECKOUT) -> None:
+    """Make the state folder, the links to the stand-ins and the stack exist; drop locks of engines that died."""
+    for folder in (lab.pulumi, _links(lab)):
+        folder.mkdir(parents=True, exist_ok=True)
+    lab.pulumi.chmod(0o700)
+    _link_stand_ins(lab)
+    engine(lab)
+    drop_dead_locks(lab)
+    if not _stack_exists(lab, project):
+        _captured(lab, ("stack", "init", STACK, "--no-select"), project, check=True)
+
+
+def run_pulumi(
+    lab: Lab, *arguments: str, project: Path = CHECKOUT, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run `pulumi ARGUMENTS` in the session's environment, output captured. `check` raises LabError when it fails."""
+    prepare(lab, project)
+    return _captured(lab, arguments, project, check=check)
+
+
+def stream_pulumi(lab: Lab, *arguments: str, project: Path = CHECKOUT) -> int:
+    """Run `pulumi ARGUMENTS` with its output going straight to the terminal; its exit status."""
+    prepare(lab, project)
+    return subprocess.run(
+        ["pulumi", *arguments], cwd=project, env=environment(lab), stdin=subprocess.DEVNULL, check=False
+    ).returncode
+
+
+def drop_dead_locks(lab: Lab) -> list[Path]:
+    """Remove locks that engines of this machine left when they were killed; the removed files.
+
+    The file backend never does this itself: it cannot know whether the machine that holds a lock is another one.
+    """
+    dropped = []
+    for lock in sorted((lab.pulumi / ".pulumi" / "locks").rglob("*.json")):
+        try:
+            holder = json.loads(lock.read_text())
+        except (OSError, ValueError):
+            continue
+        if holder.get("hostname") == socket.gethostname() and not _is_pulumi(int(holder.get("pid", 0))):
+            lock.unlink(missing_ok=True)
+            dropped.append(lock)
+    return dropped
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`env` takes no arguments."""
+    parser.epilog = "With it, pulumi, kubectl and helm work on the lab as on any cluster; git status stays clean."
+
+
+def run(lab: Lab, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - the command line's form
+    """Print `export` lines; what they promise (state folder, stack, links) exists afterwards."""
+    prepare(lab)
+    for name, value in sorted(settings(lab).items()):
+        sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
+    return 0
+
+
+def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: bool) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        ["pulumi", *arguments],
+        cwd=project,
+        env=environment(lab),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if check and done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-15:]
+        raise LabError(
+            f"`pulumi {shlex.join(arguments)}` ended with {done.returncode}:\n" + "\n".join(said),
+            fix='read its last lines above; by hand: eval "$(python -m lab env)" and run it again',
+        )
+    return done
+
+
+def _plugin(lab: Lab, name: str, environment: Mapping[str, str]) -> Serving:
+    choice = environment.get(CHOICE_VARIABLE, "auto")
+    if choice not in CHOICES:
+        raise LabError(
+            f"{CHOICE_VARIABLE} is {choice!r}, allowed are {', '.join(CHOICES)}", fix=f"unset {CHOICE_VARIABLE}"
+        )
+    program = f"pulumi-resource-{name}"
+    version = metadata.version(f"pulumi-{name}")
+    stand_in = Serving(name=name, version=version, by="stand-in", path=STAND_INS / program, why="")
+    if choice == "stand-in":
+        return _with_why(stand_in, f"{CHOICE_VARIABLE}=stand-in asks for it")
+    folder = _users_home(lab, environment) / "plugins" / f"resource-{name}-v{version}"
+    for path in (folder / program, folder / f"{program}.exe"):
+        if path.exists():
+            return Serving(name=name, version=version, by="official", path=path, why="installed among pulumi's plugins")
+    on_path = shutil.which(program, path=_path_without(lab, environment))
+    if on_path is not None and not Path(on_path).resolve().is_relative_to(STAND_INS):
+        return Serving(name=name, version="", by="official", path=Path(on_path), why="found on PATH")
+    if choice == "official":
+        why = f"{CHOICE_VARIABLE}=official lets the engine fetch it"
+        return Serving(name=name, version=version, by="official", path=None, why=why)
+    return _with_why(stand_in, f"the official v{version} is neither in {folder} nor on PATH")
+
+
+def _with_why(serving: Serving, why: str) -> Serving:
+    return Serving(name=serving.name, version=serving.version, by=serving.by, path=serving.path, why=why)
+
+
+def _link_stand_ins(lab: Lab) -> None:
+    # The engine takes what is on PATH before what is installed, so only the stand-ins that serve may be there.
+    wanted = {f"pulumi-resource-{plugin.name}": plugin.path for plugin in plugins(lab) if plugin.by == "stand-in"}
+    folder = _links(lab)
+    for link in folder.iterdir():
+        if link.name not in wanted:
+            link.unlink()
+    for name, target in wanted.items():
+        link = folder / name
+        if target is not None and not (link.is_symlink() and link.readlink() == target):
+            link.unlink(missing_ok=True)
+            link.symlink_to(target)
+
+
+def _stack_exists(lab: Lab, project: Path) -> bool:
+    name = yaml.safe_load((project / "Pulumi.yaml").read_text())["name"]
+    folder = lab.pulumi / ".pulumi" / "stacks" / name
+    return any((folder / f"{STACK}.json{end}").exists() for end in ("", ".gz"))
+
+
+def _links(lab: Lab) -> Path:
+    return lab.home / "stand-ins"
+
+
+def _own_home(lab: Lab) -> Path:
+    return lab.home / "pulumi-home"
+
+
+def _users_home(lab: Lab, environment: Mapping[str, str]) -> Path:
+    given = environment.get("PULUMI_HOME", "")
+    return Path(given) if given and given != str(_own_home(lab)) else Path.home() / ".pulumi"
+
+
+def _python_folder() -> Path:
+    venv = CHECKOUT / ".venv"
+    # Whoever runs this in an environment of their own (CI, another checkout's) means that one.
+    return Path(sys.prefix) / "bin" if sys.prefix != sys.base_prefix or not venv.exists() else venv / "bin"
+
+
+def _path(first: list[Path], environment: Mapping[str, str]) -> str:
+    wanted = [str(folder) for folder in first]
+    rest = [folder for folder in environment.get("PATH", os.defpath).split(os.pathsep) if folder not in wanted]
+    return os.pathsep.join([*wanted, *rest])
+
+
+def _path_without(lab: Lab, environment: Mapping[str, str]) -> str:
+    parts = environment.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(part for part in parts if part != str(_links(lab)))
+
+
+def _is_pulumi(pid: int) -> bool:
+    try:
+        name = (Path("/proc") / str(pid) / "comm").read_text().strip()
+    except OSError:
+        return False
+    return name == "pulumi"
