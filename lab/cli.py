@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import Protocol
 
-from lab.cluster import down, up
+from lab import session
+from lab.cluster import down, logs, status, up
 from lab.errors import LabError
 from lab.paths import Lab
 
@@ -24,6 +25,9 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "up": up,
     "down": down,
+    "status": status,
+    "logs": logs,
+    "env": session,
 }
 
 

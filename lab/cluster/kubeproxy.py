@@ -43,7 +43,10 @@ def settings_file(lab: Lab) -> Path:
 
 
 def write_settings(lab: Lab) -> None:
-    settings_file(lab).write_text(json.dumps(settings(lab), indent=2))
+    """Write them unless they are there: kube-proxy ends itself when its file changes."""
+    content = json.dumps(settings(lab), indent=2)
+    if not settings_file(lab).exists() or settings_file(lab).read_text() != content:
+        settings_file(lab).write_text(content)
 
 
 def component(lab: Lab) -> Component:

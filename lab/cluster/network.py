@@ -8,6 +8,7 @@ of the lab that owns it: a record that cannot outlive what it describes.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ MARK = "INFERENCE_LAB"
 _NAMESPACES = Path("/run/netns")
 _LINK_INSIDE = "uplink"
 _KILL_ROUNDS = 20
+_DETACH = 2  # MNT_DETACH of umount2(2)
 
 
 def uplink(lab: Lab) -> str:
@@ -141,17 +143,17 @@ def ensure(lab: Lab) -> None:
         )
     _ip("route", "replace", str(plan.whole), "via", str(site_end), "dev", uplink(lab))
     for name, value in (
-        ("ip_forward", "1"),
+        ("ipv4/ip_forward", "1"),
         # Pods share one bridge but talk by way of the gateway; a redirect would make them bypass kube-proxy's rules.
-        ("conf/all/send_redirects", "0"),
-        (f"conf/{lab.bridge}/send_redirects", "0"),
+        ("ipv4/conf/all/send_redirects", "0"),
+        (f"ipv4/conf/{lab.bridge}/send_redirects", "0"),
+        # Where br_netfilter is loaded, it would bridge a rewritten packet at once, and a pod could not reach itself
+        # through its own Service. It is a setting of the namespace, and missing where the module is.
+        ("bridge/bridge-nf-call-iptables", "0"),
     ):
-        subprocess.run(
-            inside(lab, ["tee", f"/proc/sys/net/ipv4/{name}"]),
-            input=value.encode(),
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+        setting = Path("/proc/sys/net", name)
+        command = ["sh", "-c", 'test ! -e "$0" || echo "$1" >"$0"', str(setting), value]
+        subprocess.run(inside(lab, command), check=True)
 
 
 def own_address(lab: Lab, address: IPv4Address) -> None:
@@ -197,12 +199,17 @@ def teardown(lab: Lab) -> None:
         time.sleep(0.05)
     # iproute2 mounts its folder over itself at the first `ip netns add` and makes it anew when it is missing.
     if str(_NAMESPACES) in _mounts() and not any(_NAMESPACES.iterdir()):
-        subprocess.run(["umount", str(_NAMESPACES)], capture_output=True, check=False)
+        _unmount(_NAMESPACES)
 
 
 def _unmount_below(folder: Path) -> None:
     for mount in sorted((m for m in _mounts() if Path(m).is_relative_to(folder)), key=len, reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=False)
+        _unmount(Path(mount))
+
+
+def _unmount(mount: Path) -> None:
+    """Unmount lazily, by the system call: umount(8) leaves a folder of its own in /run."""
+    ctypes.CDLL(None).umount2(os.fsencode(mount), _DETACH)
 
 
 def _stale_name(namespace: str) -> None:

@@ -1,0 +1,94 @@
+"""`lab status`: what runs, where its log is, and what memory it takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from lab.cluster import controlplane, network, processes, supervisor
+from lab.paths import Lab
+
+HELP = "show the lab's processes: state, process id, restarts, memory"
+_HEADINGS = ("COMPONENT", "STATE", "PID", "RESTARTS", "MEMORY")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table; memory in bytes, pods' programs summed up in one row."""
+
+    component: str
+    state: str
+    pid: int | None
+    restarts: int
+    memory_bytes: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print it as JSON, memory in bytes")
+
+
+def run(lab: Lab, arguments: argparse.Namespace) -> int:
+    """Exit status 0 when all of the lab runs and its API server is ready, else 1."""
+    table = rows(lab)
+    ready = bool(table) and controlplane.is_ready(lab)
+    if arguments.json:
+        print(json.dumps({"ready": ready, "components": [asdict(row) for row in table]}, indent=2))
+    elif table:
+        print(render(table))
+        print(f"API server: {'ready' if ready else 'not ready'}, kubeconfig {lab.kubeconfig}")
+    else:
+        print(f"lab {lab.index} of {lab.home} is down; `python -m lab up` brings it up")
+    return 0 if ready and all(row.state == "running" for row in table) else 1
+
+
+def rows(lab: Lab) -> list[Row]:
+    """The supervisor and its components as they are now; empty when the lab is down."""
+    recorded = supervisor.read_status(lab).get("components", {})
+    listed = [
+        Row(
+            component=name,
+            state=entry["state"],
+            pid=entry["pid"],
+            restarts=entry["restarts"],
+            memory_bytes=processes.memory_bytes(entry["pid"]) if entry["pid"] else 0,
+        )
+        for name, entry in recorded.items()
+    ]
+    if not listed and network.owner(lab) != lab.home:
+        return []
+    pid = supervisor.pid(lab)
+    first = Row(
+        component="supervisor",
+        state="running" if pid else "dead: `python -m lab up` brings it back",
+        pid=pid,
+        restarts=0,
+        memory_bytes=processes.memory_bytes(pid) if pid else 0,
+    )
+    known = {row.pid for row in (first, *listed)}
+    pods = network.namespace_processes(lab) - known
+    rest = Row(
+        component=f"pods' programs ({len(pods)} processes)",
+        state="running",
+        pid=None,
+        restarts=0,
+        memory_bytes=sum(processes.memory_bytes(pid) for pid in pods),
+    )
+    return [first, *listed, *([rest] if pods else [])]
+
+
+def render(table: Sequence[Row]) -> str:
+    """The table as text, with a line for the sum of memory."""
+    cells = [_HEADINGS, *(_cells(row) for row in table)]
+    total = sum(row.memory_bytes for row in table)
+    cells.append(("together", "", "", "", f"{total / 2**20:.0f} MiB"))
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    pid = str(row.pid) if row.pid else "-"
+    return (row.component, row.state, pid, str(row.restarts), f"{row.memory_bytes / 2**20:.0f} MiB")
