@@ -169,7 +169,6 @@ def deployment(
     name: str, namespace: str, spec: ModelServerSpec, plan: ModelServerPlan, engine: Engine
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
-    probe = {"httpGet": {"path": engine.ready_path, "port": "http"}, "periodSeconds": _PROBE_PERIOD_S}
     budget_s = _start_budget_s(plan.load_s)
     gpus = {"nvidia.com/gpu": str(plan.gpus)}
     volumes = [{"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}]
@@ -188,9 +187,9 @@ def deployment(
         ],
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "resources": {"limits": gpus, "requests": gpus},
-        "startupProbe": {**probe, "failureThreshold": math.ceil(budget_s / _PROBE_PERIOD_S)},
-        "readinessProbe": {**probe, "periodSeconds": 1, "failureThreshold": 2},
-        "livenessProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
+        "startupProbe": _probe(engine, _PROBE_PERIOD_S, math.ceil(budget_s / _PROBE_PERIOD_S)),
+        "readinessProbe": _probe(engine, 1, 2),
+        "livenessProbe": _probe(engine, 10, 6),
         "lifecycle": {"preStop": {"sleep": {"seconds": NOTICE_S + engine.hold_s}}},
         "volumeMounts": mounts,
     }
@@ -249,6 +248,15 @@ def disruption_budget(name: str, namespace: str) -> dict[str, Any]:
 def labels(name: str) -> dict[str, str]:
     """Labels by which the pool and the picker find the replicas of a model."""
     return {"app.kubernetes.io/name": "model-server", "app.kubernetes.io/instance": name}
+
+
+def _probe(engine: Engine, period_s: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": engine.ready_path, "port": "http"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
 
 
 def _start_budget_s(load_s: float) -> int:

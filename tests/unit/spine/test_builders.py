@@ -1,0 +1,148 @@
+"""Every builder's object in wire format, against golden files (000.16, 000.22, 000.27, 000.30, 000.31, 000.33, 000.36).
+
+To accept a wanted change: UPDATE_GOLDEN=1 pytest tests/unit/spine
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components import access, gateway, inference_pool, model_route, model_server, namespace
+from components.gateway_controllers import envoy_gateway_values
+from components.gateway_errors import openai_errors
+from components.headers import CLIENT_HEADER
+from stacks import versions
+from stacks.loader import load_file
+from stacks.sizing import engine_of, plan_model
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = Path(__file__).parents[1] / "golden"
+IMAGES = versions.load().images
+
+
+def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
+    site = load_file(ROOT / site_file)
+    spec = site.models[name]
+    plan = plan_model(site, spec)
+    engine = engine_of(name, spec, plan, IMAGES)
+    picker = inference_pool.PickerPlan(
+        block_tokens=plan.block_tokens, prefix_tokens=plan.max_model_len, kv_blocks=plan.kv_blocks
+    )
+    return [
+        model_server.weights_claim(name, "m", weight_bytes=plan.weight_bytes, storage_class="longhorn"),
+        model_server.deployment(name, "m", spec.server, plan, engine),
+        model_server.disruption_budget(name, "m"),
+        inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=model_server.PORT),
+        inference_pool.picker_config(name, "m", spec.pool, picker),
+        *inference_pool.picker_rbac(name, "m"),
+        inference_pool.picker_service(name, "m"),
+        inference_pool.picker_deployment(
+            name, "m", spec.pool, image=IMAGES.endpoint_picker, grace_s=60, config_digest="0" * 16
+        ),
+        model_route.ai_gateway_route(name, "m", gateway="inference", gateway_namespace="g", request_timeout_s=3600),
+    ]
+
+
+def gateway_objects(site_file: str) -> list[dict[str, Any]]:
+    site = load_file(ROOT / site_file)
+    pools = [("m", name) for name in sorted(site.models)]
+    return [
+        namespace.namespace("g", "restricted"),
+        gateway.gateway_class(),
+        gateway.envoy_proxy("g", site.gateway, drain_s=60, pools=pools),
+        gateway.gateway_config("g"),
+        gateway.gateway("g", site.gateway),
+        gateway.client_traffic_policy("g", site.gateway),
+        gateway.backend_traffic_policy("g", site.gateway),
+        openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
+        access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
+        access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),
+    ]
+
+
+CASES = {
+    "gateway-lab": lambda: gateway_objects("Pulumi.lab.yaml"),
+    "gateway-prod": lambda: gateway_objects("Pulumi.prod.yaml"),
+    "model-simulator": lambda: model_objects("Pulumi.lab.yaml", "glm-5-1"),
+    "model-vllm": lambda: model_objects("Pulumi.prod.yaml", "glm-5-1"),
+    "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
+    "chart-values": lambda: [envoy_gateway_values()],
+}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_objects_are_as_agreed(case: str) -> None:
+    built = CASES[case]()
+    path = GOLDEN / f"{case}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(yaml.safe_dump_all(built, sort_keys=False, width=120))
+    assert list(yaml.safe_load_all(path.read_text())) == built
+
+
+def test_vllm_and_simulator_differ_in_the_engine_alone() -> None:
+    """The lab's Deployment is production's but for image, arguments, environment, readiness path and hold time."""
+    site = load_file(ROOT / "Pulumi.prod.yaml")
+    spec = site.models["glm-5-1"]
+    plan = plan_model(site, spec)
+    real, simulated = (
+        model_server.deployment(
+            "glm-5-1",
+            "m",
+            spec.server.model_copy(update={"engine": engine}),
+            plan,
+            engine_of(
+                "glm-5-1",
+                spec.model_copy(update={"server": spec.server.model_copy(update={"engine": engine})}),
+                plan,
+                IMAGES,
+            ),
+        )
+        for engine in ("vllm", "simulator")
+    )
+    for body in (real, simulated):
+        pod = body["spec"]["template"]["spec"]
+        pod.pop("runtimeClassName", None)
+        container = pod["containers"][0]
+        for key in ("image", "args", "env", "lifecycle"):
+            del container[key]
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            del container[probe]["httpGet"]["path"]
+    assert real == simulated
+
+
+def test_grace_outlasts_notice_hold_and_the_longest_stream() -> None:
+    for engine in ("vllm", "simulator"):
+        site = load_file(ROOT / "Pulumi.prod.yaml")
+        spec = site.models["glm-5-1"]
+        server = spec.server.model_copy(update={"engine": engine})
+        plan = plan_model(site, spec)
+        body = model_server.deployment(
+            "m", "m", server, plan, engine_of("m", spec.model_copy(update={"server": server}), plan, IMAGES)
+        )
+        pod = body["spec"]["template"]["spec"]
+        hold = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert hold >= model_server.NOTICE_S
+        assert pod["terminationGracePeriodSeconds"] >= server.longest_stream_s + model_server.NOTICE_S
+        assert hold < pod["terminationGracePeriodSeconds"]
+
+
+def test_every_header_that_decides_inside_is_dropped_at_the_door() -> None:
+    """Spoofed identity, model, destination or priority never reaches a filter that trusts it (0.5b, 0.6)."""
+    spec = gateway.GatewaySpec(port=80)
+    removed = gateway.client_traffic_policy("g", spec)["spec"]["headers"]["earlyRequestHeaders"]["remove"]
+    assert {CLIENT_HEADER, "x-ai-eg-model", "x-gateway-destination-endpoint"} <= set(removed)
+
+
+def test_endpoint_url() -> None:
+    http, https = gateway.GatewaySpec(port=80), gateway.GatewaySpec(port=443, certificate_secret="tls")
+    status = {"addresses": [{"type": "IPAddress", "value": "192.0.2.7"}]}
+    assert gateway.endpoint_url(status, http) == "http://192.0.2.7/v1"
+    assert gateway.endpoint_url(status, https) == "https://192.0.2.7/v1"
+    other = gateway.GatewaySpec(port=8443, certificate_secret="tls")
+    assert gateway.endpoint_url(status, other) == "https://192.0.2.7:8443/v1"
+    assert gateway.endpoint_url(None, http) == ""

@@ -1,0 +1,100 @@
+"""A site's mistakes are told all at once, with file, key, what was got, what is allowed and the fix."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks.loader import KEY, SiteError, load_file, load_site
+
+ROOT = Path(__file__).parents[3]
+LAB: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.lab.yaml").read_text())["config"][KEY]
+
+
+def lab(**changes: Any) -> dict[str, Any]:
+    site = copy.deepcopy(LAB)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        section = site
+        for part in parents:
+            section = section[part.replace("_dash_", "-")]
+        section[last] = value
+    return site
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in ROOT.glob("Pulumi.*.yaml")))
+def test_every_committed_site_loads(file: str) -> None:
+    assert load_file(ROOT / file).name
+
+
+def test_unknown_key_names_the_near_one() -> None:
+    with pytest.raises(SiteError, match=r"site\.yaml:gateway\.replica: unknown key; did you mean 'replicas'\?"):
+        load_site(lab(gateway__replica=3), "site.yaml")
+
+
+def test_unknown_key_without_a_near_one_lists_what_is_allowed() -> None:
+    with pytest.raises(SiteError, match=r"site\.yaml:storage\.zzz: unknown key; allowed: read_bytes_per_s, storage_cl"):
+        load_site(lab(storage={"zzz": 1}), "site.yaml")
+
+
+def test_model_settings_are_checked_below_their_names() -> None:
+    site = lab()
+    site["models"]["glm-5-1"]["server"]["replica"] = 2
+    site["models"]["glm-5-1"]["server"]["replicas"] = 0
+    with pytest.raises(SiteError) as caught:
+        load_site(site, "site.yaml")
+    message = str(caught.value)
+    assert "site.yaml: 2 errors in the site" in message
+    assert "models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?" in message
+    assert "models.glm-5-1.server.replicas: Input should be greater than or equal to 1; got 0" in message
+
+
+def test_names_that_lead_nowhere_say_what_there_is() -> None:
+    site = lab()
+    site["models"]["glm-5-1"]["catalogue"] = "glm-9"
+    site["tenants"]["acme"]["models"] = ["glm-5-2"]
+    with pytest.raises(SiteError) as caught:
+        load_site(site, "site.yaml")
+    message = str(caught.value)
+    assert "models.glm-5-1.catalogue: got 'glm-9', allowed: glm-5.1-fp8, qwen3-32b-fp8" in message
+    assert "tenants.acme.models: got 'glm-5-2', allowed: glm-5-1, qwen3-32b" in message
+
+
+def test_missing_section() -> None:
+    site = lab()
+    del site["cluster"]
+    with pytest.raises(SiteError, match=r"site\.yaml:cluster: missing; fix: add it"):
+        load_site(site, "site.yaml")
+
+
+def test_https_needs_a_certificate() -> None:
+    with pytest.raises(SiteError, match=r"site\.yaml:gateway: port 8443 needs certificate_secret"):
+        load_site(lab(gateway__port=8443), "site.yaml")
+
+
+def test_names_must_suit_kubernetes() -> None:
+    site = lab(tenants={"Acme_Corp": {"models": [], "keys": {"laptop": {}}}})
+    with pytest.raises(SiteError, match=r"site\.yaml:tenants: 'Acme_Corp': a name in tenants has 1 to 40 lower-case"):
+        load_site(site, "site.yaml")
+
+
+def test_unknown_gpu() -> None:
+    with pytest.raises(SiteError, match=r"cluster\.gpu: is not in the hardware table; allowed: h200-sxm"):
+        load_site(lab(cluster={"kubeconfig": "k", "gpu": "h900"}), "site.yaml")
+
+
+def test_file_that_is_no_stack_file(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="no such file"):
+        load_file(tmp_path / "Pulumi.none.yaml")
+    empty = tmp_path / "Pulumi.empty.yaml"
+    empty.write_text("config: {}\n")
+    with pytest.raises(SiteError, match=r"config\.inference-platform:site is missing"):
+        load_file(empty)
+    broken = tmp_path / "Pulumi.broken.yaml"
+    broken.write_text("config: [\n")
+    with pytest.raises(SiteError, match="not YAML"):
+        load_file(broken)

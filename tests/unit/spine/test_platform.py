@@ -1,0 +1,106 @@
+"""The whole program under the SDK's mocks: what is declared, in which order, and what stays secret (C.01, C.05)."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime.stack import wait_for_rpcs
+
+from components.crd_bundle import CrdBundleError, read_bundle
+from stacks import versions
+from stacks.loader import load_file
+from stacks.platform import declare_platform
+from stacks.site import SiteConfig
+
+ROOT = Path(__file__).parents[3]
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.example.org"},
+    "spec": {"group": "example.org"},
+}
+
+
+class Recorder(pulumi.runtime.Mocks):
+    """Answers as an engine would in `up`, and remembers what was declared."""
+
+    def __init__(self) -> None:
+        self.resources: dict[str, pulumi.runtime.MockResourceArgs] = {}
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        self.resources[args.name] = args
+        outputs = dict(args.inputs)
+        if args.typ == "kubernetes:gateway.networking.k8s.io/v1:Gateway":
+            outputs["status"] = {"addresses": [{"value": "192.0.2.7"}]}
+        if args.typ == "command:local:Command":
+            outputs["stdout"] = "sk-canary"
+        return args.name, outputs
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
+        return {}, None
+
+
+def declare(site: SiteConfig, tmp_path: Path) -> tuple[Recorder, dict[str, Any]]:
+    bundle = tmp_path / "things.yaml"
+    bundle.write_text(str(CRD).replace("'", '"'))
+    digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
+    recorder = Recorder()
+    pulumi.runtime.set_mocks(recorder, project="inference-platform", stack="lab")
+    site = site.model_copy(update={"crds": site.crds.model_copy(update={"folder": tmp_path})})
+    platform = declare_platform(site, versions.load().model_copy(update={"crds": {"things.yaml": digest}}))
+    seen: dict[str, Any] = {}
+
+    async def collect() -> None:
+        seen["endpoint"] = await platform.endpoint.future()
+        seen["keys"] = await platform.keys.future()
+        seen["keys_secret"] = await platform.keys.is_secret()
+        await wait_for_rpcs()
+
+    pulumi.runtime.sync_await._sync_await(collect())
+    return recorder, seen
+
+
+@pytest.fixture
+def lab_site() -> SiteConfig:
+    return load_file(ROOT / "Pulumi.lab.yaml")
+
+
+def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: Path) -> None:
+    recorder, seen = declare(lab_site, tmp_path)
+    kinds = [args.typ for args in recorder.resources.values()]
+    for kind in (
+        "kubernetes:apps/v1:Deployment",
+        "kubernetes:core/v1:PersistentVolumeClaim",
+        "kubernetes:inference.networking.k8s.io/v1:InferencePool",
+        "kubernetes:aigateway.envoyproxy.io/v1beta1:AIGatewayRoute",
+    ):
+        per_model = 2 if kind.endswith("Deployment") else 1
+        assert kinds.count(kind) == per_model * len(lab_site.models), kind
+    assert kinds.count("kubernetes:gateway.networking.k8s.io/v1:Gateway") == 1
+    assert not [kind for kind in kinds if "helm" in kind], "controllers are external in the lab"
+    assert seen["endpoint"] == "http://192.0.2.7/v1"
+    assert seen["keys"] == {"acme.laptop": "sk-canary"}
+    assert seen["keys_secret"]
+
+
+def test_production_brings_its_controllers(tmp_path: Path) -> None:
+    recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
+    charts = [args for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v4:Chart"]
+    assert {(chart.inputs["chart"], chart.inputs["version"]) for chart in charts} == {
+        ("oci://docker.io/envoyproxy/gateway-helm", "v1.9.1"),
+        ("oci://docker.io/envoyproxy/ai-gateway-helm", "v1.0.0"),
+    }
+
+
+def test_bundle_must_be_the_pinned_one(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("{}")
+    with pytest.raises(CrdBundleError) as caught:
+        read_bundle(tmp_path, {"a.yaml": "0" * 64, "b.yaml": "1" * 64})
+    message = str(caught.value)
+    assert "a.yaml: sha256 is" in message
+    assert "b.yaml: missing" in message
+    assert "fix: make bundle" in message
