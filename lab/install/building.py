@@ -25,6 +25,7 @@ _UNREACHABLE = re.compile(
     r"|TLS handshake timeout|x509:|no route to host|module lookup disabled"
 )
 _REFUSED = re.compile(r"not available|404 Not Found|410 Gone|403 Forbidden|unknown revision|invalid version")
+_SUMS = re.compile(r"missing go\.sum entry|SECURITY ERROR|checksum mismatch")
 _FULL_DISK = re.compile(r"no space left on device|disk quota exceeded")
 
 
@@ -72,12 +73,12 @@ class GoBuilder:
                 command, log=log, label=family.name, inherit=lock, cwd=family.folder, environment=environment
             )
         if status != 0:
-            raise build_error(family.name, log)
+            raise build_error(family.name, family.name, log)
         for program in family.programs:
             if program.produced != program.name:
                 (binaries / program.produced).rename(binaries / program.name)
         if family.scripts:
-            source = module_folder(self, ModuleFolder(family=family.name, module=family.module, path="."))
+            source = module_folder(self, ModuleFolder(family=family.name, module=family.module, path="."), family.name)
             for script in family.scripts:
                 target = binaries / Path(script).name
                 shutil.copyfile(source / script, target)
@@ -93,8 +94,11 @@ def go_cache_lock(lab: Lab) -> Path:
     return lab.cache / ".lock-go"
 
 
-def module_folder(builder: GoBuilder, wanted: ModuleFolder) -> Path:
-    """A pinned module's folder in the module cache, downloaded and checked against go.sum when it is not there."""
+def module_folder(builder: GoBuilder, wanted: ModuleFolder, part: str) -> Path:
+    """A pinned module's folder in the module cache, downloaded and checked against go.sum when it is not there.
+
+    `part` is named in errors, as the one that asks for it.
+    """
     builder.toolchain.prepare(builder.lab)
     answer = subprocess.run(
         [builder.toolchain.program, "mod", "download", "-json", wanted.module],
@@ -109,36 +113,30 @@ def module_folder(builder: GoBuilder, wanted: ModuleFolder) -> Path:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(answer.stdout + answer.stderr)
         version = required_version(wanted.tools / wanted.family / "go.mod", wanted.module)
-        raise build_error(wanted.family, log, default=(wanted.module, version))
+        raise build_error(part, wanted.family, log, default=(wanted.module, version))
     return Path(json.loads(answer.stdout)["Dir"]) / wanted.path
 
 
-def build_error(part: str, log: Path, default: tuple[str, str] | None = None) -> LabError:
-    """What a failed go command means for the user, out of its log."""
+def build_error(part: str, family: str, log: Path, default: tuple[str, str] | None = None) -> LabError:
+    """What a failed go command means for the user, out of its log; `default` is the module when the log names none."""
     tail = last_lines(log, _SHOWN_LINES)
     text = "\n".join(tail)
-    shown = "".join(f"\n    | {line[:200]}" for line in tail)
+    shown = "".join(f"\n    | {line[:300]}" for line in tail)
     named = _MODULE_AT_VERSION.search(text) or _PROXY_ADDRESS.search(text)
-    module, version = (named.group(1), named.group(2)) if named else default or ("a module", "of this family")
+    module = " ".join(named.groups() if named else default or ("a module of", f"tools/{family}"))
     if _FULL_DISK.search(text):
-        return LabError(
-            f"part {part}: the disk is full{shown}",
-            fix="free about 20 GB for the Go caches (they can be dropped afterwards with --drop-go-cache)",
-        )
-    if _REFUSED.search(text):
-        return LabError(
-            f"part {part}: the module proxy refuses {module} {version}{shown}",
-            fix=f"set GOPROXY to a proxy that serves it, or pin a served version in tools/{part}/go.mod",
-        )
-    if _UNREACHABLE.search(text):
-        return LabError(
-            f"part {part}: {module} {version} could not be fetched, the module proxy cannot be reached{shown}",
-            fix="connect to the network or set GOPROXY (and HTTPS_PROXY), then run the installer again: it goes on "
-            "where it stopped",
-        )
-    if "missing go.sum entry" in text or "SECURITY ERROR" in text or "checksum mismatch" in text:
-        return LabError(
-            f"part {part}: {module} {version} does not match tools/{part}/go.sum{shown}",
-            fix=f"restore tools/{part}/go.sum, or after a wanted change run `go mod tidy` in tools/{part}",
-        )
-    return LabError(f"part {part}: go failed{shown}", fix=f"read the whole output in {log}")
+        what = "the disk is full"
+        fix = "free about 20 GB for the Go caches (--drop-go-cache removes them afterwards)"
+    elif _REFUSED.search(text):
+        what = f"the module proxy refuses {module}"
+        fix = f"set GOPROXY to a proxy that serves it, or pin a version that is served in tools/{family}/go.mod"
+    elif _UNREACHABLE.search(text):
+        what = f"{module} could not be fetched, the module proxy cannot be reached"
+        fix = "connect to the network or set GOPROXY (and HTTPS_PROXY) and install again: it goes on where it stopped"
+    elif _SUMS.search(text):
+        what = f"{module} does not match tools/{family}/go.sum"
+        fix = f"restore tools/{family}/go.sum, or after a wanted change run `go mod tidy` in tools/{family}"
+    else:
+        what = "go failed"
+        fix = "mend what go's last lines say"
+    return LabError(f"part {part}: {what}{shown}", fix=f"{fix}; the whole output is in {log}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab.install.building import GoBuilder, module_folder
 from lab.install.parts import ModuleFolder
-from lab.install.store import MANIFEST, Entry, Store, content_key
+from lab.install.store import MANIFEST, Entry, Store, content_key, manifest_files
 from lab.paths import Lab
 
 # Writes one bundle into a folder, from the module folders by name.
@@ -35,7 +34,7 @@ def obtain_bundle(
     """The bundle's folder in the cache; modules are downloaded only when it is missing."""
 
     def fill(folder: Path, _lock: int) -> None:
-        write({source: module_folder(builder, wanted) for source, wanted in sources.items()}, folder)
+        write({source: module_folder(builder, wanted, name) for source, wanted in sources.items()}, folder)
 
     return bundle_store(builder.lab).obtain(name, bundle_key(sources, revision), fill, verify=verify)
 
@@ -61,7 +60,7 @@ def publish(entry: Path, target: Path) -> bool:
 
 
 def _same(entry: Path, target: Path) -> bool:
-    expected: Sequence[str] = list(json.loads((entry / MANIFEST).read_text())["files"])
+    expected = manifest_files(entry)
     present = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
     return present == set(expected) and all(
         (entry / relative).read_bytes() == (target / relative).read_bytes() for relative in expected

@@ -91,7 +91,7 @@ def _foreign_folders(lab: Lab, environment: Mapping[str, str]) -> Iterator[Path]
     ours = tool_store(lab).root.resolve()
     for entry in environment.get("PATH", "").split(os.pathsep):
         folder = Path(entry)
-        if entry and folder != lab.bin and not (folder / "pulumi").resolve().is_relative_to(ours):
+        if entry and folder.resolve() != lab.bin.resolve() and not (folder / "pulumi").resolve().is_relative_to(ours):
             yield folder
 
 

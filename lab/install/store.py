@@ -11,12 +11,13 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 MANIFEST = "manifest.json"
@@ -87,28 +88,30 @@ class Store:
         return self.root / f"{name}-{key}"
 
     def fault(self, name: str, key: str, *, verify: bool = False) -> str | None:
-        """Why the folder cannot be used, or None; sizes are compared, with `verify` the digests too."""
+        """Why the folder cannot be used, or None; sizes and modes are compared, with `verify` the digests too."""
         folder = self.folder(name, key)
         if not folder.is_dir():
             return "missing"
         try:
-            files = json.loads((folder / MANIFEST).read_text())["files"]
-        except (OSError, ValueError, KeyError):
+            files = _read_manifest(folder)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return "its manifest cannot be read"
         for relative, expected in files.items():
             path = folder / relative
             if not path.is_file():
                 return f"{relative} is missing"
-            if (size := path.stat().st_size) != expected["size"]:
-                return f"{relative} has {size} bytes instead of {expected['size']}"
-            if verify and file_sha256(path) != expected["sha256"]:
+            found = path.stat()
+            if found.st_size != expected.size:
+                return f"{relative} has {found.st_size} bytes instead of {expected.size}"
+            if stat.S_IMODE(found.st_mode) != expected.mode:
+                return f"{relative} has mode {stat.S_IMODE(found.st_mode):o} instead of {expected.mode:o}"
+            if verify and file_sha256(path) != expected.sha256:
                 return f"{relative} differs from its SHA-256"
         return None
 
     def size(self, name: str, key: str) -> int:
         """Bytes of a complete folder's files."""
-        files = json.loads((self.folder(name, key) / MANIFEST).read_text())["files"]
-        return sum(int(entry["size"]) for entry in files.values())
+        return sum(file.size for file in _read_manifest(self.folder(name, key)).values())
 
     def obtain(self, name: str, key: str, fill: Callable[[Path, int], None], *, verify: bool = False) -> Entry:
         """The folder for this key; `fill(folder, lock)` makes it when it is missing or damaged.
@@ -127,13 +130,14 @@ class Store:
             self._sweep(name)
             if folder.exists():
                 say(f"    {name}: {folder} is damaged ({fault}), making it again")
-                folder.rename(self.root / f".discarded-{name}@{key}")
-                self._sweep(name)
             partial = Path(tempfile.mkdtemp(prefix=f".partial-{name}@", dir=self.root))
             partial.chmod(0o755)
             fill(partial, lock)
             _write_manifest(partial, key)
+            if folder.exists():
+                folder.rename(self.root / f".discarded-{name}@{key}")
             partial.rename(folder)
+            self._sweep(name)
         return Entry(folder, fresh=True)
 
     def _sweep(self, name: str) -> None:
@@ -143,10 +147,29 @@ class Store:
                 shutil.rmtree(leftover)
 
 
+@dataclass(frozen=True)
+class _File:
+    size: int
+    mode: int
+    sha256: str
+
+
 def _write_manifest(folder: Path, key: str) -> None:
     files = {
-        str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": file_sha256(path)}
+        str(path.relative_to(folder)): asdict(
+            _File(path.stat().st_size, stat.S_IMODE(path.stat().st_mode), file_sha256(path))
+        )
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
     (folder / MANIFEST).write_text(json.dumps({"key": key, "files": files}, indent=2) + "\n")
+
+
+def _read_manifest(folder: Path) -> dict[str, _File]:
+    files = json.loads((folder / MANIFEST).read_text())["files"]
+    return {relative: _File(**entry) for relative, entry in files.items()}
+
+
+def manifest_files(folder: Path) -> list[str]:
+    """The relative paths of a complete folder's files."""
+    return list(_read_manifest(folder))

@@ -21,8 +21,10 @@ _SYSTEM_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
 
 def debian_programs(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, Path | None]:
     """The name in `lab.bin` and the program found on this machine, None where it is missing."""
-    folders = environment.get("PATH", "").split(os.pathsep)
-    path = os.pathsep.join([*(folder for folder in folders if Path(folder) != lab.bin), _SYSTEM_FOLDERS])
+    # Our own links must not be found, or a link would come to point at itself.
+    ours = lab.bin.resolve()
+    folders = [folder for folder in environment.get("PATH", "").split(os.pathsep) if Path(folder).resolve() != ours]
+    path = os.pathsep.join([*folders, _SYSTEM_FOLDERS])
     found: dict[str, Path | None] = {}
     for program in DEBIAN_PROGRAMS:
         places = (shutil.which(candidate, path=path) for candidate in program.candidates)
