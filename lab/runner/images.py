@@ -1,0 +1,103 @@
+"""Which local program stands for which container image. The one place to add an image to the lab."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# What an image name without a registry means.
+_DEFAULT_REGISTRY = "docker.io"
+PYTHON_REPOSITORY = "docker.io/library/python"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """How a container of this image starts.
+
+    `tool` is a name in the lab's bin folder (empty: the lab's Python), `path` where the image keeps it, `entrypoint`
+    and `arguments` what runs when the spec names neither command nor args, `user` the image's own user.
+    """
+
+    tool: str
+    path: str
+    entrypoint: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    user: int = 0
+
+
+def _tool(tool: str, path: str | None = None, *arguments: str, user: int = 65532) -> Program:
+    place = path or f"/usr/local/bin/{tool}"
+    return Program(tool=tool, path=place, entrypoint=(place,), arguments=arguments, user=user)
+
+
+TABLE: Mapping[str, Program] = {
+    "docker.io/envoyproxy/gateway": _tool("envoy-gateway", None, "server"),
+    "docker.io/envoyproxy/envoy": _tool("envoy"),
+    "docker.io/envoyproxy/ai-gateway-controller": _tool("ai-gateway-controller", "/app"),
+    "docker.io/envoyproxy/ai-gateway-extproc": _tool("ai-gateway-extproc", "/app"),
+    "docker.io/envoyproxy/ratelimit": _tool("ratelimit", "/bin/ratelimit", user=0),
+    "docker.io/library/redis": _tool("redis-server", None, user=0),
+    "registry.k8s.io/gateway-api-inference-extension/epp": _tool("epp", "/epp"),
+    "registry.k8s.io/coredns/coredns": _tool("coredns", "/coredns"),
+    "registry.k8s.io/kubectl": _tool("kubectl", "/bin/kubectl"),
+    "ghcr.io/llm-d/llm-d-inference-sim": _tool("llm-d-inference-sim", "/app/llm-d-inference-sim"),
+    PYTHON_REPOSITORY: Program(tool="", path="/usr/local/bin/python3", entrypoint=("python3",)),
+}
+
+
+def repository(image: str) -> str:
+    """The image's repository with its registry, without tag and digest: redis:7 -> docker.io/library/redis."""
+    name = image.split("@", 1)[0]
+    head, slash, tail = name.rpartition("/")
+    name = head + slash + tail.split(":", 1)[0]
+    first, _, rest = name.partition("/")
+    if not rest:
+        return f"{_DEFAULT_REGISTRY}/library/{name}"
+    if "." in first or ":" in first or first == "localhost":
+        return name
+    return f"{_DEFAULT_REGISTRY}/{name}"
+
+
+def find(image: str) -> Program | None:
+    """The program for an image reference, a mirror's prefix aside; None for an image the lab cannot run."""
+    name = repository(image)
+    if name in TABLE:
+        return TABLE[name]
+    for known, program in TABLE.items():
+        registry, _, path = known.partition("/")
+        if name.endswith((f"/{known}", f"/{path}")) and registry:
+            return program
+    return None
+
+
+def unknown_image_message(image: str) -> str:
+    """What the waiting container and the event say of an image that has no row."""
+    return (
+        f'image "{image}" has no local program in the lab: add a row for {repository(image)} to lab/runner/images.py, '
+        f"or use one of {', '.join(sorted(TABLE))}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFiles:
+    """What of the host a program needs inside its container: (host path, container path), all read-only."""
+
+    binds: tuple[tuple[Path, str], ...]
+    links: tuple[tuple[str, str], ...] = ()
+
+
+def host_files(program: Program, tools: Path) -> HostFiles:
+    """The program's binary, or the lab's interpreter with its packages.
+
+    Raises FileNotFoundError when the tool is not installed.
+    """
+    if program.tool:
+        return HostFiles(binds=(((tools / program.tool).resolve(strict=True), program.path),))
+    prefixes = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    binds = tuple((prefix, str(prefix)) for prefix in sorted(prefixes) if not prefix.is_relative_to("/usr"))
+    interpreter = str(Path(sys.executable).absolute())
+    return HostFiles(
+        binds=binds, links=((interpreter, "/usr/local/bin/python3"), (interpreter, "/usr/local/bin/python"))
+    )

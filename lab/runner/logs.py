@@ -1,0 +1,86 @@
+"""A container's output on its way from a pipe to a file of limited size."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_CHUNK = 1 << 20
+# Output is collected for this long between two reads, so a chatty program costs the runner few wake-ups.
+_COLLECT_S = 0.05
+DEFAULT_LIMIT_BYTES = 10 * 2**20
+
+
+class LogSink:
+    """Copies a pipe into `path`; a full file becomes `path`.1 and a new one starts, so two files of `limit` at most."""
+
+    def __init__(self, path: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self.path = path
+        self._limit = limit_bytes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: BinaryIO = path.open("wb", buffering=0)
+        self._size = 0
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        self._loop.add_reader(self._reading, self._on_data)
+
+    def hand_over(self, uid: int, gid: int) -> None:
+        """Let the container's user open /dev/stdout anew, as it may in a real container."""
+        os.fchown(self.writing, uid, gid)
+
+    def close_writing(self) -> None:
+        """The runner's own copy of the pipe's end goes once the program has it."""
+        if self.writing >= 0:
+            os.close(self.writing)
+            self.writing = -1
+
+    def close(self) -> None:
+        """Copy what is still in the pipe and close everything."""
+        self.close_writing()
+        if not self._open:
+            return
+        self._loop.remove_reader(self._reading)
+        while self._copy():
+            pass
+        self._open = False
+        os.close(self._reading)
+        self._file.close()
+
+    def tail(self, *, max_bytes: int = 2048, max_lines: int = 80) -> str:
+        """The end of what was written, for a termination message."""
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.path.stat().st_size - max_bytes))
+            text = file.read().decode(errors="replace")
+        return "\n".join(text.splitlines()[-max_lines:])
+
+    def _on_data(self) -> None:
+        self._loop.remove_reader(self._reading)
+        if self._copy():
+            self._loop.call_later(_COLLECT_S, self._listen)
+
+    def _listen(self) -> None:
+        if self._open:
+            self._loop.add_reader(self._reading, self._on_data)
+
+    def _copy(self) -> bool:
+        """Copy one chunk; False at the end of the output or when there is nothing now."""
+        with suppress(BlockingIOError):
+            data = os.read(self._reading, _CHUNK)
+            if data:
+                self._file.write(data)
+                self._size += len(data)
+                if self._size >= self._limit:
+                    self._rotate()
+            return bool(data)
+        return False
+
+    def _rotate(self) -> None:
+        self._file.close()
+        self.path.replace(self.path.with_name(self.path.name + ".1"))
+        self._file = self.path.open("wb", buffering=0)
+        self._size = 0

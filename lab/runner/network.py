@@ -1,0 +1,128 @@
+"""Pod networks: a namespace, an address out of the node's podCIDR and a link to the lab's bridge for each pod.
+
+Pods have /32 addresses and send everything through the bridge's own address, so that answers to a ClusterIP pass
+kube-proxy's translation on their way back as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from lab.paths import Lab
+from lab.runner.process import CommandError, check, run
+
+NAMESPACE_FOLDER = Path("/run/netns")
+
+
+class AddressesExhaustedError(Exception):
+    """A node's podCIDR has no free address left."""
+
+
+class AddressPool:
+    """Addresses of every node's podCIDR. Hands out the next one after the last, so that none is reused at once."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, IPv4Address] = {}
+        self._last: dict[IPv4Network, IPv4Address] = {}
+
+    def take(self, uid: str, cidr: str) -> str:
+        """The address of the pod with this uid.
+
+        Raises AddressesExhaustedError when the node has as many pods as addresses.
+        """
+        network = IPv4Network(cidr)
+        taken = set(self._used.values())
+        hosts = network.num_addresses - 2
+        start = int(self._last.get(network, network.network_address + 1))
+        for step in range(1, hosts + 1):
+            offset = (start - int(network.network_address) - 1 + step) % hosts
+            candidate = network.network_address + 1 + offset
+            # The first address is a node's gateway on many networks; nothing in the lab may come to rely on it.
+            if candidate not in taken and offset > 0:
+                self._used[uid] = candidate
+                self._last[network] = candidate
+                return str(candidate)
+        raise AddressesExhaustedError(f"node's podCIDR {cidr} has no free address")
+
+    def give_back(self, uid: str) -> None:
+        self._used.pop(uid, None)
+
+
+class PodNetworks:
+    """Makes and removes the network namespaces of pods. Runs inside the lab's own namespace."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self.addresses = AddressPool()
+
+    def name(self, uid: str) -> str:
+        return f"{self._lab.prefix}-p-{uid[:8]}"
+
+    def enter_argv(self, uid: str) -> list[str]:
+        """Prefix of a command that shall run in the pod's network."""
+        return ["/usr/bin/nsenter", f"--net={NAMESPACE_FOLDER / self.name(uid)}", "--"]
+
+    async def create(self, uid: str, address: str) -> None:
+        """Make the pod's namespace with `lo`, `eth0` and a default route.
+
+        Raises CommandError when the kernel or the bridge refuses.
+        """
+        name, bridge, gateway = self.name(uid), self._lab.bridge, self._lab.network.bridge_address
+        await self.remove(uid)
+        await check(["ip", "netns", "add", name])
+        outside = f"link add {name} type veth peer name eth0 netns {name}\nlink set {name} master {bridge} up\n"
+        await check(["ip", "-batch", "-"], stdin=outside)
+        inside = (
+            f"link set lo up\naddr add {address}/32 dev eth0\nlink set eth0 up\n"
+            f"route add {gateway} dev eth0 scope link\nroute add default via {gateway} dev eth0\n"
+        )
+        await check(["ip", "-n", name, "-batch", "-"], stdin=inside)
+        settings = (
+            "echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start;"
+            "for f in all eth0; do echo 0 >/proc/sys/net/ipv4/conf/$f/accept_redirects; done"
+        )
+        await check([*self.enter_argv(uid), "/bin/sh", "-c", settings])
+
+    async def remove(self, uid: str) -> None:
+        """Remove the pod's namespace and link, if they are there, and free its address."""
+        self.addresses.give_back(uid)
+        await _remove_namespace(self.name(uid))
+
+    async def sweep(self, keep: Callable[[str], bool] = lambda _: False) -> list[str]:
+        """Remove what an earlier runner left (processes, namespaces, links); the names of the namespaces."""
+        prefix = f"{self._lab.prefix}-p-"
+        found = await run(["ip", "netns", "list"])
+        names = [line.split()[0] for line in found.output.splitlines() if line.startswith(prefix)]
+        left = [name for name in names if not keep(name)]
+        for name in left:
+            await _kill_in_namespace(name)
+            await _remove_namespace(name)
+        return left
+
+
+async def _kill_in_namespace(name: str) -> None:
+    for _ in range(50):
+        listed = await run(["ip", "netns", "pids", name])
+        pids = [int(pid) for pid in listed.output.split() if pid.isdigit()]
+        if not pids:
+            return
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.1)
+
+
+async def _remove_namespace(name: str) -> None:
+    if not (NAMESPACE_FOLDER / name).exists():
+        return
+    # The link goes first: the kernel tears a namespace down later, and the next pod must not meet the old link.
+    await run(["ip", "link", "delete", name])
+    removed = await run(["ip", "netns", "delete", name])
+    if removed.code != 0 and (NAMESPACE_FOLDER / name).exists():
+        raise CommandError(f"cannot remove network namespace {name}: {removed.output.strip()}")

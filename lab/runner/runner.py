@@ -1,0 +1,178 @@
+"""The runner: follows the API server's pods and gives each one on an emulated node a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+
+from lab.paths import Lab
+from lab.runner import podspec
+from lab.runner.api import KubeApi
+from lab.runner.container import find_bwrap
+from lab.runner.env import Lookup, service_links
+from lab.runner.events import EventLog
+from lab.runner.network import PodNetworks
+from lab.runner.probes import Prober
+from lab.runner.state import Object
+from lab.runner.watch import Reflector
+from lab.runner.worker import NodeFacts, PodWorker, Services
+
+_LOG = logging.getLogger(__name__)
+EMULATED_NODE_ANNOTATION = "kwok.x-k8s.io/node"
+_TICK_S = 20.0
+
+
+def is_emulated(node: Object) -> bool:
+    """Whether the node is one of the lab's."""
+    return bool((node["metadata"].get("annotations") or {}).get(EMULATED_NODE_ANNOTATION) == "fake")
+
+
+def node_facts(node: Object) -> NodeFacts | None:
+    """What pods need of the node; None until it has an address and a podCIDR."""
+    status = node.get("status") or {}
+    addresses = [item["address"] for item in status.get("addresses") or [] if item["type"] == "InternalIP"]
+    cidr = node["spec"].get("podCIDR")
+    if not addresses or not cidr:
+        return None
+    return NodeFacts(host_ip=addresses[0], pod_cidr=cidr, allocatable=status.get("allocatable") or {})
+
+
+class Runner:
+    """All pods of the lab's nodes."""
+
+    def __init__(self, lab: Lab, api: KubeApi, *, restart_base_s: float) -> None:
+        self._lab = lab
+        self._services = Services(
+            lab=lab,
+            api=api,
+            networks=PodNetworks(lab),
+            prober=Prober(),
+            events=EventLog(api),
+            bwrap=find_bwrap(),
+            restart_base_s=restart_base_s,
+        )
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, Object] = {}
+        self._nodes = Reflector(api, "/api/v1/nodes", "Node", self._on_node)
+        self._secrets = Reflector(api, "/api/v1/secrets", "Secret", self._on_source)
+        self._config_maps = Reflector(api, "/api/v1/configmaps", "ConfigMap", self._on_source)
+        self._service_objects = Reflector(api, "/api/v1/services", "Service", lambda *_: None)
+        self._pods = Reflector(api, "/api/v1/pods", "Pod", self._on_pod)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set. Then every container ends at once; the Pod objects stay, as when a node goes down."""
+        await self._clean_up()
+        sources = [self._nodes, self._secrets, self._config_maps, self._service_objects]
+        background = [asyncio.create_task(source.run()) for source in sources]
+        background += [asyncio.create_task(self._services.events.run()), asyncio.create_task(self._tick())]
+        try:
+            stopping = asyncio.create_task(stop.wait())
+            synced = asyncio.create_task(self._wait_synced(sources))
+            await asyncio.wait([stopping, synced], return_when=asyncio.FIRST_COMPLETED)
+            # Pods come last: a worker must find its node, Secrets and Services.
+            background.append(asyncio.create_task(self._pods.run()))
+            _LOG.info("lab pod runner is ready")
+            await stopping
+        finally:
+            for task in background:
+                task.cancel()
+            await self._end_all()
+            await self._services.prober.close()
+
+    @staticmethod
+    async def _wait_synced(sources: list[Reflector]) -> None:
+        for source in sources:
+            await source.synced.wait()
+
+    async def _clean_up(self) -> None:
+        """Remove what a killed runner left behind."""
+        left = await self._services.networks.sweep()
+        if left:
+            _LOG.info("removed %d pod namespaces of an earlier run", len(left))
+        shutil.rmtree(self._lab.pods, ignore_errors=True)
+        self._lab.pods.mkdir(parents=True, exist_ok=True)
+        self._lab.volumes.mkdir(parents=True, exist_ok=True)
+
+    async def _end_all(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            for worker in self._workers.values():
+                worker.tick()
+
+    def _on_node(self, node: Object, gone: bool) -> None:
+        if gone:
+            return
+        name = node["metadata"]["name"]
+        for uid, pod in list(self._waiting.items()):
+            if podspec.node_name(pod) == name:
+                self._waiting.pop(uid)
+                self._on_pod(pod, False)
+
+    def _on_source(self, source: Object, gone: bool) -> None:
+        """A Secret or ConfigMap changed: pods that mount it see the new files. A deleted one stays as it was."""
+        if gone:
+            return
+        key = (source.get("kind") or "", source["metadata"]["name"])
+        for worker in self._workers.values():
+            same_namespace = worker.pod["metadata"]["namespace"] == source["metadata"]["namespace"]
+            if same_namespace and key in podspec.references(worker.pod):
+                worker.refresh_volumes()
+
+    def _on_pod(self, pod: Object, gone: bool) -> None:
+        uid = podspec.uid(pod)
+        worker = self._workers.get(uid)
+        if gone:
+            self._waiting.pop(uid, None)
+            if worker:
+                worker.removed()
+        elif worker:
+            worker.update(pod)
+        elif podspec.node_name(pod) and not podspec.is_finished(pod):
+            self._begin(pod)
+
+    def _begin(self, pod: Object) -> None:
+        uid = podspec.uid(pod)
+        node = self._nodes.get("", podspec.node_name(pod))
+        if node is None:
+            self._waiting[uid] = pod
+            return
+        if not is_emulated(node):
+            return
+        facts = node_facts(node)
+        if facts is None:
+            self._waiting[uid] = pod
+            return
+        _LOG.info("pod %s starts on %s", podspec.full_name(pod), podspec.node_name(pod))
+        worker = PodWorker(pod, facts, self._services, self._lookup(pod), self._links(pod))
+        self._workers[uid] = worker
+        task = asyncio.create_task(worker.run())
+        self._tasks[uid] = task
+        task.add_done_callback(lambda done: self._on_worker_end(uid, done))
+
+    def _on_worker_end(self, uid: str, task: asyncio.Task[None]) -> None:
+        worker = self._workers.pop(uid)
+        self._tasks.pop(uid, None)
+        if not task.cancelled() and (error := task.exception()):
+            _LOG.error("worker of pod %s failed", podspec.full_name(worker.pod), exc_info=error)
+
+    def _lookup(self, pod: Object) -> Lookup:
+        namespace = pod["metadata"]["namespace"]
+
+        def lookup(kind: str, name: str) -> Object | None:
+            return (self._secrets if kind == "Secret" else self._config_maps).get(namespace, name)
+
+        return lookup
+
+    def _links(self, pod: Object) -> dict[str, str]:
+        api_server = self._service_objects.get("default", "kubernetes")
+        services = [api_server] if api_server else []
+        if pod["spec"].get("enableServiceLinks", True):
+            services += self._service_objects.in_namespace(pod["metadata"]["namespace"])
+        return service_links(services)
