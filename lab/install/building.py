@@ -78,7 +78,9 @@ class GoBuilder:
             if program.produced != program.name:
                 (binaries / program.produced).rename(binaries / program.name)
         if family.scripts:
-            source = module_folder(self, ModuleFolder(family=family.name, module=family.module, path="."), family.name)
+            source = module_folder(
+                self, ModuleFolder(family=family.name, module=family.module, path=".", tools=family.tools), family.name
+            )
             for script in family.scripts:
                 target = binaries / Path(script).name
                 shutil.copyfile(source / script, target)

@@ -1,0 +1,158 @@
+"""Building a family with a stand-in for go: what the key depends on, names, scripts, and each error's text."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from lab.errors import LabError
+from lab.install.building import GoBuilder, build_error
+from lab.install.parts import GO_FAMILIES, GoFamily, Program
+from lab.install.toolchain import GoToolchain, go_environment
+from lab.paths import Lab
+
+FAKE_GO = """#!/bin/sh
+case "$1" in
+  mod) echo '{"Dir": "MODULE"}' ;;
+  build)
+    echo "$@" > ARGUMENTS
+    env > ENVIRONMENT
+    if [ -f FAILURE ]; then cat FAILURE; exit 1; fi
+    while [ "$1" != "-o" ]; do shift; done
+    for package in controller server; do echo program > "$2$package"; chmod 755 "$2$package"; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(home=tmp_path / "home", cache=tmp_path / "cache")
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> GoFamily:
+    folder = tmp_path / "tools" / "gateway"
+    folder.mkdir(parents=True)
+    (folder / "go.mod").write_text("module x\n\ngo 1.26.0\n\nrequire example.org/gateway v1.2.3\n")
+    (folder / "go.sum").write_text("example.org/gateway v1.2.3 h1:abc=\n")
+    return GoFamily(
+        name="gateway",
+        module="example.org/gateway",
+        programs=(
+            Program(name="gateway-controller", package="example.org/gateway/cmd/controller"),
+            Program(name="gatewayd", package="example.org/gateway/server/v3"),
+        ),
+        version_variables=(("example.org/gateway/version.text", "{version}-x"),),
+        scripts=("scripts/helper",),
+        tools=tmp_path / "tools",
+    )
+
+
+@pytest.fixture
+def builder(lab: Lab, tmp_path: Path) -> GoBuilder:
+    (tmp_path / "module" / "scripts").mkdir(parents=True)
+    (tmp_path / "module" / "scripts" / "helper").write_text("#!/bin/sh\n")
+    text = FAKE_GO
+    for word in ("MODULE", "ARGUMENTS", "ENVIRONMENT", "FAILURE"):
+        text = text.replace(word, str(tmp_path / word.lower()))
+    go = tmp_path / "go"
+    go.write_text(text)
+    go.chmod(0o755)
+    return GoBuilder(lab, GoToolchain(go, "go1.26.8 linux/amd64", "test"))
+
+
+def test_programs_get_their_names_and_scripts_come_along(builder: GoBuilder, family: GoFamily, tmp_path: Path) -> None:
+    entry = builder.obtain(family)
+    programs = sorted((entry.folder / "bin").iterdir())
+    assert [path.name for path in programs] == ["gateway-controller", "gatewayd", "helper"]
+    assert all(path.stat().st_mode & 0o777 == 0o755 for path in programs)
+    assert (
+        "-trimpath -ldflags -s -w -X example.org/gateway/version.text=v1.2.3-x" in (tmp_path / "arguments").read_text()
+    )
+
+
+def test_the_key_follows_sums_flags_programs_and_toolchain(builder: GoBuilder, family: GoFamily) -> None:
+    first = builder.key(family)
+    assert builder.key(family) == first
+    other_go = dataclasses.replace(builder, toolchain=GoToolchain(Path("go"), "go1.27.0 linux/amd64", "test"))
+    keys = {
+        first,
+        other_go.key(family),
+        builder.key(dataclasses.replace(family, version_variables=())),
+        builder.key(dataclasses.replace(family, scripts=())),
+        builder.key(dataclasses.replace(family, programs=family.programs[:1])),
+    }
+    assert len(keys) == 5
+    with (family.folder / "go.sum").open("a") as sums:
+        sums.write("example.org/other v1.0.0 h1:def=\n")
+    assert builder.key(family) not in keys
+
+
+def test_the_users_build_settings_do_not_reach_go(lab: Lab) -> None:
+    users = {"PATH": "/bin", "GOFLAGS": "-race", "GOEXPERIMENT": "x", "CGO_CFLAGS": "-O0", "GOPROXY": "https://mine"}
+    environment = go_environment(lab, users)
+    assert environment["GOPROXY"] == "https://mine"
+    assert environment["GOFLAGS"] == "-mod=readonly -buildvcs=false"
+    assert environment["GOMODCACHE"] == str(lab.cache / "go" / "mod")
+    assert not {"GOEXPERIMENT", "CGO_CFLAGS"} & set(environment)
+
+
+def test_a_failed_build_shows_its_last_lines_and_leaves_nothing(
+    builder: GoBuilder, family: GoFamily, tmp_path: Path, lab: Lab
+) -> None:
+    (tmp_path / "failure").write_text("# example.org/gateway\nmain.go:1: undefined: x\n")
+    with pytest.raises(LabError) as failure:
+        builder.obtain(family)
+    assert "part gateway: go failed" in failure.value.what
+    assert "undefined: x" in failure.value.what
+    assert str(lab.cache / "logs" / "gateway.log") in failure.value.fix
+    assert builder.store.fault("gateway", builder.key(family)) == "missing"
+
+
+@pytest.mark.parametrize(
+    ("output", "what", "fix"),
+    [
+        (
+            'example.org/m@v1.2.3: Get "https://proxy.golang.org/example.org/m/@v/v1.2.3.zip": dial tcp: lookup '
+            "proxy.golang.org: no such host",
+            "part crds: example.org/m v1.2.3 could not be fetched, the module proxy cannot be reached",
+            "connect to the network",
+        ),
+        (
+            "go: github.com/pulumi/pulumi/pkg/v3@v3.265.0: reading https://proxy.golang.org/x/@v/v3.265.0.info: "
+            "403 Forbidden\n\tserver response: This module version is not available.",
+            "the module proxy refuses github.com/pulumi/pulumi/pkg/v3 v3.265.0",
+            "tools/family/go.mod",
+        ),
+        (
+            'reading "https://goproxy.example/example.org/m/@v/v1.0.0.mod": 404 Not Found',
+            "refuses example.org/m v1.0.0",
+            "GOPROXY",
+        ),
+        ("missing go.sum entry for example.org/m", "a module of tools/family does not match", "go mod tidy"),
+        ("verifying example.org/m@v1.0.0: checksum mismatch", "example.org/m v1.0.0 does not match", "go.sum"),
+        ("write /tmp/x: no space left on device", "the disk is full", "free about 20 GB"),
+    ],
+)
+def test_go_output_becomes_one_error_with_a_fix(tmp_path: Path, output: str, what: str, fix: str) -> None:
+    log = tmp_path / "x.log"
+    log.write_text(output + "\n")
+    error = build_error("crds", "family", log)
+    assert error.what.startswith("part crds: ")
+    assert what in error.what
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize("family", GO_FAMILIES, ids=lambda family: family.name)
+def test_each_declared_family_has_its_module_and_sums(family: GoFamily) -> None:
+    assert family.version.startswith("v")
+    assert f"{family.module} {family.version} h1:" in (family.folder / "go.sum").read_text()
+    declared = (family.folder / "go.mod").read_text()
+    assert all(program.package in declared for program in family.programs)
+
+
+def test_no_two_families_claim_a_name() -> None:
+    names = [name for family in GO_FAMILIES for name in family.names]
+    assert len(names) == len(set(names))

@@ -1,0 +1,144 @@
+"""The store: complete or absent folders, two installers at once, kills at any point, damage found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lab.errors import LabError
+from lab.install.store import MANIFEST, Store, content_key
+
+
+def _fill(folder: Path, _lock: int) -> None:
+    (folder / "bin").mkdir()
+    (folder / "bin" / "tool").write_bytes(b"x" * 1000)
+    (folder / "bin" / "tool").chmod(0o755)
+
+
+def _refuse(_folder: Path, _lock: int) -> None:
+    raise AssertionError("a complete folder is not made again")
+
+
+def _installer(root: Path, body: str) -> subprocess.Popen[str]:
+    """Another process that obtains `tool-k`; `body` is its fill function's body."""
+    lines = [
+        "import os, signal, time",
+        "from pathlib import Path",
+        "from lab.install.running import run_logged",
+        "from lab.install.store import Store",
+        f"root = Path({str(root)!r})",
+        "def fill(folder, lock):",
+        textwrap.indent(textwrap.dedent(body).strip(), "    "),
+        "Store(root).obtain('tool', 'k', fill)",
+    ]
+    script = "\n".join(lines)
+    return subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+
+
+def test_a_filled_folder_is_reused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.obtain("tool", "k", _fill).fresh
+    assert not store.obtain("tool", "k", _refuse).fresh
+    assert store.size("tool", "k") == 1000
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        (lambda folder: (folder / "bin/tool").write_bytes(b"x" * 10), "has 10 bytes instead of 1000"),
+        (lambda folder: (folder / "bin/tool").unlink(), "missing"),
+        (lambda folder: (folder / "bin/tool").chmod(0o644), "mode 644 instead of 755"),
+        (lambda folder: (folder / MANIFEST).write_text("{"), "manifest"),
+        (lambda folder: (folder / MANIFEST).write_text('{"files": []}'), "manifest"),
+        (lambda folder: (folder / MANIFEST).unlink(), "manifest"),
+    ],
+)
+def test_damage_is_named_and_mended(
+    tmp_path: Path, damage: object, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(damage)
+    store = Store(tmp_path)
+    damage(store.obtain("tool", "k", _fill).folder)
+    assert word in str(store.fault("tool", "k"))
+    assert store.obtain("tool", "k", _fill).fresh
+    assert store.fault("tool", "k", verify=True) is None
+    assert word in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock-tool", "tool-k"]
+
+
+def test_only_verify_reads_the_bytes(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (store.obtain("tool", "k", _fill).folder / "bin" / "tool").write_bytes(b"y" * 1000)
+    assert store.fault("tool", "k") is None
+    assert "SHA-256" in str(store.fault("tool", "k", verify=True))
+
+
+def test_a_failed_fill_leaves_the_name_free(tmp_path: Path) -> None:
+    def fail(folder: Path, _lock: int) -> None:
+        (folder / "half").write_text("x")
+        raise LabError("no", fix="none")
+
+    store = Store(tmp_path)
+    with pytest.raises(LabError):
+        store.obtain("tool", "k", fail)
+    assert store.fault("tool", "k") == "missing"
+    store.obtain("tool", "k", _fill)
+    assert not list(tmp_path.glob(".partial-*"))
+
+
+def test_a_killed_installer_is_cleaned_up_after(tmp_path: Path) -> None:
+    killed = _installer(tmp_path, "(folder / 'half').write_text('x'); os.kill(os.getpid(), signal.SIGKILL)")
+    killed.communicate(timeout=20)
+    assert killed.returncode == -9
+    assert list(tmp_path.glob(".partial-tool@*"))
+    entry = Store(tmp_path).obtain("tool", "k", _fill)
+    assert not (entry.folder / "half").exists()
+    assert not list(tmp_path.glob(".partial-*"))
+
+
+def test_a_neighbour_with_a_longer_name_keeps_its_unfinished_folder(tmp_path: Path) -> None:
+    (tmp_path / ".partial-tool-extra@abc").mkdir(parents=True)
+    Store(tmp_path).obtain("tool", "k", _fill)
+    assert (tmp_path / ".partial-tool-extra@abc").is_dir()
+
+
+def test_two_installers_build_once(tmp_path: Path) -> None:
+    body = """
+        with (root / "fills").open("a") as log: log.write("x")
+        time.sleep(1)
+        (folder / "tool").write_text("t")
+    """
+    both = [_installer(tmp_path, body), _installer(tmp_path, body)]
+    said = "".join(installer.communicate(timeout=20)[1] for installer in both)
+    assert [installer.returncode for installer in both] == [0, 0]
+    assert (tmp_path / "fills").read_text() == "x"
+    assert "another installer is at it" in said
+    assert "the other installer has finished it" in said
+
+
+def test_a_build_that_outlives_its_killed_installer_keeps_the_lock(tmp_path: Path) -> None:
+    killed = _installer(
+        tmp_path,
+        """
+        if os.fork() == 0:
+            time.sleep(0.5)
+            os.kill(os.getppid(), signal.SIGKILL)
+            os._exit(0)
+        run_logged(["sh", "-c", f"sleep 1.5; touch {root}/ended"], log=root / "log", label="t", inherit=lock)
+        """,
+    )
+    assert killed.wait(timeout=20) == -9
+    assert not (tmp_path / "ended").exists()
+    seen = []
+    Store(tmp_path).obtain("tool", "k", lambda _folder, _lock: seen.append((tmp_path / "ended").exists()))
+    assert seen == [True]
+
+
+def test_the_key_counts_every_boundary() -> None:
+    assert content_key(["ab", "c"]) != content_key(["a", "bc"])
+    assert content_key(["a"]) == content_key([b"a"])
+    assert len(content_key(["a"])) == 12
