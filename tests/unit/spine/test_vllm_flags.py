@@ -1,0 +1,51 @@
+"""Every vLLM argument that the platform emits is one that vLLM documents (000.14 to 000.16).
+
+golden/vllm-0.32-flags.txt holds the option names of vLLM 0.32.0, read from the fields and add_argument calls of
+vllm/engine/arg_utils.py and vllm/entrypoints/launchers/cli_args.py of its wheel.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stacks import catalogue, versions
+from stacks.loader import load_file
+from stacks.sizing import engine_of, plan_model
+
+ROOT = Path(__file__).parents[3]
+FLAGS = set((Path(__file__).parents[1] / "golden/vllm-0.32-flags.txt").read_text().split())
+
+
+def names(args: list[str]) -> list[str]:
+    return [arg.partition("=")[0] for arg in args if arg.startswith("-")]
+
+
+def test_list_is_of_the_pinned_version() -> None:
+    assert versions.load().images.vllm.endswith(":v0.32.0"), "read the list of the new version's flags too"
+    assert "--max-num-batched-tokens" in FLAGS
+    assert "--no-such-flag" not in FLAGS
+
+
+@pytest.mark.parametrize("model", ["glm-5-1", "qwen3-32b"])
+def test_server_arguments_are_documented(model: str) -> None:
+    site = load_file(ROOT / "Pulumi.prod.yaml")
+    spec = site.models[model]
+    args = engine_of(model, spec, plan_model(site, spec), versions.load().images).args
+    assert args[0] == catalogue.load(spec.catalogue).repository
+    assert [name for name in names(args) if name not in FLAGS] == []
+
+
+@pytest.mark.parametrize("model", catalogue.names())
+def test_catalogue_flags_are_documented(model: str) -> None:
+    assert [name for name in names(list(catalogue.load(model).engine_flags)) if name not in FLAGS] == []
+
+
+def test_document_example_is_emitted_with_right_keys() -> None:
+    """000.16: chunked prefill with 8,192 batched tokens, two replicas on hopper nodes."""
+    site = load_file(ROOT / "Pulumi.prod.yaml")
+    spec = site.models["glm-5-1"]
+    args = engine_of("glm-5-1", spec, plan_model(site, spec), versions.load().images).args
+    assert {"--enable-chunked-prefill", "--max-num-batched-tokens=8192"} <= set(args)
+    assert (spec.server.replicas, spec.server.gpu_family) == (2, "hopper")
