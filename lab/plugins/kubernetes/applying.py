@@ -1,0 +1,224 @@
+"""Creates and updates objects: plain create, server-side apply, dry runs for previews, and the retries in between."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any, Final
+
+from lab.plugins.kubernetes import ownership
+from lab.plugins.kubernetes.checking import unique_name
+from lab.plugins.kubernetes.errors import ApiError, KindNotFoundError, ProviderError, UnreachableError, conflict_text
+from lab.plugins.kubernetes.kinds import is_built_in, is_patch
+from lab.plugins.kubernetes.objects import (
+    PATCH_FORCE,
+    annotated_true,
+    gvk_of,
+    is_crd,
+    metadata,
+    name_of,
+    namespace_of,
+    urn_type,
+)
+from lab.plugins.kubernetes.properties import Tree
+from lab.plugins.kubernetes.session import Operation
+
+_CREATE_ATTEMPTS: Final = 6
+_PREVIEW_RETRY_S: Final = 5.0
+
+_EXISTS_HELP: Final = """
+
+The resource already exists in the cluster. This can happen when:
+
+  - a Pulumi resource was renamed: give it an alias, or use deleteBeforeReplace if it must be replaced
+  - fields of somebody else's object are to be managed: use a Patch resource (such as NamespacePatch)
+  - the object is to be taken over: use `pulumi import`
+  - objects are overwritten on purpose: set upsertExistingObjects on the provider"""
+
+
+class NoPreviewError(Exception):
+    """The API server cannot tell what would come of it; the inputs are the best preview."""
+
+
+def create(operation: Operation, inputs: Tree, manager: str) -> Tree:
+    """Create the object and return it as the API server keeps it.
+
+    Waits for a namespace or CRD that is still coming up. Raises ProviderError and its kin, ApiError, or, in a preview,
+    NoPreviewError.
+    """
+    pause = 1.0
+    for attempt in range(1, _CREATE_ATTEMPTS + 1):
+        try:
+            return _create_once(operation, inputs, manager)
+        except (ApiError, KindNotFoundError) as error:
+            if isinstance(error, ApiError) and not error.not_found:
+                raise _explained(error, manager) from error
+            if operation.preview:
+                if isinstance(error, ApiError) and not error.namespace_missing:
+                    raise
+                raise NoPreviewError(str(error)) from error
+            if attempt == _CREATE_ATTEMPTS:
+                raise
+            operation.status(f"retry {attempt}: {error}")
+        operation.session.cluster.pause(pause)
+        pause *= 2
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _create_once(operation: Operation, inputs: Tree, manager: str) -> Tree:
+    session = operation.session
+    cluster = session.cluster
+    gvk, namespace = gvk_of(inputs), namespace_of(inputs)
+    patch = is_patch(urn_type(operation.urn), gvk.kind)
+    retry = {"retry_s": _PREVIEW_RETRY_S} if operation.preview else {}
+    if session.config.server_side_apply and (patch or session.config.upsert):
+        force = session.config.patch_force or annotated_true(inputs, PATCH_FORCE) or operation.preview
+        name = name_of(inputs)
+        return _previewing(
+            operation,
+            lambda: cluster.apply(
+                gvk, inputs, name, namespace, manager=manager, force=force, dry_run=operation.preview, **retry
+            ),
+        )
+    started = time.time()
+    try:
+        return _previewing(
+            operation,
+            lambda: cluster.create(
+                gvk, inputs, namespace, manager=ownership.CREATOR, dry_run=operation.preview, **retry
+            ),
+        )
+    except ApiError as error:
+        if error.already_exists and not operation.preview:
+            ours = _created_by_us(operation, inputs, started)
+            if ours is not None:
+                return ours
+        raise
+
+
+def _previewing(operation: Operation, request: Any) -> Tree:
+    try:
+        result: Tree = request()
+    except UnreachableError:
+        raise
+    except ApiError as error:
+        if operation.preview and error.status >= 500:
+            # A webhook whose server is not up yet cannot be asked; the real run waits for it.
+            operation.warn(f"the API server could not compute this preview, showing the inputs: {error}")
+            raise NoPreviewError(str(error)) from error
+        raise
+    return result
+
+
+def _created_by_us(operation: Operation, inputs: Tree, started: float) -> Tree | None:
+    """The object, if it is the one that an earlier try of this very request made before its answer was lost."""
+    live = operation.session.cluster.get(gvk_of(inputs), name_of(inputs), namespace_of(inputs))
+    entries = ownership.managed_fields(live)
+    stamp = metadata(live).get("creationTimestamp", "")
+    created = time.mktime(time.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ")) - time.timezone if stamp else 0.0
+    by_us = any(entry.get("manager") == ownership.CREATOR for entry in entries)
+    return live if by_us and created >= int(started) and not metadata(live).get("deletionTimestamp") else None
+
+
+def _explained(error: ApiError, manager: str) -> Exception:
+    if error.already_exists:
+        return ApiError(error.status, error.reason, error.message + _EXISTS_HELP, error.details)
+    if error.field_conflict:
+        return ApiError(error.status, error.reason, conflict_text(error, manager), error.details)
+    return error
+
+
+def update(
+    operation: Operation, inputs: Tree, old_inputs: Tree, old_live: Tree, manager: str, ignored: list[str]
+) -> Tree:
+    """Bring the live object to the inputs and return it. Raises ApiError, KindNotFoundError or ProviderError."""
+    session = operation.session
+    cluster = session.cluster
+    gvk, name = gvk_of(inputs), name_of(old_live)
+    namespace = namespace_of(inputs) or namespace_of(old_live)
+    live = cluster.get(gvk, name, namespace)
+    if is_crd(inputs):
+        body = copy.deepcopy(inputs)
+        body.setdefault("metadata", {})["resourceVersion"] = metadata(live).get("resourceVersion")
+        return cluster.replace(gvk, body, name, manager=manager, dry_run=operation.preview)
+    if not session.config.server_side_apply:
+        body = _merge_patch(old_inputs, ownership.leave_ignored(inputs, live, ignored, manager))
+        content = f"application/{'strategic-merge' if is_built_in(gvk) else 'merge'}-patch+json"
+        return cluster.patch(
+            gvk, body, name, namespace, content=content, manager=ownership.CREATOR, dry_run=operation.preview
+        )
+    patch = is_patch(urn_type(operation.urn), gvk.kind)
+    if not patch and not operation.preview:
+        live = _take_over(operation, live, name, namespace, manager)
+    body = ownership.leave_ignored(inputs, live, ignored, manager) if ignored else inputs
+    if not name_of(body):
+        body = {**body, "metadata": {**metadata(body), "name": name}}
+    force = (
+        session.config.patch_force
+        or annotated_true(inputs, PATCH_FORCE)
+        or not ownership.managed_fields(live)
+        or (operation.preview and ownership.written_by_provider(live))
+    )
+    retry = {"retry_s": _PREVIEW_RETRY_S} if operation.preview else {}
+    try:
+        return _previewing(
+            operation,
+            lambda: cluster.apply(
+                gvk, body, name, namespace, manager=manager, force=force, dry_run=operation.preview, **retry
+            ),
+        )
+    except ApiError as error:
+        raise _explained(error, manager) from error
+
+
+def _take_over(operation: Operation, live: Tree, name: str, namespace: str, manager: str) -> Tree:
+    """Make the resource's manager the owner of what this provider wrote without applying."""
+    cluster = operation.session.cluster
+    for last_try in (False, True):
+        entries = ownership.absorb(ownership.managed_fields(live), manager)
+        if entries is None:
+            return live
+        body = [
+            {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata(live).get("resourceVersion")},
+        ]
+        try:
+            return cluster.patch(gvk_of(live), body, name, namespace, content="application/json-patch+json")
+        except ApiError as error:
+            if error.status != 409 or last_try:
+                raise
+        # Somebody wrote in between: look again.
+        live = cluster.get(gvk_of(live), name, namespace)
+    raise AssertionError("the last try returns or raises")
+
+
+def _merge_patch(old: Tree, new: Tree) -> Tree:
+    """New values, and null for what was asked for before and no longer is."""
+    patch: Tree = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        patch[key] = _merge_patch(before, value) if isinstance(value, dict) and isinstance(before, dict) else value
+    return patch
+
+
+def release(operation: Operation, live: Tree, manager: str) -> None:
+    """Give up every field that `manager` applied; fields without another owner go back to their defaults."""
+    gvk, name, namespace = gvk_of(live), name_of(live), namespace_of(live)
+    meta: Tree = {"name": name} | ({"namespace": namespace} if namespace else {})
+    body: Tree = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": meta}
+    try:
+        operation.session.cluster.apply(gvk, body, name, namespace, manager=manager, force=False, dry_run=False)
+    except ApiError as error:
+        required = [cause for cause in error.causes if cause.get("reason") == "FieldValueRequired"]
+        if error.status != 422 or not required:
+            raise
+        raise ProviderError(
+            "this Patch resource is currently managing a required field, so it can't be deleted directly. Either set "
+            "the `retainOnDelete` resource option, or transfer ownership of the field before deleting: "
+            f"{required[0].get('field')}"
+        ) from error
+
+
+def new_manager_name() -> str:
+    """A field manager of the resource's own, so that two resources never share fields by accident."""
+    return unique_name("pulumi-kubernetes-")

@@ -1,0 +1,1 @@
+"""Waiting: until an object is ready, or gone."""

@@ -1,0 +1,251 @@
+"""Follows an object through the API server until it is ready or gone, and says what it waits for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from lab.plugins.kubernetes.awaiting import expressions, readiness, services
+from lab.plugins.kubernetes.awaiting.readiness import Readiness
+from lab.plugins.kubernetes.awaiting.troubles import troubles_of
+from lab.plugins.kubernetes.errors import ApiError, CancelledError, PartialError, UnreachableError
+from lab.plugins.kubernetes.objects import (
+    SKIP_AWAIT,
+    WAIT_FOR,
+    annotated_true,
+    annotation,
+    gvk_of,
+    metadata,
+    name_of,
+    namespace_of,
+)
+from lab.plugins.kubernetes.properties import Tree
+from lab.plugins.kubernetes.session import Operation
+
+# How long one watch lasts before the object's surroundings (Pods, events) are looked at again.
+_WATCH_S: Final = 5
+_TROUBLES_EVERY_S: Final = 10.0
+
+# Kinds whose removal need not be awaited when they carry the skipAwait annotation.
+_SKIPS_DELETION: Final = frozenset(
+    {("", "Namespace"), ("", "Pod"), ("", "ReplicationController"), ("apps", "DaemonSet"), ("apps", "Deployment")}
+    | {("apps", "StatefulSet"), ("batch", "Job")}
+)
+
+
+@dataclass
+class Probe:
+    """Decides about one object; `alone` is False if other objects matter too, of which its events do not tell."""
+
+    check: Callable[[Tree], Readiness]
+    alone: bool = True
+
+
+def probe_for(operation: Operation, inputs: Tree, live: Tree, *, created: bool) -> Probe | None:
+    """What to wait for after the object was written, or None. Raises ProviderError on a bad waitFor annotation."""
+    if annotated_true(inputs, SKIP_AWAIT):
+        return None
+    wait_for = annotation(live, WAIT_FOR) or annotation(inputs, WAIT_FOR)
+    if wait_for:
+        checks = expressions.parse(wait_for)
+        return Probe(lambda obj: _all(checks, obj))
+    gvk = gvk_of(live)
+    cluster = operation.session.cluster
+    if (gvk.group, gvk.kind) == ("", "Service"):
+        return Probe(services.ServiceProbe(cluster), alone=False)
+    if (gvk.group, gvk.kind) == ("networking.k8s.io", "Ingress"):
+        return Probe(services.IngressProbe(cluster), alone=False)
+    if (gvk.group, gvk.kind) == ("", "PersistentVolumeClaim"):
+        return Probe(services.ClaimProbe(cluster, created=created))
+    rule = readiness.rule_of(live)
+    if rule is None and os.environ.get("PULUMI_K8S_AWAIT_ALL") == "true":
+        rule = readiness.generic
+    return Probe(rule) if rule else None
+
+
+def _all(checks: list[expressions.Check], obj: Tree) -> Readiness:
+    results = [check(obj) for check in checks]
+    open_ones = [result for result in results if not result.ready]
+    if not open_ones:
+        return results[-1]
+    reasons = [reason for result in open_ones for reason in result.reasons]
+    return Readiness(False, open_ones[0].message, reasons, any(result.failed for result in open_ones))
+
+
+def until_ready(operation: Operation, inputs: Tree, live: Tree, *, created: bool) -> Tree:
+    """Wait until the object is ready and return it as it is then.
+
+    Raises PartialError when the time is up, the operation is cancelled, or the object is gone or can never be ready.
+    """
+    try:
+        probe = probe_for(operation, inputs, live, created=created)
+    except Exception as error:
+        raise PartialError(str(error), live) from error
+    if probe is None:
+        return live
+    gvk = gvk_of(live)
+    limit = readiness.limit_s(gvk, operation.time_limit_s(inputs))
+    return _Follower(operation, probe, live, time.monotonic() + limit, limit).run()
+
+
+class _Follower:
+    """Follows one object with a watch; between two watches it looks at what keeps the object from being ready."""
+
+    def __init__(self, operation: Operation, probe: Probe, live: Tree, deadline: float, limit: float) -> None:
+        self._operation = operation
+        self._probe = probe
+        self._live = live
+        self._deadline = deadline
+        self._limit = limit
+        self._generation = int(metadata(live).get("generation") or 0)
+        self._shown = ""
+        self._troubles: list[str] = []
+        self._troubles_at = time.monotonic()
+
+    def run(self) -> Tree:
+        result = self._look(self._live)
+        while not result.ready:
+            left = self._deadline - time.monotonic()
+            if result.failed:
+                raise self._failure(f"Resource '{name_of(self._live)}' was created but failed to initialize", result)
+            if left <= 0:
+                self._troubles = self._find_troubles()
+                raise self._failure(
+                    f"'{name_of(self._live)}' timed out waiting to be Ready after {self._limit:.0f} s", result
+                )
+            try:
+                result = self._follow(result, left)
+            except CancelledError as error:
+                text = f'Resource operation was cancelled for "{name_of(self._live)}"'
+                raise self._failure(text, result) from error
+            except UnreachableError as error:
+                raise PartialError(str(error), self._live, result.reasons) from error
+        if self._shown:
+            self._operation.status("")
+        return self._live
+
+    def _follow(self, result: Readiness, left: float) -> Readiness:
+        cluster = self._operation.session.cluster
+        gvk, name, namespace = gvk_of(self._live), name_of(self._live), namespace_of(self._live)
+        # An object that depends on others is looked at more often, for its own events do not tell of them.
+        seconds = max(1, min(_WATCH_S if self._probe.alone else 1, int(left)))
+        try:
+            for kind, obj in cluster.watch(
+                gvk, name, namespace, since=metadata(self._live).get("resourceVersion", ""), seconds=seconds
+            ):
+                if kind == "DELETED":
+                    raise self._failure(f"'{name}' was deleted while it was awaited", result)
+                result = self._look(obj)
+                if result.ready or result.failed:
+                    return result
+                if cluster.cancelled:
+                    cluster.pause(0)
+                if time.monotonic() >= self._deadline:
+                    return result
+        except ApiError as error:
+            if error.status not in (410, 404, 429, 500, 503, 504):
+                raise PartialError(str(error), self._live, result.reasons) from error
+        cluster.pause(0)
+        try:
+            result = self._look(cluster.get(gvk, name, namespace))
+        except ApiError as error:
+            if error.not_found:
+                raise self._failure(f"'{name}' was deleted while it was awaited", result) from error
+            raise PartialError(str(error), self._live, result.reasons) from error
+        if not result.ready and time.monotonic() - self._troubles_at >= _TROUBLES_EVERY_S:
+            self._troubles_at = time.monotonic()
+            self._troubles = self._find_troubles()
+            for trouble in self._troubles[:3]:
+                self._operation.status(trouble)
+        return result
+
+    def _look(self, obj: Tree) -> Readiness:
+        # The server's cache may still hold what was before our own write.
+        if int(metadata(obj).get("generation") or 0) < self._generation:
+            return Readiness(False, self._shown)
+        self._live = obj
+        result = self._probe.check(obj)
+        if not result.ready and result.message != self._shown:
+            self._shown = result.message
+            self._operation.status(result.message)
+        return result
+
+    def _find_troubles(self) -> list[str]:
+        try:
+            return troubles_of(self._operation.session.cluster, self._live)
+        except Exception as error:
+            return [f"could not look at Pods and events: {error}"]
+
+    def _failure(self, text: str, result: Readiness) -> PartialError:
+        return PartialError(text, self._live, [*result.reasons, *self._troubles])
+
+
+def look_once(operation: Operation, inputs: Tree, live: Tree) -> list[str]:
+    """Reasons why a live object is not ready now; empty if it is, or if nobody would wait for it."""
+    if not readiness.checked_on_read(gvk_of(live)) or annotation(live, WAIT_FOR):
+        return []
+    probe = probe_for(operation, inputs, live, created=False)
+    if probe is None:
+        return []
+    if isinstance(probe.check, (services.ServiceProbe, services.IngressProbe)):
+        probe.check.settle_s = 0.0
+    result = probe.check(live)
+    if result.ready:
+        return []
+    return [*(result.reasons or [result.message]), *troubles_of(operation.session.cluster, live)]
+
+
+def until_gone(operation: Operation, inputs: Tree, live: Tree) -> None:
+    """Wait until the object is deleted. Raises PartialError naming its finalizers when the time is up."""
+    gvk = gvk_of(live)
+    if annotated_true(inputs, SKIP_AWAIT) and (gvk.group, gvk.kind) in _SKIPS_DELETION:
+        return
+    cluster = operation.session.cluster
+    name, namespace, uid = name_of(live), namespace_of(live), metadata(live).get("uid")
+    limit = operation.time_limit_s(inputs)
+    deadline = time.monotonic() + limit
+    shown = ""
+    while True:
+        try:
+            live = cluster.get(gvk, name, namespace)
+        except ApiError as error:
+            if error.not_found:
+                return
+            raise PartialError(str(error), live) from error
+        except (CancelledError, UnreachableError) as error:
+            raise PartialError(str(error), live) from error
+        if metadata(live).get("uid") != uid and uid:
+            # Somebody made another object of this name: ours is gone.
+            return
+        holding = what_holds(live)
+        if holding != shown:
+            shown = holding
+            operation.status(f"waiting for deletion: {holding}")
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise PartialError(f"'{name}' was not deleted within {limit:.0f} s: {holding}", live, [holding])
+        seconds = max(1, min(_WATCH_S, int(left)))
+        try:
+            for kind, _ in cluster.watch(
+                gvk, name, namespace, since=metadata(live).get("resourceVersion", ""), seconds=seconds
+            ):
+                if kind == "DELETED":
+                    return
+        except ApiError as error:
+            if error.status not in (404, 410, 429, 500, 503, 504):
+                raise PartialError(str(error), live) from error
+        except (CancelledError, UnreachableError) as error:
+            raise PartialError(str(error), live) from error
+
+
+def what_holds(live: Tree) -> str:
+    """Why a deleted object is still there: its finalizers, and what a namespace says of its content."""
+    finalizers = [*(metadata(live).get("finalizers") or []), *(readiness.section(live, "spec").get("finalizers") or [])]
+    parts = [f"finalizers might be preventing deletion ({', '.join(map(str, finalizers))})"] if finalizers else []
+    for condition in readiness.conditions(live).values():
+        if condition.get("status") == "True" and "Remaining" in str(condition.get("type")):
+            parts.append(str(condition.get("message")))
+    return "; ".join(parts) or "the API server still has the object"

@@ -1,0 +1,113 @@
+"""helm.sh/v4 Chart: rendered by the helm binary from a local chart, unfolded into child resources."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import pulumi
+
+from lab.plugins.kubernetes.errors import ProviderError
+from lab.plugins.kubernetes.objects import annotation
+from lab.plugins.kubernetes.properties import Tree
+from lab.plugins.kubernetes.session import Session
+from lab.plugins.kubernetes.yaml_components import Unfolded, parse_documents
+
+MIRROR_VARIABLE: Final = "LAB_CHART_MIRROR"
+_RESOURCE_POLICY: Final = "helm.sh/resource-policy"
+_HOOK: Final = "helm.sh/hook"
+_RENDER_LIMIT_S: Final = 120
+# Helm's protocol for what cannot be covered without a registry.
+_NOT_COVERED: Final = ("postRenderer", "verify", "keyring")
+
+
+class Chart(Unfolded):
+    """A chart's objects as resources; its hooks are left out, as the official provider does."""
+
+    def __init__(
+        self, session: Session, name: str, inputs: dict[str, Any], options: pulumi.ResourceOptions | None
+    ) -> None:
+        super().__init__("kubernetes:helm.sh/v4:Chart", session, name, inputs, options)
+
+    def _namespace(self, inputs: dict[str, Any]) -> str:
+        return str(inputs.get("namespace") or "")
+
+    def _objects(self, inputs: dict[str, Any]) -> list[Tree]:
+        return render(self._session, inputs.get("name") or self._name, inputs)
+
+    def _options(self, obj: Tree) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(retain_on_delete=True if annotation(obj, _RESOURCE_POLICY) == "keep" else None)
+
+
+def render(session: Session, release: str, inputs: dict[str, Any]) -> list[Tree]:
+    """Objects that `helm template` makes of the chart. Raises ProviderError with helm's message."""
+    for key in _NOT_COVERED:
+        if inputs.get(key):
+            raise ProviderError(f"the lab stand-in does not cover the {key} input of helm.sh/v4 Chart")
+    chart = locate(inputs, os.environ.get(MIRROR_VARIABLE, ""))
+    command = ["helm", "template", release, str(chart), "--namespace", _release_namespace(session, inputs)]
+    command += ["--no-hooks"] + ([] if inputs.get("skipCrds") else ["--include-crds"])
+    if inputs.get("dependencyUpdate"):
+        command.append("--dependency-update")
+    if session.reachable is not None:
+        command += ["--kube-version", str(session.cluster.version().get("gitVersion"))]
+        command += ["--api-versions", ",".join(session.cluster.api_versions())]
+    with tempfile.TemporaryDirectory(prefix="chart-values-") as folder:
+        for index, asset in enumerate(inputs.get("valueYamlFiles") or []):
+            command += ["--values", str(_asset_path(asset, Path(folder) / f"asset-{index}.yaml"))]
+        values = Path(folder) / "values.json"
+        values.touch(mode=0o600)
+        values.write_text(json.dumps(inputs.get("values") or {}))
+        command += ["--values", str(values)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_RENDER_LIMIT_S, check=False)
+        except FileNotFoundError as error:
+            raise ProviderError("helm is not on PATH: Chart resources need its binary") from error
+        except subprocess.TimeoutExpired as error:
+            raise ProviderError(f"helm template of {chart} took longer than {_RENDER_LIMIT_S} s") from error
+    if done.returncode != 0:
+        raise ProviderError(f"helm template of {chart} failed: {done.stderr.strip()}")
+    return [obj for obj in parse_documents(done.stdout, f"chart {chart}") if not annotation(obj, _HOOK)]
+
+
+def _release_namespace(session: Session, inputs: dict[str, Any]) -> str:
+    return str(inputs.get("namespace") or session.default_namespace)
+
+
+def locate(inputs: dict[str, Any], mirror: str) -> Path:
+    """The chart's folder or archive: a local path as it is, anything else from the mirror folder.
+
+    The mirror holds `NAME-VERSION.tgz`, `NAME-VERSION/`, `NAME.tgz` or `NAME/`. Raises ProviderError if none is there.
+    """
+    chart = str(inputs.get("chart") or "")
+    version = str(inputs.get("version") or "")
+    repository = (inputs.get("repositoryOpts") or {}).get("repo")
+    local = Path(chart)
+    if not repository and not chart.startswith(("oci://", "http://", "https://")) and local.exists():
+        return local.resolve()
+    if not mirror:
+        raise ProviderError(
+            f'chart "{chart}" is not a local path and {MIRROR_VARIABLE} names no folder with mirrored charts'
+        )
+    name = chart.rstrip("/").rpartition("/")[2]
+    stem = name.removesuffix(".tgz")
+    candidates = [f"{stem}-{version}.tgz", f"{stem}-{version}"] if version else []
+    candidates += [f"{stem}.tgz", stem]
+    for candidate in candidates:
+        if (path := Path(mirror) / candidate).exists():
+            return path.resolve()
+    raise ProviderError(f'chart "{chart}" {version} is not in the mirror {mirror}: looked for {", ".join(candidates)}')
+
+
+def _asset_path(asset: Any, target: Path) -> Path:
+    if isinstance(asset, pulumi.FileAsset):
+        return Path(str(asset.path))
+    if isinstance(asset, pulumi.StringAsset):
+        target.touch(mode=0o600)
+        target.write_text(str(asset.text))
+        return target
+    raise ProviderError("the lab stand-in takes value files from files and strings only")

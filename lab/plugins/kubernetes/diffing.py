@@ -1,0 +1,151 @@
+"""Names the properties that differ between an object's live state and its new inputs, and which of them replace it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from lab.plugins.kubernetes.kinds import forces_replacement
+from lab.plugins.kubernetes.normalizing import is_zero
+from lab.plugins.kubernetes.properties import UNKNOWN, Tree
+
+Path = tuple[str | int, ...]
+
+_MISSING: Final = object()
+
+
+class Change(Enum):
+    """What happens to one property."""
+
+    ADD = "add"
+    DELETE = "delete"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class PropertyChange:
+    """One changed property; `replaces` says that it cannot be changed in place."""
+
+    change: Change
+    replaces: bool
+
+
+def compare(live: Tree, new: Tree, old_inputs: Tree, replacing: Sequence[str]) -> dict[str, PropertyChange]:
+    """Changes by property path, such as `spec.template.spec.containers[0].args[2]`.
+
+    `live` is the live object cut to the shape of `old_inputs`; both tell what the server made of what was asked before.
+    """
+    found: dict[str, PropertyChange] = {}
+    _compare_maps((), live, new, old_inputs, replacing, found)
+    return found
+
+
+def _compare_maps(
+    path: Path, live: Tree, new: Tree, asked: Any, replacing: Sequence[str], found: dict[str, PropertyChange]
+) -> None:
+    before = asked if isinstance(asked, dict) else {}
+    for key, value in new.items():
+        _compare(
+            (*path, key), live.get(key, _MISSING), value, before.get(key, _MISSING), replacing=replacing, found=found
+        )
+    for key, value in live.items():
+        if key not in new and value is not None:
+            _record((*path, key), Change.DELETE, None, replacing, found)
+
+
+def _compare(
+    path: Path, live: Any, new: Any, asked: Any, *, replacing: Sequence[str], found: dict[str, PropertyChange]
+) -> None:
+    if live is _MISSING:
+        # A zero value that was asked for before and is not in the live object is one that the server does not repeat.
+        if new is None or (is_zero(new) and asked is not _MISSING and is_zero(asked)):
+            return
+        _record(path, Change.ADD, new, replacing, found)
+    elif new is UNKNOWN:
+        _record(path, Change.UPDATE, new, replacing, found)
+    elif isinstance(live, dict) and isinstance(new, dict):
+        _compare_maps(path, live, new, asked, replacing, found)
+    elif isinstance(live, list) and isinstance(new, list):
+        _compare_lists(path, live, new, asked if isinstance(asked, list) else [], replacing, found)
+    elif type(live) is bool or type(new) is bool:
+        if live is not new:
+            _record(path, Change.UPDATE, new, replacing, found)
+    elif live != new:
+        _record(path, Change.DELETE if new is None else Change.UPDATE, new, replacing, found)
+
+
+def _compare_lists(
+    path: Path,
+    live: list[Any],
+    new: list[Any],
+    asked: list[Any],
+    replacing: Sequence[str],
+    found: dict[str, PropertyChange],
+) -> None:
+    for index, value in enumerate(new):
+        before = asked[index] if index < len(asked) else _MISSING
+        current = live[index] if index < len(live) else _MISSING
+        _compare((*path, index), current, value, before, replacing=replacing, found=found)
+    for index in range(len(new), len(live)):
+        _record((*path, index), Change.DELETE, None, replacing, found)
+
+
+def _record(path: Path, change: Change, value: Any, replacing: Sequence[str], found: dict[str, PropertyChange]) -> None:
+    # Dropping all metadata cannot be told apart from renaming.
+    replaces = forces_replacement(path, value, replacing) or (change is Change.DELETE and path == ("metadata",))
+    found[path_text(path)] = PropertyChange(change, replaces)
+
+
+def path_text(path: Path) -> str:
+    """The engine's spelling of a property path: dots, `[0]` for indexes, `["a.b"]` for keys with dots or quotes."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif any(mark in part for mark in '."[]'):
+            text += '["{}"]'.format(part.replace('"', '\\"'))
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+_PATH_PART: Final = re.compile(
+    r'\["(?P<quoted>(?:[^"\\]|\\.)*)"\]|\[(?P<index>\d+|\*)\]|\.?(?P<key>[^.\[\]]+)',
+)
+
+
+def parse_path(text: str) -> Path:
+    """The inverse of `path_text`; `[*]` stays the text `*`. Raises ValueError on anything else."""
+    parts: list[str | int] = []
+    position = 0
+    while position < len(text):
+        match = _PATH_PART.match(text, position)
+        if match is None:
+            raise ValueError(f"{text!r} is not a property path, at character {position}")
+        if match["quoted"] is not None:
+            parts.append(match["quoted"].replace('\\"', '"'))
+        elif match["index"] is not None:
+            parts.append("*" if match["index"] == "*" else int(match["index"]))
+        else:
+            parts.append(match["key"])
+        position = match.end()
+    return tuple(parts)
+
+
+def without_ignored(changes: dict[str, PropertyChange], ignored: Sequence[str]) -> dict[str, PropertyChange]:
+    """Changes that are not at or below one of the ignored paths."""
+    patterns = [parse_path(text) for text in ignored]
+    return {
+        path: change
+        for path, change in changes.items()
+        if not any(_contains(pattern, parse_path(path)) for pattern in patterns)
+    }
+
+
+def _contains(pattern: Path, path: Path) -> bool:
+    return len(pattern) <= len(path) and all(
+        part == "*" or part == step for part, step in zip(pattern, path, strict=False)
+    )

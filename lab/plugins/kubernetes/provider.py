@@ -1,0 +1,276 @@
+"""The provider protocol's requests, translated to the resource operations and back."""
+
+# ruff: noqa: N802, ARG002 - method names and signatures are the protocol's
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import grpc
+import urllib3
+from google.protobuf import empty_pb2
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import ConfigException
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+
+from lab.plugins.kubernetes import STAND_IN, VERSION, config, resources
+from lab.plugins.kubernetes.checking import CheckContext, Naming, check
+from lab.plugins.kubernetes.cluster import Cluster
+from lab.plugins.kubernetes.constructing import Constructor
+from lab.plugins.kubernetes.diffing import Change, PropertyChange
+from lab.plugins.kubernetes.errors import ApiError, ProviderError
+from lab.plugins.kubernetes.invokes import invoke
+from lab.plugins.kubernetes.objects import inputs_to_properties, is_crd
+from lab.plugins.kubernetes.properties import decode, encode, has_secret, plain
+from lab.plugins.kubernetes.resources import InitializationError, Stored
+from lab.plugins.kubernetes.session import Log, Operation, Session
+
+_Diff = provider_pb2.PropertyDiff
+_KINDS = {
+    (Change.ADD, False): _Diff.ADD,
+    (Change.ADD, True): _Diff.ADD_REPLACE,
+    (Change.DELETE, False): _Diff.DELETE,
+    (Change.DELETE, True): _Diff.DELETE_REPLACE,
+    (Change.UPDATE, False): _Diff.UPDATE,
+    (Change.UPDATE, True): _Diff.UPDATE_REPLACE,
+}
+
+
+class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
+    """One provider process: the engine configures it once and then asks from many threads."""
+
+    def __init__(self, log: Log, engine_address: str) -> None:
+        self._log = log
+        self._cancelled = threading.Event()
+        self._session: Session | None = None
+        self._constructor = Constructor(engine_address, lambda: self._configured)
+
+    @property
+    def _configured(self) -> Session:
+        if self._session is None:
+            raise ProviderError("the provider was asked for a resource before it was configured")
+        return self._session
+
+    def Handshake(self, request: Any, context: Any) -> Any:
+        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, supports_autonaming_configuration=True)
+
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:
+        return plugin_pb2.PluginInfo(version=VERSION)
+
+    def GetSchema(self, request: Any, context: Any) -> Any:
+        return provider_pb2.GetSchemaResponse(
+            schema=f'{{"name": "kubernetes", "version": "{VERSION}", "description": "{STAND_IN}"}}'
+        )
+
+    def Attach(self, request: Any, context: Any) -> Any:
+        return empty_pb2.Empty()
+
+    def Cancel(self, request: Any, context: Any) -> Any:
+        self._cancelled.set()
+        return empty_pb2.Empty()
+
+    def Parameterize(self, request: Any, context: Any) -> NoReturn:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{STAND_IN}: CRD parameterization is not covered")
+        raise AssertionError("abort raises")
+
+    def GetMapping(self, request: Any, context: Any) -> Any:
+        return provider_pb2.GetMappingResponse()
+
+    def GetMappings(self, request: Any, context: Any) -> Any:
+        return provider_pb2.GetMappingsResponse()
+
+    def List(self, request: Any, context: Any) -> NoReturn:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{STAND_IN}: List is not covered")
+        raise AssertionError("abort raises")
+
+    def Call(self, request: Any, context: Any) -> NoReturn:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{STAND_IN}: methods are not covered")
+        raise AssertionError("abort raises")
+
+    def CheckConfig(self, request: Any, context: Any) -> Any:
+        failures = config.check(plain(decode(request.news)), os.environ)
+        return provider_pb2.CheckResponse(
+            inputs=request.news,
+            failures=[provider_pb2.CheckFailure(property=item.setting, reason=item.reason) for item in failures],
+        )
+
+    def DiffConfig(self, request: Any, context: Any) -> Any:
+        def compare() -> Any:
+            try:
+                change = config.compare(plain(decode(request.olds)), plain(decode(request.news)))
+            except ValueError as error:
+                raise ProviderError(str(error)) from error
+            some = provider_pb2.DiffResponse.DIFF_SOME if change.changed else provider_pb2.DiffResponse.DIFF_NONE
+            return provider_pb2.DiffResponse(changes=some, diffs=change.changed, replaces=change.replaced)
+
+        return self._answer(context, compare)
+
+    def Configure(self, request: Any, context: Any) -> Any:
+        def configure() -> Any:
+            try:
+                settings = config.ProviderConfig.from_variables(request.variables, os.environ)
+            except ValueError as error:
+                raise ProviderError(str(error)) from error
+            self._session = _connect(Session(settings, self._log, self._cancelled))
+            return provider_pb2.ConfigureResponse(
+                acceptSecrets=True, supportsPreview=True, supports_autonaming_configuration=True
+            )
+
+        return self._answer(context, configure)
+
+    def Check(self, request: Any, context: Any) -> Any:
+        def answer() -> Any:
+            session = self._configured
+            if session.reachable is None and session.config.skip_update_unreachable and not session.rendering:
+                self._log.warning(
+                    request.urn, "Cluster is unreachable but skipUpdateUnreachable flag is set to true, skipping..."
+                )
+                return provider_pb2.CheckResponse(inputs=request.olds)
+            options = request.autonaming
+            naming = Naming(
+                seed=request.randomSeed,
+                proposed=options.proposed_name if request.HasField("autonaming") else "",
+                disabled=request.HasField("autonaming") and options.mode == options.Mode.DISABLE,
+            )
+            known = CheckContext(
+                server_side_apply=session.config.server_side_apply,
+                rendering=session.rendering,
+                default_namespace=session.default_namespace,
+                managed_by=os.environ.get("PULUMI_KUBERNETES_MANAGED_BY_LABEL", "pulumi"),
+                scope=session.scope,
+            )
+            news = decode(request.news)
+            checked = check(request.urn, decode(request.olds), news, naming, known)
+            if is_crd(checked):
+                session.declare(checked)
+            result = inputs_to_properties(checked, news)
+            if session.rendering and has_secret(result):
+                self._log.warning(request.urn, "rendered YAML will contain a secret value in plaintext")
+            return provider_pb2.CheckResponse(inputs=encode(result))
+
+        return self._answer(context, answer)
+
+    def Diff(self, request: Any, context: Any) -> Any:
+        def answer() -> Any:
+            operation = Operation(self._configured, request.urn)
+            found = resources.diff(operation, decode(request.olds), decode(request.news), list(request.ignoreChanges))
+            changes = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
+            return provider_pb2.DiffResponse(
+                changes=changes,
+                replaces=found.replaces,
+                deleteBeforeReplace=found.delete_before_replace,
+                detailedDiff={path: _property_diff(change) for path, change in found.changes.items()},
+                hasDetailedDiff=True,
+            )
+
+        return self._answer(context, answer)
+
+    def Create(self, request: Any, context: Any) -> Any:
+        def answer() -> Any:
+            operation = self._operation(request, request.preview)
+            stored = resources.create(operation, decode(request.properties))
+            if stored is None:
+                return provider_pb2.CreateResponse(id="", properties=request.properties)
+            return provider_pb2.CreateResponse(id=stored.id, properties=encode(stored.state))
+
+        return self._answer(context, answer)
+
+    def Update(self, request: Any, context: Any) -> Any:
+        def answer() -> Any:
+            operation = self._operation(request, request.preview)
+            ignored = list(request.ignoreChanges)
+            stored = resources.update(operation, request.id, decode(request.olds), decode(request.news), ignored)
+            if stored is None:
+                return provider_pb2.UpdateResponse(properties=request.news)
+            return provider_pb2.UpdateResponse(properties=encode(stored.state))
+
+        return self._answer(context, answer)
+
+    def Read(self, request: Any, context: Any) -> Any:
+        def answer() -> Any:
+            operation = Operation(self._configured, request.urn)
+            stored = resources.read(operation, request.id, decode(request.properties), decode(request.inputs))
+            if stored is None:
+                return provider_pb2.ReadResponse(id="")
+            return provider_pb2.ReadResponse(
+                id=stored.id, properties=encode(stored.state), inputs=encode(stored.inputs or {})
+            )
+
+        return self._answer(context, answer)
+
+    def Delete(self, request: Any, context: Any) -> Any:
+        def answer() -> Any:
+            resources.delete(self._operation(request, False), request.id, decode(request.properties))
+            return empty_pb2.Empty()
+
+        return self._answer(context, answer)
+
+    def Invoke(self, request: Any, context: Any) -> Any:
+        def answer() -> Any:
+            result = invoke(self._configured, request.tok, plain(decode(request.args)))
+            return provider_pb2.InvokeResponse(**{"return": encode(result)})
+
+        return self._answer(context, answer)
+
+    def Construct(self, request: Any, context: Any) -> Any:
+        return self._answer(context, lambda: self._constructor.construct(request))
+
+    def _operation(self, request: Any, preview: bool) -> Operation:
+        return Operation(self._configured, request.urn, preview, request.timeout)
+
+    def _answer(self, context: Any, work: Callable[[], Any]) -> Any:
+        """Run the work; every failure becomes one message for the user, a partial one carries the resource's state."""
+        try:
+            return work()
+        except InitializationError as error:
+            context.set_trailing_metadata((("grpc-status-details-bin", _partial_status(error)),))
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        except (ProviderError, ApiError, ValueError) as error:
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        raise AssertionError("abort raises")
+
+
+def _connect(session: Session) -> Session:
+    """Reach the session's cluster; one that cannot be reached fails each operation, not the whole provider."""
+    try:
+        kubeconfig = config.load_kubeconfig(session.config)
+    except ValueError as error:
+        session.unreachable_reason = (
+            "unable to load Kubernetes client configuration from kubeconfig file. Make sure you have: \n\n"
+            " \t • set up the provider as per "
+            "https://www.pulumi.com/registry/packages/kubernetes/installation-configuration/ \n\n"
+            f" {error}"
+        )
+        session.default_namespace = session.config.namespace or "default"
+        return session
+    session.default_namespace = config.default_namespace(session.config, kubeconfig)
+    try:
+        cluster = Cluster(kubeconfig, session.cancelled, session.config.request_timeout_s)
+        cluster.version()
+    except (ConfigException, ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+        reason = getattr(error, "reason", None) or error
+        session.unreachable_reason = f"unable to load schema information from the API server: {reason}"
+        return session
+    session.reachable = cluster
+    return session
+
+
+def _property_diff(change: PropertyChange) -> Any:
+    return _Diff(kind=_KINDS[change.change, change.replaces], inputDiff=change.change is Change.DELETE)
+
+
+def _partial_status(error: InitializationError) -> bytes:
+    stored: Stored = error.stored
+    detail = provider_pb2.ErrorResourceInitFailed(
+        id=stored.id,
+        properties=encode(stored.state),
+        reasons=error.reasons,
+        inputs=encode(stored.inputs) if stored.inputs is not None else None,
+    )
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
+    status.details.add().Pack(detail)
+    data: bytes = status.SerializeToString()
+    return data

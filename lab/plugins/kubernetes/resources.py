@@ -1,0 +1,358 @@
+"""The life of one resource: diff, create, read, update, delete, in terms of property trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.plugins.kubernetes import applying, deleting, diffing, rendering
+from lab.plugins.kubernetes.awaiting import readiness, waiting
+from lab.plugins.kubernetes.checking import is_named
+from lab.plugins.kubernetes.errors import ApiError, KindNotFoundError, PartialError, ProviderError
+from lab.plugins.kubernetes.kinds import is_patch, patch_replacing_fields, replacing_fields
+from lab.plugins.kubernetes.normalizing import keep_zero_values, normalize, prune
+from lab.plugins.kubernetes.objects import (
+    AUTONAMED,
+    FIELD_MANAGER,
+    INITIAL_API_VERSION,
+    LAST_APPLIED,
+    PATCH_FIELD_MANAGER,
+    REPLACE_UNREADY,
+    SKIP_AWAIT,
+    annotated_true,
+    annotation,
+    checkpoint,
+    gvk_of,
+    gvk_of_type,
+    inputs_to_properties,
+    is_crd,
+    metadata,
+    name_of,
+    namespace_of,
+    object_id,
+    read_checkpoint,
+    set_metadata,
+    split_id,
+    text_property,
+    to_object,
+    urn_type,
+)
+from lab.plugins.kubernetes.ownership import CREATOR
+from lab.plugins.kubernetes.properties import Tree, has_secret, has_unknown
+from lab.plugins.kubernetes.session import Operation
+
+_UNREACHABLE_ADVICE = (
+    "If the cluster was deleted, you can remove this resource from Pulumi state by rerunning the operation with the "
+    'PULUMI_K8S_DELETE_UNREACHABLE environment variable set to "true"'
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A resource as the engine keeps it; `inputs` only where they were read from the cluster."""
+
+    id: str
+    state: Tree
+    inputs: Tree | None = None
+
+
+class InitializationError(Exception):
+    """The resource exists and is to be kept, but is not ready."""
+
+    def __init__(self, message: str, stored: Stored, reasons: list[str]) -> None:
+        super().__init__(message)
+        self.stored = stored
+        self.reasons = [message, *reasons]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What an update would change."""
+
+    changes: dict[str, diffing.PropertyChange]
+    replaces: list[str]
+    delete_before_replace: bool
+    changed: bool
+
+
+def _manager(operation: Operation, state: Tree, inputs: Tree) -> str:
+    if not operation.session.config.server_side_apply:
+        return CREATOR
+    chosen = annotation(inputs, PATCH_FIELD_MANAGER) or text_property(state, FIELD_MANAGER)
+    return chosen or applying.new_manager_name()
+
+
+def diff(operation: Operation, state: Tree, news: Tree, ignored: list[str]) -> Difference:
+    """Compare the kept live state with new inputs."""
+    session = operation.session
+    old_inputs, old_live = read_checkpoint(state)
+    new = normalize(to_object(news))
+    asked = normalize(old_inputs)
+    live = prune(old_live, asked)
+    # Only read-only copies of the top levels are shared with the arguments.
+    live["metadata"] = dict(metadata(live))
+    new["metadata"] = dict(metadata(new))
+    if session.scope(gvk_of(new)) is not False:
+        set_metadata(live, "namespace", namespace_of(live) or "default")
+        if isinstance(new["metadata"].get("namespace", ""), str):
+            set_metadata(new, "namespace", namespace_of(new) or "default")
+    else:
+        set_metadata(live, "namespace", "")
+        set_metadata(new, "namespace", "")
+    for key in ("apiVersion", "kind"):
+        live.setdefault(key, new.get(key))
+    if name_of(new):
+        live["metadata"]["name"] = name_of(old_live)
+    if is_patch(urn_type(operation.urn), gvk_of(new).kind):
+        replacing = patch_replacing_fields()
+    else:
+        config = session.config
+        replacing = replacing_fields(
+            new, mutable_secrets=config.mutable_secrets, mutable_config_maps=config.mutable_config_maps
+        )
+    changes = diffing.without_ignored(diffing.compare(live, new, asked, replacing), ignored)
+    replaces = [path for path, change in changes.items() if change.replaces]
+    if annotated_true(new, REPLACE_UNREADY) and _is_unready(operation, new, old_live):
+        replaces.append(f'.metadata.annotations["{REPLACE_UNREADY}"]')
+    same_place = name_of(new) == name_of(old_live) and (namespace_of(new) or "") == (
+        namespace_of(old_live) or namespace_of(live)
+    )
+    before = bool(replaces) and is_named(new) and not annotated_true(new, AUTONAMED) and same_place
+    always = session.rendering and session.config.always_render
+    return Difference(changes, replaces, before, bool(changes or replaces or always))
+
+
+def _is_unready(operation: Operation, new: Tree, old_live: Tree) -> bool:
+    if operation.session.reachable is None:
+        operation.warn("Cluster is unreachable, skipping replaceUnready check")
+        return False
+    if new.get("kind") != "Job":
+        operation.warn("replaceUnready annotation is not supported for this resource")
+        return False
+    try:
+        live = operation.session.cluster.get(gvk_of(old_live), name_of(old_live), namespace_of(old_live))
+    except (ApiError, ProviderError):
+        return False
+    return not readiness.job(live).ready
+
+
+def create(operation: Operation, properties: Tree) -> Stored | None:
+    """Create the resource; None means that a preview has nothing to add to the inputs."""
+    session = operation.session
+    inputs = to_object(properties)
+    manager = _manager(operation, {}, inputs)
+    if session.rendering:
+        if operation.preview:
+            return None
+        return _render(operation, inputs, properties, manager)
+    if operation.preview and (
+        not session.config.server_side_apply
+        or session.reachable is None
+        or has_unknown(inputs)
+        or is_patch(urn_type(operation.urn), gvk_of(inputs).kind)
+        or not session.cluster.knows(gvk_of(inputs))
+    ):
+        return None
+    try:
+        live = applying.create(operation, inputs, manager)
+    except applying.NoPreviewError:
+        return None
+    except ApiError as error:
+        if operation.preview and (error.status == 403 or error.already_exists or _refuses_dry_run(error)):
+            return None
+        raise ProviderError(
+            f'resource "{operation.urn}" was not successfully created by the Kubernetes API server: {error}'
+        ) from error
+    except KindNotFoundError as error:
+        raise ProviderError(
+            f'creation of resource "{operation.urn}" with kind {gvk_of(inputs)} failed because the Kubernetes API '
+            "server reported that the apiVersion for this resource does not exist. Verify that any required CRDs "
+            f"have been created: {error}"
+        ) from error
+    if operation.preview:
+        live.pop("status", None)
+        return Stored("", _state(inputs, live, properties, inputs, manager))
+    failure = None
+    try:
+        live = waiting.until_ready(operation, inputs, live, created=True)
+    except PartialError as error:
+        failure, live = error, error.live
+    stored = Stored(object_id(live), _state(inputs, live, properties, inputs, manager))
+    if is_crd(inputs):
+        session.cluster.kinds_changed()
+    if failure is not None:
+        raise InitializationError(
+            f'resource "{operation.urn}" was successfully created, but the Kubernetes API server reported that it '
+            f"failed to fully initialize or become live: {failure}",
+            stored,
+            failure.reasons,
+        )
+    return stored
+
+
+def _refuses_dry_run(error: ApiError) -> bool:
+    return error.status == 400 and "does not support dry run" in error.message
+
+
+def _state(inputs: Tree, live: Tree, given: Tree, first: Tree, manager: str) -> Tree:
+    return checkpoint(inputs, live, given, initial_api_version=str(first.get("apiVersion", "")), field_manager=manager)
+
+
+def _render(operation: Operation, inputs: Tree, given: Tree, manager: str) -> Stored:
+    directory = operation.session.config.render_directory
+    if has_secret(given):
+        path = rendering.path_of(inputs, directory)
+        operation.warn(f"rendered file {path} contains a secret value in plaintext")
+    operation.status(f"rendered {rendering.write(inputs, directory)}")
+    return Stored(object_id(inputs), _state(inputs, inputs, given, inputs, manager))
+
+
+def update(operation: Operation, resource_id: str, state: Tree, news: Tree, ignored: list[str]) -> Stored | None:
+    """Update the resource in place; None means that a preview has nothing to add to the inputs."""
+    session = operation.session
+    inputs = normalize(to_object(news))
+    old_inputs, old_live = read_checkpoint(state)
+    manager = _manager(operation, state, inputs)
+    first = {"apiVersion": text_property(state, INITIAL_API_VERSION) or old_inputs.get("apiVersion")}
+    if session.rendering:
+        return None if operation.preview else _render(operation, inputs, news, manager)
+    if operation.preview and (
+        session.reachable is None or has_unknown(inputs) or not session.cluster.knows(gvk_of(inputs))
+    ):
+        return None
+    old_manager = _manager(operation, state, old_inputs)
+    failure: Exception | None = None
+    try:
+        live = applying.update(operation, inputs, _with_last_applied(old_inputs, old_live), old_live, manager, ignored)
+        if not operation.preview:
+            live = waiting.until_ready(operation, inputs, live, created=False)
+    except applying.NoPreviewError:
+        return None
+    except PartialError as error:
+        failure, live = error, error.live
+    except KindNotFoundError as error:
+        raise ProviderError(
+            f'update of resource "{operation.urn}" failed because the Kubernetes API server reported that the '
+            f"apiVersion for this resource does not exist. Verify that any required CRDs have been created: {error}"
+        ) from error
+    except ApiError as error:
+        if operation.preview and error.status == 403:
+            return None
+        # Refused as a whole: what the engine knows of the resource stays true.
+        raise ProviderError(f'update of resource "{operation.urn}" failed: {error}') from error
+    stored = Stored(resource_id, _state(inputs, live, news, first, manager))
+    if isinstance(failure, PartialError):
+        raise InitializationError(
+            f'the Kubernetes API server reported that "{object_id(live)}" failed to fully initialize or become live: '
+            f"{failure}",
+            stored,
+            failure.reasons,
+        )
+    if session.config.server_side_apply and not operation.preview and old_manager != manager:
+        applying.release(operation, live, old_manager)
+    if is_crd(inputs) and not operation.preview:
+        session.cluster.kinds_changed()
+    return stored
+
+
+def _with_last_applied(old_inputs: Tree, old_live: Tree) -> Tree:
+    """Providers before 4.0 wrote this annotation by themselves; naming it as asked for lets an update drop it."""
+    kept = annotation(old_live, LAST_APPLIED)
+    if not kept or annotation(old_inputs, LAST_APPLIED):
+        return old_inputs
+    meta = metadata(old_inputs)
+    annotations = {**(meta.get("annotations") or {}), LAST_APPLIED: kept}
+    return {**old_inputs, "metadata": {**meta, "annotations": annotations}}
+
+
+def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> Stored | None:
+    """The resource as it is now; None means that it is gone."""
+    session = operation.session
+    if session.reachable is None and not session.rendering:
+        return _read_unreachable(operation, resource_id, state, inputs)
+    namespace, name = split_id(resource_id)
+    if not name:
+        raise ProviderError(
+            f"failed to read resource because of a failure to parse resource name from id: {resource_id}"
+        )
+    asked = normalize(to_object(inputs))
+    _, old_live = read_checkpoint(state)
+    from_cluster = False
+    if not asked.get("kind"):
+        from_cluster = not old_live.get("kind")
+        gvk = gvk_of_type(urn_type(operation.urn)) if from_cluster else gvk_of(old_live)
+        asked |= {"apiVersion": gvk.api_version, "kind": gvk.kind.removesuffix("Patch")}
+        asked["metadata"] = {"name": name, **metadata(asked)}
+        if namespace:
+            asked["metadata"].setdefault("namespace", namespace)
+    manager = _manager(operation, state, asked)
+    first = {"apiVersion": text_property(state, INITIAL_API_VERSION) or asked.get("apiVersion")}
+    if session.rendering:
+        return Stored(resource_id, _state(asked, old_live, state, first, manager), inputs)
+    try:
+        live = session.cluster.get(gvk_of(asked), name, namespace_of(asked) or namespace)
+    except KindNotFoundError:
+        return None
+    except ApiError as error:
+        if error.not_found:
+            return None
+        raise
+    kept = _inputs_of(live) if from_cluster else keep_zero_values(prune(live, asked), asked)
+    stored = Stored(
+        resource_id or object_id(live),
+        _state(kept, live, inputs, first, manager),
+        inputs_to_properties(kept, inputs),
+    )
+    if not from_cluster and not annotated_true(asked, SKIP_AWAIT):
+        reasons = waiting.look_once(operation, asked, live)
+        if reasons:
+            raise InitializationError(f"Resource '{name}' was created but failed to initialize", stored, reasons)
+    return stored
+
+
+def _read_unreachable(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> Stored | None:
+    config = operation.session.config
+    operation.warn(f"configured Kubernetes cluster is unreachable: {operation.session.unreachable_reason}")
+    if config.delete_unreachable:
+        operation.warn("the `deleteUnreachable` option is enabled: deleting the unreachable resource from Pulumi state")
+        return None
+    if config.skip_update_unreachable:
+        operation.warn("the `skipUpdateUnreachable` option is enabled: what is shown may not be what is in the cluster")
+        return Stored(resource_id, state, inputs)
+    raise ProviderError(f"failed to read resource state due to unreachable cluster. {_UNREACHABLE_ADVICE}")
+
+
+def _inputs_of(live: Tree) -> Tree:
+    """What a program would have to say to get this object: everything but status and the server's own metadata."""
+    kept = normalize({key: value for key, value in live.items() if key != "status"})
+    annotations = dict(metadata(kept).get("annotations") or {})
+    for own in ("deployment.kubernetes.io/revision", LAST_APPLIED):
+        annotations.pop(own, None)
+    if "annotations" in metadata(kept):
+        kept["metadata"]["annotations"] = annotations
+        if not annotations:
+            del kept["metadata"]["annotations"]
+    return kept
+
+
+def delete(operation: Operation, resource_id: str, state: Tree) -> None:
+    """Delete the resource and wait until it is gone."""
+    session = operation.session
+    inputs, live = read_checkpoint(state)
+    _, name = split_id(resource_id)
+    if session.rendering:
+        path = rendering.path_of(live, session.config.render_directory)
+        path.unlink(missing_ok=True)
+        operation.status(f"deleted {path}")
+        return
+    if session.reachable is None:
+        operation.warn(f"configured Kubernetes cluster is unreachable: {session.unreachable_reason}")
+        if session.config.delete_unreachable:
+            return
+        raise ProviderError(f"configured Kubernetes cluster is unreachable. {_UNREACHABLE_ADVICE}")
+    manager = _manager(operation, state, inputs)
+    try:
+        deleting.delete(operation, inputs, live, name, manager)
+    except PartialError as error:
+        first = {"apiVersion": text_property(state, INITIAL_API_VERSION)}
+        stored = Stored(resource_id, _state(inputs, error.live, state, first, manager))
+        raise InitializationError(str(error), stored, error.reasons) from error
