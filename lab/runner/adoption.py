@@ -42,16 +42,8 @@ def _state(pod: Object, kind: Kind, container: Object, before: Object | None) ->
 
 def _ended(before: Object | None) -> Terminated | None:
     """The earlier run as an ended one; None when there was none."""
-    state = (before or {}).get("state") or {}
-    if ended := state.get("terminated"):
-        return Terminated(
-            exit_code=int(ended["exitCode"]),
-            reason=ended.get("reason", "Error"),
-            message=ended.get("message", ""),
-            started_at=ended.get("startedAt") or timestamp(),
-            finished_at=ended.get("finishedAt") or timestamp(),
-            container_id=ended.get("containerID", ""),
-        )
+    before = before or {}
+    state = before.get("state") or {}
     if running := state.get("running"):
         return Terminated(
             exit_code=_LOST_EXIT_CODE,
@@ -59,6 +51,17 @@ def _ended(before: Object | None) -> Terminated | None:
             message="The container ended when the lab pod runner (its node) restarted",
             started_at=running.get("startedAt") or timestamp(),
             finished_at=timestamp(),
-            container_id=(before or {}).get("containerID", ""),
+            container_id=before.get("containerID", ""),
         )
-    return None
+    # A container in its back-off is waiting; its last run is the one to go on from.
+    ended = state.get("terminated") or (before.get("lastState") or {}).get("terminated")
+    if not ended:
+        return None
+    return Terminated(
+        exit_code=int(ended["exitCode"]),
+        reason=ended.get("reason", "Error"),
+        message=ended.get("message", ""),
+        started_at=ended.get("startedAt") or timestamp(),
+        finished_at=ended.get("finishedAt") or timestamp(),
+        container_id=ended.get("containerID", ""),
+    )

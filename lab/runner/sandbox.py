@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from lab.runner.images import HostFiles
@@ -23,6 +24,8 @@ DEFAULT_CAPABILITIES = frozenset(
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Host files that a dynamically linked program reads; absent ones are skipped.
 _HOST_ETC = ("/etc/ssl", "/etc/ld.so.cache", "/etc/alternatives", "/etc/services", "/etc/protocols", "/etc/mime.types")
+# Folders that are there before the first mount.
+_STANDING_FOLDERS = ("/", "/usr", "/usr/local", "/bin", "/dev", "/proc", "/tmp", "/run", "/var", "/var/run", "/var/tmp")  # noqa: S108
 _ROOT_LINKS = (("usr/lib", "/lib"), ("usr/lib64", "/lib64"), ("usr/sbin", "/sbin"))
 
 
@@ -90,25 +93,35 @@ def bwrap_argv(sandbox: Sandbox, *, bwrap: str, info_fd: int, host_paths: Iterab
         argv += ["--symlink", target, link]
     own_bin = any(target.startswith("/bin/") for _, target in sandbox.files.binds)
     # A program that its image keeps in /bin cannot be bound through the link into the read-only /usr.
-    argv += ["--symlink", "/usr/bin/sh", "/bin/sh"] if own_bin else ["--symlink", "usr/bin", "/bin"]
-    existing = set(host_paths)
-    for path in _HOST_ETC:
-        if path in existing:
-            argv += ["--ro-bind", path, path]
+    argv += ["--dir", "/bin", "--symlink", "/usr/bin/sh", "/bin/sh"] if own_bin else ["--symlink", "usr/bin", "/bin"]
     argv += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
     argv += ["--perms", "1777", "--tmpfs", "/tmp", "--dir", "/run"]  # noqa: S108
-    argv += ["--dir", "/var", "--perms", "1777", "--dir", "/var/tmp", "--symlink", "/run", "/var/run"]  # noqa: S108
-    for source, target in sandbox.files.binds:
-        argv += ["--ro-bind", str(source), target]
-    for target, link in sandbox.files.links:
-        argv += ["--symlink", target, link]
+    argv += ["--dir", "/var", "--perms", "1777", "--dir", "/var/tmp", "--symlink", "../run", "/var/run"]  # noqa: S108
+    existing = set(host_paths)
+    mounts = [Mount(source=path, target=path, read_only=True) for path in _HOST_ETC if path in existing]
+    mounts += [Mount(source=str(source), target=target, read_only=True) for source, target in sandbox.files.binds]
     # A mount below another mount must come after it.
-    for mount in sorted(sandbox.mounts, key=lambda item: item.target.count("/")):
+    mounts += sorted(sandbox.mounts, key=lambda item: item.target.count("/"))
+    made = set(_STANDING_FOLDERS)
+    for mount in mounts:
+        argv += _parents(mount.target, made)
         argv += ["--ro-bind" if mount.read_only else "--bind", mount.source, mount.target]
+    for target, link in sandbox.files.links:
+        argv += [*_parents(link, made), "--symlink", target, link]
     if sandbox.read_only_root:
         argv += ["--remount-ro", "/"]
     argv += ["--chdir", sandbox.working_dir, "--"]
     return argv + _switch_user(sandbox.identity) + list(sandbox.command)
+
+
+def _parents(target: str, made: set[str]) -> list[str]:
+    """Folders above a mount; left to itself bubblewrap makes them for root alone."""
+    flags: list[str] = []
+    for folder in reversed(PurePosixPath(target).parents):
+        if str(folder) not in made:
+            made.add(str(folder))
+            flags += ["--dir", str(folder)]
+    return flags
 
 
 def _capability_flags(who: Identity) -> list[str]:
