@@ -6,62 +6,29 @@ import argparse
 import json
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import yaml
 
 from lab.errors import LabError
+from lab.install.choices import PluginChoice, plugin_choice, pulumi_choice
 from lab.paths import CHECKOUT, Lab
 
 HELP = 'print the environment for pulumi by hand: eval "$(python -m lab env)"'
 STACK = "lab"
 # Published on purpose: docs/adr/0003-lab-secrets.md says why, and what it does not protect.
 PASSPHRASE = "inference-platform-lab"  # noqa: S105
-STAND_INS = CHECKOUT / "lab" / "plugins" / "bin"
 PLUGINS = ("kubernetes", "command")
-# auto: official where installed, else a stand-in. official: the engine fetches what is missing. stand-in: always ours.
-CHOICES = ("auto", "official", "stand-in")
-CHOICE_VARIABLE = "LAB_PLUGINS"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Serving:
-    """Which program serves under a name. `by` is "official", "built" (by the lab's installer) or "stand-in"."""
-
-    name: str
-    version: str
-    by: str
-    path: Path | None
-    why: str
-
-
-def plugins(lab: Lab, environment: Mapping[str, str] = os.environ) -> tuple[Serving, ...]:
-    """Who serves each provider that the program uses. Raises LabError for an unknown LAB_PLUGINS."""
-    return tuple(_plugin(lab, name, environment) for name in PLUGINS)
-
-
-def engine(lab: Lab, environment: Mapping[str, str] = os.environ) -> Serving:
-    """The `pulumi` that a session runs. Raises LabError when there is none."""
-    found = shutil.which("pulumi", path=settings(lab, environment)["PATH"])
-    if found is None:
-        raise LabError("no pulumi: neither built for this lab nor on PATH", fix="make tools")
-    program = Path(found).resolve()
-    wanted = metadata.version("pulumi")
-    if program.is_relative_to(lab.cache):
-        return Serving(name="pulumi", version=wanted, by="built", path=program, why="built from tools/pulumi")
-    return Serving(name="pulumi", version="", by="official", path=program, why="found on PATH")
 
 
 def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that a lab session sets, and nothing else; applying them twice is applying them once."""
-    serving = plugins(lab, environment)
+    engine = pulumi_choice(lab, environment)
+    folders = [_python_folder(), lab.bin, *([engine.program.parent] if engine.official else []), _links(lab)]
     chosen = {
         "KUBECONFIG": str(lab.kubeconfig),
         "PULUMI_BACKEND_URL": f"file://{lab.pulumi}",
@@ -69,14 +36,20 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
         "PULUMI_SKIP_UPDATE_CHECK": "1",
         "PULUMI_STACK": STACK,
         # The v3.76 language host takes the first python on PATH, whatever Pulumi.yaml says of a virtual environment.
-        "PATH": _path([_python_folder(), lab.bin, _links(lab)], environment),
+        "PATH": _path(folders, environment),
     }
-    if all(plugin.by == "stand-in" for plugin in serving):
+    if all(choice.kind == "stand-in" for choice in plugins(lab, environment)):
         # The user's own folder holds logins and selected stacks, which are none of the lab's business.
         chosen["PULUMI_HOME"] = str(_own_home(lab))
-    elif environment.get("PULUMI_HOME") == str(_own_home(lab)):
+    else:
         chosen["PULUMI_HOME"] = str(_users_home(lab, environment))
     return chosen
+
+
+def plugins(lab: Lab, environment: Mapping[str, str] = os.environ) -> tuple[PluginChoice, ...]:
+    """Who serves each provider that the program uses, also when asked from inside a session."""
+    outside = {**environment, "PULUMI_HOME": str(_users_home(lab, environment))}
+    return tuple(plugin_choice(name, outside) for name in PLUGINS)
 
 
 def environment(lab: Lab, base: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -90,7 +63,8 @@ def prepare(lab: Lab, project: Path = CHECKOUT) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     lab.pulumi.chmod(0o700)
     _link_stand_ins(lab)
-    engine(lab)
+    if not pulumi_choice(lab).program.exists():
+        raise LabError("no pulumi: neither built for this lab nor an official one on PATH", fix="make tools")
     drop_dead_locks(lab)
     if not _stack_exists(lab, project):
         _captured(lab, ("stack", "init", STACK, "--no-select"), project, check=True)
@@ -161,44 +135,16 @@ def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: boo
     return done
 
 
-def _plugin(lab: Lab, name: str, environment: Mapping[str, str]) -> Serving:
-    choice = environment.get(CHOICE_VARIABLE, "auto")
-    if choice not in CHOICES:
-        raise LabError(
-            f"{CHOICE_VARIABLE} is {choice!r}, allowed are {', '.join(CHOICES)}", fix=f"unset {CHOICE_VARIABLE}"
-        )
-    program = f"pulumi-resource-{name}"
-    version = metadata.version(f"pulumi-{name}")
-    stand_in = Serving(name=name, version=version, by="stand-in", path=STAND_INS / program, why="")
-    if choice == "stand-in":
-        return _with_why(stand_in, f"{CHOICE_VARIABLE}=stand-in asks for it")
-    folder = _users_home(lab, environment) / "plugins" / f"resource-{name}-v{version}"
-    for path in (folder / program, folder / f"{program}.exe"):
-        if path.exists():
-            return Serving(name=name, version=version, by="official", path=path, why="installed among pulumi's plugins")
-    on_path = shutil.which(program, path=_path_without(lab, environment))
-    if on_path is not None and not Path(on_path).resolve().is_relative_to(STAND_INS):
-        return Serving(name=name, version="", by="official", path=Path(on_path), why="found on PATH")
-    if choice == "official":
-        why = f"{CHOICE_VARIABLE}=official lets the engine fetch it"
-        return Serving(name=name, version=version, by="official", path=None, why=why)
-    return _with_why(stand_in, f"the official v{version} is neither in {folder} nor on PATH")
-
-
-def _with_why(serving: Serving, why: str) -> Serving:
-    return Serving(name=serving.name, version=serving.version, by=serving.by, path=serving.path, why=why)
-
-
 def _link_stand_ins(lab: Lab) -> None:
     # The engine takes what is on PATH before what is installed, so only the stand-ins that serve may be there.
-    wanted = {f"pulumi-resource-{plugin.name}": plugin.path for plugin in plugins(lab) if plugin.by == "stand-in"}
+    wanted = {f"pulumi-resource-{plugin.name}": plugin.path for plugin in plugins(lab) if plugin.kind == "stand-in"}
     folder = _links(lab)
     for link in folder.iterdir():
         if link.name not in wanted:
             link.unlink()
     for name, target in wanted.items():
         link = folder / name
-        if target is not None and not (link.is_symlink() and link.readlink() == target):
+        if not (link.is_symlink() and link.readlink() == target):
             link.unlink(missing_ok=True)
             link.symlink_to(target)
 
@@ -232,11 +178,6 @@ def _path(first: list[Path], environment: Mapping[str, str]) -> str:
     wanted = [str(folder) for folder in first]
     rest = [folder for folder in environment.get("PATH", os.defpath).split(os.pathsep) if folder not in wanted]
     return os.pathsep.join([*wanted, *rest])
-
-
-def _path_without(lab: Lab, environment: Mapping[str, str]) -> str:
-    parts = environment.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(part for part in parts if part != str(_links(lab)))
 
 
 def _is_pulumi(pid: int) -> bool:
