@@ -1,0 +1,107 @@
+"""What the installer put into `lab.bin` and `lab.bundle`, by running it: versions as pinned, charts that render."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.install import install, pulumi_choice
+from lab.install.parts import CHART_SOURCES, CRD_SOURCES, GO_FAMILIES
+from lab.paths import Lab
+
+VERSION_COMMANDS = {
+    "coredns": ["coredns", "-version"],
+    "envoy": ["envoy", "--version"],
+    "envoy-gateway": ["envoy-gateway", "version"],
+    "etcd": ["etcd", "--version"],
+    "helm": ["helm", "version"],
+    "kube-apiserver": ["kube-apiserver", "--version"],
+    "kube-controller-manager": ["kube-controller-manager", "--version"],
+    "kube-proxy": ["kube-proxy", "--version"],
+    "kube-scheduler": ["kube-scheduler", "--version"],
+    "kubectl": ["kubectl", "version", "--client"],
+    "kwok": ["kwok", "--version"],
+    "kwokctl": ["kwokctl", "--version"],
+    "pulumi": ["pulumi", "version"],
+    "redis-server": ["redis-server", "--version"],
+}
+OTHER_PINS = {"envoy": "/1.39.1/", "redis-server": "Redis server v="}
+
+
+@pytest.fixture(scope="module")
+def installed() -> Lab:
+    """This checkout's lab folder with every tool in it; nothing is brought up."""
+    lab = Lab.from_environment()
+    install(lab)
+    return lab
+
+
+def _run(lab: Lab, command: list[str], environment: Mapping[str, str] | None = None) -> str:
+    answer = subprocess.run(
+        [lab.bin / command[0], *command[1:]],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"PATH": str(lab.bin), "HOME": str(lab.home), "PULUMI_SKIP_UPDATE_CHECK": "1", **(environment or {})},
+    )
+    return answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("name", sorted(VERSION_COMMANDS))
+def test_each_program_says_the_version_that_is_pinned(installed: Lab, name: str) -> None:
+    if name == "pulumi" and pulumi_choice(installed).official:
+        pytest.skip("this machine's own pulumi serves")
+    pins = {program: family.version.removeprefix("v") for family in GO_FAMILIES for program in family.names}
+    assert {**pins, **OTHER_PINS}[name] in _run(installed, VERSION_COMMANDS[name])
+
+
+@pytest.mark.parametrize(
+    ("chart", "image"),
+    [
+        ("gateway-helm", "docker.io/envoyproxy/gateway"),
+        ("ai-gateway-helm", "docker.io/envoyproxy/ai-gateway-controller"),
+    ],
+)
+def test_the_charts_render_without_a_network(installed: Lab, chart: str, image: str) -> None:
+    # A proxy that answers nothing: a chart that fetched its dependency would fail here.
+    closed = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+    command = ["helm", "template", "x", str(installed.bundle / "charts" / chart), "-n", "x-system"]
+    objects: list[dict[str, Any]] = [each for each in yaml.safe_load_all(_run(installed, command, closed)) if each]
+    deployment = next(each for each in objects if each["kind"] == "Deployment")
+    used = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert used == f"{image}:{CHART_SOURCES[chart].version}"
+    assert not [each for each in objects if each["kind"] == "CustomResourceDefinition"]
+
+
+def test_the_bundle_serves_the_kinds_that_the_program_uses(installed: Lab) -> None:
+    served = {
+        (crd["spec"]["names"]["kind"], version["name"])
+        for source in CRD_SOURCES
+        for crd in yaml.load_all((installed.bundle / "crds" / f"{source}.yaml").read_text(), yaml.CSafeLoader)
+        for version in crd["spec"]["versions"]
+        if version["served"]
+    }
+    assert served >= {
+        ("GatewayClass", "v1"),
+        ("Gateway", "v1"),
+        ("HTTPRoute", "v1"),
+        ("ReferenceGrant", "v1beta1"),
+        ("InferencePool", "v1"),
+        ("InferenceObjective", "v1alpha2"),
+        ("EnvoyProxy", "v1alpha1"),
+        ("ClientTrafficPolicy", "v1alpha1"),
+        ("BackendTrafficPolicy", "v1alpha1"),
+        ("SecurityPolicy", "v1alpha1"),
+        ("AIGatewayRoute", "v1beta1"),
+        ("BackendSecurityPolicy", "v1beta1"),
+    }
+
+
+def test_the_sums_are_those_of_the_files(installed: Lab) -> None:
+    folder = installed.bundle / "crds"
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
