@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Protocol
 
 from lab import session
 from lab.cluster import down, logs, status, up
 from lab.errors import LabError
+from lab.install import command as install
 from lab.paths import Lab
 
 
@@ -22,12 +24,25 @@ class Command(Protocol):
     def run(self, lab: Lab, arguments: argparse.Namespace) -> int: ...
 
 
+class Install:
+    """The installer's own command line as a subcommand; it finds its lab by the same environment."""
+
+    HELP = "build or find the lab's tools"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        install.add_arguments(parser)
+
+    def run(self, lab: Lab, arguments: argparse.Namespace) -> int:  # noqa: ARG002 - the command line's form
+        return install.run(arguments)
+
+
 COMMANDS: dict[str, Command] = {
     "up": up,
     "down": down,
     "status": status,
     "logs": logs,
     "env": session,
+    "install": Install(),
 }
 
 
@@ -49,3 +64,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). What is still buffered goes nowhere, without a complaint at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -91,13 +91,17 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
     return [head, *yaml.safe_load_all(_STAGES.read_text())]
 
 
-def create(lab: Lab) -> bool:
-    """Create and start the control plane unless that was done; whether it was created now."""
-    missing = [tool for tool in (*_BINARIES.values(), "kwokctl") if not (lab.bin / tool).exists()]
+def require_tools(lab: Lab) -> None:
+    """Raise `LabError` when a program of the control plane was not built."""
+    missing = [tool for tool in (*_BINARIES.values(), "kwokctl", "kube-proxy") if not (lab.bin / tool).exists()]
     if missing:
         raise LabError(
             f"tools are missing in {lab.bin}: {', '.join(missing)}", fix="`python -m lab install` builds them"
         )
+
+
+def create(lab: Lab) -> bool:
+    """Create and start the control plane unless that was done; whether it was created now."""
     finished = work_folder(lab) / "created"
     if finished.exists():
         return False

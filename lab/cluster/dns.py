@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from lab.cluster.api import Manifest
 from lab.paths import NetworkPlan
 
@@ -10,23 +12,32 @@ IMAGE = "registry.k8s.io/coredns/coredns:v1.14.6"
 _LABELS = {"k8s-app": "kube-dns"}
 
 # Nothing is forwarded: a name from outside does not exist here, and saying so at once beats a time-out.
+# It is a server of its own because CoreDNS asks its template before the cluster, whatever their order in the file.
 COREFILE = """\
-.:53 {
+cluster.local:53 in-addr.arpa:53 {
     errors
     health :8080 {
         lameduck 2s
     }
     ready :8181
-    kubernetes cluster.local in-addr.arpa ip6.arpa {
+    kubernetes cluster.local in-addr.arpa {
         pods insecure
         ttl 5
     }
+    prometheus :9153
+}
+.:53 {
+    errors
     template ANY ANY {
         rcode NXDOMAIN
     }
-    prometheus :9153
 }
 """
+
+
+def _digest(text: str) -> str:
+    """Makes a changed configuration a changed Pod."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def manifests(plan: NetworkPlan) -> list[Manifest]:
@@ -103,7 +114,7 @@ def _deployment() -> Manifest:
             "replicas": 1,
             "selector": {"matchLabels": _LABELS},
             "template": {
-                "metadata": {"labels": _LABELS},
+                "metadata": {"labels": _LABELS, "annotations": {"inference-lab/corefile": _digest(COREFILE)}},
                 "spec": {
                     "serviceAccountName": "coredns",
                     "priorityClassName": "system-cluster-critical",

@@ -17,6 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(lab: Lab, arguments: argparse.Namespace) -> int:
+    take_down(lab, keep_state=arguments.keep_state)
+    return 0
+
+
+def take_down(lab: Lab, *, keep_state: bool = False) -> None:
     """Raises `LabError` when the lab that runs with this index belongs to another folder."""
     network.require_root()
     with network.machine_lock(lab):
@@ -25,12 +30,11 @@ def run(lab: Lab, arguments: argparse.Namespace) -> int:
         with progress.step("processes and network"):
             supervisor.stop(lab)
             network.teardown(lab)
-        if arguments.keep_state:
+        if keep_state:
             progress.skip("state", f"kept in {lab.home}")
         else:
             with progress.step("state"):
                 _drop_state(lab)
-    return 0
 
 
 def _drop_state(lab: Lab) -> None:

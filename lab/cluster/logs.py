@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import sys
 import time
 from pathlib import Path
@@ -35,11 +34,7 @@ def run(lab: Lab, arguments: argparse.Namespace) -> int:
         print("\n".join([*_components(lab), *sorted(_containers(lab))]))
         return 0
     path = find(lab, arguments.source, previous=arguments.previous)
-    try:
-        _print(path, arguments.tail, follow=arguments.follow)
-    except BrokenPipeError:
-        # `lab logs ... | head` is no error; nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _print(path, arguments.tail, follow=arguments.follow)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lab.cluster import api, assigner, controlplane, credentials, dns, kubeproxy, network, nodes, supervisor, volumes
+from lab.controllers import installation
 from lab.paths import Lab
 from lab.progress import Progress
 
@@ -21,15 +22,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of HGX H200 nodes, each with 8 GPUs (default %(default)s)",
     )
+    parser.add_argument(
+        "--without-controllers",
+        dest="controllers",
+        action="store_false",
+        help="leave Envoy Gateway and the AI gateway out: a bare cluster",
+    )
 
 
 def run(lab: Lab, arguments: argparse.Namespace) -> int:
+    bring_up(lab, hgx=arguments.hgx, controllers=arguments.controllers)
+    return 0
+
+
+def bring_up(lab: Lab, *, hgx: int = DEFAULT_HGX_NODES, controllers: bool = True) -> None:
     """Raises `LabError` when root, a tool, or the lab's index on this machine is not to be had."""
-    machines = nodes.machines(arguments.hgx)
+    machines = nodes.machines(hgx)
     network.require_root()
     with network.machine_lock(lab):
         network.require_own(lab)
-        progress = Progress("up", total=5)
+        controlplane.require_tools(lab)
+        progress = Progress("up", total=5 if controllers else 4)
         with progress.step("network"):
             network.ensure(lab)
         with progress.step("control plane"):
@@ -41,7 +54,9 @@ def run(lab: Lab, arguments: argparse.Namespace) -> int:
             nodes.ensure(lab, machines)
         with progress.step("cluster services"):
             apply_services(lab)
-    return 0
+        if controllers:
+            with progress.step("gateway controllers"):
+                installation.install(lab)
 
 
 def apply_services(lab: Lab) -> None:

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab import cli
+from lab.cluster import network
+from lab.errors import LabError
+from lab.paths import Lab
+
+
+@pytest.mark.parametrize("command", sorted(cli.COMMANDS))
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"python -m lab {command}" in capsys.readouterr().out
+
+
+def test_what_the_user_can_mend_is_printed_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["up", "--hgx", "99"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: 99 HGX nodes do not fit a lab")
+    assert "fix: give --hgx a number from 0 to 30" in printed
+
+
+def test_without_root_it_says_why_a_user_namespace_does_not_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(LabError, match="needs root, and this is user id 1000") as refused:
+        network.require_root()
+    assert "user namespace does not suffice" in refused.value.fix
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    lab = Lab(home=tmp_path, cache=tmp_path, index=5)
+    with network.machine_lock(lab), pytest.raises(LabError, match="another `lab up`"), network.machine_lock(lab):
+        pass
+    with network.machine_lock(lab):
+        pass
+
+
+def test_failed_ip_command_names_itself_and_what_is_needed() -> None:
+    with pytest.raises(LabError, match="`ip link set absent-link up` failed") as refused:
+        network._ip("link", "set", "absent-link", "up")
+    assert "CAP_NET_ADMIN" in refused.value.fix
+
+
+def test_owner_of_an_unused_index_is_nobody(tmp_path: Path) -> None:
+    if subprocess.run(["sh", "-c", "command -v ip"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("iproute2 is not installed")
+    assert network.owner(Lab(home=tmp_path, cache=tmp_path, index=6)) is None

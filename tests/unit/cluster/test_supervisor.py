@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import supervisor
+from lab.cluster.component import Component
+from lab.cluster.supervisor import Watched
+from lab.paths import Lab
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Lab:
+    return Lab(home=tmp_path, cache=tmp_path / "cache", index=6)
+
+
+def component(lab: Lab, program: str, *, needs: Path | None = None) -> Component:
+    return Component(
+        name="sample",
+        argv=(sys.executable, "-c", program),
+        folder=lab.home,
+        pid_file=lab.home / "sample.pid",
+        log_file=lab.home / "sample.log",
+        needs=needs,
+    )
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ends(entry: Watched, now: float) -> None:
+    """Kill it and have the supervisor notice at this time."""
+    assert entry.child is not None
+    entry.child.kill()
+    entry.child.wait()
+    entry.look(now)
+
+
+def test_ended_component_is_started_again_after_a_growing_delay(home: Lab) -> None:
+    entry = Watched(component=component(home, "import time; time.sleep(60)"))
+    delays = []
+    now = 100.0
+    for _ in range(7):
+        entry.start_if_due(home, now)
+        assert entry.pid is not None
+        ends(entry, now)
+        delays.append(entry.not_before - now)
+        entry.start_if_due(home, entry.not_before - 0.01)
+        assert entry.pid is None, "started before its delay was over"
+        now = entry.not_before
+    assert delays == [0.5, 1, 2, 4, 8, 10, 10]
+    assert entry.restarts == 7
+    assert entry.last_exit == -9
+
+
+def test_component_that_ran_for_long_comes_back_at_once(home: Lab) -> None:
+    entry = Watched(component=component(home, "import time; time.sleep(60)"), backoff_s=8)
+    entry.start_if_due(home, 0.0)
+    ends(entry, 1000.0)
+    assert entry.not_before == 1000.0
+    assert entry.backoff_s == 0.5
+
+
+def test_component_waits_for_the_file_that_it_needs(home: Lab) -> None:
+    needed = home.home / "credentials"
+    entry = Watched(component=component(home, "pass", needs=needed))
+    entry.start_if_due(home, 0.0)
+    assert (entry.pid, entry.state) == (None, "waits for credentials")
+    needed.touch()
+    entry.start_if_due(home, 0.0)
+    assert entry.child is not None
+    entry.child.wait()
+
+
+def test_running_component_of_an_earlier_supervisor_is_taken_over(home: Lab) -> None:
+    sample = component(home, "import time; time.sleep(60)")
+    child = sample.start(home)
+    try:
+        later = Watched(component=sample)
+        later.look(0.0)
+        later.start_if_due(home, 0.0)
+        assert (later.pid, later.starts, later.state) == (child.pid, 0, "running")
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_reused_process_id_is_not_taken_for_the_component(home: Lab) -> None:
+    sample = component(home, "pass")
+    sample.pid_file.write_text(str(os.getpid()))
+    assert sample.pid() is None
+
+
+def test_zombie_does_not_count_as_running(home: Lab) -> None:
+    sample = component(home, "pass")
+    child = sample.start(home)
+    until(lambda: sample.pid() is None)
+    child.wait()
+
+
+def test_component_gets_the_labs_mark_and_coordinates(home: Lab) -> None:
+    program = "import os; print(*(os.environ[n] for n in ('INFERENCE_LAB', 'LAB_HOME', 'LAB_INDEX')))"
+    sample = component(home, program)
+    sample.start(home).wait()
+    assert sample.log_file.read_text() == f"ipl6 {home.home} 6\n"
+
+
+def test_control_plane_starts_first_and_etcd_stops_last() -> None:
+    assert supervisor._STOP_ORDER[0] == "pod-runner"
+    assert supervisor._STOP_ORDER[-2:] == ("kube-apiserver", "etcd")
+
+
+def test_status_of_a_dead_supervisor_names_no_process(home: Lab) -> None:
+    supervisor.status_file(home).write_text(json.dumps({"supervisor": os.getpid(), "components": {}}))
+    assert supervisor.pid(home) is None
+
+
+def test_broken_status_file_counts_as_none(home: Lab) -> None:
+    supervisor.status_file(home).write_text("{")
+    assert supervisor.read_status(home) == {}
