@@ -123,13 +123,12 @@ class KubeApi:
         return await self.request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
 
     async def remove_pod(self, pod: Object) -> None:
-        """Delete the Pod object for good, now that nothing of it runs."""
+        """Delete the Pod object for good, now that nothing of it runs.
+
+        Raises RefusedError: 404 when it is gone, 409 when the name belongs to another pod by now.
+        """
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-        try:
-            await self.request("DELETE", pod_path(pod), body=body)
-        except RefusedError as refused:
-            if refused.code not in (404, 409):
-                raise
+        await self.request("DELETE", pod_path(pod), body=body)
 
     async def service_account_token(self, pod: Object, audience: str, lifetime_s: int) -> tuple[str, str]:
         """A token bound to the pod, and when it expires (RFC 3339)."""

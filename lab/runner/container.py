@@ -15,7 +15,7 @@ from pathlib import Path
 from lab.errors import LabError
 from lab.runner.logs import LogSink
 from lab.runner.process import Finished, run, wait_exit
-from lab.runner.sandbox import Sandbox, bwrap_argv
+from lab.runner.sandbox import Identity, Sandbox, bwrap_argv, switch_user
 
 _NSENTER = "/usr/bin/nsenter"
 _HOST_ETC_FOLDER = Path("/etc")
@@ -35,7 +35,10 @@ def find_bwrap() -> str:
 class Instance:
     """A started container. Its process is PID 1 of its own PID namespace; when it ends, everything in there is gone."""
 
-    def __init__(self, process: subprocess.Popen[bytes], pid: int, env: Mapping[str, str], log: LogSink) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], pid: int, env: Mapping[str, str], log: LogSink, who: Identity
+    ) -> None:
+        self._who = who
         self._process = process
         self.pid = pid
         self._env = dict(env)
@@ -63,10 +66,19 @@ class Instance:
                 pass_fds=(writing,),
                 start_new_session=True,
             )
+        except OSError:
+            os.close(reading)
+            log.close()
+            raise
         finally:
             os.close(writing)
             log.close_writing()
-        return cls(process, await _read_child_pid(reading), env, log)
+        try:
+            pid = await _read_child_pid(reading)
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        return cls(process, pid, env, log, sandbox.identity)
 
     async def _wait(self) -> int:
         code = await wait_exit(self._process)
@@ -90,12 +102,12 @@ class Instance:
         return self._log.tail()
 
     async def execute(self, command: Sequence[str], timeout_s: float) -> Finished:
-        """Run a command in the container's namespaces with its environment.
+        """Run a command in the container's namespaces with its environment and as its user.
 
         Raises TimeoutError after killing it.
         """
         enter = [_NSENTER, "--target", str(self.pid), "--mount", "--pid", "--net", "--ipc", "--uts", "--root", "--wd=/"]
-        return await run([*enter, "--", *command], env=self._env, timeout_s=timeout_s)
+        return await run([*enter, "--", *switch_user(self._who), *command], env=self._env, timeout_s=timeout_s)
 
 
 async def _read_child_pid(descriptor: int) -> int:

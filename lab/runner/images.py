@@ -66,8 +66,9 @@ def find(image: str) -> Program | None:
     if name in TABLE:
         return TABLE[name]
     for known, program in TABLE.items():
-        registry, _, path = known.partition("/")
-        if name.endswith((f"/{known}", f"/{path}")) and registry:
+        path = known.partition("/")[2]
+        # A path of one word, such as kubectl, is anybody's; a mirror must then name the registry too.
+        if name.endswith(f"/{known}") or ("/" in path and name.endswith(f"/{path}")):
             return program
     return None
 

@@ -99,6 +99,9 @@ class ContainerLoop:
         instance = await self._start()
         if instance is None:
             return None
+        if self._stopping.is_set():
+            # The pod's end came while the program was being started: nothing of it has begun yet.
+            instance.kill()
         started_at = timestamp()
         if isinstance(self.state.current, Terminated):
             self.state.last = self.state.current

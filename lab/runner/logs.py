@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 _CHUNK = 1 << 20
+_END = 0
+_NOTHING_NOW = -1
 # Output is collected for this long between two reads, so a chatty program costs the runner few wake-ups.
 _COLLECT_S = 0.05
+_KEPT_RUNS = 5
 DEFAULT_LIMIT_BYTES = 10 * 2**20
+
+
+def _drop_old_runs(folder: Path) -> None:
+    """Keep the logs of a few earlier runs: a container that crashes for days must not fill the disk."""
+    runs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
+    for log in runs[:-_KEPT_RUNS]:
+        log.unlink()
+        log.with_name(log.name + ".1").unlink(missing_ok=True)
 
 
 class LogSink:
@@ -21,6 +31,7 @@ class LogSink:
         self.path = path
         self._limit = limit_bytes
         path.parent.mkdir(parents=True, exist_ok=True)
+        _drop_old_runs(path.parent)
         self._file: BinaryIO = path.open("wb", buffering=0)
         self._size = 0
         self._reading, self.writing = os.pipe()
@@ -45,7 +56,7 @@ class LogSink:
         if not self._open:
             return
         self._loop.remove_reader(self._reading)
-        while self._copy():
+        while self._copy() > 0:
             pass
         self._open = False
         os.close(self._reading)
@@ -60,24 +71,25 @@ class LogSink:
 
     def _on_data(self) -> None:
         self._loop.remove_reader(self._reading)
-        if self._copy():
+        if self._copy() != _END:
             self._loop.call_later(_COLLECT_S, self._listen)
 
     def _listen(self) -> None:
         if self._open:
             self._loop.add_reader(self._reading, self._on_data)
 
-    def _copy(self) -> bool:
-        """Copy one chunk; False at the end of the output or when there is nothing now."""
-        with suppress(BlockingIOError):
+    def _copy(self) -> int:
+        """Copy one chunk; its size, _END at the end of the output, _NOTHING_NOW when the pipe is empty."""
+        try:
             data = os.read(self._reading, _CHUNK)
-            if data:
-                self._file.write(data)
-                self._size += len(data)
-                if self._size >= self._limit:
-                    self._rotate()
-            return bool(data)
-        return False
+        except BlockingIOError:
+            return _NOTHING_NOW
+        if data:
+            self._file.write(data)
+            self._size += len(data)
+            if self._size >= self._limit:
+                self._rotate()
+        return len(data)
 
     def _rotate(self) -> None:
         self._file.close()

@@ -55,6 +55,8 @@ class Runner:
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, Object] = {}
+        # Pods whose life here is over; late news of them must not start them again.
+        self._ended: set[str] = set()
         self._nodes = Reflector(api, "/api/v1/nodes", "Node", self._on_node)
         self._secrets = Reflector(api, "/api/v1/secrets", "Secret", self._on_source)
         self._config_maps = Reflector(api, "/api/v1/configmaps", "ConfigMap", self._on_source)
@@ -74,7 +76,10 @@ class Runner:
             # Pods come last: a worker must find its node, Secrets and Services.
             background.append(asyncio.create_task(self._pods.run()))
             _LOG.info("lab pod runner is ready")
-            await stopping
+            ended, _ = await asyncio.wait([stopping, *background], return_when=asyncio.FIRST_COMPLETED)
+            for task in ended - {stopping}:
+                # None of them ends by itself: a runner that no longer follows the API server must not go on.
+                task.result()
         finally:
             for task in background:
                 task.cancel()
@@ -130,11 +135,12 @@ class Runner:
         worker = self._workers.get(uid)
         if gone:
             self._waiting.pop(uid, None)
+            self._ended.discard(uid)
             if worker:
                 worker.removed()
         elif worker:
             worker.update(pod)
-        elif podspec.node_name(pod) and not podspec.is_finished(pod):
+        elif podspec.node_name(pod) and not podspec.is_finished(pod) and uid not in self._ended:
             self._begin(pod)
 
     def _begin(self, pod: Object) -> None:
@@ -159,6 +165,9 @@ class Runner:
     def _on_worker_end(self, uid: str, task: asyncio.Task[None]) -> None:
         worker = self._workers.pop(uid)
         self._tasks.pop(uid, None)
+        known = self._pods.get(worker.pod["metadata"]["namespace"], worker.pod["metadata"]["name"])
+        if known and podspec.uid(known) == uid:
+            self._ended.add(uid)
         if not task.cancelled() and (error := task.exception()):
             _LOG.error("worker of pod %s failed", podspec.full_name(worker.pod), exc_info=error)
 

@@ -111,7 +111,7 @@ def bwrap_argv(sandbox: Sandbox, *, bwrap: str, info_fd: int, host_paths: Iterab
     if sandbox.read_only_root:
         argv += ["--remount-ro", "/"]
     argv += ["--chdir", sandbox.working_dir, "--"]
-    return argv + _switch_user(sandbox.identity) + list(sandbox.command)
+    return argv + switch_user(sandbox.identity) + list(sandbox.command)
 
 
 def _parents(target: str, made: set[str]) -> list[str]:
@@ -135,7 +135,8 @@ def _capability_flags(who: Identity) -> list[str]:
     return flags
 
 
-def _switch_user(who: Identity) -> list[str]:
+def switch_user(who: Identity) -> list[str]:
+    """Prefix of a command that shall run as this user; empty for plain root."""
     if not (who.uid or who.gid or who.groups):
         return []
     groups = ["--groups", ",".join(map(str, who.groups))] if who.groups else ["--clear-groups"]

@@ -62,7 +62,8 @@ class Reflector:
         for item in answer.get("items") or []:
             item.setdefault("kind", self._kind)
             fresh[_key(item)] = item
-        gone = [found for key, found in self._objects.items() if key not in fresh]
+        # A name may belong to another object by now.
+        gone = [found for key, found in self._objects.items() if _uid(fresh.get(key)) != _uid(found)]
         changed = [found for key, found in fresh.items() if self._objects.get(key) != found]
         self._objects = fresh
         for found in gone:
@@ -85,3 +86,7 @@ class Reflector:
 
 def _key(found: Object) -> tuple[str, str]:
     return found["metadata"].get("namespace", ""), found["metadata"]["name"]
+
+
+def _uid(found: Object | None) -> str:
+    return str(found["metadata"]["uid"]) if found else ""

@@ -28,6 +28,7 @@ from lab.runner.status import Placement, pod_status
 
 _LOG = logging.getLogger(__name__)
 _FORCED_GRACE_S = 1.0
+_NOT_FOUND = 404
 _TERMINATION_MESSAGE_LIMIT = 4096
 
 
@@ -197,6 +198,8 @@ class PodWorker:
         await self._prepare()
         self.changed()
         specs = podspec.containers(self.pod)
+        if all(isinstance(state.current, Terminated) for state in self._states if state.kind == "main"):
+            return
         for state, (kind, spec) in zip(self._states, specs, strict=True):
             if kind == "init":
                 await self._begin(state, spec)
@@ -320,7 +323,7 @@ class PodWorker:
                 await call()
                 return
             except RefusedError as refused:
-                if refused.code in (404, 409):
+                if refused.code == _NOT_FOUND:
                     return
                 _LOG.warning("pod %s: %s", podspec.full_name(self.pod), refused)
             except TRANSIENT as error:
