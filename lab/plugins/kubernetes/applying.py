@@ -23,7 +23,9 @@ from lab.plugins.kubernetes.objects import (
 from lab.plugins.kubernetes.properties import Tree
 from lab.plugins.kubernetes.session import Operation
 
-_CREATE_ATTEMPTS: Final = 6
+# Half a minute in all: what a CRD takes to be served, or a namespace to appear.
+_CREATE_ATTEMPTS: Final = 8
+_FIRST_PAUSE_S: Final = 0.25
 _PREVIEW_RETRY_S: Final = 5.0
 
 _EXISTS_HELP: Final = """
@@ -46,7 +48,7 @@ def create(operation: Operation, inputs: Tree, manager: str) -> Tree:
     Waits for a namespace or CRD that is still coming up. Raises ProviderError and its kin, ApiError, or, in a preview,
     NoPreviewError.
     """
-    pause = 1.0
+    pause = _FIRST_PAUSE_S
     for attempt in range(1, _CREATE_ATTEMPTS + 1):
         try:
             return _create_once(operation, inputs, manager)

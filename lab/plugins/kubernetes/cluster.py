@@ -24,7 +24,7 @@ from lab.plugins.kubernetes.properties import Tree
 _CONNECTIONS: Final = 64
 _CONNECT_TIMEOUT_S: Final = 10.0
 _READ_TIMEOUT_S: Final = 65.0
-_MISS_KEPT_S: Final = 1.0
+_MISS_KEPT_S: Final = 0.2
 
 RETRY_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.2
@@ -198,11 +198,10 @@ class Cluster:
         query = [("fieldManager", manager)] * bool(manager) + [("dryRun", "All")] * dry_run
         return self._request("patch", self.path(gvk, name, namespace), body, content, query=query)
 
-    def delete(self, gvk: GroupVersionKind, name: str, namespace: str, *, propagation: str, uid: str = "") -> None:
+    def delete(self, gvk: GroupVersionKind, name: str, namespace: str, *, propagation: str) -> Tree:
+        """The object as it is on its way out, or a Status if it is gone at once."""
         body: Tree = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        if uid:
-            body["preconditions"] = {"uid": uid}
-        self._request("delete", self.path(gvk, name, namespace), body)
+        return self._request("delete", self.path(gvk, name, namespace), body)
 
     def watch(
         self, gvk: GroupVersionKind, name: str, namespace: str, *, since: str, seconds: int

@@ -28,8 +28,7 @@ def delete(operation: Operation, inputs: Tree, live: Tree, name: str, manager: s
         if operation.session.config.server_side_apply and is_patch(urn_type(operation.urn), gvk.kind):
             release(operation, live, manager)
             return
-        cluster.delete(gvk, name, namespace, propagation=propagation(inputs))
-        current = cluster.get(gvk, name, namespace)
+        current = cluster.delete(gvk, name, namespace, propagation=propagation(inputs))
     except KindNotFoundError:
         # Its CRD is gone, and the objects went with it.
         return
@@ -37,4 +36,5 @@ def delete(operation: Operation, inputs: Tree, live: Tree, name: str, manager: s
         if error.not_found:
             return
         raise
-    until_gone(operation, inputs, current)
+    if current.get("kind") != "Status":
+        until_gone(operation, inputs, current)

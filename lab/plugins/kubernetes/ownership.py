@@ -142,7 +142,5 @@ def _set(node: Any, path: Path, value: Any) -> None:
         else:
             return
     last = path[-1]
-    if isinstance(node, dict):
-        node[last] = value
-    elif isinstance(node, list) and isinstance(last, int) and last < len(node):
+    if isinstance(node, dict) or (isinstance(node, list) and isinstance(last, int) and last < len(node)):
         node[last] = value

@@ -29,6 +29,9 @@ from lab.plugins.kubernetes.session import Operation
 _WATCH_S: Final = 5
 _TROUBLES_EVERY_S: Final = 10.0
 
+# A watch that ends with one of these is started again from a fresh look.
+_PASSING_STATUS: Final = (404, 410, 429, 500, 503, 504)
+
 # Kinds whose removal need not be awaited when they carry the skipAwait annotation.
 _SKIPS_DELETION: Final = frozenset(
     {("", "Namespace"), ("", "Pod"), ("", "ReplicationController"), ("apps", "DaemonSet"), ("apps", "Deployment")}
@@ -146,7 +149,7 @@ class _Follower:
                 if time.monotonic() >= self._deadline:
                     return result
         except ApiError as error:
-            if error.status not in (410, 404, 429, 500, 503, 504):
+            if error.status not in _PASSING_STATUS:
                 raise PartialError(str(error), self._live, result.reasons) from error
         cluster.pause(0)
         try:
@@ -209,36 +212,33 @@ def until_gone(operation: Operation, inputs: Tree, live: Tree) -> None:
     deadline = time.monotonic() + limit
     shown = ""
     while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            holding = what_holds(live)
+            raise PartialError(f"'{name}' was not deleted within {limit:.0f} s: {holding}", live, [holding])
         try:
+            version = metadata(live).get("resourceVersion", "")
+            for kind, _ in cluster.watch(gvk, name, namespace, since=version, seconds=max(1, min(_WATCH_S, int(left)))):
+                if kind == "DELETED":
+                    break
             live = cluster.get(gvk, name, namespace)
         except ApiError as error:
             if error.not_found:
-                return
-            raise PartialError(str(error), live) from error
-        except (CancelledError, UnreachableError) as error:
-            raise PartialError(str(error), live) from error
-        if metadata(live).get("uid") != uid and uid:
-            # Somebody made another object of this name: ours is gone.
-            return
-        holding = what_holds(live)
-        if holding != shown:
-            shown = holding
-            operation.status(f"waiting for deletion: {holding}")
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise PartialError(f"'{name}' was not deleted within {limit:.0f} s: {holding}", live, [holding])
-        seconds = max(1, min(_WATCH_S, int(left)))
-        try:
-            for kind, _ in cluster.watch(
-                gvk, name, namespace, since=metadata(live).get("resourceVersion", ""), seconds=seconds
-            ):
-                if kind == "DELETED":
-                    return
-        except ApiError as error:
-            if error.status not in (404, 410, 429, 500, 503, 504):
+                break
+            if error.status not in _PASSING_STATUS:
                 raise PartialError(str(error), live) from error
+            cluster.pause(1.0)
+            continue
         except (CancelledError, UnreachableError) as error:
             raise PartialError(str(error), live) from error
+        if uid and metadata(live).get("uid") != uid:
+            # Somebody made another object of this name: ours is gone.
+            break
+        if what_holds(live) != shown:
+            shown = what_holds(live)
+            operation.status(f"waiting for deletion: {shown}")
+    if shown:
+        operation.status("")
 
 
 def what_holds(live: Tree) -> str:
