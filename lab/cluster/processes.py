@@ -42,14 +42,18 @@ def memory_bytes(pid: int) -> int:
 
 
 def marked(name: str, value: str) -> set[int]:
-    """Processes that were started with this environment variable, this process and its ancestors left out."""
+    """Processes with this environment variable that are in another network namespace than this process.
+
+    A shell of the user's that has the variable too is in this one, and is not the lab's to end.
+    """
     needle = f"{name}={value}".encode()
-    own = {os.getpid(), os.getppid()}
+    here = (PROC / "self" / "ns" / "net").readlink()
     found = set()
     for entry in PROC.iterdir():
-        if entry.name.isdecimal() and int(entry.name) not in own:
+        if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                if needle in (entry / "environ").read_bytes().split(b"\0"):
+                is_marked = needle in (entry / "environ").read_bytes().split(b"\0")
+                if is_marked and (entry / "ns" / "net").readlink() != here:
                     found.add(int(entry.name))
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -31,6 +32,8 @@ _STEADY_AFTER_S = 30.0
 _STOP_GRACE_S = {"pod-runner": 40.0}
 _DEFAULT_STOP_GRACE_S = 10.0
 _STOP_ORDER = ("pod-runner", "assigner", "kube-proxy", *controlplane.STOP_ORDER)
+
+log = logging.getLogger(__name__)
 
 
 def status_file(lab: Lab) -> Path:
@@ -82,21 +85,32 @@ class Watched:
             self.last_exit, self.child = self.child.returncode, None
         before, self.pid = self.pid, self.component.pid()
         if before is not None and self.pid is None:
+            log.warning("%s ended (process %s, exit status %s)", self.component.name, before, self.last_exit)
             self.restarts += 1
             if now - self.started >= _STEADY_AFTER_S:
                 self.backoff_s = _FIRST_BACKOFF_S
                 self.not_before = now
             else:
-                self.not_before = now + self.backoff_s
-                self.backoff_s = min(2 * self.backoff_s, _LONGEST_BACKOFF_S)
+                self._back_off(now)
 
     def start_if_due(self, lab: Lab, now: float) -> None:
         needs = self.component.needs
         if self.pid is not None or now < self.not_before or (needs is not None and not needs.exists()):
             return
-        self.child = self.component.start(lab)
+        try:
+            self.child = self.component.start(lab)
+        except OSError as error:
+            # One program that is missing or not executable must not take the others' supervisor away.
+            log.error("%s cannot be started: %s", self.component.name, error)
+            self._back_off(now)
+            return
         self.pid, self.started = self.child.pid, now
         self.starts += 1
+        log.info("%s started (process %s)", self.component.name, self.pid)
+
+    def _back_off(self, now: float) -> None:
+        self.not_before = now + self.backoff_s
+        self.backoff_s = min(2 * self.backoff_s, _LONGEST_BACKOFF_S)
 
 
 @dataclass
@@ -173,14 +187,14 @@ def ensure(lab: Lab) -> bool:
         return False
     lab.logs.mkdir(parents=True, exist_ok=True)
     status_file(lab).unlink(missing_ok=True)
-    with (lab.logs / "supervisor.log").open("ab") as log:
+    with (lab.logs / "supervisor.log").open("ab") as output:
         child = subprocess.Popen(
             network.inside(lab, [sys.executable, "-m", "lab.cluster.supervisor"]),
             cwd=CHECKOUT,
             env=network.environment(lab),
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
     deadline = time.monotonic() + 30
@@ -204,6 +218,7 @@ def _is_supervisor(candidate: int) -> bool:
 
 
 def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     lab = Lab.from_environment()
     lock = (lab.home / "supervisor.lock").open("w")
     try:

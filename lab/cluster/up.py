@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import time
+
+from kubernetes import client
 
 from lab.cluster import api, assigner, controlplane, credentials, dns, kubeproxy, network, nodes, supervisor, volumes
 from lab.controllers import installation
+from lab.errors import LabError
 from lab.paths import Lab
 from lab.progress import Progress
 
@@ -54,6 +58,7 @@ def bring_up(lab: Lab, *, hgx: int = DEFAULT_HGX_NODES, controllers: bool = True
             nodes.ensure(lab, machines)
         with progress.step("cluster services"):
             apply_services(lab)
+            _wait_for_dns(lab)
         if controllers:
             with progress.step("gateway controllers"):
                 installation.install(lab)
@@ -65,3 +70,17 @@ def apply_services(lab: Lab) -> None:
         api.apply(connection, assigner.role(), volumes.storage_class(), *dns.manifests(lab.network))
         credentials.ensure(lab, connection, kubeproxy.ACCOUNT, role=kubeproxy.ROLE)
         credentials.ensure(lab, connection, assigner.ACCOUNT, role=assigner.ACCOUNT)
+
+
+def _wait_for_dns(lab: Lab) -> None:
+    """What comes next looks names up from its first moment on."""
+    deadline = time.monotonic() + _READY_WITHIN_S
+    with api.connect(lab) as connection:
+        apps = client.AppsV1Api(connection)
+        while not apps.read_namespaced_deployment("coredns", dns.NAMESPACE).status.ready_replicas:
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"cluster DNS is not ready after {_READY_WITHIN_S} s",
+                    fix="`python -m lab logs pod-runner` and `python -m lab logs kube-system/coredns` say why",
+                )
+            time.sleep(0.2)

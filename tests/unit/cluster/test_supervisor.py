@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,13 @@ def test_component_waits_for_the_file_that_it_needs(home: Lab) -> None:
     entry.start_if_due(home, 0.0)
     assert entry.child is not None
     entry.child.wait()
+
+
+def test_program_that_is_missing_does_not_end_the_supervisor(home: Lab) -> None:
+    missing = replace(component(home, "pass"), argv=(str(home.home / "absent"),))
+    entry = Watched(component=missing)
+    entry.start_if_due(home, 5.0)
+    assert (entry.pid, entry.not_before) == (None, 5.5)
 
 
 def test_running_component_of_an_earlier_supervisor_is_taken_over(home: Lab) -> None:
