@@ -1,0 +1,60 @@
+# `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
+.DEFAULT_GOAL := help
+.PHONY: help venv tools lab lab-down doctor test test-fast test-lab check format bench lock
+
+PYTHON ?= python3
+RUN := .venv/bin/python
+UV := uv==0.13.9
+
+help: ## this text
+	@echo "An LLM inference platform as one Pulumi program, and a lab that runs it on this machine without a GPU."
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "First time: make lab (as root; it builds its tools once). Then, by hand as on any site:"
+	@echo '  eval "$$($(RUN) -m lab env)"      pulumi, kubectl and helm now mean the lab'
+	@echo "  pulumi preview                     what would change; edit Pulumi.lab.yaml and look again"
+	@echo "  pulumi up                          make it so"
+
+venv: ## .venv with exactly the packages of requirements.lock
+	@$(PYTHON) lab/bootstrap.py
+
+tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
+	@$(RUN) -m lab install
+
+lab: tools ## bring the emulated site and the platform on it up, and stream an answer
+	@$(RUN) -m lab up
+	@$(RUN) -m lab deploy
+
+lab-down: venv ## take the lab down; leaves no process, namespace, link or mount
+	@$(RUN) -m lab down
+
+doctor: venv ## can this machine carry the lab; which engine and plugins serve
+	@$(RUN) -m lab doctor
+
+test: test-fast test-lab ## all tests: the fast tier, then the lab tier (sets the lab up)
+
+test-fast: venv ## tests that need no lab
+	@$(RUN) -m pytest -q -n auto tests/unit
+
+test-lab: tools ## tests against a running lab
+	@$(RUN) -m pytest tests/lab
+
+check: venv ## lint, format, types and the fast tests
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m mypy
+	@$(MAKE) --no-print-directory test-fast
+
+format: venv ## format and mend what the linter can
+	@$(RUN) -m ruff format .
+	@$(RUN) -m ruff check --fix .
+
+bench: tools ## measure the lab; results go to benchmarks/
+	@$(RUN) -m benchmarks
+
+lock: venv ## write requirements.lock anew from pyproject.toml
+	@$(RUN) -m pip install --quiet --disable-pip-version-check $(UV)
+	@$(RUN) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --no-annotate --extra lab --extra dev pyproject.toml -o requirements.lock
+	@echo "make venv installs it"

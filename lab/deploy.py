@@ -1,0 +1,163 @@
+"""`lab deploy`: `pulumi up` on the lab, then one question to a model through the gateway, answered token by token."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from lab import session
+from lab.errors import LabError
+from lab.paths import Lab
+
+HELP = "bring the platform up with pulumi, and ask a model through its gateway"
+QUESTION = "Where does this answer come from?"
+_TOKENS = 64
+# Routes reach Envoy some seconds after the objects that pulumi waits for.
+_FIRST_ANSWER_S = 120.0
+_PAUSE_S = 1.0
+_NOT_YET = frozenset({404, 500, 502, 503, 504})
+_BY_HAND = 'eval "$(python -m lab env)" && pulumi up'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """What a stack gives out: the OpenAI base address, the models' names, and a key for each client."""
+
+    endpoint: str
+    models: tuple[str, ...]
+    keys: dict[str, str]
+
+    @property
+    def client(self) -> str:
+        """The client whose key is shown: the first by name."""
+        return min(self.keys)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ask-only", action="store_true", help="do not run pulumi up; ask what is there")
+    parser.add_argument("--model", metavar="NAME", help="model to ask (default: the first of the stack's)")
+    parser.add_argument("--question", default=QUESTION, help="what to ask (default: %(default)r)")
+
+
+def run(lab: Lab, arguments: argparse.Namespace) -> int:
+    """Raises LabError when pulumi or the gateway fails."""
+    if not arguments.ask_only:
+        deploy(lab)
+    ask(front(lab), model=arguments.model, question=arguments.question)
+    return 0
+
+
+def up_and_ask(lab: Lab) -> None:
+    """The last part of `make lab`: the platform up, its endpoint and a key shown, one streamed answer printed."""
+    deploy(lab)
+    ask(front(lab))
+
+
+def deploy(lab: Lab) -> None:
+    """`pulumi up`, its progress on the terminal."""
+    status = session.stream_pulumi(lab, "up", "--yes", "--stack", session.STACK)
+    if status != 0:
+        raise LabError(f"`pulumi up` ended with {status}; its diagnostics are above", fix=f"mend that, then {_BY_HAND}")
+
+
+def front(lab: Lab) -> Front:
+    """The stack's outputs, keys in plain text. Raises LabError when the stack has not been brought up."""
+    shown = session.run_pulumi(lab, "stack", "output", "--json", "--show-secrets", "--stack", session.STACK)
+    return parse_outputs(json.loads(shown.stdout))
+
+
+def parse_outputs(outputs: dict[str, Any]) -> Front:
+    """Outputs of the stack -> Front; LabError names those that are missing or empty."""
+    missing = [name for name in ("endpoint", "models", "keys") if not outputs.get(name)]
+    if missing:
+        raise LabError(f"the stack {session.STACK} has no output {', '.join(missing)}", fix=_BY_HAND)
+    return Front(endpoint=outputs["endpoint"], models=tuple(outputs["models"]), keys=dict(outputs["keys"]))
+
+
+def ask(
+    platform: Front,
+    *,
+    model: str | None = None,
+    question: str = QUESTION,
+    transport: httpx.BaseTransport | None = None,
+    patience_s: float = _FIRST_ANSWER_S,
+) -> str:
+    """Print endpoint, key and a curl line, then a streamed answer as it comes; the whole answer.
+
+    Raises LabError when the model is unknown, or no answer comes within `patience_s`.
+    """
+    chosen = model or platform.models[0]
+    if chosen not in platform.models:
+        raise LabError(f"no model {chosen!r}; this stack serves {', '.join(platform.models)}", fix="name one of these")
+    body = {
+        "model": chosen,
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": _TOKENS,
+        "stream": True,
+    }
+    url = f"{platform.endpoint}/chat/completions"
+    key = platform.keys[platform.client]
+    say = sys.stdout.write
+    say(f"\nendpoint  {platform.endpoint}\nmodels    {', '.join(platform.models)}\n")
+    say(f"key       {key}  (client {platform.client})\n\n{curl_line(url, key, body)}\n\n{chosen}> ")
+    answer = ""
+    # Straight to the lab: a proxy that the machine uses for the internet cannot know its addresses.
+    with httpx.Client(transport=transport, trust_env=False, timeout=httpx.Timeout(60, connect=5)) as client:
+        for token in _tokens(client, url, key, body, deadline=time.monotonic() + patience_s):
+            answer += token
+            say(token)
+            sys.stdout.flush()
+    say("\n")
+    if not answer:
+        raise LabError(f"{chosen} ended its stream without a token", fix="python -m lab logs")
+    return answer
+
+
+def curl_line(url: str, key: str, body: dict[str, Any]) -> str:
+    """The same request for a shell."""
+    headers = (f"Authorization: Bearer {key}", "Content-Type: application/json")
+    lines = [f"curl -N {shlex.quote(url)}", *(f"  -H {shlex.quote(header)}" for header in headers)]
+    return " \\\n".join([*lines, f"  -d {shlex.quote(json.dumps(body))}"])
+
+
+def _tokens(client: httpx.Client, url: str, key: str, body: dict[str, Any], *, deadline: float) -> Iterator[str]:
+    headers = {"Authorization": f"Bearer {key}"}
+    while True:
+        try:
+            with client.stream("POST", url, json=body, headers=headers) as response:
+                if response.status_code == httpx.codes.OK:
+                    yield from _stream(response)
+                    return
+                refusal = f"{response.status_code}: {response.read().decode(errors='replace').strip()[:500]}"
+                if response.status_code not in _NOT_YET:
+                    raise LabError(f"the gateway refused the request with {refusal}", fix=f"{_BY_HAND}; lab logs")
+        except httpx.ConnectError as error:
+            refusal = f"no connection ({error})"
+        except httpx.TransportError as error:
+            raise LabError(f"the stream broke: {error or type(error).__name__}", fix="python -m lab logs") from error
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"no answer from {url} in time; the last one was {refusal}",
+                fix="`python -m lab status`, then `kubectl get gateways,aigatewayroutes,inferencepools -A`: who waits?",
+            )
+        time.sleep(_PAUSE_S)
+
+
+def _stream(response: httpx.Response) -> Iterator[str]:
+    for line in response.iter_lines():
+        data = line.removeprefix("data:").strip()
+        if not line.startswith("data:") or data == "[DONE]":
+            continue
+        event = json.loads(data)
+        if "error" in event:
+            raise LabError(f"the model ended with an error: {event['error']}", fix="python -m lab logs")
+        for choice in event.get("choices", []):
+            yield choice.get("delta", {}).get("content") or ""
