@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Protocol
 
-from lab import session
+from lab import deploy, doctor, session
 from lab.cluster import down, logs, status, up
 from lab.errors import LabError
 from lab.install import command as install
@@ -41,6 +41,8 @@ COMMANDS: dict[str, Command] = {
     "down": down,
     "status": status,
     "logs": logs,
+    "deploy": deploy,
+    "doctor": doctor,
     "env": session,
     "install": Install(),
 }
