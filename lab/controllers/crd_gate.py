@@ -11,71 +11,74 @@ from lab.controllers.releases import RESTRICTED
 KUBECTL_IMAGE = "registry.k8s.io/kubectl:v1.36.3"
 ROLE = "lab-wait-for-crds"
 
-_GATEWAY_API = (
-    "backendtlspolicies",
-    "gatewayclasses",
-    "gateways",
-    "grpcroutes",
-    "httproutes",
-    "listenersets",
-    "referencegrants",
-    "tcproutes",
-    "tlsroutes",
-    "udproutes",
-)
-_ENVOY_GATEWAY = (
-    "backends",
-    "backendtrafficpolicies",
-    "clienttrafficpolicies",
-    "envoyextensionpolicies",
-    "envoypatchpolicies",
-    "envoyproxies",
-    "httproutefilters",
-    "securitypolicies",
-)
-_AI_GATEWAY = (
-    "aigatewayroutes",
-    "aiservicebackends",
-    "backendsecuritypolicies",
-    "gatewayconfigs",
-    "mcproutes",
-    "quotapolicies",
-)
-
-# Envoy Gateway skips a kind that is missing at its start and never looks again; the AI gateway exits.
-REQUIRED_CRDS = (
-    *(f"{plural}.gateway.networking.k8s.io" for plural in _GATEWAY_API),
-    *(f"{plural}.gateway.envoyproxy.io" for plural in _ENVOY_GATEWAY),
-    *(f"{plural}.aigateway.envoyproxy.io" for plural in _AI_GATEWAY),
-    "inferencepools.inference.networking.k8s.io",
-)
+# By API group. Envoy Gateway skips a kind that is missing at its start and never looks again; the AI gateway exits.
+_PLURALS = {
+    "gateway.networking.k8s.io": (
+        "backendtlspolicies",
+        "gatewayclasses",
+        "gateways",
+        "grpcroutes",
+        "httproutes",
+        "listenersets",
+        "referencegrants",
+        "tcproutes",
+        "tlsroutes",
+        "udproutes",
+    ),
+    "inference.networking.k8s.io": ("inferencepools",),
+    "gateway.envoyproxy.io": (
+        "backends",
+        "backendtrafficpolicies",
+        "clienttrafficpolicies",
+        "envoyextensionpolicies",
+        "envoypatchpolicies",
+        "envoyproxies",
+        "httproutefilters",
+        "securitypolicies",
+    ),
+    "aigateway.envoyproxy.io": (
+        "aigatewayroutes",
+        "aiservicebackends",
+        "backendsecuritypolicies",
+        "gatewayconfigs",
+        "mcproutes",
+        "quotapolicies",
+    ),
+}
+REQUIRED_CRDS = tuple(f"{plural}.{group}" for group, plurals in _PLURALS.items() for plural in plurals)
 
 
 def gated(deployment: Manifest) -> Manifest:
-    """The Deployment with init containers that wait, without an end, until every required CRD is established."""
+    """The Deployment with init containers that wait, without an end, until every required CRD is served."""
     gate = copy.deepcopy(deployment)
     spec = gate["spec"]["template"]["spec"]
-    definitions = [f"crd/{name}" for name in REQUIRED_CRDS]
-    # kubectl's image has no shell for a loop, so there is a step for "exists" and one for "is served".
-    steps = {
-        "wait-for-crds": ["wait", "--for=create", *definitions, "--timeout=-1s"],
-        "wait-for-crds-served": ["wait", "--for=condition=Established", *definitions, "--timeout=120s"],
-    }
-    spec["initContainers"] = [
-        *(
-            {
-                "name": name,
-                "image": KUBECTL_IMAGE,
-                "args": arguments,
-                "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108
-                "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-                "securityContext": RESTRICTED,
-            }
-            for name, arguments in steps.items()
-        ),
-        *spec.get("initContainers", []),
-    ]
+    spec["initContainers"] = [*_steps(), *spec.get("initContainers", [])]
     return gate
+
+
+def _steps() -> list[Manifest]:
+    """kubectl's image has no shell for a loop, and kubectl waits for the creation of one object alone.
+
+    So there is a step for the last CRD of each group, and then one for all; while a straggler is missing that one
+    fails, and is started again.
+    """
+    arguments = {
+        f"wait-for-{plurals[-1]}": ["wait", "--for=create", f"crd/{plurals[-1]}.{group}", "--timeout=-1s"]
+        for group, plurals in _PLURALS.items()
+    }
+    definitions = [f"crd/{name}" for name in REQUIRED_CRDS]
+    arguments["wait-for-crds"] = ["wait", "--for=condition=Established", *definitions, "--timeout=120s"]
+    return [
+        {
+            "name": name,
+            "image": KUBECTL_IMAGE,
+            "args": line,
+            "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+            "securityContext": RESTRICTED,
+        }
+        for name, line in arguments.items()
+    ]
 
 
 def permissions(accounts: Iterable[tuple[str, str]]) -> list[Manifest]:

@@ -36,6 +36,7 @@ ENVOY_GATEWAY = Release(
     values={
         # The platform's program installs the CRDs.
         "crds": {"enabled": False},
+        "deployment": {"envoyGateway": {"readinessProbe": {"periodSeconds": 2}}},
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True},
@@ -91,7 +92,9 @@ def quota_store() -> list[Manifest]:
     container = {
         "name": "redis",
         "image": "docker.io/library/redis:7.4",
-        "args": ["--port", str(_REDIS_PORT), "--save", "", "--appendonly", "no", "--dir", "/tmp"],  # noqa: S108
+        # Unprotected: it has no password, and only the rate limit service knows of it.
+        "args": ["--port", str(_REDIS_PORT), "--protected-mode", "no", "--save", "", "--appendonly", "no"],
+        "workingDir": "/tmp",  # noqa: S108
         "ports": [{"name": "redis", "containerPort": _REDIS_PORT}],
         "readinessProbe": {"tcpSocket": {"port": "redis"}, "periodSeconds": 5},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
