@@ -1,0 +1,180 @@
+"""A control plane of its own on loopback, and Pulumi programs run against it by the real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.paths import CHECKOUT, Lab
+from lab.plugins.kubernetes import VERSION
+
+# Programs register resources by their type tokens: importing the whole SDK takes longer than most of these tests.
+PRELUDE = f"""
+import pulumi
+
+def declare(token, name, properties, **options):
+    api_version, kind = token.split(":")
+    properties = {{"apiVersion": api_version.removeprefix("core/"), "kind": kind, **properties}}
+    options = pulumi.ResourceOptions(version="{VERSION}", **options)
+    return pulumi.CustomResource("kubernetes:" + token, name, properties, options)
+
+def named(name, namespace="default", **metadata):
+    return {{"metadata": {{"name": name, "namespace": namespace, **metadata}}}}
+"""
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "node-1", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+    "spec": {"podCIDR": "10.99.0.0/24"},
+    "status": {"capacity": {"cpu": "32", "memory": "64Gi", "pods": "110"}},
+}
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A running control plane; `folder` holds its files."""
+
+    bin: Path
+    folder: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    def kwokctl(self, *arguments: str) -> None:
+        environment = {**os.environ, "KWOK_WORKDIR": str(self.folder / "kwok"), "PATH": self.path}
+        subprocess.run(
+            [self.bin / "kwokctl", "--name", "plugin", *arguments], env=environment, check=True, capture_output=True
+        )
+
+    @property
+    def path(self) -> str:
+        return f"{self.bin}{os.pathsep}{os.environ['PATH']}"
+
+    def kubectl(self, *arguments: str, given: object = None) -> str:
+        done = subprocess.run(
+            [self.bin / "kubectl", "--kubeconfig", self.kubeconfig, *arguments],
+            input=json.dumps(given) if given is not None else None,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        """The object, with the owners of its fields."""
+        text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--show-managed-fields")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def names(self, kind: str, namespace: str = "default") -> list[str]:
+        return self.kubectl("get", kind, "-n", namespace, "-o", "name").split()
+
+    def pid(self, component: str) -> int:
+        return int((self.folder / "kwok" / "clusters" / "plugin" / "pids" / f"{component}.pid").read_text())
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """etcd, API server, controllers, scheduler and a node whose Pods become ready at once."""
+    tools = Lab.from_environment().bin
+    for name in ("kwokctl", "kube-apiserver", "etcd", "pulumi"):
+        if not (tools / name).exists():
+            pytest.skip(f"{name} is not in {tools}: install the lab's tools first")
+    here = Plane(tools, tmp_path_factory.mktemp("plane"))
+    flags = [
+        f"--{flag}-binary={tools / program}"
+        for flag, program in {
+            "etcd": "etcd",
+            "kube-apiserver": "kube-apiserver",
+            "kube-controller-manager": "kube-controller-manager",
+            "kube-scheduler": "kube-scheduler",
+            "kwok-controller": "kwok",
+        }.items()
+    ]
+    here.kwokctl(
+        "create", "cluster", "--runtime", "binary", *flags, f"--kubeconfig={here.kubeconfig}", "--wait", "120s"
+    )
+    here.kubectl("apply", "-f", "-", given=NODE)
+    yield here
+    here.kwokctl("delete", "cluster")
+
+
+@dataclass
+class Site:
+    """One project and stack."""
+
+    plane: Plane
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def declare(self, program: str) -> None:
+        (self.folder / "__main__.py").write_text(PRELUDE + textwrap.dedent(program))
+
+    def pulumi(self, *arguments: str, check: bool = True) -> str:
+        """Run the engine and return all that it prints."""
+        done = subprocess.run(
+            [self.plane.bin / "pulumi", *arguments, "--non-interactive"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if check:
+            assert done.returncode == 0, done.stdout
+        else:
+            assert done.returncode != 0, done.stdout
+        return done.stdout
+
+    def up(self, *arguments: str, check: bool = True) -> str:
+        return self.pulumi("up", "--yes", "--skip-preview", *arguments, check=check)
+
+    def unchanged(self) -> None:
+        """Neither a preview nor an update finds anything to do."""
+        self.pulumi("preview", "--expect-no-changes")
+
+    def steps(self, *arguments: str) -> dict[str, dict[str, Any]]:
+        """The preview's steps by resource name."""
+        text = self.pulumi("preview", "--json", *arguments)
+        found = json.loads(text[text.index("{\n") :])
+        return {step["urn"].rpartition("::")[2]: step for step in found["steps"]}
+
+    def state(self, name: str) -> dict[str, Any]:
+        """A resource of the stack, or an empty dict."""
+        text = self.pulumi("stack", "export")
+        resources = json.loads(text[text.index("{\n") :])["deployment"].get("resources", [])
+        return next((item for item in resources if item["urn"].endswith(f"::{name}")), {})
+
+
+@pytest.fixture
+def site(plane: Plane, tmp_path: Path) -> Iterator[Site]:
+    """An empty project whose engine finds the stand-in on PATH; what it made is destroyed afterwards."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "Pulumi.yaml").write_text("name: plugin\nruntime: python\n")
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(CHECKOUT / "lab" / "plugins" / "bin"), plane.path]),
+        "KUBECONFIG": str(plane.kubeconfig),
+        "PULUMI_BACKEND_URL": f"file://{tmp_path}",
+        "PULUMI_CONFIG_PASSPHRASE": "",
+        "PULUMI_SKIP_UPDATE_CHECK": "1",
+        "PULUMI_HOME": str(tmp_path / "home"),
+        "LAB_ENDPOINTS_SETTLE_S": "1",
+    }
+    here = Site(plane, folder, environment)
+    here.pulumi("stack", "init", "dev")
+    yield here
+    here.pulumi("destroy", "--yes", "--skip-preview")

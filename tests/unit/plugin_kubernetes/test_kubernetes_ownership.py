@@ -1,0 +1,158 @@
+"""Who owns which field, what a conflict says, how bundles are ordered, and where charts are found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.plugins.kubernetes import charts, deleting, ordering, rendering, yaml_components
+from lab.plugins.kubernetes.errors import ApiError, ProviderError, conflict_text
+from lab.plugins.kubernetes.ownership import absorb, leave_ignored, written_by_provider
+
+
+def entry(manager: str, operation: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:
+    return {"manager": manager, "operation": operation, "fieldsV1": fields, **more}
+
+
+MINE = "pulumi-kubernetes-12345678"
+
+
+def test_the_first_update_takes_over_what_creating_wrote() -> None:
+    status = entry("kube-controller-manager", "Update", {"f:status": {}}, subresource="status")
+    created = entry("pulumi-kubernetes", "Update", {"f:data": {"f:a": {}}})
+    assert absorb([created, status], MINE) == [entry(MINE, "Apply", {"f:data": {"f:a": {}}}), status]
+
+
+def test_fields_of_several_writers_are_merged() -> None:
+    entries = [
+        entry(MINE, "Apply", {"f:data": {"f:a": {}}}),
+        entry("kubectl", "Update", {"f:data": {"f:b": {}}}),
+        entry("other", "Apply", {"f:data": {"f:c": {}}}),
+    ]
+    assert absorb(entries, MINE) == [entry(MINE, "Apply", {"f:data": {"f:a": {}, "f:b": {}}}), entries[2]]
+
+
+def test_nothing_moves_when_nobody_else_wrote() -> None:
+    entries = [entry(MINE, "Apply", {}), entry("kubectl", "Update", {}, subresource="scale")]
+    assert absorb(entries, MINE) is None
+    assert not written_by_provider({"metadata": {"managedFields": entries}})
+    assert written_by_provider({"metadata": {"managedFields": [entry("pulumi-kubernetes", "Update", {})]}})
+
+
+LIVE: dict[str, Any] = {
+    "metadata": {
+        "managedFields": [
+            entry(MINE, "Apply", {"f:spec": {"f:image": {}, "f:list": {'k:{"name":"a"}': {"f:x": {}}}}}),
+            entry("autoscaler", "Update", {"f:spec": {"f:replicas": {}, "f:image": {}}}),
+        ]
+    },
+    "spec": {"replicas": 7, "image": "live", "list": [{"name": "a", "x": 5}], "server": "set"},
+}
+
+
+def test_an_ignored_field_of_somebody_else_is_left_out() -> None:
+    body = leave_ignored({"spec": {"replicas": 1, "image": "new"}}, LIVE, ["spec.replicas"], MINE)
+    assert body == {"spec": {"image": "new"}}
+
+
+def test_an_ignored_field_of_ours_stays_as_it_is() -> None:
+    inputs = {"spec": {"image": "new", "list": [{"name": "a", "x": 1}], "absent": 1}}
+    body = leave_ignored(inputs, LIVE, ["spec.image", "spec.list[*].x", "spec.absent", "spec.server"], MINE)
+    assert body["spec"] == {"image": "live", "list": [{"name": "a", "x": 5}], "absent": 1, "server": "set"}
+
+
+def test_a_conflict_names_managers_fields_and_the_way_out() -> None:
+    cause = {"reason": "FieldManagerConflict", "message": 'conflict with "kubectl"', "field": ".data.a"}
+    error = ApiError(409, "Conflict", "Apply failed with 1 conflict", {"causes": [cause]})
+    assert error.field_conflict
+    text = conflict_text(error, MINE)
+    for part in (MINE, '.data.a: conflict with "kubectl"', "pulumi.com/patchForce", "ignoreChanges"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("annotation", "policy"),
+    [("", "Foreground"), ("orphan", "Orphan"), ("Background", "Background"), ("other", "Foreground")],
+)
+def test_deletion_policy(annotation: str, policy: str) -> None:
+    inputs = {"metadata": {"annotations": {"pulumi.com/deletionPropagationPolicy": annotation}}}
+    assert deleting.propagation(inputs) == policy
+
+
+def named(api_version: str, kind: str, name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **more.pop("metadata", {})}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **more}
+
+
+def test_namespaces_and_crds_come_before_what_needs_them() -> None:
+    crd = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com")
+    crd["spec"] = {"group": "example.com", "names": {"kind": "Widget"}, "scope": "Namespaced"}
+    objects = [named("example.com/v1", "Widget", "w", "ns"), named("v1", "Namespace", "ns"), crd]
+    needed = ordering.dependencies(objects)
+    names = [obj["metadata"]["name"] for obj in ordering.in_order(objects, needed)]
+    assert names == ["ns", "widgets.example.com", "w"]
+
+
+def test_explicit_dependencies_and_circles() -> None:
+    key = "config.kubernetes.io/depends-on"
+    first = named("v1", "ConfigMap", "a", "n", metadata={"annotations": {key: "apps/namespaces/n/Deployment/b"}})
+    second = named("apps/v1", "Deployment", "b", "n")
+    needed = ordering.dependencies([first, second])
+    assert ordering.in_order([first, second], needed) == [second, first]
+    second["metadata"]["annotations"] = {key: "/namespaces/n/ConfigMap/a"}
+    objects = [first, second]
+    with pytest.raises(ProviderError, match="in a circle: ConfigMap/n/a"):
+        ordering.in_order(objects, ordering.dependencies(objects))
+
+
+def test_children_are_named_after_their_component_and_object() -> None:
+    assert yaml_components.child_name(named("v1", "ConfigMap", "a", "n"), "chart") == "chart:n/a"
+    assert yaml_components.child_name(named("v1", "Namespace", "n"), "chart") == "chart:n"
+    assert yaml_components.child_name(named("v1", "Namespace", "n"), "") == "n"
+    assert yaml_components.type_token(named("v1", "ConfigMap", "a")) == "kubernetes:core/v1:ConfigMap"
+    assert yaml_components.type_token(named("e.com/v1", "X", "a")) == "kubernetes:e.com/v1:X"
+
+
+def test_yaml_keeps_dates_as_text_and_says_where_it_is_broken() -> None:
+    assert yaml_components.parse_documents("a: 2024-01-01\n---\n---\nb: 1\n", "x") == [{"a": "2024-01-01"}, {"b": 1}]
+    with pytest.raises(ProviderError, match="decoding YAML of x"):
+        yaml_components.parse_documents("a: [", "x")
+    with pytest.raises(ProviderError, match="expected an object, got list"):
+        yaml_components.parse_documents("- a", "x")
+
+
+def test_files_are_local_and_globs_sorted(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({"n": name}))
+    assert yaml_components.read_files([f"{tmp_path}/*.yaml"], globbing=True) == [{"n": "a"}, {"n": "b"}]
+    with pytest.raises(ProviderError, match="reading YAML file from disk"):
+        yaml_components.read_files([f"{tmp_path}/no.yaml"], globbing=False)
+    with pytest.raises(ProviderError, match="local files only"):
+        yaml_components.read_files(["https://example.com/a.yaml"], globbing=True)
+
+
+def test_charts_are_local_or_mirrored(tmp_path: Path) -> None:
+    (tmp_path / "gateway-helm-v1.9.1").mkdir()
+    (tmp_path / "plain").mkdir()
+    remote = {"chart": "oci://docker.io/envoyproxy/gateway-helm", "version": "v1.9.1"}
+    assert charts.locate(remote, str(tmp_path)) == tmp_path / "gateway-helm-v1.9.1"
+    repository = {"chart": "plain", "repositoryOpts": {"repo": "https://charts.example.com"}, "version": "1"}
+    assert charts.locate(repository, str(tmp_path)) == tmp_path / "plain"
+    assert charts.locate({"chart": str(tmp_path / "plain")}, "") == tmp_path / "plain"
+    with pytest.raises(ProviderError, match="LAB_CHART_MIRROR"):
+        charts.locate(remote, "")
+    with pytest.raises(ProviderError, match=r"looked for other-2\.tgz, other-2, other\.tgz, other"):
+        charts.locate({"chart": "oci://x/other", "version": "2"}, str(tmp_path))
+
+
+def test_rendered_files_sort_crds_first(tmp_path: Path) -> None:
+    crd = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "a.b")
+    assert rendering.path_of(crd, "out") == Path(
+        "out/0-crd/apiextensions.k8s.io_v1-customresourcedefinition-default-a.b.yaml"
+    )
+    written = rendering.write(named("v1", "ConfigMap", "x", "n"), str(tmp_path))
+    assert written == tmp_path / "1-manifest" / "v1-configmap-n-x.yaml"
+    assert written.stat().st_mode & 0o077 == 0
