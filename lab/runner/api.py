@@ -18,6 +18,7 @@ COMPONENT = "lab pod runner"
 TRANSIENT = (aiohttp.ClientError, TimeoutError, OSError)
 
 _TIMEOUT_S = 15.0
+_REPLACED_LISTS = ("podIPs", "hostIPs")
 # The server ends a watch after this long; the client's own limit is a little later and catches a dead connection.
 _WATCH_S = 240
 
@@ -118,7 +119,9 @@ class KubeApi:
 
     async def patch_pod_status(self, pod: Object, status: Object) -> Object:
         """Merge the runner's part of the status; the uid makes it fail (409) for another pod of the same name."""
-        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+        # Addresses would be merged by their value: a pod that moved would seem to have two.
+        whole = {field: [*status[field], {"$patch": "replace"}] for field in _REPLACED_LISTS if field in status}
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {**status, **whole}}
         path = f"{pod_path(pod)}/status"
         return await self.request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
 

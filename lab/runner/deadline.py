@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
@@ -32,11 +33,9 @@ class Deadline:
         """Return once the moment is over, however often it moves before."""
         while (left := self.remaining_s()) > 0:
             self._moved.clear()
-            waiting = self._moved.wait()
-            try:
-                await asyncio.wait_for(waiting, None if left == float("inf") else left)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left == float("inf") else left):
+                    await self._moved.wait()
 
     async def limit(self, work: Awaitable[_Result]) -> _Result | None:
         """The work's result, or None when the moment comes first; the work is cancelled then."""

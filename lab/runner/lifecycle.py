@@ -23,6 +23,7 @@ from lab.runner.state import ContainerState, Object, Running, Terminated, Waitin
 _START_RETRY_S = 2.0
 # After a preStop hook used up the grace, SIGTERM still gets this long before SIGKILL.
 _LEAST_GRACE_S = 2.0
+_SHORTEST_GRACE_S = 0.05
 _MESSAGE_LIMIT = 4096
 
 
@@ -93,7 +94,8 @@ class ContainerLoop:
         self._context.changed()
         self._context.event("Warning", "BackOff", text)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), delay)
+            async with asyncio.timeout(delay):
+                await self._stopping.wait()
 
     async def _one_run(self) -> int | None:
         instance = await self._start()
@@ -156,7 +158,8 @@ class ContainerLoop:
                 self._context.changed()
                 self._context.event("Warning", event, text)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _START_RETRY_S)
+                async with asyncio.timeout(_START_RETRY_S):
+                    await self._stopping.wait()
         return None
 
     async def _after_start(self, instance: Instance) -> None:
@@ -229,7 +232,8 @@ class ContainerLoop:
         used_up = deadline.remaining_s() <= 0
         with suppress(TimeoutError):
             if used_up:
-                await asyncio.wait_for(asyncio.shield(instance.exited), _LEAST_GRACE_S if hook else 0.05)
+                async with asyncio.timeout(_LEAST_GRACE_S if hook else _SHORTEST_GRACE_S):
+                    await asyncio.shield(instance.exited)
         await deadline.limit(asyncio.shield(instance.exited))
         instance.kill()
         # The next start must not meet the old program: its socket, its port, its lock.

@@ -100,22 +100,32 @@ class PodNetworks:
         found = await run(["ip", "netns", "list"])
         names = [line.split()[0] for line in found.output.splitlines() if line.startswith(prefix)]
         left = [name for name in names if not keep(name)]
+        await _kill(self._lab.namespace, _is_container)
         for name in left:
-            await _kill_in_namespace(name)
+            await _kill(name)
             await _remove_namespace(name)
         return left
 
 
-async def _kill_in_namespace(name: str) -> None:
+async def _kill(namespace: str, chosen: Callable[[int], bool] = lambda _: True) -> None:
+    """End the chosen processes of a network namespace."""
     for _ in range(50):
-        listed = await run(["ip", "netns", "pids", name])
-        pids = [int(pid) for pid in listed.output.split() if pid.isdigit()]
+        listed = await run(["ip", "netns", "pids", namespace])
+        pids = [int(pid) for pid in listed.output.split() if pid.isdigit() and chosen(int(pid))]
         if not pids:
             return
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(0.1)
+
+
+def _is_container(pid: int) -> bool:
+    """Whether a process has a PID namespace of its own: in the lab's namespace only host-network containers have."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid")  # noqa: PTH115
+    except OSError:
+        return False
 
 
 async def _remove_namespace(name: str) -> None:

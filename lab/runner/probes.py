@@ -122,7 +122,8 @@ class Prober:
 
 async def _tcp(action: Mapping[str, object], container: Object, pod_ip: str, timeout_s: float) -> Outcome:
     port = podspec.named_port(container, str(action["port"]))
-    _, writer = await asyncio.wait_for(asyncio.open_connection(str(action.get("host") or pod_ip), port), timeout_s)
+    async with asyncio.timeout(timeout_s):
+        _, writer = await asyncio.open_connection(str(action.get("host") or pod_ip), port)
     writer.close()
     return Outcome(ok=True)
 

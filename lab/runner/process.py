@@ -79,7 +79,9 @@ async def run(
 
     loop.add_reader(reading, collect)
     try:
-        code = await asyncio.wait_for(wait_exit(process), timeout_s)
+        # Not wait_for: in Python 3.11 it loses a cancellation that meets the end of what it waits for.
+        async with asyncio.timeout(timeout_s):
+            code = await wait_exit(process)
         collect()
     except (TimeoutError, asyncio.CancelledError):
         kill_group(process)
