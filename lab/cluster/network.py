@@ -111,7 +111,8 @@ def ensure(lab: Lab) -> None:
     plan = lab.network
     host_end, site_end = plan.uplink[1], plan.uplink[2]
     if lab.namespace not in _namespaces(lab):
-        _stale_name(lab.namespace)
+        # What is left of an earlier one, nameless by now, has the uplink and the processes; nobody can enter it again.
+        teardown(lab)
         _ip("netns", "add", lab.namespace)
     site = _links(lab)
     names = {link["ifname"] for link in site}

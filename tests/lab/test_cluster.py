@@ -348,6 +348,22 @@ def test_up_replaces_a_killed_supervisor_which_takes_over(cluster: Lab) -> None:
     assert processes_of(cluster) == before
 
 
+@pytest.mark.parametrize("damage", ["everything killed", "namespace without its name"])
+def test_up_mends_a_damaged_lab_and_keeps_its_objects(
+    cluster: Lab, core: client.CoreV1Api, namespace: str, damage: str
+) -> None:
+    core.create_namespaced_config_map(namespace, {"metadata": {"name": "kept"}})
+    if damage == "everything killed":
+        for pid in network.namespace_processes(cluster):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    else:
+        subprocess.run(["ip", "netns", "del", cluster.namespace], check=True)
+    up.bring_up(cluster, hgx=2, controllers=False)
+    assert core.read_namespaced_config_map("kept", namespace)
+    eventually(lambda: None not in processes_of(cluster).values())
+
+
 def test_up_changes_the_number_of_nodes(cluster: Lab, core: client.CoreV1Api) -> None:
     nodes.ensure(cluster, nodes.machines(3))
     assert "hgx-3" in {node.metadata.name for node in core.list_node().items}
@@ -400,7 +416,17 @@ def left_behind(lab: Lab, before: dict[str, set[str]]) -> dict[str, set[str]]:
     }
 
 
-@pytest.mark.parametrize("ending", ["orderly", "supervisor killed", "state folder lost", "everything killed"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "orderly",
+        "supervisor killed",
+        "state folder lost",
+        "everything killed",
+        "mount left",
+        "namespace without its name",
+    ],
+)
 def test_down_leaves_nothing(spare_lab: Lab, ending: str) -> None:
     down.take_down(spare_lab)
     before = machine_state(spare_lab)
@@ -413,6 +439,14 @@ def test_down_leaves_nothing(spare_lab: Lab, ending: str) -> None:
         subprocess.run(["rm", "-rf", str(spare_lab.home)], check=True)
         spare_lab.home.mkdir()
         spare_lab.bin.symlink_to(tools)
+    elif ending == "mount left":
+        mount_point = spare_lab.pods / "left"
+        mount_point.mkdir(parents=True)
+        subprocess.run(["mount", "--no-mtab", "-t", "tmpfs", "none", str(mount_point)], check=True)
+        assert str(mount_point) in left_behind(spare_lab, before)["mounts"]
+    elif ending == "namespace without its name":
+        # As when somebody deletes it by hand: its processes live on where no listing by name finds them.
+        subprocess.run(["ip", "netns", "del", spare_lab.namespace], check=True)
     elif ending == "everything killed":
         for pid in network.namespace_processes(spare_lab):
             with contextlib.suppress(ProcessLookupError):

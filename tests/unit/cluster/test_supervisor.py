@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import supervisor
+from lab.cluster import processes, supervisor
 from lab.cluster.component import Component
 from lab.cluster.supervisor import Watched
 from lab.paths import Lab
@@ -110,10 +110,19 @@ def test_reused_process_id_is_not_taken_for_the_component(home: Lab) -> None:
 
 
 def test_zombie_does_not_count_as_running(home: Lab) -> None:
-    sample = component(home, "pass")
-    child = sample.start(home)
-    until(lambda: sample.pid() is None)
+    child = component(home, "pass").start(home)
+    until(lambda: not processes.is_alive(child.pid))
+    assert processes.PROC.joinpath(str(child.pid)).exists(), "it was reaped, so this shows nothing"
     child.wait()
+
+
+def test_mark_of_a_process_in_the_users_own_network_is_not_the_labs(home: Lab) -> None:
+    child = component(home, "import time; time.sleep(60)").start(home)
+    try:
+        assert child.pid not in processes.marked("INFERENCE_LAB", home.prefix)
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_component_gets_the_labs_mark_and_coordinates(home: Lab) -> None:
