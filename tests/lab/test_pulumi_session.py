@@ -1,0 +1,68 @@
+"""The lab's pulumi session with the checked-in stack file: nothing that a user does by hand may change that file.
+
+Needs the built or an official `pulumi`, but no cluster.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import session
+from lab.errors import LabError
+from lab.paths import CHECKOUT, Lab
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    tools = Lab.from_environment()
+    own = Lab(home=tmp_path / "lab", cache=tools.cache)
+    own.home.mkdir()
+    own.bin.symlink_to(tools.bin)
+    return own
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The checked-in project and stack files over a program that keeps one secret."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in ("Pulumi.yaml", "Pulumi.lab.yaml"):
+        shutil.copy(CHECKOUT / name, folder)
+    (folder / "__main__.py").write_text("import pulumi\npulumi.export('kept', pulumi.Output.secret('quiet-word'))\n")
+    return folder
+
+
+def test_a_stacks_life_leaves_the_checked_in_files_alone(lab: Lab, project: Path) -> None:
+    before = {path.name: path.read_bytes() for path in project.glob("Pulumi*.yaml")}
+    for arguments in (["up", "--yes", "--skip-preview"], ["refresh", "--yes"], ["destroy", "--yes", "--skip-preview"]):
+        session.run_pulumi(lab, *arguments, project=project)
+    assert {path.name: path.read_bytes() for path in project.glob("Pulumi*.yaml")} == before
+
+
+def test_secrets_of_the_state_need_the_passphrase(lab: Lab, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.run_pulumi(lab, "up", "--yes", "--skip-preview", project=project)
+    state = "".join(path.read_text() for path in lab.pulumi.rglob("*.json"))
+    assert "kept" in state
+    assert "quiet-word" not in state
+    shown = session.run_pulumi(lab, "stack", "output", "kept", "--show-secrets", project=project)
+    assert shown.stdout.strip() == "quiet-word"
+    monkeypatch.setattr(session, "PASSPHRASE", "another one")
+    with pytest.raises(LabError, match="incorrect passphrase"):
+        session.run_pulumi(lab, "stack", "output", "kept", "--show-secrets", project=project)
+
+
+def test_pulumi_by_hand_works_in_a_shell(lab: Lab, project: Path) -> None:
+    session.prepare(lab, project)
+    lines = "\n".join(f"export {name}='{value}'" for name, value in session.settings(lab).items())
+    script = (
+        f"{lines}\npulumi up --yes --skip-preview && pulumi preview --expect-no-changes && pulumi stack --show-name"
+    )
+    done = subprocess.run(["sh", "-c", script], cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == session.STACK
+    assert sys.prefix in session.settings(lab)["PATH"]
