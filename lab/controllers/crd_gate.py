@@ -59,15 +59,14 @@ def gated(deployment: Manifest) -> Manifest:
 def _steps() -> list[Manifest]:
     """kubectl's image has no shell for a loop, and kubectl waits for the creation of one object alone.
 
-    So there is a step for the last CRD of each group, and then one for all; while a straggler is missing that one
-    fails, and is started again.
+    So there is a step for the last CRD of each group, and then one that lists every kind: until the API server's
+    discovery knows them all, which is some seconds after they are established, it fails and is started again.
     """
     arguments = {
         f"wait-for-{plurals[-1]}": ["wait", "--for=create", f"crd/{plurals[-1]}.{group}", "--timeout=-1s"]
         for group, plurals in _PLURALS.items()
     }
-    definitions = [f"crd/{name}" for name in REQUIRED_CRDS]
-    arguments["wait-for-crds"] = ["wait", "--for=condition=Established", *definitions, "--timeout=120s"]
+    arguments["wait-for-crds"] = ["get", ",".join(REQUIRED_CRDS), "--all-namespaces", "--output=name"]
     return [
         {
             "name": name,
@@ -82,7 +81,7 @@ def _steps() -> list[Manifest]:
 
 
 def permissions(accounts: Iterable[tuple[str, str]]) -> list[Manifest]:
-    """Reading CRDs, for service accounts given as (namespace, name)."""
+    """What the gate reads, for service accounts given as (namespace, name)."""
     group = "rbac.authorization.k8s.io"
     return [
         {
@@ -94,7 +93,8 @@ def permissions(accounts: Iterable[tuple[str, str]]) -> list[Manifest]:
                     "apiGroups": ["apiextensions.k8s.io"],
                     "resources": ["customresourcedefinitions"],
                     "verbs": ["get", "list", "watch"],
-                }
+                },
+                {"apiGroups": sorted(_PLURALS), "resources": ["*"], "verbs": ["list"]},
             ],
         },
         {
