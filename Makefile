@@ -1,6 +1,6 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help venv tools lab lab-down doctor test test-fast test-lab check format bench lock
+.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab check format bench lock
 
 PYTHON ?= python3
 RUN := .venv/bin/python
@@ -22,6 +22,9 @@ venv: ## .venv with exactly the packages of requirements.lock
 tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
 	@$(RUN) -m lab install
 
+bundle: venv ## the CRDs that the program installs, out of their pinned sources (no lab needed)
+	@$(RUN) -m lab install --only crds
+
 lab: tools ## bring the emulated site and the platform on it up, and stream an answer
 	@$(RUN) -m lab up
 	@$(RUN) -m lab deploy
@@ -37,7 +40,10 @@ test: test-fast test-lab ## all tests: the fast tier, then the lab tier (sets th
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n auto tests/unit
 
-test-lab: tools ## tests against a running lab
+test-bundle: venv ## the CRDs that the program installs, out of their pinned sources (no lab needed)
+	@$(RUN) -m lab install --only crds
+
+lab: tools ## tests against a running lab
 	@$(RUN) -m pytest tests/lab
 
 check: venv ## lint, format, types and the fast tests

@@ -260,7 +260,9 @@ class InferencePool(Component):
         space, there = args.namespace.name, [args.namespace.ready]
         config = picker_config(name, space, args.spec, args.plan)
         made = self.child("picker-config", config, depends_on=there)
-        rbac = [self.child(f"picker-{body['kind'].lower()}", body, depends_on=there) for body in picker_rbac(name, space)]
+        rbac = [
+            self.child(f"picker-{body['kind'].lower()}", body, depends_on=there) for body in picker_rbac(name, space)
+        ]
         service = self.child("picker-service", picker_service(name, space), depends_on=there)
         pool = self.child(
             "pool",

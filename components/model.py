@@ -84,6 +84,7 @@ class Model(Component):
                 gateway=args.gateway.name,
                 gateway_namespace=args.gateway.namespace,
                 request_timeout_s=args.spec.request_timeout_s,
+                owned_by=args.engine.owned_by,
                 needs=[args.gateway.ready, server.ready, *pool.ready],
             ),
             here,

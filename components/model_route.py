@@ -13,10 +13,11 @@ from components.headers import MODEL_HEADER
 
 
 def ai_gateway_route(
-    model: str, namespace: str, *, gateway: str, gateway_namespace: str, request_timeout_s: int
+    model: str, namespace: str, *, gateway: str, gateway_namespace: str, request_timeout_s: int, owned_by: str
 ) -> dict[str, Any]:
     """One AIGatewayRoute for one model.
 
+    owned_by: shown in the model card of GET /v1/models.
     request_timeout_s: longest time from request to last token; the AI gateway's own default of 60 s cuts streams.
     """
     timeout = f"{request_timeout_s}s"
@@ -38,6 +39,7 @@ def ai_gateway_route(
                     "matches": [{"headers": [{"type": "Exact", "name": MODEL_HEADER, "value": model}]}],
                     "backendRefs": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": model}],
                     "timeouts": {"request": timeout, "backendRequest": timeout},
+                    "modelsOwnedBy": owned_by,
                 }
             ],
         },
@@ -52,6 +54,7 @@ class ModelRouteArgs:
     gateway: str
     gateway_namespace: str
     request_timeout_s: int
+    owned_by: str
     needs: Sequence[pulumi.Resource]
     """Authentication and the pool must be there before the route opens."""
 
@@ -67,6 +70,7 @@ class ModelRoute(Component):
             gateway=args.gateway,
             gateway_namespace=args.gateway_namespace,
             request_timeout_s=args.request_timeout_s,
+            owned_by=args.owned_by,
         )
         self.child("route", body, depends_on=args.needs)
         self.finish(name=name)

@@ -67,6 +67,8 @@ class Engine:
     """What is the engine's own in a Deployment that is otherwise the same."""
 
     image: str
+    owned_by: str
+    """Who the model card says made the model's answers."""
     args: list[str]
     env: dict[str, str]
     ready_path: str
@@ -103,6 +105,7 @@ def vllm_engine(
     ]
     return Engine(
         image=image,
+        owned_by=repository.partition("/")[0],
         args=args,
         env={
             "HF_HOME": f"{WEIGHTS_MOUNT}/hub",
@@ -120,11 +123,13 @@ def simulator_engine(
     spec: ModelServerSpec, plan: ModelServerPlan, *, image: str, repository: str, served_name: str
 ) -> Engine:
     """llm-d-inference-sim with the model's own speed, cache and limits, so that queues form where they would."""
+    # Shown in the model cards of engine and gateway: nobody takes these answers for the model's.
+    origin = f"simulator of {repository}"
     return Engine(
         image=image,
+        owned_by=origin,
         args=[
-            # Shown as `root` in the model card: nobody takes these answers for the model's.
-            f"--model=simulator of {repository}",
+            f"--model={origin}",
             f"--served-model-name={served_name}",
             f"--port={PORT}",
             "--force-dummy-tokenizer",

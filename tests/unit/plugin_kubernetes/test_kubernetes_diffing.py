@@ -184,7 +184,7 @@ def test_normalizing_a_workload() -> None:
 
 
 def test_normalizing_leaves_custom_objects_alone() -> None:
-    spec = {"requests": {"cpu": "1000m"}, "nothing": None, "env": []}
+    spec: dict[str, Any] = {"requests": {"cpu": "1000m"}, "nothing": None, "env": []}
     assert normalize({"apiVersion": "example.com/v1", "kind": "X", "spec": spec})["spec"] == spec
 
 

@@ -44,7 +44,14 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         inference_pool.picker_deployment(
             name, "m", spec.pool, image=IMAGES.endpoint_picker, grace_s=60, config_digest="0" * 16
         ),
-        model_route.ai_gateway_route(name, "m", gateway="inference", gateway_namespace="g", request_timeout_s=3600),
+        model_route.ai_gateway_route(
+            name,
+            "m",
+            gateway="inference",
+            gateway_namespace="g",
+            request_timeout_s=3600,
+            owned_by=engine.owned_by,
+        ),
     ]
 
 
