@@ -31,7 +31,8 @@ class Component:
             pid = int(self.pid_file.read_text())
         except (OSError, ValueError):
             return None
-        return pid if processes.is_alive(pid) and processes.command_line(pid) == list(self.argv) else None
+        # Empty for a moment while a process that has just been started turns into its program.
+        return pid if processes.is_alive(pid) and processes.command_line(pid) in ([], list(self.argv)) else None
 
     def start(self, lab: Lab) -> subprocess.Popen[bytes]:
         """Start it in the namespace of the caller, which has to reap it."""

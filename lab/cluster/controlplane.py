@@ -50,6 +50,11 @@ def cluster_folder(lab: Lab) -> Path:
     return work_folder(lab) / "clusters" / _CLUSTER
 
 
+def credentials_folder(lab: Lab) -> Path:
+    """Kubeconfigs of the lab's own processes; they end with the cluster that issued them."""
+    return lab.home / "credentials"
+
+
 def settings(lab: Lab) -> list[dict[str, Any]]:
     """kwokctl's configuration: the tools, the addresses, and stages for nodes only (pods belong to the pod runner)."""
     plan = lab.network
@@ -103,12 +108,13 @@ def require_tools(lab: Lab) -> None:
 def create(lab: Lab) -> bool:
     """Create and start the control plane unless that was done; whether it was created now."""
     finished = work_folder(lab) / "created"
-    if finished.exists():
-        return False
-    _create(lab)
+    was_created = finished.exists() and bool(components(lab))
+    if not was_created:
+        finished.unlink(missing_ok=True)
+        _create(lab)
+        finished.touch()
     _write_kubeconfig(lab)
-    finished.touch()
-    return True
+    return not was_created
 
 
 def components(lab: Lab) -> list[Component]:
@@ -157,11 +163,13 @@ def wait_ready(lab: Lab, timeout_s: float) -> None:
 
 
 def _create(lab: Lab) -> None:
-    # What a killed creation left has no record to go on from; nothing of value is in it yet.
-    half_done = {pid for pid in (c.pid() for c in components(lab)) if pid is not None}
+    # What a killed creation left has no record to go on from; nothing of value is in it yet, and its credentials,
+    # like its processes, know an authority that is no more.
+    half_done = network.namespace_processes(lab)
     processes.send(half_done, signal.SIGKILL)
     processes.wait_gone(half_done, timeout_s=5)
-    shutil.rmtree(cluster_folder(lab), ignore_errors=True)
+    for stale in (cluster_folder(lab), credentials_folder(lab)):
+        shutil.rmtree(stale, ignore_errors=True)
     work_folder(lab).mkdir(parents=True, exist_ok=True)
     configuration = work_folder(lab) / "kwokctl.yaml"
     configuration.write_text(yaml.safe_dump_all(settings(lab), sort_keys=False))

@@ -15,7 +15,7 @@ _VALID_S = 365 * 24 * 3600
 
 def kubeconfig(lab: Lab, account: str) -> Path:
     """Where the kubeconfig of this account is."""
-    return lab.home / "credentials" / f"{account}.kubeconfig"
+    return controlplane.credentials_folder(lab) / f"{account}.kubeconfig"
 
 
 def ensure(lab: Lab, connection: client.ApiClient, account: str, *, role: str) -> None:

@@ -13,15 +13,13 @@ PROC = Path("/proc")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def is_alive(pid: int, argv0: str | None = None) -> bool:
-    """Whether this process runs; with `argv0`, whether it still is that program and not a reused number."""
+def is_alive(pid: int) -> bool:
+    """Whether this process runs."""
     try:
         state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-        if state in {"Z", "X"}:
-            return False
-        return argv0 is None or command_line(pid)[:1] == [argv0]
     except (OSError, IndexError):
         return False
+    return state not in {"Z", "X"}
 
 
 def command_line(pid: int) -> list[str]:

@@ -380,6 +380,22 @@ def test_lab_of_another_folder_is_refused_with_its_name(cluster: Lab, tmp_path: 
     assert controlplane.is_ready(cluster)
 
 
+def namespaces(lab: Lab) -> set[str]:
+    with api.connect(lab) as connection:
+        return {found.metadata.name for found in client.CoreV1Api(connection).list_namespace().items}
+
+
+def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None:
+    with api.connect(cluster) as connection:
+        client.CoreV1Api(connection).create_namespace({"metadata": {"name": "of-the-first"}})
+    os.kill(eventually(lambda: supervisor.pid(cluster)), signal.SIGKILL)
+    (controlplane.work_folder(cluster) / "created").unlink()
+    cluster.kubeconfig.unlink()
+    up.bring_up(cluster, hgx=2, controllers=False)
+    assert "of-the-first" not in namespaces(cluster)
+    eventually(lambda: None not in processes_of(cluster).values())
+
+
 def machine_state(lab: Lab) -> dict[str, set[str]]:
     """What a lab could leave on the machine."""
     commands = {
