@@ -57,6 +57,7 @@ class ContainerLoop:
         self._spec = spec
         self.state = state
         self._backoff = backoff
+        self._run_number = state.restarts
         self.started = asyncio.Event()
         self._stopping = asyncio.Event()
         self._instance: Instance | None = None
@@ -75,7 +76,7 @@ class ContainerLoop:
             if code is None or self._stopping.is_set() or not podspec.should_restart(policy, self.state.kind, code):
                 return
             await self._back_off(time.monotonic() - begun)
-            self.state.restarts += 1
+            self._run_number += 1
 
     async def stop(self, deadline: Deadline, turn: Callable[[], Awaitable[None]] | None = None) -> None:
         """End the container for good: preStop, its turn, SIGTERM, and SIGKILL at the deadline."""
@@ -108,6 +109,7 @@ class ContainerLoop:
         if isinstance(self.state.current, Terminated):
             self.state.last = self.state.current
         self.state.current = Running(started_at=started_at)
+        self.state.restarts = self._run_number
         self.state.container_id = f"lab://{podspec.uid(self._context.pod)}/{self.name}/{self.state.restarts}"
         self._context.changed()
         self._context.event("Normal", "Started", f"Started container {self.name}")
@@ -142,7 +144,7 @@ class ContainerLoop:
         told = ""
         while not self._stopping.is_set():
             try:
-                self._instance = await self._context.launch(self._spec, self.state.restarts)
+                self._instance = await self._context.launch(self._spec, self._run_number)
                 return self._instance
             except ImageError as error:
                 reason, text, event = "ErrImagePull", str(error), "Failed"

@@ -140,8 +140,8 @@ def switch_user(who: Identity) -> list[str]:
     if not (who.uid or who.gid or who.groups):
         return []
     groups = ["--groups", ",".join(map(str, who.groups))] if who.groups else ["--clear-groups"]
-    # The kernel forgets bubblewrap's parent-death signal when the user or group changes. It does not deliver this one to
-    # another user either (bubblewrap itself has no capability left); the runner's sweep at its start ends those.
+    # The kernel forgets bubblewrap's parent-death signal when the user or group changes. It does not deliver this
+    # one to another user either (bubblewrap itself has no capability left); the runner's sweep at its start ends those.
     return ["/usr/bin/setpriv", "--reuid", str(who.uid), "--regid", str(who.gid), *groups, "--pdeathsig", "KILL", "--"]
 
 

@@ -1,0 +1,164 @@
+"""The parts that live on the event loop, without a lab: deadlines, child processes, logs, watches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.runner.api import RefusedError
+from lab.runner.deadline import Deadline
+from lab.runner.logs import LogSink
+from lab.runner.network import AddressesExhaustedError, AddressPool
+from lab.runner.probes import Threshold, http_headers, http_url
+from lab.runner.process import CommandError, check, run
+from lab.runner.watch import Reflector
+
+
+def test_deadline_only_comes_nearer() -> None:
+    async def scenario() -> float:
+        deadline = Deadline()
+        deadline.within(60)
+        began = time.monotonic()
+        waiting = asyncio.create_task(deadline.passed())
+        await asyncio.sleep(0)
+        deadline.within(0.05)
+        deadline.within(30)
+        await waiting
+        return time.monotonic() - began
+
+    assert asyncio.run(scenario()) < 1
+
+
+def test_deadline_limits_work() -> None:
+    async def scenario() -> tuple[str | None, str | None]:
+        async def work(seconds: float) -> str:
+            await asyncio.sleep(seconds)
+            return "done"
+
+        deadline = Deadline()
+        deadline.within(0.1)
+        return await deadline.limit(work(0)), await deadline.limit(work(5))
+
+    assert asyncio.run(scenario()) == ("done", None)
+
+
+def test_run_gives_code_and_output_and_kills_at_the_limit() -> None:
+    finished = asyncio.run(run(["sh", "-c", "echo out; echo err >&2; exit 3"]))
+    assert (finished.code, finished.output) == (3, "out\nerr\n")
+    assert asyncio.run(run(["sh", "-c", "kill -9 $$"])).code == 137
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        asyncio.run(run(["sleep", "30"], timeout_s=0.1))
+    assert time.monotonic() - began < 5
+    with pytest.raises(CommandError, match="failed with 4"):
+        asyncio.run(check(["sh", "-c", "exit 4"]))
+
+
+def test_log_is_copied_and_rotated(tmp_path: Path) -> None:
+    async def scenario() -> str:
+        sink = LogSink(tmp_path / "main" / "0.log", limit_bytes=100)
+        for number in range(3):
+            os.write(sink.writing, b"%d" % number * 60)
+            await asyncio.sleep(0.1)
+        os.write(sink.writing, b"\nlast words")
+        sink.close()
+        return sink.tail()
+
+    assert asyncio.run(scenario()).endswith("last words")
+    assert (tmp_path / "main" / "0.log.1").stat().st_size == 120
+    assert (tmp_path / "main" / "0.log").stat().st_size == 71
+
+
+def test_log_goes_on_after_a_pause(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        sink = LogSink(tmp_path / "0.log")
+        os.write(sink.writing, b"one ")
+        await asyncio.sleep(0.2)
+        os.write(sink.writing, b"two")
+        await asyncio.sleep(0.2)
+        assert sink.path.read_bytes() == b"one two"
+        sink.close()
+
+    asyncio.run(scenario())
+
+
+def test_addresses_are_not_reused_at_once() -> None:
+    pool = AddressPool()
+    assert pool.take("a", "198.18.1.0/29") == "198.18.1.2"
+    pool.give_back("a")
+    assert pool.take("b", "198.18.1.0/29") == "198.18.1.3"
+    for uid in "cdef":
+        pool.take(uid, "198.18.1.0/29")
+    assert len(set(pool._used.values())) == 5
+    with pytest.raises(AddressesExhaustedError):
+        pool.take("g", "198.18.1.0/29")
+
+
+def test_threshold_flips_after_as_many_in_a_row() -> None:
+    count = Threshold(success=2, failure=3)
+    assert [count.add(ok) for ok in (True, True, True, False, False, True, False, False, False)] == [
+        *(False, True, False, False, False, False, False, False, True)
+    ]
+    assert count.verdict is False
+
+
+def test_http_probe_target() -> None:
+    container = {"ports": [{"name": "admin", "containerPort": 19001}]}
+    assert http_url({"port": "admin", "path": "ready"}, container, "198.18.1.2") == "http://198.18.1.2:19001/ready"
+    assert http_url({"port": 1, "scheme": "HTTPS", "host": "h"}, container, "") == "https://h:1/"
+    assert http_headers({"httpHeaders": [{"name": "Host", "value": "x"}]})["Host"] == "x"
+
+
+def item(name: str, version: str, uid: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": "n", "name": name, "uid": uid, "resourceVersion": version}}
+
+
+class FakeApi:
+    """Lists what it is told, then plays events; an exception among the events is raised."""
+
+    def __init__(self, lists: list[list[dict[str, Any]]], events: list[list[dict[str, Any] | Exception]]) -> None:
+        self.lists, self.events, self.versions = lists, events, []  # type: ignore[var-annotated]
+
+    async def request(self, _method: str, _path: str) -> dict[str, Any]:
+        return {"metadata": {"resourceVersion": "10"}, "items": self.lists.pop(0)}
+
+    async def watch(self, _path: str, version: str) -> AsyncIterator[dict[str, Any]]:
+        self.versions.append(version)
+        for event in self.events.pop(0) if self.events else [asyncio.CancelledError()]:
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+
+
+def test_reflector_lists_again_after_gone_and_tells_what_was_missed() -> None:
+    told: list[tuple[str, bool]] = []
+    api = FakeApi(
+        lists=[[item("a", "1", "ua"), item("b", "2", "ub")], [item("a", "11", "ua2")]],
+        events=[[{"type": "MODIFIED", "object": item("b", "12", "ub")}, RefusedError(410, "too old")]],
+    )
+    reflector = Reflector(api, "/p", "Pod", lambda found, gone: told.append((found["metadata"]["uid"], gone)))  # type: ignore[arg-type]
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(reflector.run())
+    assert told == [("ua", False), ("ub", False), ("ub", False), ("ua", True), ("ub", True), ("ua2", False)]
+    assert api.versions == ["10", "10"]
+
+
+def test_reflector_goes_on_from_the_last_event() -> None:
+    api = FakeApi(
+        lists=[[]],
+        events=[
+            [{"type": "ADDED", "object": item("a", "15", "ua")}],
+            [{"type": "BOOKMARK", "object": item("", "20", "")}],
+        ],
+    )
+    reflector = Reflector(api, "/p", "Pod", lambda *_: None)  # type: ignore[arg-type]
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(reflector.run())
+    assert api.versions == ["10", "15", "20"]
+    assert reflector.get("n", "a") is not None

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from lab.runner import images
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("redis", "docker.io/library/redis"),
+        ("redis:7", "docker.io/library/redis"),
+        ("envoyproxy/envoy:distroless-v1.39.1", "docker.io/envoyproxy/envoy"),
+        ("registry.k8s.io/kubectl@sha256:abc", "registry.k8s.io/kubectl"),
+        ("localhost:5000/a/b:1", "localhost:5000/a/b"),
+        ("ghcr.io/llm-d/llm-d-inference-sim:v0.10.2@sha256:ab", "ghcr.io/llm-d/llm-d-inference-sim"),
+    ],
+)
+def test_repository(image: str, expected: str) -> None:
+    assert images.repository(image) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "tool"),
+    [
+        ("envoyproxy/gateway:v1.9.1", "envoy-gateway"),
+        ("mirror.site/docker.io/envoyproxy/gateway:v1.9.1", "envoy-gateway"),
+        ("mirror.site/envoyproxy/ai-gateway-extproc:v1", "ai-gateway-extproc"),
+        ("mirror.site:5000/registry.k8s.io/kubectl:v1.36.3", "kubectl"),
+        ("registry.k8s.io/gateway-api-inference-extension/epp:v1.5.0", "epp"),
+    ],
+)
+def test_find(image: str, tool: str) -> None:
+    program = images.find(image)
+    assert program is not None
+    assert program.tool == tool
+
+
+@pytest.mark.parametrize("image", ["vllm/vllm-openai:v0.32", "bitnami/kubectl", "example.com/epp"])
+def test_other_images_are_not_guessed(image: str) -> None:
+    assert images.find(image) is None
+    message = images.unknown_image_message(image)
+    assert image in message
+    assert "lab/runner/images.py" in message
