@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
+from lab.errors import LabError
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # RFC 2544 sets 198.18.0.0/15 aside for test beds, so a lab never shadows a network that somebody really has.
 _TEST_BED = IPv4Network("198.18.0.0/15")
 _ADDRESSES_A_LAB = 2**14
+_INDEXES = tuple(str(index) for index in range(_TEST_BED.num_addresses // _ADDRESSES_A_LAB))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +82,16 @@ class Lab:
     @classmethod
     def from_environment(cls) -> Lab:
         """LAB_HOME (default .lab in the checkout), LAB_INDEX (0), LAB_CACHE (default ~/.cache/inference-lab)."""
+        index = os.environ.get("LAB_INDEX", "0")
+        if index not in _INDEXES:
+            raise LabError(
+                f"LAB_INDEX is {index!r}; allowed: {', '.join(_INDEXES)}", fix="unset it or choose one of these"
+            )
         cache_root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
         return cls(
             home=Path(os.environ.get("LAB_HOME", CHECKOUT / ".lab")).resolve(),
             cache=Path(os.environ.get("LAB_CACHE", cache_root / "inference-lab")).resolve(),
-            index=int(os.environ.get("LAB_INDEX", "0")),
+            index=int(index),
         )
 
     @property

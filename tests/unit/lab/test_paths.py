@@ -1,0 +1,39 @@
+"""Addresses of labs on one machine: all inside the test-bed range, none shared."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+
+import pytest
+
+from lab.errors import LabError
+from lab.paths import Lab, NetworkPlan
+
+PLANS = [NetworkPlan(index=index) for index in range(8)]
+
+
+def test_labs_share_no_address() -> None:
+    bed = IPv4Network("198.18.0.0/15")
+    for plan in PLANS:
+        assert plan.whole.subnet_of(bed)
+        assert not any(plan.whole.overlaps(other.whole) for other in PLANS if other.index != plan.index)
+
+
+@pytest.mark.parametrize("plan", PLANS[:1] + PLANS[-1:])
+def test_parts_of_a_lab_do_not_overlap(plan: NetworkPlan) -> None:
+    parts = [plan.pods, plan.services, plan.load_balancers, plan.uplink]
+    for part in parts:
+        assert part.subnet_of(plan.whole)
+        assert not any(part.overlaps(other) for other in parts if other is not part)
+    assert plan.bridge_address in plan.pods
+    assert plan.dns_address in plan.services
+    assert plan.bridge_address not in plan.node_pods(0)
+    assert plan.node_address(0) in plan.pods
+    assert plan.node_address(199) not in plan.node_pods(0)
+
+
+@pytest.mark.parametrize("index", ["8", "-1", "two"])
+def test_index_out_of_range_is_told(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_INDEX", index)
+    with pytest.raises(LabError, match=f"LAB_INDEX is '{index}'; allowed: 0, 1, 2, 3, 4, 5, 6, 7"):
+        Lab.from_environment()
