@@ -24,7 +24,7 @@ from lab.paths import CHECKOUT, Lab
 HELP = "say whether this machine can carry the lab, and what serves in it"
 OLDEST_PYTHON = (3, 11)
 GIB = 2**30
-# Go module and build caches while the tools are built (19 GB measured), then the tools with a lab's state and its memory.
+# Go's caches while tools are built (19 GB measured), then the tools with a lab's state, and its memory.
 BUILD_DISK_BYTES = 20 * GIB
 LAB_DISK_BYTES = 3 * GIB
 LAB_MEMORY_BYTES = 4 * GIB
