@@ -58,7 +58,9 @@ def install(lab: Lab) -> None:
 
 
 def ready(lab: Lab) -> bool:
-    """Whether both controllers run their newest version and every replica is ready."""
+    """Whether both controllers run their newest version and every replica is ready; False without a cluster."""
+    if not lab.kubeconfig.exists():
+        return False
     wanted = (
         (releases.ENVOY_GATEWAY_NAMESPACE, "envoy-gateway"),
         (releases.AI_GATEWAY_NAMESPACE, releases.AI_GATEWAY_CONTROLLER),

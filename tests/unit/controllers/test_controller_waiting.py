@@ -1,5 +1,6 @@
 """What `install` and `ready` make of the statuses they read."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from lab.controllers import installation
 from lab.errors import LabError
+from lab.paths import Lab
 
 
 def job(**status: Any) -> SimpleNamespace:
@@ -56,3 +58,7 @@ def test_a_finished_rollout_counts() -> None:
 )
 def test_an_unfinished_rollout_does_not(unfinished: SimpleNamespace) -> None:
     assert not installation._is_rolled_out(unfinished)
+
+
+def test_without_a_cluster_nothing_is_ready(tmp_path: Path) -> None:
+    assert not installation.ready(Lab(home=tmp_path, cache=tmp_path))
