@@ -1,6 +1,6 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab check format bench lock
+.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab check format docs bench lock
 
 PYTHON ?= python3
 RUN := .venv/bin/python
@@ -40,10 +40,7 @@ test: test-fast test-lab ## all tests: the fast tier, then the lab tier (sets th
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n auto tests/unit
 
-test-bundle: venv ## the CRDs that the program installs, out of their pinned sources (no lab needed)
-	@$(RUN) -m lab install --only crds
-
-lab: tools ## tests against a running lab
+test-lab: tools ## tests against a running lab
 	@$(RUN) -m pytest tests/lab
 
 check: venv ## lint, format, types and the fast tests
@@ -55,6 +52,9 @@ check: venv ## lint, format, types and the fast tests
 format: venv ## format and mend what the linter can
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
+
+docs: venv ## write docs/configuration.md and docs/site.schema.json anew from the site's model
+	@$(RUN) -m stacks.reference
 
 bench: tools ## measure the lab; results go to benchmarks/
 	@$(RUN) -m benchmarks
