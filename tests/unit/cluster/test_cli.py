@@ -51,4 +51,4 @@ def test_failed_ip_command_names_itself_and_what_is_needed() -> None:
 def test_owner_of_an_unused_index_is_nobody(tmp_path: Path) -> None:
     if subprocess.run(["sh", "-c", "command -v ip"], capture_output=True, check=False).returncode != 0:
         pytest.skip("iproute2 is not installed")
-    assert network.owner(Lab(home=tmp_path, cache=tmp_path, index=6)) is None
+    assert network.owner(Lab(home=tmp_path, cache=tmp_path, index=99)) is None

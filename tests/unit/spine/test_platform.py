@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ def declare(site: SiteConfig, tmp_path: Path) -> tuple[Recorder, dict[str, Any]]
     bundle = tmp_path / "things.yaml"
     bundle.write_text(str(CRD).replace("'", '"'))
     digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
+    # The SDK asks for the thread's loop, which another test may have closed.
+    asyncio.set_event_loop(asyncio.new_event_loop())
     recorder = Recorder()
     pulumi.runtime.set_mocks(recorder, project="inference-platform", stack="lab")
     site = site.model_copy(update={"crds": site.crds.model_copy(update={"folder": tmp_path})})
