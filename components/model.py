@@ -22,7 +22,9 @@ class ModelSpec(Spec):
     catalogue: str
     """Name of the model's file in the catalogue."""
     server: ModelServerSpec = Field(default_factory=ModelServerSpec)
+    """How the model is served."""
     pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)
+    """How requests are spread over its replicas."""
     request_timeout_s: int = Field(default=3600, ge=60)
     """Longest time from request to last token."""
 

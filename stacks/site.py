@@ -49,9 +49,13 @@ class SiteConfig(Spec):
     name: str
     """Name of the site; also the provider's identity, so a moved API address replaces nothing."""
     cluster: ClusterSpec
+    """The cluster that the platform is declared on."""
     crds: CrdBundleSpec = Field(default_factory=CrdBundleSpec)
+    """The custom resource definitions that the program installs first."""
     storage: StorageSpec = Field(default_factory=StorageSpec)
+    """Shared storage for model weights."""
     gateway: GatewaySpec
+    """How the platform is reached."""
     models: dict[str, ModelSpec] = Field(default_factory=dict)
     """Models by the name that clients call them."""
     tenants: dict[str, TenantSpec] = Field(default_factory=dict)

@@ -1,0 +1,226 @@
+"""Writes the reference of everything that a site may say: docs/configuration.md, and a JSON schema for editors.
+
+Both come out of the pydantic models alone (`make docs`), so they cannot say anything that the loader does not do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from stacks import catalogue
+from stacks.catalogue import CatalogueModel
+from stacks.hardware import GPUS
+from stacks.loader import KEY
+from stacks.site import SiteConfig
+
+DOCS = Path(__file__).parent.parent / "docs"
+REFERENCE = DOCS / "configuration.md"
+SCHEMA = DOCS / "site.schema.json"
+
+_WORDS: Mapping[Any, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    Path: "path",
+    type(None): "nothing",
+}
+_EMPTY: Mapping[str, str] = {"()": "none", "{}": "none", "None": "not set"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One key of a site or catalogue file. Texts are Markdown."""
+
+    path: str
+    """Dotted, with `<name>` where the site chooses one."""
+    kind: str
+    default: str
+    """Empty when the key must be given."""
+    allowed: str
+    meaning: str
+    section: bool
+    """Whether it holds further keys, which follow with paths of their own."""
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+    """Every key below `model`, each section before its own keys."""
+    for name, field in model.model_fields.items():
+        path = f"{prefix}{name}"
+        inner, below = _section(field.annotation, path)
+        yield Key(
+            path=path,
+            kind="section" if inner and below == path else _kind(field.annotation),
+            default=_default(field),
+            allowed=_allowed(path, field),
+            meaning=" ".join((field.description or "").split()),
+            section=bool(inner),
+        )
+        for option in inner:
+            yield from keys(option, f"{below}.")
+
+
+def render() -> str:
+    """docs/configuration.md."""
+    site, model = list(keys(SiteConfig)), list(keys(CatalogueModel))
+    return "\n".join(
+        [
+            "# Configuration",
+            "",
+            "<!-- Written by `make docs` from stacks/site.py, components/ and stacks/catalogue.py. Edit the docstrings "
+            "there. -->",
+            "",
+            f"Every key that `Pulumi.<site>.yaml` may hold under `config.{KEY}`. An unknown key, a wrong type and a "
+            "name that leads nowhere are errors before anything is touched, all of them at once. "
+            "[Pulumi.prod.yaml](../Pulumi.prod.yaml) is an example with comments; "
+            "[site.schema.json](site.schema.json) lets an editor complete and check the file.",
+            "",
+            "`<name>` is a name that the site chooses: 1 to 40 lower-case letters, digits and inner dashes.",
+            "",
+            *_tables(site),
+            "## Rules between keys",
+            "",
+            "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served on port 80 alone.",
+            "- `tenants.<name>.models` names models of the same site.",
+            "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
+            "many GPUs would do.",
+            "",
+            "## A model in the catalogue",
+            "",
+            "Every key of a file in [stacks/catalogue/](../stacks/catalogue); how to add one is in "
+            "[add-a-model.md](how-to/add-a-model.md).",
+            "",
+            *_table(model, ""),
+            "",
+        ]
+    )
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of a whole stack file; what is not the site's own is left to Pulumi."""
+    site = SiteConfig.model_json_schema()
+    definitions = site.pop("$defs")
+    definitions["ModelSpec"]["properties"]["catalogue"]["enum"] = catalogue.names()
+    definitions["ClusterSpec"]["properties"]["gpu"]["enum"] = sorted(GPUS)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Stack file of the inference platform",
+        "type": "object",
+        "properties": {"config": {"type": "object", "properties": {KEY: site}, "required": [KEY]}},
+        "required": ["config"],
+        "$defs": definitions,
+    }
+
+
+def schema_text() -> str:
+    """docs/site.schema.json."""
+    return json.dumps(schema(), indent=2) + "\n"
+
+
+def main() -> int:
+    for path, text in ((REFERENCE, render()), (SCHEMA, schema_text())):
+        path.write_text(text)
+        print(f"wrote {path.relative_to(DOCS.parent)}")
+    return 0
+
+
+def _tables(found: list[Key]) -> Iterator[str]:
+    """One heading and table for each section at the top; keys that are no section come first, together."""
+    yield from _table([key for key in found if "." not in key.path and not key.section], "")
+    yield ""
+    for top in (key for key in found if "." not in key.path and key.section):
+        yield from (f"## {top.path}", "", top.meaning, "")
+        yield from _table([key for key in found if key.path.startswith(f"{top.path}.")], f"{top.path}.")
+        yield ""
+
+
+def _table(rows: list[Key], prefix: str) -> Iterator[str]:
+    yield "| key | type | default | allowed | meaning |"
+    yield "|---|---|---|---|---|"
+    for key in rows:
+        default = key.default or "**required**"
+        cells = (f"`{key.path.removeprefix(prefix)}`", key.kind, default, key.allowed, key.meaning)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _section(annotation: Any, path: str) -> tuple[list[type[BaseModel]], str]:
+    """Models that a key's value may be, and the path of their keys."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation], path
+    if origin is dict:
+        return _section(arguments[1], f"{path}.<name>")
+    if origin is Annotated:
+        return _section(arguments[0], path)
+    if origin in (Union, types.UnionType):
+        return [model for option in arguments for model in _section(option, path)[0]], path
+    return [], path
+
+
+def _kind(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return "text"
+    if origin is dict:
+        inner, _ = _section(arguments[1], "")
+        return "sections by name" if inner else f"{_kind(arguments[1])} by name"
+    if origin is tuple:
+        return f"list of {_kind(arguments[0])}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(_kind(option) for option in arguments if option is not type(None))
+    return _WORDS[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return ""
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, BaseModel):
+        return "its own defaults"
+    if isinstance(value, float) and not value.is_integer():
+        return f"`{value:g}`"
+    if isinstance(value, float):
+        # Written as YAML wants a number with an exponent: dot and sign.
+        return f"`{value:.1e}`".replace("e+0", "e+") if value >= 1e6 else f"`{value:.0f}`"
+    return _EMPTY.get(str(value), f"`{value}`")
+
+
+def _allowed(path: str, field: FieldInfo) -> str:
+    if path == "cluster.gpu":
+        return _listed(sorted(GPUS))
+    if path == "models.<name>.catalogue":
+        return _listed(catalogue.names())
+    if get_origin(field.annotation) is Literal:
+        return _listed(list(get_args(field.annotation)))
+    limits = []
+    for rule in field.metadata:
+        match rule:
+            case Ge(ge=least):
+                limits.append(f"at least {least}")
+            case Gt(gt=above):
+                limits.append(f"above {above}")
+            case Le(le=most):
+                limits.append(f"at most {most}")
+            case Lt(lt=below):
+                limits.append(f"below {below}")
+            case MinLen(min_length=count):
+                limits.append(f"at least {count} of them")
+    return ", ".join(limits)
+
+
+def _listed(values: list[str]) -> str:
+    return ", ".join(f"`{value}`" for value in values)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
