@@ -35,7 +35,7 @@ lab-down: venv ## take the lab down; leaves no process, namespace, link or mount
 doctor: venv ## can this machine carry the lab; which engine and plugins serve
 	@$(RUN) -m lab doctor
 
-test: test-fast test-lab ## all tests: the fast tier, then the lab tier (sets the lab up)
+test: check test-lab ## all tests: lint, types and the fast tier, then the lab tier (sets the lab up)
 
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n auto tests/unit

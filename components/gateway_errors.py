@@ -7,8 +7,9 @@ from typing import Any
 from components.headers import MODEL_HEADER
 
 # What Envoy says of itself (key check, authorisation, direct answers, limits, picker): status, code, type, text.
-# 400 and 422 are left alone, because the AI gateway writes them as JSON; so are successes, among them /v1/models.
+# Successes are left alone: GET /v1/models is such an answer too. The AI gateway's own 400 is not valid JSON.
 _ERRORS: tuple[tuple[int, str, str, str], ...] = (
+    (400, "invalid_request", "invalid_request_error", "The body is not a JSON request that this path takes."),
     (401, "invalid_api_key", "invalid_request_error", "The API key is missing or unknown."),
     (403, "model_not_allowed", "permission_error", "This key may not call the model '%REQ(x-ai-eg-model)%'."),
     (404, "unknown_path", "invalid_request_error", "Nothing is served at this path."),
@@ -27,15 +28,15 @@ def openai_errors(namespace: str, target: dict[str, str], *, listener: str, tls:
     filter chain of its own, one without in the default chain.
     """
     chain = "filter_chains/0" if tls else "default_filter_chain"
+    no_model = {
+        "filter": _all(_status("EQ", 404), _model_header({"string_match": {"exact": ""}})),
+        "status_code": 400,
+        "body_format_override": _body(
+            "missing_required_parameter", "invalid_request_error", "The request names no model.", param="model"
+        ),
+    }
     unknown_model = {
-        "filter": {
-            "and_filter": {
-                "filters": [
-                    _status("EQ", 404),
-                    {"header_filter": {"header": {"name": MODEL_HEADER, "present_match": True}}},
-                ]
-            }
-        },
+        "filter": _all(_status("EQ", 404), _model_header({"present_match": True})),
         "body_format_override": _body(
             "model_not_found",
             "invalid_request_error",
@@ -65,12 +66,20 @@ def openai_errors(namespace: str, target: dict[str, str], *, listener: str, tls:
                     "operation": {
                         "op": "add",
                         "path": f"/{chain}/filters/0/typed_config/local_reply_config",
-                        "value": {"mappers": [unknown_model, *others, rest]},
+                        "value": {"mappers": [no_model, unknown_model, *others, rest]},
                     },
                 }
             ],
         },
     }
+
+
+def _all(*filters: dict[str, Any]) -> dict[str, Any]:
+    return {"and_filter": {"filters": list(filters)}}
+
+
+def _model_header(match: dict[str, Any]) -> dict[str, Any]:
+    return {"header_filter": {"header": {"name": MODEL_HEADER, **match}}}
 
 
 def _status(comparison: str, code: int) -> dict[str, Any]:
