@@ -70,6 +70,7 @@ def create(operation: Operation, inputs: Tree, manager: str) -> Tree:
 def _create_once(operation: Operation, inputs: Tree, manager: str) -> Tree:
     session = operation.session
     cluster = session.cluster
+    inputs = _placed(operation, inputs)
     gvk, namespace = gvk_of(inputs), namespace_of(inputs)
     patch = is_patch(urn_type(operation.urn), gvk.kind)
     retry = {"retry_s": _PREVIEW_RETRY_S} if operation.preview else {}
@@ -96,6 +97,13 @@ def _create_once(operation: Operation, inputs: Tree, manager: str) -> Tree:
             if ours is not None:
                 return ours
         raise
+
+
+def _placed(operation: Operation, inputs: Tree) -> Tree:
+    """Inputs without the namespace that Check gave an object whose kind it could not know to be cluster-scoped."""
+    if not namespace_of(inputs) or operation.session.cluster.namespaced(gvk_of(inputs)) is not False:
+        return inputs
+    return {**inputs, "metadata": {key: value for key, value in metadata(inputs).items() if key != "namespace"}}
 
 
 def _previewing(operation: Operation, request: Any) -> Tree:
@@ -136,6 +144,7 @@ def update(
     """Bring the live object to the inputs and return it. Raises ApiError, KindNotFoundError or ProviderError."""
     session = operation.session
     cluster = session.cluster
+    inputs = _placed(operation, inputs)
     gvk, name = gvk_of(inputs), name_of(old_live)
     namespace = namespace_of(inputs) or namespace_of(old_live)
     live = cluster.get(gvk, name, namespace)

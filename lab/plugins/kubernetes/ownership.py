@@ -142,5 +142,7 @@ def _set(node: Any, path: Path, value: Any) -> None:
         else:
             return
     last = path[-1]
-    if isinstance(node, dict) or (isinstance(node, list) and isinstance(last, int) and last < len(node)):
-        node[last] = value
+    fits = isinstance(last, int) and last < len(node) if isinstance(node, list) else isinstance(node, dict)
+    if fits:
+        container: Any = node
+        container[last] = value

@@ -6,6 +6,7 @@ value and `UNKNOWN` in place of one that is not known yet.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -185,3 +186,25 @@ def mark_secrets(outputs: Tree, inputs: Tree | None) -> None:
             mark_secrets(produced, given)
         elif not isinstance(produced, Secret) and has_secret(given):
             outputs[key] = Secret(produced)
+
+
+# Shorter ones would blot out half of a message and protect nothing.
+_SHORTEST_HIDDEN: Final = 4
+
+
+def secret_texts(value: Any, *, secret: bool = False) -> frozenset[str]:
+    """Every text that is secret or part of something secret, for keeping it out of messages."""
+    if isinstance(value, Secret):
+        return secret_texts(value.value, secret=True)
+    if isinstance(value, dict):
+        return frozenset().union(*(secret_texts(item, secret=secret) for item in value.values()))
+    if isinstance(value, list):
+        return frozenset().union(*(secret_texts(item, secret=secret) for item in value))
+    return frozenset({value}) if secret and isinstance(value, str) and len(value) >= _SHORTEST_HIDDEN else frozenset()
+
+
+def hide(message: str, texts: Iterable[str]) -> str:
+    """The message without the texts."""
+    for text in sorted(texts, key=len, reverse=True):
+        message = message.replace(text, "[secret]")
+    return message

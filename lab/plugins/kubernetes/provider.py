@@ -24,7 +24,7 @@ from lab.plugins.kubernetes.diffing import Change, PropertyChange
 from lab.plugins.kubernetes.errors import ApiError, ProviderError
 from lab.plugins.kubernetes.invokes import invoke
 from lab.plugins.kubernetes.objects import inputs_to_properties, is_crd
-from lab.plugins.kubernetes.properties import decode, encode, has_secret, plain
+from lab.plugins.kubernetes.properties import Tree, decode, encode, has_secret, hide, plain, secret_texts
 from lab.plugins.kubernetes.resources import InitializationError, Stored
 from lab.plugins.kubernetes.session import Log, Operation, Session
 
@@ -151,7 +151,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
                 self._log.warning(request.urn, "rendered YAML will contain a secret value in plaintext")
             return provider_pb2.CheckResponse(inputs=encode(result))
 
-        return self._answer(context, answer)
+        return self._answer(context, answer, request.news)
 
     def Diff(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
@@ -170,43 +170,46 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Create(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
-            operation = self._operation(request, request.preview)
-            stored = resources.create(operation, decode(request.properties))
+            properties = decode(request.properties)
+            operation = self._operation(request, properties, request.preview)
+            stored = resources.create(operation, properties)
             if stored is None:
                 return provider_pb2.CreateResponse(id="", properties=request.properties)
             return provider_pb2.CreateResponse(id=stored.id, properties=encode(stored.state))
 
-        return self._answer(context, answer)
+        return self._answer(context, answer, request.properties)
 
     def Update(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
-            operation = self._operation(request, request.preview)
-            ignored = list(request.ignoreChanges)
-            stored = resources.update(operation, request.id, decode(request.olds), decode(request.news), ignored)
+            news = decode(request.news)
+            operation = self._operation(request, news, request.preview)
+            stored = resources.update(operation, request.id, decode(request.olds), news, list(request.ignoreChanges))
             if stored is None:
                 return provider_pb2.UpdateResponse(properties=request.news)
             return provider_pb2.UpdateResponse(properties=encode(stored.state))
 
-        return self._answer(context, answer)
+        return self._answer(context, answer, request.news)
 
     def Read(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
-            operation = Operation(self._configured, request.urn)
-            stored = resources.read(operation, request.id, decode(request.properties), decode(request.inputs))
+            state, inputs = decode(request.properties), decode(request.inputs)
+            operation = Operation(self._configured, request.urn, hidden=secret_texts(state))
+            stored = resources.read(operation, request.id, state, inputs)
             if stored is None:
                 return provider_pb2.ReadResponse(id="")
             return provider_pb2.ReadResponse(
                 id=stored.id, properties=encode(stored.state), inputs=encode(stored.inputs or {})
             )
 
-        return self._answer(context, answer)
+        return self._answer(context, answer, request.properties)
 
     def Delete(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
-            resources.delete(self._operation(request, False), request.id, decode(request.properties))
+            state = decode(request.properties)
+            resources.delete(self._operation(request, state), request.id, state)
             return empty_pb2.Empty()
 
-        return self._answer(context, answer)
+        return self._answer(context, answer, request.properties)
 
     def Invoke(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
@@ -218,18 +221,26 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Construct(self, request: Any, context: Any) -> Any:
         return self._answer(context, lambda: self._constructor.construct(request))
 
-    def _operation(self, request: Any, preview: bool) -> Operation:
-        return Operation(self._configured, request.urn, preview, request.timeout)
+    def _operation(self, request: Any, properties: Tree, preview: bool = False) -> Operation:
+        return Operation(self._configured, request.urn, preview, request.timeout, secret_texts(properties))
 
-    def _answer(self, context: Any, work: Callable[[], Any]) -> Any:
-        """Run the work; every failure becomes one message for the user, a partial one carries the resource's state."""
+    def _answer(self, context: Any, work: Callable[[], Any], given: Any = None) -> Any:
+        """Run the work; every failure becomes one message for the user, a partial one carries the resource's state.
+
+        Secret texts of the `given` properties are blotted out of the message.
+        """
+
+        def shown(text: str) -> str:
+            return text if given is None else hide(text, secret_texts(decode(given)))
+
         try:
             return work()
         except InitializationError as error:
-            context.set_trailing_metadata((("grpc-status-details-bin", _partial_status(error)),))
-            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            reasons = [shown(reason) for reason in error.reasons]
+            context.set_trailing_metadata((("grpc-status-details-bin", _partial_status(error.stored, reasons)),))
+            context.abort(grpc.StatusCode.UNKNOWN, reasons[0])
         except (ProviderError, ApiError, ValueError) as error:
-            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            context.abort(grpc.StatusCode.UNKNOWN, shown(str(error)))
         raise AssertionError("abort raises")
 
 
@@ -262,15 +273,14 @@ def _property_diff(change: PropertyChange) -> Any:
     return _Diff(kind=_KINDS[change.change, change.replaces], inputDiff=change.change is Change.DELETE)
 
 
-def _partial_status(error: InitializationError) -> bytes:
-    stored: Stored = error.stored
+def _partial_status(stored: Stored, reasons: list[str]) -> bytes:
     detail = provider_pb2.ErrorResourceInitFailed(
         id=stored.id,
         properties=encode(stored.state),
-        reasons=error.reasons,
+        reasons=reasons,
         inputs=encode(stored.inputs) if stored.inputs is not None else None,
     )
-    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reasons[0])
     status.details.add().Pack(detail)
     data: bytes = status.SerializeToString()
     return data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -12,7 +11,7 @@ from lab.plugins.kubernetes.config import ProviderConfig
 from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.kinds import built_in_scope
 from lab.plugins.kubernetes.objects import TIMEOUT_SECONDS, GroupVersionKind, annotation
-from lab.plugins.kubernetes.properties import Tree
+from lab.plugins.kubernetes.properties import Tree, hide
 
 _DEFAULT_TIMEOUT_S: Final = 600.0
 
@@ -74,13 +73,14 @@ class Operation:
     urn: str
     preview: bool = False
     timeout_s: float = 0.0
+    hidden: frozenset[str] = frozenset()
 
     def status(self, message: str) -> None:
-        """Show a passing line beside the resource."""
-        self.session.log.status(self.urn, message)
+        """Show a passing line beside the resource; secret texts are blotted out here and in warnings."""
+        self.session.log.status(self.urn, hide(message, self.hidden))
 
     def warn(self, message: str) -> None:
-        self.session.log.warning(self.urn, message)
+        self.session.log.warning(self.urn, hide(message, self.hidden))
 
     def time_limit_s(self, inputs: Tree) -> float:
         """Seconds to wait: the resource's customTimeouts, else its annotation, else ten minutes."""
@@ -88,6 +88,3 @@ class Operation:
             return self.timeout_s
         text = annotation(inputs, TIMEOUT_SECONDS)
         return float(text) if text.isdigit() else _DEFAULT_TIMEOUT_S
-
-
-Clock = Callable[[], float]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import socket
 import subprocess
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,6 +41,17 @@ NODE = {
     "spec": {"podCIDR": "10.99.0.0/24"},
     "status": {"capacity": {"cpu": "32", "memory": "64Gi", "pods": "110"}},
 }
+
+_LISTENERS = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "controller")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listened on a moment ago."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 @dataclass(frozen=True)
@@ -102,9 +117,13 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
             "kwok-controller": "kwok",
         }.items()
     ]
-    here.kwokctl(
-        "create", "cluster", "--runtime", "binary", *flags, f"--kubeconfig={here.kubeconfig}", "--wait", "120s"
-    )
+    # kwokctl looks for free ports itself, but two of them started at once find the same ones.
+    flags += [f"--{part}-port={port}" for part, port in zip(_LISTENERS, free_ports(len(_LISTENERS)), strict=True)]
+    with (Path(tempfile.gettempdir()) / "kwokctl-ports.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        here.kwokctl(
+            "create", "cluster", "--runtime", "binary", *flags, f"--kubeconfig={here.kubeconfig}", "--wait", "120s"
+        )
     here.kubectl("apply", "-f", "-", given=NODE)
     yield here
     here.kwokctl("delete", "cluster")

@@ -89,6 +89,7 @@ def test_ignored_changes_are_left_out_with_all_below_them() -> None:
         ("apps/v1", "Deployment", ("spec", "replicas"), False),
         ("apps/v1", "Deployment", ("metadata", "name"), True),
         ("apps/v1", "StatefulSet", ("spec", "volumeClaimTemplates", 0, "spec"), True),
+        ("apps/v1", "StatefulSet", ("spec", "selector", "matchLabels"), True),
         ("apps/v1", "StatefulSet", ("spec", "template"), False),
         ("batch/v1", "Job", ("spec", "template", "spec", "containers", 0, "image"), True),
         ("batch/v1", "Job", ("spec", "backoffLimit"), False),

@@ -9,7 +9,17 @@ from google.protobuf import struct_pb2
 from pulumi.runtime import rpc
 
 from lab.plugins.kubernetes.objects import checkpoint, read_checkpoint, to_object
-from lab.plugins.kubernetes.properties import UNKNOWN, Secret, decode, encode, has_unknown, mark_secrets, plain
+from lab.plugins.kubernetes.properties import (
+    UNKNOWN,
+    Secret,
+    decode,
+    encode,
+    has_unknown,
+    hide,
+    mark_secrets,
+    plain,
+    secret_texts,
+)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +90,9 @@ def test_schema_keywords_are_dashed_for_the_cluster_and_underscored_in_the_state
     assert obj["spec"] == {"x-kubernetes-list-type": "map"}
     state = checkpoint(obj, obj, {}, initial_api_version="v1", field_manager="m")
     assert state["spec"] == {"x_kubernetes_list_type": "map"}
+
+
+def test_secret_texts_are_blotted_out_of_messages() -> None:
+    texts = secret_texts({"a": Secret({"b": ["hunter2", 5, "x"]}), "c": "shown"})
+    assert texts == {"hunter2"}, "short texts would blot out half of a message"
+    assert hide('Invalid value: "hunter2": shown', texts) == 'Invalid value: "[secret]": shown'

@@ -37,7 +37,13 @@ def test_a_deployment_is_ready_when_its_rollout_is_complete() -> None:
         (1, {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}, "1/2 Pods updated, 0/2 available"),
         (
             1,
-            {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 2, "availableReplicas": 3},
+            {
+                "observedGeneration": 1,
+                "replicas": 3,
+                "updatedReplicas": 2,
+                "availableReplicas": 3,
+                "conditions": [{"type": "Available", "status": "True"}],
+            },
             "2/2 Pods updated, 3/2 available, 1 old ones to go",
         ),
     ],
