@@ -1,0 +1,37 @@
+"""A small cluster in a spare lab, and what its tests stand on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from kubernetes import client
+
+from lab.cluster import api, up
+from lab.paths import Lab
+from tests.lab.cluster.cluster_checks import eventually
+
+_SERIAL = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster(spare_lab: Lab) -> Lab:
+    up.bring_up(spare_lab, hgx=2, controllers=False)
+    return spare_lab
+
+
+@pytest.fixture
+def core(cluster: Lab) -> Iterator[client.CoreV1Api]:
+    with api.connect(cluster) as connection:
+        yield client.CoreV1Api(connection)
+
+
+@pytest.fixture
+def namespace(core: client.CoreV1Api) -> Iterator[str]:
+    name = f"test-{next(_SERIAL)}"
+    core.create_namespace({"metadata": {"name": name}})
+    # Its default account is made by the controller manager, and pods are refused before.
+    eventually(lambda: any(a.metadata.name == "default" for a in core.list_namespaced_service_account(name).items))
+    yield name
+    core.delete_namespace(name)

@@ -1,0 +1,197 @@
+"""What the emulated cluster survives, and what is left of it: nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+
+from lab.cluster import api, controlplane, down, network, nodes, status, supervisor, up
+from lab.errors import LabError
+from lab.paths import Lab
+from tests.lab.cluster.cluster_checks import balanced_service, eventually
+
+COMPONENTS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok-controller",
+    "kube-proxy",
+    "assigner",
+)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_killed_component_comes_back(cluster: Lab, name: str) -> None:
+    component = next(c for c in supervisor.components(cluster) if c.name == name)
+    before = eventually(component.pid)
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: component.pid() not in {None, before}, timeout_s=15)
+    eventually(lambda: controlplane.is_ready(cluster))
+
+
+def test_assigner_still_works_after_the_api_server_was_killed(
+    cluster: Lab, core: client.CoreV1Api, namespace: str
+) -> None:
+    component = next(c for c in supervisor.components(cluster) if c.name == "kube-apiserver")
+    os.kill(eventually(component.pid), signal.SIGKILL)
+    eventually(lambda: controlplane.is_ready(cluster))
+    balanced_service(core, namespace, "later")
+
+
+def processes_of(lab: Lab) -> dict[str, int | None]:
+    return {c.name: c.pid() for c in supervisor.components(lab) if c.name in COMPONENTS}
+
+
+def test_second_up_starts_nothing_anew_and_is_quick(cluster: Lab) -> None:
+    eventually(lambda: None not in processes_of(cluster).values())
+    before = processes_of(cluster)
+    started = time.monotonic()
+    up.bring_up(cluster, hgx=2, controllers=False)
+    assert time.monotonic() - started < 10
+    assert processes_of(cluster) == before
+
+
+def test_up_replaces_a_killed_supervisor_which_takes_over(cluster: Lab) -> None:
+    eventually(lambda: None not in processes_of(cluster).values())
+    before = processes_of(cluster)
+    killed = eventually(lambda: supervisor.pid(cluster))
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: supervisor.pid(cluster) is None)
+    assert "dead" in status.rows(cluster)[0].state
+    up.bring_up(cluster, hgx=2, controllers=False)
+    assert supervisor.pid(cluster) not in {None, killed}
+    assert processes_of(cluster) == before
+
+
+@pytest.mark.parametrize("damage", ["everything killed", "namespace without its name"])
+def test_up_mends_a_damaged_lab_and_keeps_its_objects(
+    cluster: Lab, core: client.CoreV1Api, namespace: str, damage: str
+) -> None:
+    core.create_namespaced_config_map(namespace, {"metadata": {"name": "kept"}})
+    if damage == "everything killed":
+        for pid in network.namespace_processes(cluster):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    else:
+        subprocess.run(["ip", "netns", "del", cluster.namespace], check=True)
+    up.bring_up(cluster, hgx=2, controllers=False)
+    assert core.read_namespaced_config_map("kept", namespace)
+    eventually(lambda: None not in processes_of(cluster).values())
+
+
+def test_up_changes_the_number_of_nodes(cluster: Lab, core: client.CoreV1Api) -> None:
+    nodes.ensure(cluster, nodes.machines(3))
+    assert "hgx-3" in {node.metadata.name for node in core.list_node().items}
+    nodes.ensure(cluster, nodes.machines(2))
+    assert "hgx-3" not in {node.metadata.name for node in core.list_node().items}
+
+
+def test_lab_of_another_folder_is_refused_with_its_name(cluster: Lab, tmp_path: Path) -> None:
+    other = replace(cluster, home=tmp_path)
+    for command in (up.bring_up, down.take_down):
+        with pytest.raises(LabError, match=f"already runs on this machine, from {cluster.home}") as refused:
+            command(other)
+        assert f"LAB_HOME={cluster.home}" in refused.value.fix
+    assert controlplane.is_ready(cluster)
+
+
+def namespaces(lab: Lab) -> set[str]:
+    with api.connect(lab) as connection:
+        return {found.metadata.name for found in client.CoreV1Api(connection).list_namespace().items}
+
+
+def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None:
+    with api.connect(cluster) as connection:
+        client.CoreV1Api(connection).create_namespace({"metadata": {"name": "of-the-first"}})
+    os.kill(eventually(lambda: supervisor.pid(cluster)), signal.SIGKILL)
+    (controlplane.work_folder(cluster) / "created").unlink()
+    cluster.kubeconfig.unlink()
+    up.bring_up(cluster, hgx=2, controllers=False)
+    assert "of-the-first" not in namespaces(cluster)
+    eventually(lambda: None not in processes_of(cluster).values())
+
+
+def machine_state(lab: Lab) -> dict[str, set[str]]:
+    """What a lab could leave on the machine."""
+    commands = {
+        "namespaces": "ip netns list",
+        "links": "ip -brief link",
+        "addresses": "ip -brief addr",
+        "routes": "ip route show table all",
+        "policy rules": "ip rule",
+        "packet filter": "nft list ruleset",
+    }
+    listed = {
+        what: set(subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout.splitlines())
+        for what, command in commands.items()
+    }
+    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    return {
+        **listed,
+        "processes": {str(pid) for pid in network.namespace_processes(lab)},
+        "mounts": mounts,
+        # The folder of namespaces is iproute2's, and another lab may have just made it.
+        "run": {str(path) for path in Path("/run").iterdir() if path.name != "netns"},
+    }
+
+
+def left_behind(lab: Lab, before: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What is there now, was not there before, and is the lab's: other labs on the machine come and go meanwhile."""
+    now = machine_state(lab)
+    ours = (lab.prefix, str(lab.home), str(lab.network.bridge_address), str(lab.network.uplink[1]))
+    new = {what: now[what] - before[what] for what in before}
+    return {
+        what: found
+        for what, entries in new.items()
+        if (found := {e for e in entries if what in {"processes", "run"} or any(mark in e for mark in ours)})
+    }
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "orderly",
+        "supervisor killed",
+        "state folder lost",
+        "everything killed",
+        "mount left",
+        "namespace without its name",
+    ],
+)
+def test_down_leaves_nothing(spare_lab: Lab, ending: str) -> None:
+    down.take_down(spare_lab)
+    before = machine_state(spare_lab)
+    up.bring_up(spare_lab, hgx=1, controllers=False)
+    assert left_behind(spare_lab, before), "the listing does not see a running lab"
+    if ending == "supervisor killed":
+        os.kill(eventually(lambda: supervisor.pid(spare_lab)), signal.SIGKILL)
+    elif ending == "state folder lost":
+        tools = spare_lab.bin.readlink()
+        subprocess.run(["rm", "-rf", str(spare_lab.home)], check=True)
+        spare_lab.home.mkdir()
+        spare_lab.bin.symlink_to(tools)
+    elif ending == "mount left":
+        mount_point = spare_lab.pods / "left"
+        mount_point.mkdir(parents=True)
+        subprocess.run(["mount", "--no-mtab", "-t", "tmpfs", "none", str(mount_point)], check=True)
+        assert str(mount_point) in left_behind(spare_lab, before)["mounts"]
+    elif ending == "namespace without its name":
+        # As when somebody deletes it by hand: its processes live on where no listing by name finds them.
+        subprocess.run(["ip", "netns", "del", spare_lab.namespace], check=True)
+    elif ending == "everything killed":
+        for pid in network.namespace_processes(spare_lab):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    down.take_down(spare_lab)
+    assert left_behind(spare_lab, before) == {}
+    assert {path.name for path in spare_lab.home.iterdir()} == {"bin"}
+    down.take_down(spare_lab)
