@@ -1,0 +1,41 @@
+"""What a running lab changes on the machine that carries it: one link and one route, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import testinfra
+
+from lab.paths import Lab
+
+
+@pytest.fixture(scope="module")
+def host() -> Any:
+    return testinfra.get_host("local://")
+
+
+def test_control_plane_listens_in_the_labs_namespace_alone(lab: Lab, host: Any) -> None:
+    ours = set(host.check_output(f"ip netns pids {lab.namespace}").split())
+    listening = set(re.findall(r"pid=(\d+)", host.check_output("ss -H -l -t -n -p")))
+    inside = set(re.findall(r"pid=(\d+)", host.check_output(f"ip netns exec {lab.namespace} ss -H -l -t -n -p")))
+    assert len(inside & ours) >= 5
+    assert not listening & ours
+
+
+def test_host_has_no_rule_of_the_labs_services(lab: Lab, host: Any) -> None:
+    assert str(lab.network.base).rpartition(".")[0] not in host.check_output("iptables-save 2>/dev/null || true")
+    assert "KUBE-SERVICES" in host.check_output(f"ip netns exec {lab.namespace} iptables-save")
+
+
+def test_host_has_one_route_to_the_lab(lab: Lab, host: Any) -> None:
+    routes = host.check_output("ip -4 route show table all").splitlines()
+    assert [line for line in routes if line.startswith(f"{lab.network.whole} ")]
+    ours = [line for line in routes if lab.prefix in line and " table local" not in line]
+    assert len(ours) <= 2, ours  # the lab's range, and the uplink's own /30
+
+
+def test_kubeconfig_is_the_owners_alone(lab: Lab, host: Any) -> None:
+    assert host.file(str(lab.kubeconfig)).mode == 0o600
+    assert host.file(str(lab.pulumi)).mode == 0o700
