@@ -1,0 +1,1 @@
+"""Measurements of the lab and of the platform on it; `python -m benchmarks` runs them."""

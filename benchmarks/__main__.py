@@ -1,0 +1,69 @@
+"""`python -m benchmarks [NAME ...]`: run the named benchmarks, or all; `--list` says which there are."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import Protocol
+
+from benchmarks import engine_cost, report
+from benchmarks.report import Result
+from lab.cluster import down, network, up
+from lab.errors import LabError
+from lab.paths import Lab
+
+
+class Benchmark(Protocol):
+    """What a module offers to be a benchmark; `run` finds the lab's control plane up."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, lab: Lab, arguments: argparse.Namespace) -> Result: ...
+
+
+BENCHMARKS: dict[str, Benchmark] = {"engine_cost": engine_cost}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run benchmarks; exit status 1 for what the user can mend."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measurements on this machine's lab.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("--list", action="store_true", help="say what there is and stop")
+    for name, benchmark in BENCHMARKS.items():
+        benchmark.add_arguments(parser.add_argument_group(name, benchmark.HELP))  # type: ignore[arg-type]
+    arguments = parser.parse_args(argv)
+    if arguments.list:
+        for name, benchmark in BENCHMARKS.items():
+            print(f"{name:18}{benchmark.HELP}")
+        return 0
+    try:
+        _run(arguments)
+    except LabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    if unknown:
+        raise LabError(f"no benchmark {', '.join(unknown)}", fix=f"name one of {', '.join(BENCHMARKS)}")
+    lab = Lab.from_environment()
+    was_up = network.owner(lab) == lab.home
+    up.bring_up(lab)
+    try:
+        for name in arguments.names or BENCHMARKS:
+            conditions = report.machine()
+            result = replace(BENCHMARKS[name].run(lab, arguments), machine=conditions)
+            print(report.show(result))
+            print(f"written to {report.write(result)}\n", file=sys.stderr)
+    finally:
+        if not was_up:
+            down.take_down(lab)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
