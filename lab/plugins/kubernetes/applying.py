@@ -26,6 +26,8 @@ from lab.plugins.kubernetes.session import Operation
 # Half a minute in all: what a CRD takes to be served, or a namespace to appear.
 _CREATE_ATTEMPTS: Final = 8
 _FIRST_PAUSE_S: Final = 0.25
+# Controllers that write an object at the same moment get out of the way soon.
+_WRITE_ATTEMPTS: Final = 8
 _PREVIEW_RETRY_S: Final = 5.0
 
 _EXISTS_HELP: Final = """
@@ -149,9 +151,7 @@ def update(
     namespace = namespace_of(inputs) or namespace_of(old_live)
     live = cluster.get(gvk, name, namespace)
     if is_crd(inputs):
-        body = copy.deepcopy(inputs)
-        body.setdefault("metadata", {})["resourceVersion"] = metadata(live).get("resourceVersion")
-        return cluster.replace(gvk, body, name, manager=manager, dry_run=operation.preview)
+        return _replace(operation, inputs, live, name, manager)
     if not session.config.server_side_apply:
         body = _merge_patch(old_inputs, ownership.leave_ignored(inputs, live, ignored, manager))
         content = f"application/{'strategic-merge' if is_built_in(gvk) else 'merge'}-patch+json"
@@ -182,10 +182,25 @@ def update(
         raise _explained(error, manager) from error
 
 
+def _replace(operation: Operation, inputs: Tree, live: Tree, name: str, manager: str) -> Tree:
+    """Put the inputs in the place of the live object, whoever writes its status meanwhile."""
+    cluster = operation.session.cluster
+    for attempt in range(1, _WRITE_ATTEMPTS + 1):
+        body = copy.deepcopy(inputs)
+        body.setdefault("metadata", {})["resourceVersion"] = metadata(live).get("resourceVersion")
+        try:
+            return cluster.replace(gvk_of(inputs), body, name, manager=manager, dry_run=operation.preview)
+        except ApiError as error:
+            if error.status != 409 or attempt == _WRITE_ATTEMPTS:
+                raise
+        live = cluster.get(gvk_of(inputs), name)
+    raise AssertionError("the last attempt returns or raises")
+
+
 def _take_over(operation: Operation, live: Tree, name: str, namespace: str, manager: str) -> Tree:
     """Make the resource's manager the owner of what this provider wrote without applying."""
     cluster = operation.session.cluster
-    for last_try in (False, True):
+    for attempt in range(1, _WRITE_ATTEMPTS + 1):
         entries = ownership.absorb(ownership.managed_fields(live), manager)
         if entries is None:
             return live
@@ -196,11 +211,11 @@ def _take_over(operation: Operation, live: Tree, name: str, namespace: str, mana
         try:
             return cluster.patch(gvk_of(live), body, name, namespace, content="application/json-patch+json")
         except ApiError as error:
-            if error.status != 409 or last_try:
+            if error.status != 409 or attempt == _WRITE_ATTEMPTS:
                 raise
         # Somebody wrote in between: look again.
         live = cluster.get(gvk_of(live), name, namespace)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _merge_patch(old: Tree, new: Tree) -> Tree:

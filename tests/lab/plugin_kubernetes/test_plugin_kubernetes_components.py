@@ -177,7 +177,7 @@ k8s.core.v1.ConfigMap("map", metadata={"name": "given"}, opts=pulumi.ResourceOpt
     declare(site, program % (path, "-", "-"))
     site.up()
     # Another name of the user, the same cluster: nothing of ours has moved.
-    declare(site, program % (path, "kind: Config", "kind: Config\npreferences: {colors: true}"))
+    declare(site, program % (path, "kind: Config", "kind: Config\\npreferences: {colors: true}"))
     assert site.steps()["given"]["op"] == "update"
     site.up()
     declare(site, program % (path, "server: https://127.0.0.1", "server: https://localhost"))
