@@ -86,7 +86,7 @@ def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: 
     assert kinds.count("kubernetes:gateway.networking.k8s.io/v1:Gateway") == 1
     assert not [kind for kind in kinds if "helm" in kind], "controllers are external in the lab"
     assert seen["endpoint"] == "http://192.0.2.7/v1"
-    assert seen["keys"] == {"acme.laptop": "sk-canary"}
+    assert seen["keys"] == dict.fromkeys(("acme.laptop", "globex.batch", "globex.laptop"), "sk-canary")
     assert seen["keys_secret"]
 
 
