@@ -1,0 +1,88 @@
+"""The annotated production site under the real engine: previewed against an empty cluster, its charts rendered (C.05).
+
+The lab lends its API server and its copies of the charts; nothing is created.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from lab import session
+from lab.paths import CHECKOUT, Lab
+
+SOURCES = ("Pulumi.yaml", "Pulumi.prod.yaml", "__main__.py", "stacks", "components", "manifests")
+
+
+@pytest.fixture(scope="module")
+def preview(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    project = tmp_path_factory.mktemp("prod")
+    for name in SOURCES:
+        (project / name).symlink_to(CHECKOUT / name)
+    for name in ("Pulumi.yaml", "Pulumi.prod.yaml"):
+        # The engine writes its salt into the stack file.
+        (project / name).unlink()
+        shutil.copy(CHECKOUT / name, project / name)
+    (project / ".lab").mkdir()
+    (project / ".lab" / "bundle").symlink_to(lab.bundle)
+    (project / "kubeconfig.prod").symlink_to(lab.kubeconfig)
+    session.prepare(lab)
+    (project / "state").mkdir()
+    environment = {
+        **session.environment(lab, {key: value for key, value in os.environ.items() if key != "PULUMI_STACK"}),
+        "PULUMI_BACKEND_URL": f"file://{project / 'state'}",
+        "LAB_CHART_MIRROR": str(lab.bundle / "charts"),
+    }
+    environment.pop("PULUMI_STACK", None)
+    for arguments in (["stack", "init", "prod"], ["preview", "--stack", "prod", "--json"]):
+        done = subprocess.run(
+            ["pulumi", *arguments], cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def kinds(preview: dict[str, Any]) -> Counter[str]:
+    return Counter(str(step["newState"]["type"]) for step in preview["steps"])
+
+
+def test_everything_would_be_created(preview: dict[str, Any]) -> None:
+    assert set(preview["changeSummary"]) == {"create"}
+    assert preview["changeSummary"]["create"] > 100
+
+
+def test_controllers_come_by_chart(preview: dict[str, Any]) -> None:
+    made = kinds(preview)
+    assert made["kubernetes:helm.sh/v4:Chart"] == 2
+    names = {step["newState"]["urn"].rpartition("::")[2] for step in preview["steps"]}
+    assert "gateway-controllers-envoy-gateway:envoy-gateway-system/envoy-gateway" in names
+    assert "gateway-controllers-ai-gateway:envoy-ai-gateway-system/ai-gateway-controller" in names
+
+
+def test_definitions_come_from_the_bundle_alone(preview: dict[str, Any]) -> None:
+    definitions = [
+        step["newState"]["parent"]
+        for step in preview["steps"]
+        if step["newState"]["type"] == "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition"
+    ]
+    assert len(definitions) > 20
+    assert {parent.rpartition("::")[2] for parent in definitions} == {"crds"}
+
+
+def test_models_run_on_vllm_with_gpus_of_whole_nodes(preview: dict[str, Any]) -> None:
+    servers = {
+        step["newState"]["inputs"]["metadata"]["name"]: step["newState"]["inputs"]["spec"]
+        for step in preview["steps"]
+        if step["newState"]["urn"].endswith("-server") and "Deployment" in step["newState"]["type"]
+    }
+    container = servers["glm-5-1"]["template"]["spec"]["containers"][0]
+    assert container["image"].startswith("docker.io/vllm/vllm-openai:v")
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert "--enable-chunked-prefill" in container["args"]
