@@ -1,184 +1,27 @@
-"""Pods that the runner really executes, in a bare lab of their own."""
+"""Pods that the runner really executes: network, volumes, order, probes, restarts."""
 
 from __future__ import annotations
 
-import http.client
-import itertools
-import json
-import os
-import signal
-import subprocess
-import textwrap
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
 from kubernetes import client
-from urllib3.exceptions import HTTPError
 
-from lab.cluster import api, down, up
+from lab.cluster import api
 from lab.paths import Lab
-
-INDEX = 6
-SERVER = textwrap.dedent(
-    """
-    import http.server, json, os, signal, threading, time
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self):
-            if self.path == "/stream":
-                self.send_response(200)
-                self.send_header("Connection", "close")
-                self.end_headers()
-                for number in range(12):
-                    self.wfile.write(b"%d\\n" % number)
-                    time.sleep(0.25)
-                self.close_connection = True
-                return
-            body = json.dumps(
-                {"env": dict(os.environ), "secret": open("/secret/key").read(), "uid": os.getuid(), "pid": os.getpid()}
-            ).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    server = http.server.ThreadingHTTPServer(("", 8000), Handler)
-    server.daemon_threads = False
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
-    print("serving", flush=True)
-    server.serve_forever()
-    server.server_close()
-    print("ended", flush=True)
-    """
+from tests.lab.runner.pods import (
+    eventually,
+    get,
+    log_of,
+    main_status,
+    python,
+    read,
+    run_pod,
+    wait_gone,
+    wait_phase,
+    wait_ready,
+    web,
 )
-_SERIAL = itertools.count(1)
-Container = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def bare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = replace(Lab.from_environment(), home=tmp_path_factory.mktemp("runner"), index=INDEX)
-    lab.bin.symlink_to(Lab.from_environment().bin)
-    up.bring_up(lab, hgx=0, controllers=False)
-    yield lab
-    down.take_down(lab)
-    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    assert f"{lab.prefix}-" not in left
-
-
-@pytest.fixture
-def core(bare_lab: Lab) -> Iterator[client.CoreV1Api]:
-    with api.connect(bare_lab) as connection:
-        yield client.CoreV1Api(connection)
-
-
-@pytest.fixture
-def namespace(core: client.CoreV1Api) -> Iterator[str]:
-    name = f"runner-{next(_SERIAL)}"
-    core.create_namespace({"metadata": {"name": name}})
-    eventually(lambda: [a for a in core.list_namespaced_service_account(name).items if a.metadata.name == "default"])
-    core.create_namespaced_secret(name, {"metadata": {"name": "secret"}, "stringData": {"key": "first"}})
-    core.create_namespaced_config_map(name, {"metadata": {"name": "code"}, "data": {"server.py": SERVER}})
-    yield name
-    core.delete_namespace(name)
-
-
-def eventually(holds: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """Wait for something truthy and return it; errors of a server that is away count as not yet."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        with suppress(client.ApiException, OSError, LookupError, HTTPError):
-            if result := holds():
-                return result
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.1)
-
-
-def run_pod(core: client.CoreV1Api, namespace: str, name: str, *containers: Container, **spec: Any) -> None:
-    for container in (*containers, *spec.get("initContainers", [])):
-        container.setdefault("image", "python:3.11")
-        container.setdefault("name", "main")
-    manifest = {"metadata": {"name": name}, "spec": {"containers": list(containers), **spec}}
-    core.create_namespaced_pod(namespace, manifest)
-
-
-def python(code: str, **fields: Any) -> Container:
-    return {"command": ["python3", "-u", "-c", textwrap.dedent(code)], **fields}
-
-
-def web(**fields: Any) -> tuple[Container, list[Container]]:
-    """A container that serves HTTP on 8000, and the volumes it mounts."""
-    container = {
-        "command": ["python3", "-u", "/code/server.py"],
-        "ports": [{"name": "http", "containerPort": 8000}],
-        "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 1},
-        "volumeMounts": [{"name": "code", "mountPath": "/code"}, {"name": "secret", "mountPath": "/secret"}],
-        **fields,
-    }
-    volumes = [{"name": "code", "configMap": {"name": "code"}}, {"name": "secret", "secret": {"secretName": "secret"}}]
-    return container, volumes
-
-
-def read(core: client.CoreV1Api, namespace: str, name: str) -> Any:
-    return core.read_namespaced_pod(name, namespace)
-
-
-def wait_phase(core: client.CoreV1Api, namespace: str, name: str, phase: str) -> Any:
-    def reached() -> Any:
-        pod = read(core, namespace, name)
-        return pod if pod.status.phase == phase else None
-
-    return eventually(reached)
-
-
-def main_status(core: client.CoreV1Api, namespace: str, name: str) -> Any:
-    """Status of the pod's first container; LookupError while there is none."""
-    return (read(core, namespace, name).status.container_statuses or [])[0]
-
-
-def is_ready(pod: Any) -> bool:
-    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions or [])
-
-
-def wait_ready(core: client.CoreV1Api, namespace: str, name: str) -> Any:
-    def ready() -> Any:
-        pod = read(core, namespace, name)
-        return pod if is_ready(pod) else None
-
-    return eventually(ready)
-
-
-def wait_gone(core: client.CoreV1Api, namespace: str, name: str) -> None:
-    def gone() -> bool:
-        try:
-            read(core, namespace, name)
-        except client.ApiException as error:
-            return bool(error.status == 404)
-        return False
-
-    eventually(gone)
-
-
-def get(address: str, path: str = "/") -> Any:
-    connection = http.client.HTTPConnection(address, 8000, timeout=10)
-    connection.request("GET", path)
-    return json.loads(connection.getresponse().read())
-
-
-def log_of(lab: Lab, namespace: str, pod: str, container: str = "main", run: int = 0) -> str:
-    folder = next((lab.logs / "pods").glob(f"{namespace}_{pod}_*"))
-    return (folder / container / f"{run}.log").read_text()
-
-
-def component_pid(lab: Lab, name: str) -> int:
-    return int(json.loads((lab.home / "status.json").read_text())["components"][name]["pid"])
 
 
 def test_web_pod_serves_host_and_other_pods(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
@@ -304,31 +147,6 @@ def test_failing_liveness_restarts_the_container(core: client.CoreV1Api, namespa
     assert status.last_state.terminated.exit_code == 137
 
 
-def test_stream_ends_before_the_pod_does(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
-    hook = {"preStop": {"exec": {"command": ["sh", "-c", "echo hook >/proc/1/fd/1; sleep 1"]}}}
-    container, volumes = web(lifecycle=hook)
-    run_pod(core, namespace, "web", container, volumes=volumes)
-    address = wait_ready(core, namespace, "web").status.pod_ip
-    connection = http.client.HTTPConnection(address, 8000, timeout=20)
-    connection.request("GET", "/stream")
-    response = connection.getresponse()
-    core.delete_namespaced_pod("web", namespace)
-    assert [int(line) for line in response.read().split()] == list(range(12))
-    wait_gone(core, namespace, "web")
-    lines = log_of(bare_lab, namespace, "web").splitlines()
-    assert lines.index("hook") < lines.index("ended") == len(lines) - 1
-
-
-def test_second_delete_shortens_the_grace(core: client.CoreV1Api, namespace: str) -> None:
-    deaf = python("import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)")
-    run_pod(core, namespace, "deaf", deaf, terminationGracePeriodSeconds=300)
-    wait_ready(core, namespace, "deaf")
-    core.delete_namespaced_pod("deaf", namespace)
-    time.sleep(0.5)
-    core.delete_namespaced_pod("deaf", namespace, grace_period_seconds=1)
-    wait_gone(core, namespace, "deaf")
-
-
 def test_projected_token_is_accepted(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
     asks = """
         import json, ssl, urllib.request
@@ -404,49 +222,3 @@ def test_what_the_lab_cannot_do_is_said(core: client.CoreV1Api, namespace: str) 
         lambda: [e.message for e in core.list_namespaced_event(namespace).items if e.reason == "FailedMount"]
     )
     assert "hostPath /etc is refused" in words[0]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_runner_restart_starts_pods_again(
-    bare_lab: Lab, core: client.CoreV1Api, namespace: str, number: signal.Signals
-) -> None:
-    container, volumes = web(securityContext={"runAsUser": 1234})
-    run_pod(core, namespace, "web", container, volumes=volumes)
-    before = wait_ready(core, namespace, "web")
-    os.kill(component_pid(bare_lab, "pod-runner"), number)
-
-    def again() -> Any:
-        pod = read(core, namespace, "web")
-        return pod if pod.status.container_statuses[0].restart_count == 1 and is_ready(pod) else None
-
-    after = eventually(again, timeout_s=30)
-    assert after.metadata.uid == before.metadata.uid
-    assert get(after.status.pod_ip)["secret"] == "first"
-    name = f"{bare_lab.prefix}-p-{after.metadata.uid[:8]}"
-    listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout.split()
-    # bubblewrap and the program; the first run's program is gone.
-    assert len(listed) == 2
-
-
-def test_api_server_may_be_away(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
-    container, volumes = web()
-    run_pod(core, namespace, "web", container, volumes=volumes)
-    address = wait_ready(core, namespace, "web").status.pod_ip
-    os.kill(component_pid(bare_lab, "kube-apiserver"), signal.SIGKILL)
-    assert get(address)["secret"] == "first"
-    eventually(lambda: read(core, namespace, "web"), timeout_s=30)
-    core.patch_namespaced_secret("secret", namespace, {"stringData": {"key": "later"}})
-    eventually(lambda: get(address)["secret"] == "later", timeout_s=30)
-    assert main_status(core, namespace, "web").restart_count == 0
-
-
-def test_nothing_is_left_of_deleted_pods(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
-    run_pod(core, namespace, "short", python("import time; time.sleep(600)"), terminationGracePeriodSeconds=1)
-    uid = wait_ready(core, namespace, "short").metadata.uid
-    name = f"{bare_lab.prefix}-p-{uid[:8]}"
-    assert Path("/run/netns", name).exists()
-    core.delete_namespaced_pod("short", namespace)
-    wait_gone(core, namespace, "short")
-    assert not Path("/run/netns", name).exists()
-    assert not (bare_lab.pods / uid).exists()
-    assert str(bare_lab.pods) not in Path("/proc/self/mountinfo").read_text()

@@ -1,0 +1,49 @@
+"""A bare lab: control plane and pod runner, no gateway controllers."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from kubernetes import client
+
+from lab.cluster import api, down, up
+from lab.paths import Lab
+from tests.lab.runner.pods import (
+    INDEX,
+    SERVER,
+    eventually,
+)
+
+_SERIAL = itertools.count(1)
+
+
+@pytest.fixture(scope="package")
+def bare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    lab = replace(Lab.from_environment(), home=tmp_path_factory.mktemp("runner"), index=INDEX)
+    lab.bin.symlink_to(Lab.from_environment().bin)
+    up.bring_up(lab, hgx=0, controllers=False)
+    yield lab
+    down.take_down(lab)
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert f"{lab.prefix}-" not in left
+
+
+@pytest.fixture
+def core(bare_lab: Lab) -> Iterator[client.CoreV1Api]:
+    with api.connect(bare_lab) as connection:
+        yield client.CoreV1Api(connection)
+
+
+@pytest.fixture
+def namespace(core: client.CoreV1Api) -> Iterator[str]:
+    name = f"runner-{next(_SERIAL)}"
+    core.create_namespace({"metadata": {"name": name}})
+    eventually(lambda: [a for a in core.list_namespaced_service_account(name).items if a.metadata.name == "default"])
+    core.create_namespaced_secret(name, {"metadata": {"name": "secret"}, "stringData": {"key": "first"}})
+    core.create_namespaced_config_map(name, {"metadata": {"name": "code"}, "data": {"server.py": SERVER}})
+    yield name
+    core.delete_namespace(name)

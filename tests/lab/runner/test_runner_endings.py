@@ -1,0 +1,101 @@
+"""How pods end, and what outlives the runner or the API server."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from lab.paths import Lab
+from tests.lab.runner.pods import (
+    component_pid,
+    eventually,
+    get,
+    is_ready,
+    log_of,
+    main_status,
+    python,
+    read,
+    run_pod,
+    wait_gone,
+    wait_ready,
+    web,
+)
+
+
+def test_stream_ends_before_the_pod_does(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", "echo hook >/proc/1/fd/1; sleep 1"]}}}
+    container, volumes = web(lifecycle=hook)
+    run_pod(core, namespace, "web", container, volumes=volumes)
+    address = wait_ready(core, namespace, "web").status.pod_ip
+    connection = http.client.HTTPConnection(address, 8000, timeout=20)
+    connection.request("GET", "/stream")
+    response = connection.getresponse()
+    core.delete_namespaced_pod("web", namespace)
+    assert [int(line) for line in response.read().split()] == list(range(12))
+    wait_gone(core, namespace, "web")
+    lines = log_of(bare_lab, namespace, "web").splitlines()
+    assert lines.index("hook") < lines.index("ended") == len(lines) - 1
+
+
+def test_second_delete_shortens_the_grace(core: client.CoreV1Api, namespace: str) -> None:
+    deaf = python("import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)")
+    run_pod(core, namespace, "deaf", deaf, terminationGracePeriodSeconds=300)
+    wait_ready(core, namespace, "deaf")
+    core.delete_namespaced_pod("deaf", namespace)
+    time.sleep(0.5)
+    core.delete_namespaced_pod("deaf", namespace, grace_period_seconds=1)
+    wait_gone(core, namespace, "deaf")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_runner_restart_starts_pods_again(
+    bare_lab: Lab, core: client.CoreV1Api, namespace: str, number: signal.Signals
+) -> None:
+    container, volumes = web(securityContext={"runAsUser": 1234})
+    run_pod(core, namespace, "web", container, volumes=volumes)
+    before = wait_ready(core, namespace, "web")
+    os.kill(component_pid(bare_lab, "pod-runner"), number)
+
+    def again() -> Any:
+        pod = read(core, namespace, "web")
+        return pod if pod.status.container_statuses[0].restart_count == 1 and is_ready(pod) else None
+
+    after = eventually(again, timeout_s=30)
+    assert after.metadata.uid == before.metadata.uid
+    assert get(after.status.pod_ip)["secret"] == "first"
+    name = f"{bare_lab.prefix}-p-{after.metadata.uid[:8]}"
+    listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout.split()
+    # bubblewrap and the program; the first run's program is gone.
+    assert len(listed) == 2
+
+
+def test_api_server_may_be_away(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
+    container, volumes = web()
+    run_pod(core, namespace, "web", container, volumes=volumes)
+    address = wait_ready(core, namespace, "web").status.pod_ip
+    os.kill(component_pid(bare_lab, "kube-apiserver"), signal.SIGKILL)
+    assert get(address)["secret"] == "first"
+    eventually(lambda: read(core, namespace, "web"), timeout_s=30)
+    core.patch_namespaced_secret("secret", namespace, {"stringData": {"key": "later"}})
+    eventually(lambda: get(address)["secret"] == "later", timeout_s=30)
+    assert main_status(core, namespace, "web").restart_count == 0
+
+
+def test_nothing_is_left_of_deleted_pods(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
+    run_pod(core, namespace, "short", python("import time; time.sleep(600)"), terminationGracePeriodSeconds=1)
+    uid = wait_ready(core, namespace, "short").metadata.uid
+    name = f"{bare_lab.prefix}-p-{uid[:8]}"
+    assert Path("/run/netns", name).exists()
+    core.delete_namespaced_pod("short", namespace)
+    wait_gone(core, namespace, "short")
+    assert not Path("/run/netns", name).exists()
+    assert not (bare_lab.pods / uid).exists()
+    assert str(bare_lab.pods) not in Path("/proc/self/mountinfo").read_text()
