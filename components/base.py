@@ -36,12 +36,18 @@ class Component(pulumi.ComponentResource):
         body: Mapping[str, Any],
         *,
         depends_on: Sequence[pulumi.Resource] = (),
+        patience_s: int | None = None,
     ) -> KubeObject:
-        """Declare one Kubernetes object out of its wire-format body."""
+        """Declare one Kubernetes object out of its wire-format body.
+
+        patience_s: how long `up` and `destroy` wait for it, where the provider's ten minutes are too few.
+        """
+        limit = f"{patience_s}s" if patience_s else None
+        timeouts = pulumi.CustomTimeouts(create=limit, update=limit, delete=limit) if limit else None
         resource = declare(
             f"{self.name}-{suffix}",
             body,
-            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on)),
+            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts),
         )
         self.children.append(resource)
         return resource

@@ -219,20 +219,10 @@ def deployment(
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": labels(name),
-            # One replica after the other may load for its whole budget, after draining for as long as a stream lasts.
-            "annotations": {
-                "pulumi.com/timeoutSeconds": str(
-                    spec.replicas * (budget_s + NOTICE_S + spec.longest_stream_s + CLOSING_S)
-                )
-            },
-        },
+        "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
         "spec": {
             "replicas": spec.replicas,
-            "progressDeadlineSeconds": budget_s + NOTICE_S + spec.longest_stream_s + CLOSING_S,
+            "progressDeadlineSeconds": _turnover_s(spec, plan),
             "selector": {"matchLabels": labels(name)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "template": {"metadata": {"labels": labels(name)}, "spec": pod},
@@ -267,6 +257,11 @@ def _probe(engine: Engine, period_s: int, failures: int) -> dict[str, Any]:
 def _start_budget_s(load_s: float) -> int:
     """Twice the predicted load time, and five minutes for compilation and CUDA graphs: a slow disk is no crash."""
     return math.ceil(2 * load_s) + 300
+
+
+def _turnover_s(spec: ModelServerSpec, plan: ModelServerPlan) -> int:
+    """Longest time in which one replica drains and its successor has loaded."""
+    return _start_budget_s(plan.load_s) + NOTICE_S + spec.longest_stream_s + CLOSING_S
 
 
 def _duration(seconds: float) -> str:
@@ -309,6 +304,8 @@ class ModelServer(Component):
             "server",
             deployment(name, space.name, args.spec, args.plan, args.engine),
             depends_on=[claim],
+            # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
+            patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),
         )
         self.child("budget", disruption_budget(name, space.name), depends_on=[space.ready])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
