@@ -12,7 +12,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from stacks.site import SiteConfig
+from stacks.capacity import DoesNotFitError
+from stacks.site import SiteConfig, unknown_references
+from stacks.sizing import plan_model
 
 PROJECT = "inference-platform"
 KEY = f"{PROJECT}:site"
@@ -28,11 +30,18 @@ class SiteError(pulumi.RunError):
 def load_site(values: Mapping[str, Any], origin: str) -> SiteConfig:
     """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem."""
     try:
-        return SiteConfig.model_validate(values)
+        site = SiteConfig.model_validate(values)
     except ValidationError as error:
-        lines = [line for detail in error.errors() for line in _describe(detail, origin)]
-        count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
-        raise SiteError(f"{origin}: {count} in the site\n" + "\n".join(f"  {line}" for line in lines)) from None
+        details = error.errors()
+        lines = [line for detail in details for line in _describe(detail, origin)]
+        if all(detail["loc"] for detail in details):
+            # Some key was wrong, so nobody has looked yet at what the keys refer to.
+            lines += [f"{origin}:{line}" for line in _unknown_references(values)]
+        raise _site_error(lines, origin) from None
+    misfits = [f"{origin}:models.{line}" for line in _misfits(site)]
+    if misfits:
+        raise _site_error(misfits, origin)
+    return site
 
 
 def site_of_stack(stack: str) -> SiteConfig:
@@ -58,8 +67,43 @@ def load_file(path: Path) -> SiteConfig:
     return load_site(values, str(path))
 
 
+def _site_error(lines: list[str], origin: str) -> SiteError:
+    count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
+    shown = [line.replace("\n", "\n  ") for line in lines]
+    return SiteError(f"{origin}: {count} in the site\n" + "\n".join(f"  {line}" for line in shown))
+
+
+def _unknown_references(values: Mapping[str, Any]) -> list[str]:
+    """The same check as a valid site's, on those parts of a broken one that have the right form."""
+
+    def parts(section: str, key: str, kind: type[Any]) -> dict[str, Any]:
+        entries = values.get(section)
+        named = entries.items() if isinstance(entries, Mapping) else ()
+        return {
+            str(name): entry[key]
+            for name, entry in named
+            if isinstance(entry, Mapping) and isinstance(entry.get(key), kind)
+        }
+
+    models = values.get("models")
+    names = [str(name) for name in models] if isinstance(models, Mapping) else []
+    return unknown_references(names, parts("models", "catalogue", str), parts("tenants", "models", list))
+
+
+def _misfits(site: SiteConfig) -> list[str]:
+    """Models whose replicas cannot work on the GPUs that they are given."""
+    lines = []
+    for name, spec in sorted(site.models.items()):
+        try:
+            plan_model(site, spec)
+        except DoesNotFitError as error:
+            lines.append(f"{name}.server.gpus: {error}")
+    return lines
+
+
 def _describe(detail: ErrorDetails, origin: str) -> list[str]:
-    path = [str(part) for part in detail["loc"]]
+    # pydantic's way to say that a mapping's key, not its value, is wrong.
+    path = [str(part) for part in detail["loc"] if part != "[key]"]
     where = f"{origin}:{'.'.join(path)}" if path else origin
     got = detail["input"]
     match detail["type"]:

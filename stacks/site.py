@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from components.access import TenantSpec
 from components.base import Spec
@@ -16,6 +18,34 @@ from stacks import catalogue
 from stacks.hardware import GPUS
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+def _plain_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "this name is not 1 to 40 lower-case letters, digits and inner dashes, which Kubernetes objects carry"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(_plain_name)]
+
+
+def unknown_references(
+    models: Collection[str], catalogues: Mapping[str, str], tenants: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """What is named and does not exist, one line each, given catalogue entries by model and models by tenant."""
+    listed = catalogue.names()
+    return [
+        f"models.{name}.catalogue: got '{entry}', allowed: {', '.join(listed)}"
+        for name, entry in catalogues.items()
+        if entry not in listed
+    ] + [
+        f"tenants.{name}.models: got '{model}', allowed: {', '.join(sorted(models)) or '(the site has none)'}"
+        for name, wanted in tenants.items()
+        for model in wanted
+        if model not in models
+    ]
 
 
 class ClusterSpec(Spec):
@@ -56,35 +86,18 @@ class SiteConfig(Spec):
     """Shared storage for model weights."""
     gateway: GatewaySpec
     """How the platform is reached."""
-    models: dict[str, ModelSpec] = Field(default_factory=dict)
+    models: dict[Name, ModelSpec] = Field(default_factory=dict)
     """Models by the name that clients call them."""
-    tenants: dict[str, TenantSpec] = Field(default_factory=dict)
+    tenants: dict[Name, TenantSpec] = Field(default_factory=dict)
     """Tenants by name."""
-
-    @field_validator("models", "tenants", mode="before")
-    @classmethod
-    def _plain_names(cls, value: object, info: ValidationInfo) -> object:
-        wrong = [name for name in value if not _NAME.fullmatch(str(name))] if isinstance(value, dict) else []
-        if wrong:
-            raise ValueError(
-                f"{', '.join(map(repr, wrong))}: a name in {info.field_name} has 1 to 40 lower-case letters, digits "
-                "and inner dashes, because Kubernetes objects carry it"
-            )
-        return value
 
     @model_validator(mode="after")
     def _what_is_named_exists(self) -> SiteConfig:
-        listed = catalogue.names()
-        problems = [
-            f"models.{name}.catalogue: got '{model.catalogue}', allowed: {', '.join(listed)}"
-            for name, model in self.models.items()
-            if model.catalogue not in listed
-        ] + [
-            f"tenants.{name}.models: got '{model}', allowed: {', '.join(sorted(self.models)) or '(the site has none)'}"
-            for name, tenant in self.tenants.items()
-            for model in tenant.models
-            if model not in self.models
-        ]
+        problems = unknown_references(
+            self.models,
+            {name: model.catalogue for name, model in self.models.items()},
+            {name: tenant.models for name, tenant in self.tenants.items()},
+        )
         if problems:
             raise ValueError("\n".join(problems))
         return self

@@ -64,6 +64,34 @@ def test_names_that_lead_nowhere_say_what_there_is() -> None:
     assert "tenants.acme.models: got 'glm-5-2', allowed: glm-5-1, qwen3-32b" in message
 
 
+def test_what_is_named_is_looked_up_beside_other_mistakes() -> None:
+    site = lab(gateway__replica=3)
+    site["models"]["glm-5-1"]["catalogue"] = "glm-9"
+    site["models"]["qwen3-32b"] = 7
+    site["tenants"]["acme"]["models"] = ["glm-5-1", "glm-5-2", "qwen3-32b"]
+    with pytest.raises(SiteError) as caught:
+        load_site(site, "site.yaml")
+    assert [line.strip().split(":")[1] for line in str(caught.value).splitlines()[1:]] == [
+        "gateway.replica",
+        "models.qwen3-32b",
+        "models.glm-5-1.catalogue",
+        "tenants.acme.models",
+    ]
+
+
+def test_models_that_do_not_fit_are_all_named() -> None:
+    site = lab()
+    for model, gpus in (("glm-5-1", 4), ("qwen3-32b", 1)):
+        site["models"][model]["server"]["gpus"] = gpus
+    site["models"]["glm-again"] = site["models"]["glm-5-1"]
+    with pytest.raises(SiteError, match=r"2 errors in the site") as caught:
+        load_site(site, "site.yaml")
+    message = str(caught.value)
+    assert "site.yaml:models.glm-5-1.server.gpus: zai-org/GLM-5.1-FP8 does not fit" in message
+    assert "site.yaml:models.glm-again.server.gpus: zai-org/GLM-5.1-FP8 does not fit" in message
+    assert message.count("fix: give a replica at least 6 GPUs") == 2
+
+
 def test_missing_section() -> None:
     site = lab()
     del site["cluster"]
@@ -78,7 +106,7 @@ def test_https_needs_a_certificate() -> None:
 
 def test_names_must_suit_kubernetes() -> None:
     site = lab(tenants={"Acme_Corp": {"models": [], "keys": {"laptop": {}}}})
-    with pytest.raises(SiteError, match=r"site\.yaml:tenants: 'Acme_Corp': a name in tenants has 1 to 40 lower-case"):
+    with pytest.raises(SiteError, match=r"site\.yaml:tenants\.Acme_Corp: this name is not 1 to 40 lower-case"):
         load_site(site, "site.yaml")
 
 
