@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 from pulumi_kubernetes import apps, core, policy, rbac, storage
 
 # Core kinds go through their typed classes; every other kind is a custom resource.
@@ -28,6 +28,8 @@ _TYPED: Mapping[tuple[str, str], type[pulumi.CustomResource]] = {
 }
 
 KubeObject = pulumi.CustomResource
+# The typed classes ask for the plugin of their SDK's version; ours must ask for the same one.
+_PLUGIN_VERSION = version("pulumi-kubernetes")
 
 
 class CustomObject(pulumi.CustomResource):
@@ -40,7 +42,7 @@ class CustomObject(pulumi.CustomResource):
     status: pulumi.Output[Any]
 
     def __init__(self, name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        versioned = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(version=_plugin_version()))
+        versioned = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(version=_PLUGIN_VERSION))
         super().__init__(f"kubernetes:{body['apiVersion']}:{body['kind']}", name, {**body, "status": None}, versioned)
 
 
@@ -55,8 +57,3 @@ def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) ->
 
 def _snake(key: str) -> str:
     return re.sub(r"(?<!^)([A-Z])", lambda found: "_" + found[1].lower(), key)
-
-
-def _plugin_version() -> str:
-    version: str = kubernetes._utilities.get_version()
-    return version
