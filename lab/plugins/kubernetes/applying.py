@@ -55,6 +55,9 @@ def create(operation: Operation, inputs: Tree, manager: str) -> Tree:
         try:
             return _create_once(operation, inputs, manager)
         except (ApiError, KindNotFoundError) as error:
+            if operation.preview and isinstance(error, ApiError) and error.immutable_field:
+                # A replacement under the same name: the old object is still in its place.
+                raise NoPreviewError(str(error)) from error
             if isinstance(error, ApiError) and not error.not_found:
                 raise _explained(error, manager) from error
             if operation.preview:

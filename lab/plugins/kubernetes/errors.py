@@ -10,6 +10,14 @@ from kubernetes.client.exceptions import ApiException
 
 from lab.plugins.kubernetes.properties import Tree
 
+_IMMUTABLE = (
+    "field is immutable",
+    "is immutable after creation",
+    "updates to statefulset spec for fields other than",
+    "pod updates may not change fields other than",
+    "may not change once set",
+)
+
 
 class ProviderError(Exception):
     """An operation that failed with a message for the user; nothing was created or the state is unchanged."""
@@ -73,7 +81,8 @@ class ApiError(Exception):
 
     @property
     def immutable_field(self) -> bool:
-        return self.status == 422 and "field is immutable" in self.message
+        """Whether the object can only be replaced; each kind says so in words of its own."""
+        return self.status == 422 and any(text in self.message for text in _IMMUTABLE)
 
 
 class PartialError(Exception):

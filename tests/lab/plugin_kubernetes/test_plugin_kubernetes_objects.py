@@ -86,6 +86,9 @@ def test_a_changed_selector_replaces_delete_first(site: Site, plane: Plane) -> N
     step = site.steps()["sel"]
     assert step["op"] in ("replace", "delete-replaced", "create-replacement")
     assert step["detailedDiff"]["spec.selector.matchLabels.x"]["kind"] == "add-replace"
+    site.environment["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] = "true"
+    site.pulumi("preview")
+    del site.environment["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"]
     site.up()
     assert plane.get("deployment", "sel")["metadata"]["uid"] != before
 
