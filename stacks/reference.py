@@ -171,6 +171,8 @@ def _kind(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return "text"
+    if origin is Annotated:
+        return _kind(arguments[0])
     if origin is dict:
         inner, _ = _section(arguments[1], "")
         return "sections by name" if inner else f"{_kind(arguments[1])} by name"

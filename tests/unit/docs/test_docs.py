@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import cli
+from lab import cli, doctor
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -206,6 +206,12 @@ def test_official_plugins_are_named_in_the_version_of_their_sdk() -> None:
     for page in PAGES:
         for name, version in re.findall(r"plugin install resource (\w+) v([\d.]+\d)", page.read_text()):
             assert version == importlib.metadata.version(f"pulumi-{name}"), page
+
+
+def test_the_machine_that_the_readme_asks_for_is_the_doctors() -> None:
+    asked = re.findall(r"(\d+) GiB", (ROOT / "README.md").read_text())[:3]
+    wanted = (doctor.BUILD_DISK_BYTES, doctor.LAB_DISK_BYTES, doctor.LAB_MEMORY_BYTES)
+    assert asked == [str(size // doctor.GIB) for size in wanted]
 
 
 def test_no_file_names_the_place_where_it_was_written() -> None:
