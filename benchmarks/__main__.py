@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Protocol
 
-from benchmarks import engine_cost, report
+from benchmarks import engine_cost, gateway_latency, report, routing
 from benchmarks.report import Result
 from lab.cluster import down, network, up
 from lab.errors import LabError
@@ -24,7 +24,11 @@ class Benchmark(Protocol):
     def run(self, lab: Lab, arguments: argparse.Namespace) -> Result: ...
 
 
-BENCHMARKS: dict[str, Benchmark] = {"engine_cost": engine_cost}
+BENCHMARKS: dict[str, Benchmark] = {
+    "engine_cost": engine_cost,
+    "routing": routing,
+    "gateway_latency": gateway_latency,
+}
 
 
 def main(argv: list[str] | None = None) -> int:

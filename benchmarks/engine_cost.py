@@ -124,7 +124,7 @@ class _Stack:
             "PULUMI_STACK": _STACK,
             "PULUMI_SKIP_UPDATE_CHECK": "1",
         }
-        self._parts = processes.by_program(("kube-apiserver", "etcd"), lab.home)
+        self._parts = processes.lab_programs(lab)
 
     def __enter__(self) -> _Stack:
         self._state.mkdir()
@@ -178,7 +178,7 @@ class _Stack:
 
     def _parts_cpu_s(self) -> dict[str, float]:
         names = {"kube-apiserver": "API server", "etcd": "etcd"}
-        return {names[name]: sum(processes.cpu_s(pid) or 0 for pid in pids) for name, pids in self._parts.items()}
+        return {role: processes.total_cpu_s(self._parts.get(name, ())) for name, role in names.items()}
 
     def _call(self, *command: str) -> None:
         done = subprocess.run(

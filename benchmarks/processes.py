@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
+
+from lab.paths import Lab
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PERIOD_S = 0.25
 _PROC = Path("/proc")
+_NAMESPACES = Path("/run/netns")
 
 
 class Sampler:
@@ -86,18 +89,26 @@ def written_bytes(pid: int) -> int:
     return int(next(line.partition(":")[2] for line in lines if line.startswith("wchar")))
 
 
-def by_program(prefixes: tuple[str, ...], folder: Path) -> dict[str, list[int]]:
-    """Running processes whose program's name starts with a prefix and whose arguments name `folder` (the lab's)."""
-    found: dict[str, list[int]] = {prefix: [] for prefix in prefixes}
+def lab_programs(lab: Lab) -> dict[str, list[int]]:
+    """Processes in the lab's network namespaces by the name of their program; `bwrap` is each pod's outer shell."""
+    spaces = {path.stat().st_ino for path in _NAMESPACES.glob(f"{lab.prefix}-*")}
+    found: dict[str, list[int]] = {}
     for entry in _PROC.iterdir():
         if not entry.name.isdecimal():
             continue
-        line = command_line(int(entry.name))
-        name = Path(line.partition(" ")[0]).name
-        for prefix in prefixes:
-            if name.startswith(prefix) and str(folder) in line:
-                found[prefix].append(int(entry.name))
+        try:
+            inside = (entry / "ns" / "net").stat().st_ino in spaces
+        except OSError:
+            continue
+        if inside:
+            name = Path(command_line(int(entry.name)).partition(" ")[0]).name
+            found.setdefault(name, []).append(int(entry.name))
     return found
+
+
+def total_cpu_s(pids: Iterable[int]) -> float:
+    """CPU seconds of these processes together; those that are gone count nothing."""
+    return sum(cpu_s(pid) or 0.0 for pid in pids)
 
 
 def _family(root: int) -> list[int]:

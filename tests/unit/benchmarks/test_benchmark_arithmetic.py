@@ -1,0 +1,38 @@
+"""The formulas behind the benchmarks' figures, on numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks.arithmetic import growth_exponent, percentile, spread
+
+
+def test_percentile_lies_between_its_neighbours() -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
+    assert percentile([10.0, 20.0], 0.99) == pytest.approx(19.9)
+    assert percentile([7.0], 0.99) == 7.0
+    assert percentile([1.0, 2.0, 3.0], 1.0) == 3.0
+
+
+def test_percentile_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 0.5)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_growth_exponent_is_found(exponent: float) -> None:
+    sizes = [100, 300, 1000, 3000]
+    assert growth_exponent(sizes, [7 * size**exponent for size in sizes]) == pytest.approx(exponent)
+
+
+@pytest.mark.parametrize(("sizes", "costs"), [([100], [1.0]), ([100, 100], [1.0, 2.0]), ([100, 300], [0.0, 1.0])])
+def test_growth_of_too_little_is_refused(sizes: list[float], costs: list[float]) -> None:
+    with pytest.raises(ValueError, match="at least two different sizes"):
+        growth_exponent(sizes, costs)
+
+
+def test_spread_is_largest_over_smallest() -> None:
+    assert spread([2.0, 4.0, 3.0]) == 2.0
+    assert spread([0.0, 4.0]) == math.inf

@@ -1,0 +1,72 @@
+"""The streaming client against a server of ten lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from benchmarks.client import Answer, Connection
+from lab.errors import LabError
+
+_PAUSE_S = 0.05
+
+
+def _event(text: str = "", usage: Mapping[str, object] | None = None) -> bytes:
+    choices = [{"delta": {"content": text}}] if usage is None else []
+    return b"data: " + json.dumps({"choices": choices, "usage": usage}, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def _serve(answers: list[list[bytes]], status: int = 200) -> tuple[list[Answer], list[bytes]]:
+    """Ask once for each answer over one connection; what came back, and the requests' heads."""
+    heads: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for chunks in answers:
+            head = await reader.readuntil(b"\r\n\r\n")
+            heads.append(head)
+            length = next(int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:"))
+            await reader.readexactly(length)
+            writer.write(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n" % status)
+            for chunk in chunks:
+                writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                await writer.drain()
+                await asyncio.sleep(_PAUSE_S)
+            writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        async with Connection(f"http://127.0.0.1:{port}/v1", {"X-Who": "me"}) as connection:
+            return [await connection.stream({"model": "m"}) for _ in answers], heads
+    finally:
+        server.close()
+
+
+def test_stream_is_read_and_its_connection_used_again() -> None:
+    usage = {"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 16}}
+    stream = [_event(), _event("Hel"), _event("lo"), _event(usage=usage) + b"data: [DONE]\n\n"]
+    answers, heads = asyncio.run(_serve([stream, stream]))
+    assert [(answer.text, answer.prompt_tokens, answer.cached_tokens) for answer in answers] == [("Hello", 30, 16)] * 2
+    assert len(heads) == 2
+    assert heads[0].startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
+    assert b"X-Who: me" in heads[0]
+
+
+def test_first_token_is_not_the_role_and_not_the_end() -> None:
+    usage = {"prompt_tokens": 1}
+    # The event with the first piece comes in two chunks: it counts when it is whole.
+    piece = _event("Hi")
+    stream = [_event(), piece[:20], piece[20:], _event(usage=usage)]
+    (answer,) = asyncio.run(_serve([stream]))[0]
+    assert 2 * _PAUSE_S <= answer.first_token_s < 3 * _PAUSE_S + 0.04
+    assert answer.whole_s >= 4 * _PAUSE_S
+    assert answer.cached_tokens == 0
+
+
+def test_refusal_names_status_and_text() -> None:
+    with pytest.raises(LabError, match="503: no replica"):
+        asyncio.run(_serve([[b"no replica"]], status=503))
