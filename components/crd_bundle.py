@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 import yaml
@@ -19,8 +19,11 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class CrdBundleSpec(Spec):
-    """Where the bundle of CRDs lies."""
+    """Who installs the custom resource definitions, and where the bundle lies."""
 
+    owner: Literal["program", "external"] = "program"
+    """`program`: this program installs them and `destroy` removes them with every object of their kinds; `external`:
+    the cluster has them already, shared with others."""
     folder: Path = Field(default=Path(".lab/bundle/crds"))
     """Folder with one YAML file per source, as `make bundle` writes it; relative to the project."""
 

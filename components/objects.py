@@ -27,6 +27,8 @@ _TYPED: Mapping[tuple[str, str], type[pulumi.CustomResource]] = {
     ("storage.k8s.io/v1", "StorageClass"): storage.v1.StorageClass,
 }
 
+_FIELD_MANAGER = "pulumi.com/patchFieldManager"
+
 KubeObject = pulumi.CustomResource
 # The typed classes ask for the plugin of their SDK's version; ours must ask for the same one.
 _PLUGIN_VERSION = version("pulumi-kubernetes")
@@ -48,11 +50,23 @@ class CustomObject(pulumi.CustomResource):
 
 def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) -> KubeObject:
     """Declare the object that `body` (wire format, camelCase) describes."""
+    body = owned(body, f"{pulumi.get_project()}-{pulumi.get_stack()}")
     typed = _TYPED.get((body["apiVersion"], body["kind"]))
     if typed is None:
         return CustomObject(name, body, opts)
     arguments = {_snake(key): value for key, value in body.items() if key not in ("apiVersion", "kind")}
     return typed(name, opts=opts, **arguments)
+
+
+def owned(body: Mapping[str, Any], manager: str) -> dict[str, Any]:
+    """The object with the field manager that applies it: the stack's own one, not a new one for each attempt.
+
+    An `up` that was killed has written objects that its state does not know. The next one applies them again, as
+    the same manager; another stack's objects of the same name end in a conflict, not in a silent takeover.
+    """
+    meta = body["metadata"]
+    annotations = {**meta.get("annotations", {}), _FIELD_MANAGER: manager}
+    return {**body, "metadata": {**meta, "annotations": annotations}}
 
 
 def _snake(key: str) -> str:

@@ -39,22 +39,32 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
         kubeconfig=str(site.cluster.kubeconfig),
         cluster_identifier=site.name,
         enable_server_side_apply=True,
+        # An engine that is killed between an object and its state leaves an object that the next `up` takes up again.
+        upsert_existing_objects=True,
+        # The site's file is right and a hand-made change is drift, whoever made it.
+        enable_patch_force=True,
+        # Replacing the Secret of a tenant's keys would shut the tenant out for a moment.
+        enable_config_map_mutable=True,
+        enable_secret_mutable=True,
     )
     top = pulumi.ResourceOptions(providers=[provider])
 
-    definitions = CrdBundle("crds", definitions=read_bundle(site.crds.folder, versions.crds), opts=top).handle
+    definitions: list[pulumi.Resource] = []
+    if site.crds.owner == "program":
+        bundle = read_bundle(site.crds.folder, versions.crds)
+        definitions = CrdBundle("crds", definitions=bundle, opts=top).handle.ready
     controllers: list[pulumi.Resource] = []
     if site.gateway.controllers == "chart":
         args = GatewayControllersArgs(
             envoy_gateway=_chart(versions.charts.envoy_gateway),
             ai_gateway=_chart(versions.charts.ai_gateway),
-            needs=definitions.ready,
+            needs=definitions,
         )
         controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
 
     front = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=top).handle
     space = Namespace(MODELS_NAMESPACE, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
-    needs = [*definitions.ready, *controllers]
+    needs = [*definitions, *controllers]
     access = Access(
         "access",
         AccessArgs(

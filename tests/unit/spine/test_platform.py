@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,16 @@ def test_bundle_must_be_the_pinned_one(tmp_path: Path) -> None:
     assert "a.yaml: sha256 is" in message
     assert "b.yaml: missing" in message
     assert "fix: make bundle" in message
+
+
+def test_definitions_of_others_are_left_alone(lab_site: SiteConfig, tmp_path: Path) -> None:
+    crds = lab_site.crds.model_copy(update={"owner": "external"})
+    recorder, _ = declare(lab_site.model_copy(update={"crds": crds}), tmp_path)
+    assert not [args for args in recorder.resources.values() if "CustomResourceDefinition" in args.typ]
+
+
+def test_provider_takes_over_what_a_killed_run_made(lab_site: SiteConfig, tmp_path: Path) -> None:
+    recorder, _ = declare(lab_site, tmp_path)
+    provider = recorder.resources["cluster"].inputs
+    for option in ("upsertExistingObjects", "enablePatchForce", "enableConfigMapMutable", "enableSecretMutable"):
+        assert json.loads(provider[option]) is True, option
