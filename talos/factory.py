@@ -1,0 +1,193 @@
+"""An image factory: where its images are, which extensions it has, and telling it a schematic.
+
+References and links are pure text, so a preview needs no network. Only `post_schematic`, `official_extensions` and
+`talos_versions` talk to the factory (API: siderolabs/image-factory v1.5.0, docs/api.md).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+import httpx
+
+from talos.factory_extensions import Extension, parse_extensions
+from talos.factory_schematic import FactoryError, Schematic
+
+Arch = Literal["amd64", "arm64"]
+PUBLIC_FACTORY = "https://factory.talos.dev"
+PUBLIC_PXE = "https://pxe.talos.dev"
+# What may pass by itself. A 500 does not: the factory answers a malformed version with it.
+_PASSING = {429, 502, 503, 504}
+_VERSION = re.compile(r"^v\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?$")
+
+
+@dataclass(frozen=True)
+class Assets:
+    """Where the images of one schematic, Talos version and architecture are; nothing here needs the network."""
+
+    installer: str
+    """Image reference for `machine.install.image` and for upgrades."""
+    iso: str
+    pxe: str
+    """URL of an iPXE script."""
+    disk_image: str
+    kernel: str
+    initramfs: str
+    command_line: str
+
+
+@dataclass(frozen=True)
+class FactorySite:
+    """A factory's addresses. A self-hosted one usually has one host for all, so only `base_url` is needed."""
+
+    base_url: str = PUBLIC_FACTORY
+    pxe_url: str | None = None
+    registry: str | None = None
+    """Host, with port, that images are pulled from; None takes it out of base_url."""
+
+    def __post_init__(self) -> None:
+        """Raise FactoryError for an address that is no web address."""
+        for url in (self.base_url, self.pxe_url):
+            parts = urlsplit(url or PUBLIC_FACTORY)
+            if parts.scheme not in {"http", "https"} or not parts.netloc or parts.username or parts.query:
+                raise FactoryError(
+                    f"image factory address: got {parts.scheme}://{parts.hostname or ''}, allowed http(s)://HOST[:PORT][/PATH]",
+                    fix="give the factory's address without a user name or a query",
+                )
+
+    def assets(
+        self, schematic_id: str, talos_version: str, *, arch: Arch = "amd64", secure_boot: bool = False
+    ) -> Assets:
+        """The references and links for bare metal; FactoryError for a version that is not like v1.13.9."""
+        version = checked_version(talos_version)
+        base, suffix = self.base_url.rstrip("/"), "-secureboot" if secure_boot else ""
+        default_pxe = PUBLIC_PXE if base == PUBLIC_FACTORY else base
+        registry = self.registry or urlsplit(base).netloc
+        image = f"{base}/image/{schematic_id}/{version}"
+        return Assets(
+            installer=f"{registry}/metal-installer{suffix}/{schematic_id}:{version}",
+            iso=f"{image}/metal-{arch}{suffix}.iso",
+            pxe=f"{(self.pxe_url or default_pxe).rstrip('/')}/pxe/{schematic_id}/{version}/metal-{arch}{suffix}",
+            disk_image=f"{image}/metal-{arch}{suffix}.raw.xz",
+            kernel=f"{image}/kernel-{arch}",
+            initramfs=f"{image}/initramfs-{arch}.xz",
+            command_line=f"{image}/cmdline-metal-{arch}{suffix}",
+        )
+
+
+def checked_version(talos_version: str) -> str:
+    """The version, if it is written as Talos tags are (v1.13.9); else FactoryError."""
+    if not _VERSION.match(talos_version):
+        raise FactoryError(
+            f"Talos version: got {talos_version!r}, allowed like v1.13.9", fix="write the full version with its v"
+        )
+    return talos_version
+
+
+class ImageFactory:
+    """A client for one factory. Every call it makes may be repeated: a schematic's id is its content."""
+
+    def __init__(
+        self,
+        site: FactorySite | None = None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        timeout_s: float = 30.0,
+        attempts: int = 5,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`transport` replaces the network (tests); `attempts` counts the first one too."""
+        self.site = site or FactorySite()
+        self._attempts = attempts
+        self._sleep = sleep
+        self._client = httpx.Client(
+            base_url=self.site.base_url, transport=transport, timeout=timeout_s, follow_redirects=False
+        )
+
+    def __enter__(self) -> ImageFactory:
+        """Itself; leaving closes its connections."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def post_schematic(self, schematic: Schematic) -> str:
+        """Make the factory know the schematic; returns its id.
+
+        Raises FactoryError, also when the factory's id is not the one that was computed here: then everything that
+        was written with ours (installer references) would point to another image.
+        """
+        answer = self._ask("POST", "/schematics", schematic.canonical())
+        try:
+            theirs = str(answer.json()["id"])
+        except (ValueError, KeyError, TypeError):
+            raise self._error(answer, "answered without a schematic id") from None
+        if theirs != schematic.id:
+            raise FactoryError(
+                f"{self.site.base_url} gave the schematic id {theirs}, computed here is {schematic.id}",
+                fix="the factory writes schematics in another form than image-factory v1.5.0: use that version, "
+                "or report the schematic; do not install with either id",
+            )
+        return theirs
+
+    def official_extensions(self, talos_version: str) -> tuple[Extension, ...]:
+        """The factory's official extensions for a Talos version; FactoryError if it has none or is not there."""
+        path = f"/version/{checked_version(talos_version)}/extensions/official"
+        return parse_extensions(self._ask("GET", path).content, source=f"{self.site.base_url}{path}")
+
+    def talos_versions(self) -> tuple[str, ...]:
+        """The Talos versions that the factory builds."""
+        answer = self._ask("GET", "/versions")
+        try:
+            return tuple(str(version) for version in answer.json())
+        except (ValueError, TypeError):
+            raise self._error(answer, "answered without a list of versions") from None
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+        for attempt in range(1, self._attempts + 1):
+            last = attempt == self._attempts
+            try:
+                answer = self._client.request(method, path, content=body)
+            except httpx.TransportError as error:
+                if last:
+                    raise FactoryError(
+                        f"{method} {self.site.base_url}{path}: no answer, asked {attempt} times "
+                        f"({type(error).__name__})",
+                        fix="check the address, DNS, and that this machine reaches the factory",
+                    ) from None
+                self._sleep(_pause_s(attempt))
+                continue
+            if answer.status_code in _PASSING and not last:
+                self._sleep(max(_pause_s(attempt), _asked_pause_s(answer)))
+                continue
+            if answer.status_code not in {200, 201}:
+                raise self._error(answer, f"HTTP {answer.status_code}: {answer.text.strip()[:300]}")
+            return answer
+        raise AssertionError("unreachable")
+
+    def _error(self, answer: httpx.Response, what: str) -> FactoryError:
+        fix = {
+            400: "the schematic or version is not valid for this factory; see what it says",
+            401: "this factory wants a login, which only its Enterprise edition has; use one without",
+            402: "this needs the factory's Enterprise edition",
+            404: "check the Talos version and that the address is an image factory's",
+            500: "check the Talos version, then the factory's own log",
+        }.get(answer.status_code, "look into the factory's own log")
+        return FactoryError(f"{answer.request.method} {answer.request.url}: {what}", fix=fix)
+
+
+def _pause_s(attempt: int) -> float:
+    # Full jitter, so that many machines do not come back at once.
+    return random.uniform(0.5, 1.0) * min(0.5 * 2.0 ** (attempt - 1), 10.0)  # noqa: S311
+
+
+def _asked_pause_s(answer: httpx.Response) -> float:
+    asked = str(answer.headers.get("retry-after", ""))
+    return min(float(asked), 60.0) if asked.isdigit() else 0.0
