@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from benchmarks import models, processes
@@ -22,6 +22,7 @@ CONCURRENCIES = (1, 8, 32, 64)
 _PROMPT = " ".join(["word"] * 100)
 _TOKENS = 8
 _LEAST_REQUESTS = 200
+_IDLE_S = 5.0
 # Answers as fast as it can, so that what is added stands out.
 _INSTANT = (
     "--latency-calculator=constant",
@@ -72,7 +73,7 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
             "direct": (f"{bench.replicas(MODEL)[0]}/v1", {}),
             "gateway": (bench.front.endpoint, bench.headers),
         }
-        programs = processes.lab_programs(lab)
+        idle = _idle(lab)
         arms = {(way, width): Arm() for width in CONCURRENCIES for way in ways}
         for width in CONCURRENCIES:
             for url, headers in ways.values():
@@ -80,20 +81,48 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
             for number in range(1, rounds + 1):
                 # Whatever else the machine does, it does to both ways.
                 for way, (url, headers) in sorted(ways.items(), reverse=number % 2 == 0):
-                    _measure(arms[way, width], programs, url, headers, width)
+                    _measure(lab, arms[way, width], idle, url, headers, width)
             _say(f"concurrency {width}: {_row(width, arms['direct', width], arms['gateway', width], 'first')}")
-    return _result(arms, rounds)
+    return _result(arms, rounds, idle)
 
 
-def _measure(arm: Arm, programs: Mapping[str, Sequence[int]], url: str, headers: Mapping[str, str], width: int) -> None:
+def _measure(lab: Lab, arm: Arm, idle: Mapping[str, float], url: str, headers: Mapping[str, str], width: int) -> None:
     count = max(_LEAST_REQUESTS, 8 * width)
-    before = _cpu_s(programs)
+    meter = _Meter(lab)
     started = time.perf_counter()
     answers = asyncio.run(_load(url, headers, width, count))
-    arm.rates.append(count / (time.perf_counter() - started))
+    wall_s = time.perf_counter() - started
+    for name, seconds in meter.cpu_s().items():
+        arm.cpu_s[name] = arm.cpu_s.get(name, 0.0) + seconds - wall_s * idle.get(name, 0.0)
+    arm.rates.append(count / wall_s)
     arm.answers += answers
-    for name, seconds in _cpu_s(programs).items():
-        arm.cpu_s[name] = arm.cpu_s.get(name, 0.0) + seconds - before[name]
+
+
+class _Meter:
+    """CPU time since its creation of the client and of what a request passes, by name."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._client_s = time.process_time()
+        # One by one, because an Envoy that still drains may end in between.
+        self._before = {
+            pid: (name, processes.cpu_s(pid) or 0.0)
+            for program, pids in processes.lab_programs(lab).items()
+            if (name := _PROGRAMS.get(program))
+            for pid in pids
+        }
+
+    def cpu_s(self) -> dict[str, float]:
+        total = {"client": time.process_time() - self._client_s}
+        for pid, (name, before) in self._before.items():
+            total[name] = total.get(name, 0.0) + max(0.0, (processes.cpu_s(pid) or 0.0) - before)
+        return total
+
+
+def _idle(lab: Lab) -> dict[str, float]:
+    """CPU seconds a second that the same processes use without a request: probes, scrapes of all models' replicas."""
+    meter = _Meter(lab)
+    time.sleep(_IDLE_S)
+    return {name: seconds / _IDLE_S for name, seconds in meter.cpu_s().items()}
 
 
 async def _load(url: str, headers: Mapping[str, str], width: int, count: int) -> list[Answer]:
@@ -116,13 +145,6 @@ async def _load(url: str, headers: Mapping[str, str], width: int, count: int) ->
     return answers
 
 
-def _cpu_s(programs: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    total = {"client": time.process_time()}
-    for program, name in _PROGRAMS.items():
-        total[name] = total.get(name, 0.0) + processes.total_cpu_s(programs.get(program, ()))
-    return total
-
-
 def _row(width: int, direct: Arm, gateway: Arm, what: str) -> Row:
     ask = Arm.first if what == "first" else Arm.whole
     row: dict[str, Cell] = {"concurrency": width}
@@ -133,7 +155,7 @@ def _row(width: int, direct: Arm, gateway: Arm, what: str) -> Row:
     return row
 
 
-def _result(arms: Mapping[tuple[str, int], Arm], rounds: int) -> Result:
+def _result(arms: Mapping[tuple[str, int], Arm], rounds: int, idle: Mapping[str, float]) -> Result:
     pairs = [(width, arms["direct", width], arms["gateway", width]) for width in CONCURRENCIES]
     first = [_row(width, direct, gateway, "first") for width, direct, gateway in pairs]
     rates = [
@@ -157,6 +179,8 @@ def _result(arms: Mapping[tuple[str, int], Arm], rounds: int) -> Result:
             "load": "closed loop: each client sends its next request when the last one has ended",
             "rounds": f"{rounds}, direct and through the gateway in turn, "
             f"at least {_LEAST_REQUESTS} requests a round and way; percentiles over all rounds",
+            "cpu_time": "beyond what the same processes use when idle: "
+            + ", ".join(f"{name} {100 * share:.0f} % of a core" for name, share in idle.items()),
             "cores_shared_by": f"client, Envoy, AI gateway, picker, replica and the lab's control plane share "
             f"{os.cpu_count()} cores, so from concurrency 8 on the figures are mostly waiting for a core",
         },
