@@ -61,8 +61,8 @@ def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) ->
 def owned(body: Mapping[str, Any], manager: str) -> dict[str, Any]:
     """The object with the field manager that applies it: the stack's own one, not a new one for each attempt.
 
-    An `up` that was killed has written objects that its state does not know. The next one applies them again, as
-    the same manager; another stack's objects of the same name end in a conflict, not in a silent takeover.
+    An `up` that was killed has written objects that its state does not know. The next one applies them as the same
+    manager; another manager's share of their fields would stay behind when a field is dropped later.
     """
     meta = body["metadata"]
     annotations = {**meta.get("annotations", {}), _FIELD_MANAGER: manager}
