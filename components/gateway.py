@@ -21,6 +21,8 @@ LISTENER = "inference"
 _EG = "gateway.envoyproxy.io"
 _GW = "gateway.networking.k8s.io"
 _AI = "aigateway.envoyproxy.io"
+# What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
+_BUFFER = "64Mi"
 
 
 class GatewaySpec(Spec):
@@ -38,8 +40,8 @@ class GatewaySpec(Spec):
     """`Local` keeps client addresses; `Cluster` lets every node take traffic."""
     load_balancer_class: str | None = None
     """Class of the load balancer that serves the address; the cluster's default if not given."""
-    max_body_mib: int = Field(default=64, ge=1, le=1024)
-    """Largest request body; a prompt of 1 million tokens is about 4 MiB of text."""
+    max_body_mib: int = Field(default=4, ge=1, le=4)
+    """Largest request body, about 1 million tokens of text; the endpoint picker takes no message above 4 MiB."""
     stream_idle_timeout_s: int = Field(default=900, ge=60)
     """A stream that carries no byte for this long is cut; it must outlast the longest prefill."""
     max_parallel_streams: int = Field(default=65_536, ge=1024)
@@ -163,7 +165,7 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
         "metadata": {"name": GATEWAY, "namespace": namespace},
         "spec": {
             "targetRefs": [target_gateway()],
-            "connection": {"bufferLimit": f"{spec.max_body_mib}Mi"},
+            "connection": {"bufferLimit": _BUFFER},
             "http2": {
                 # A window below the body's size makes Envoy answer 413 to HTTP/2 clients.
                 "initialStreamWindowSize": "16Mi",
@@ -191,7 +193,9 @@ def backend_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
         "metadata": {"name": GATEWAY, "namespace": namespace},
         "spec": {
             "targetRefs": [target_gateway()],
-            "connection": {"bufferLimit": f"{spec.max_body_mib}Mi"},
+            "connection": {"bufferLimit": _BUFFER},
+            # A little below the limit, so that the picker's message around the body fits as well.
+            "requestBuffer": {"limit": f"{spec.max_body_mib * 1024 - 4}Ki"},
             "circuitBreaker": {
                 "maxConnections": spec.max_parallel_streams,
                 "maxPendingRequests": spec.max_parallel_streams,
