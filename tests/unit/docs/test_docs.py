@@ -36,9 +36,6 @@ RUN_BY = {
     "pulumi refresh": "test_a_stacks_life_leaves_the_checked_in_files_alone",
     "pulumi destroy": "test_a_stacks_life_leaves_the_checked_in_files_alone",
     "pulumi cancel --yes": "test_a_killed_engine_leaves_a_state_that_the_next_up_completes",
-    "PULUMI_K8S_UPSERT_EXISTING_OBJECTS=true pulumi up": (
-        "test_a_killed_engine_leaves_a_state_that_the_next_up_completes"
-    ),
     # Nobody can run these two where only package registries are reachable; their versions are checked below.
     "pulumi plugin install resource kubernetes v4.34.2": "test_an_installed_official_plugin_is_preferred",
     "pulumi plugin install resource command v1.2.1": "test_an_installed_official_plugin_is_preferred",
