@@ -134,7 +134,12 @@ def picker_service(model: str, namespace: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": picker_name(model), "namespace": namespace},
+        "metadata": {
+            "name": picker_name(model),
+            "namespace": namespace,
+            # A standby picker is never ready, and an update of the Service would wait for it until it fails.
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
         "spec": {
             "selector": _picker_labels(model),
             "ports": [
