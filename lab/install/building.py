@@ -41,7 +41,7 @@ class GoBuilder:
         return tool_store(self.lab)
 
     def key(self, family: GoFamily) -> str:
-        """Everything that decides the family's bytes: pinned modules, flags, and the toolchain's stamp."""
+        """Everything that decides the family's bytes: pinned modules, own code, flags, and the toolchain's stamp."""
         return content_key(
             [
                 (family.folder / "go.mod").read_bytes(),
@@ -50,6 +50,7 @@ class GoBuilder:
                 "CGO_ENABLED=0 -trimpath",
                 *(f"{program.package}={program.name}" for program in family.programs),
                 *family.scripts,
+                *(source.read_bytes() for source in family.sources),
                 self.toolchain.stamp,
             ]
         )

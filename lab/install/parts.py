@@ -33,7 +33,8 @@ class GoFamily:
     """Programs built out of one pinned tool module, `tools/<name>`.
 
     `module` is the required module whose version is the family's; `version_variables` are linker variables and their
-    text, where `{version}` stands for that version; `scripts` are files of the module that go along, mode 755.
+    text, where `{version}` stands for that version; `scripts` are files of the module that go along, mode 755. The
+    folder may hold Go code of the project's own, which is then what is built.
     """
 
     name: str
@@ -46,6 +47,11 @@ class GoFamily:
     @property
     def folder(self) -> Path:
         return self.tools / self.name
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """Go files of the project's own beside the go.mod, where there are any."""
+        return tuple(sorted(self.folder.glob("*.go")))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -212,6 +218,11 @@ GO_FAMILIES = (
         name="ratelimit",
         module="github.com/envoyproxy/ratelimit",
         programs=(Program(name="ratelimit", package="github.com/envoyproxy/ratelimit/src/service_cmd"),),
+    ),
+    GoFamily(
+        name="talos-checker",
+        module="github.com/siderolabs/talos/pkg/machinery",
+        programs=(Program(name="talos-checker", package="inference-platform/tools/talos-checker"),),
     ),
 )
 

@@ -73,7 +73,7 @@ def test_programs_get_their_names_and_scripts_come_along(builder: GoBuilder, fam
     )
 
 
-def test_the_key_follows_sums_flags_programs_and_toolchain(builder: GoBuilder, family: GoFamily) -> None:
+def test_the_key_follows_sums_flags_programs_own_code_and_toolchain(builder: GoBuilder, family: GoFamily) -> None:
     first = builder.key(family)
     assert builder.key(family) == first
     other_go = dataclasses.replace(builder, toolchain=GoToolchain(Path("go"), "go1.27.0 linux/amd64", "test"))
@@ -87,7 +87,12 @@ def test_the_key_follows_sums_flags_programs_and_toolchain(builder: GoBuilder, f
     assert len(keys) == 5
     with (family.folder / "go.sum").open("a") as sums:
         sums.write("example.org/other v1.0.0 h1:def=\n")
-    assert builder.key(family) not in keys
+    keys.add(builder.key(family))
+    (family.folder / "main.go").write_text("package main\n")
+    keys.add(builder.key(family))
+    (family.folder / "main.go").write_text("package main // changed\n")
+    keys.add(builder.key(family))
+    assert len(keys) == 8
 
 
 def test_the_users_build_settings_do_not_reach_go(lab: Lab) -> None:
