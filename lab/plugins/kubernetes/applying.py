@@ -30,14 +30,9 @@ _FIRST_PAUSE_S: Final = 0.25
 _WRITE_ATTEMPTS: Final = 8
 _PREVIEW_RETRY_S: Final = 5.0
 
-_EXISTS_HELP: Final = """
-
-The resource already exists in the cluster. This can happen when:
-
-  - a Pulumi resource was renamed: give it an alias, or use deleteBeforeReplace if it must be replaced
-  - fields of somebody else's object are to be managed: use a Patch resource (such as NamespacePatch)
-  - the object is to be taken over: use `pulumi import`
-  - objects are overwritten on purpose: set upsertExistingObjects on the provider"""
+_EXISTS_HELP: Final = """; a create never overwrites it
+  fix: take it over by `pulumi import` or upsertExistingObjects, set some of its fields by a Patch resource,
+  or, after a rename in the program, add an alias"""
 
 
 class NoPreviewError(Exception):
@@ -242,9 +237,8 @@ def release(operation: Operation, live: Tree, manager: str) -> None:
         if error.status != 422 or not required:
             raise
         raise ProviderError(
-            "this Patch resource is currently managing a required field, so it can't be deleted directly. Either set "
-            "the `retainOnDelete` resource option, or transfer ownership of the field before deleting: "
-            f"{required[0].get('field')}"
+            f"this Patch alone owns {required[0].get('field')}, which the object must have: it cannot be given up\n"
+            "  fix: let another field manager apply that field first, or leave it as it is with retainOnDelete"
         ) from error
 
 

@@ -75,16 +75,16 @@ def check(urn: str, old_inputs: Tree, new_inputs: Tree, naming: Naming, context:
     patch = is_patch(urn_type(urn), gvk.kind)
     if is_list(gvk):
         raise ProviderError(
-            "list resources exist for compatibility with YAML manifests and Helm charts, and cannot be created "
-            "directly. Use the underlying resource type instead"
+            f"a {gvk.kind} cannot be a resource, the API server keeps no lists\n"
+            "  fix: declare each item as a resource of its own"
         )
     if patch and not context.server_side_apply:
         raise ProviderError(
-            "patch resources require Server-Side Apply mode, which is enabled using the `enableServerSideApply` "
-            "Provider config"
+            "a Patch needs server-side apply, and this provider has enableServerSideApply off\n"
+            "  fix: turn it on, or declare the whole object"
         )
     if patch and not is_named(new):
-        raise ProviderError("patch resources require the `.metadata.name` field to be set")
+        raise ProviderError("a Patch without metadata.name: it must say which object it changes")
     if old:
         _keep_name(new, old)
         if _is_managed_by(old, context.managed_by):
@@ -104,9 +104,9 @@ def check(urn: str, old_inputs: Tree, new_inputs: Tree, naming: Naming, context:
 
 
 def _refuse_generated_name(context: CheckContext) -> None:
-    mode = "Server-Side Apply" if context.server_side_apply else "YAML rendering" if context.rendering else ""
+    mode = "server-side apply" if context.server_side_apply else "renderYamlToDirectory" if context.rendering else ""
     if mode:
-        raise ProviderError(f"the `.metadata.generateName` field is not supported in {mode} mode")
+        raise ProviderError(f"metadata.generateName does not go with {mode}\n  fix: set metadata.name, or neither")
 
 
 def _keep_name(new: Tree, old: Tree) -> None:
@@ -119,7 +119,7 @@ def _assign_name(new: Tree, urn: str, naming: Naming) -> None:
     if is_named(new) or metadata(new).get("generateName"):
         return
     if naming.disabled:
-        raise ProviderError("autonaming is disabled, resource requires the .metadata.name field to be set")
+        raise ProviderError("metadata.name is missing, and the stack's autonaming makes none up (mode: disabled)")
     set_metadata(new, "name", naming.proposed or unique_name(f"{urn_name(urn)}-", naming.seed))
     set_annotation(new, AUTONAMED, "true")
 

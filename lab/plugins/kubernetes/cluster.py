@@ -240,7 +240,7 @@ class Cluster:
         """URL path of a kind's collection, or of one object. Raises KindNotFoundError if it is not served."""
         found = self._find(gvk)
         if found is None:
-            raise KindNotFoundError(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
+            raise KindNotFoundError(f"the API server serves no {gvk.kind} of {gvk.api_version}")
         path: str = found.path(name=name, namespace=(namespace or "default") if found.namespaced else None)
         return path
 
@@ -300,8 +300,8 @@ class Cluster:
                 if isinstance(failure, ApiError):
                     raise failure
                 raise UnreachableError(
-                    f"Kubernetes API server {self.host} is unreachable: {method} {what} got no answer for "
-                    f"{retry_s:.0f} s: {_short(failure)}"
+                    f"the cluster is unreachable: {method} {what} at {self.host} got no answer for {retry_s:.0f} s: "
+                    f"{_short(failure)}"
                 ) from failure
             self.pause(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads retries, guards nothing
             pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -14,6 +14,7 @@ import yaml
 from lab.plugins.kubernetes.properties import UNKNOWN, Tree
 
 _PREFIX: Final = "kubernetes:config:"
+_RENDERING_ALONE: Final = "renderYamlToDirectory asks no cluster, so none can be named; leave one of the two out"
 
 # Settings with an environment variable behind them, as the SDK documents.
 _ENVIRONMENT: Final = {
@@ -71,7 +72,7 @@ class ProviderConfig:
         try:
             client_settings = json.loads(text("kubeClientSettings") or "{}")
         except ValueError as error:
-            raise ValueError(f"failed to unmarshal kubeClientSettings option: {error}") from error
+            raise ValueError(f"kubeClientSettings is not JSON: {error}") from error
         timeout = client_settings.get("timeout") or environment.get("PULUMI_K8S_CLIENT_TIMEOUT") or None
         return cls(
             kubeconfig=text("kubeconfig"),
@@ -108,17 +109,13 @@ def check(settings: Tree, environment: Mapping[str, str]) -> list[Failure]:
     rendering = bool(settings.get("renderYamlToDirectory"))
     if not rendering:
         if _is_true(settings.get("alwaysRender")):
-            return [Failure("alwaysRender", '"alwaysRender" requires "renderYamlToDirectory" to be set')]
+            return [Failure("alwaysRender", "does nothing without renderYamlToDirectory; set both or neither")]
         return []
-    failures = [
-        Failure(key, f'"{key}" arg is not compatible with "renderYamlToDirectory" arg')
-        for key in ("cluster", "context")
-        if settings.get(key)
-    ]
+    failures = [Failure(key, _RENDERING_ALONE) for key in ("cluster", "context") if settings.get(key)]
     kubeconfig = settings.get("kubeconfig")
     # The SDK fills kubeconfig from KUBECONFIG by itself; that is nobody's choice.
     if kubeconfig and kubeconfig != environment.get("KUBECONFIG"):
-        failures.append(Failure("kubeconfig", '"kubeconfig" arg is not compatible with "renderYamlToDirectory" arg'))
+        failures.append(Failure("kubeconfig", _RENDERING_ALONE))
     return failures
 
 
@@ -221,7 +218,7 @@ def load_kubeconfig(config: ProviderConfig) -> Tree:
     context = next((item for item in content.get("contexts") or [] if item.get("name") == name), None)
     if context is None:
         known = ", ".join(sorted(str(item.get("name")) for item in content.get("contexts") or [])) or "none"
-        raise ValueError(f'context "{name}" does not exist in the kubeconfig (it has: {known})')
+        raise ValueError(f'the kubeconfig has no context "{name}", only: {known}')
     content["current-context"] = name
     if config.cluster:
         context["context"] = {**context["context"], "cluster": config.cluster}

@@ -30,7 +30,7 @@ class _Components(Provider):
     ) -> ConstructResult:
         session = self._session()
         if session.reachable is None and not session.rendering:
-            raise ProviderError(f"configured Kubernetes cluster is unreachable: {session.unreachable_reason}")
+            raise ProviderError(session.unreachable_text)
         component: pulumi.ComponentResource
         match resource_type:
             case "kubernetes:yaml/v2:ConfigGroup":
@@ -40,7 +40,7 @@ class _Components(Provider):
             case "kubernetes:helm.sh/v4:Chart":
                 component = Chart(session, name, inputs, options)
             case _:
-                raise ProviderError(f'unknown resource type "{resource_type}": the lab stand-in does not cover it')
+                raise ProviderError(f"the lab stand-in does not cover components of type {resource_type}")
         return ConstructResult(urn=component.urn, state={"resources": component.resources})
 
 

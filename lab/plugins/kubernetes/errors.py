@@ -103,12 +103,12 @@ _APPLY_GUIDE = (
 def conflict_text(error: ApiError, manager: str) -> str:
     """A field conflict of server-side apply, with who holds which field and how to go on."""
     lines = [
-        f"server-side apply field conflict detected, see {_APPLY_GUIDE} for troubleshooting help",
-        f'The resource managed by field manager "{manager}" had an apply conflict: {error.message}',
+        f'field conflict of server-side apply: field manager "{manager}" does not own what it would change',
+        f"  {error.message}",
     ]
     lines += [f"  - {cause.get('field')}: {cause.get('message')}" for cause in error.causes]
     lines.append(
         "  fix: leave these fields out, ignore them with the ignoreChanges option, or take them over with the "
-        'annotation pulumi.com/patchForce: "true"'
+        'annotation pulumi.com/patchForce: "true"; more: ' + _APPLY_GUIDE
     )
     return "\n".join(lines)

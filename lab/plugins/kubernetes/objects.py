@@ -79,9 +79,9 @@ def gvk_of_type(token: str) -> GroupVersionKind:
     package, _, rest = token.partition(":")
     module, _, kind = rest.rpartition(":")
     if package != "kubernetes":
-        raise ValueError(f'unrecognized resource type: "{token}" for this provider')
+        raise ValueError(f'"{token}" is not of this provider: its types begin with "kubernetes:"')
     if module.count("/") > 1 or not kind:
-        raise ValueError(f'apiVersion does not have both a group and a version: "{module}"')
+        raise ValueError(f'"{token}" is not of the form kubernetes:GROUP/VERSION:KIND')
     group, _, version = module.rpartition("/")
     return GroupVersionKind("" if group == "core" else group, version, kind)
 

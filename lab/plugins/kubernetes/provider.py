@@ -125,9 +125,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         def answer() -> Any:
             session = self._configured
             if session.reachable is None and session.config.skip_update_unreachable and not session.rendering:
-                self._log.warning(
-                    request.urn, "Cluster is unreachable but skipUpdateUnreachable flag is set to true, skipping..."
-                )
+                self._log.warning(request.urn, "left as recorded: unreachable cluster, and skipUpdateUnreachable is on")
                 return provider_pb2.CheckResponse(inputs=request.olds)
             options = request.autonaming
             naming = Naming(
@@ -148,7 +146,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
                 session.declare(checked)
             result = inputs_to_properties(checked, news)
             if session.rendering and has_secret(result):
-                self._log.warning(request.urn, "rendered YAML will contain a secret value in plaintext")
+                self._log.warning(request.urn, "the rendered file will hold a secret, not encrypted")
             return provider_pb2.CheckResponse(inputs=encode(result))
 
         return self._answer(context, answer, request.news)
@@ -249,12 +247,7 @@ def _connect(session: Session) -> Session:
     try:
         kubeconfig = config.load_kubeconfig(session.config)
     except ValueError as error:
-        session.unreachable_reason = (
-            "unable to load Kubernetes client configuration from kubeconfig file. Make sure you have: \n\n"
-            " \t • set up the provider as per "
-            "https://www.pulumi.com/registry/packages/kubernetes/installation-configuration/ \n\n"
-            f" {error}"
-        )
+        session.unreachable_reason = f"{error}; the provider's kubeconfig or KUBECONFIG must name a usable one"
         session.default_namespace = session.config.namespace or "default"
         return session
     session.default_namespace = config.default_namespace(session.config, kubeconfig)
@@ -263,7 +256,7 @@ def _connect(session: Session) -> Session:
         cluster.version()
     except (ConfigException, ApiException, urllib3.exceptions.HTTPError, OSError) as error:
         reason = getattr(error, "reason", None) or error
-        session.unreachable_reason = f"unable to load schema information from the API server: {reason}"
+        session.unreachable_reason = f"the first request to its API server failed: {reason}"
         return session
     session.reachable = cluster
     return session

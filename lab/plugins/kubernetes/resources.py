@@ -40,9 +40,13 @@ from lab.plugins.kubernetes.ownership import CREATOR
 from lab.plugins.kubernetes.properties import Tree, has_secret, has_unknown
 from lab.plugins.kubernetes.session import Operation
 
-_UNREACHABLE_ADVICE = (
-    "If the cluster was deleted, you can remove this resource from Pulumi state by rerunning the operation with the "
-    'PULUMI_K8S_DELETE_UNREACHABLE environment variable set to "true"'
+_UNREACHABLE_FIX = (
+    "\n  fix: bring the cluster back or correct the kubeconfig; where it is gone for good, "
+    "PULUMI_K8S_DELETE_UNREACHABLE=true drops its resources from the state"
+)
+_NO_KIND_FIX = "\n  fix: correct apiVersion and kind, or let this resource depend on the CRD"
+_NOT_READY_FIX = (
+    "\n  fix: mend what the reasons name; the state keeps the resource, the next `pulumi up` goes on with it"
 )
 
 
@@ -123,10 +127,10 @@ def diff(operation: Operation, state: Tree, news: Tree, ignored: list[str]) -> D
 
 def _is_unready(operation: Operation, new: Tree, old_live: Tree) -> bool:
     if operation.session.reachable is None:
-        operation.warn("Cluster is unreachable, skipping replaceUnready check")
+        operation.warn("replaceUnready is not looked at: unreachable cluster")
         return False
     if new.get("kind") != "Job":
-        operation.warn("replaceUnready annotation is not supported for this resource")
+        operation.warn(f"replaceUnready does nothing for a {new.get('kind')}, only for a Job")
         return False
     try:
         live = operation.session.cluster.get(gvk_of(old_live), name_of(old_live), namespace_of(old_live))
@@ -159,15 +163,9 @@ def create(operation: Operation, properties: Tree) -> Stored | None:
     except ApiError as error:
         if operation.preview and (error.status == 403 or error.already_exists or _refuses_dry_run(error)):
             return None
-        raise ProviderError(
-            f'resource "{operation.urn}" was not successfully created by the Kubernetes API server: {error}'
-        ) from error
+        raise ProviderError(f"cannot create {_called(inputs)}: {error}") from error
     except KindNotFoundError as error:
-        raise ProviderError(
-            f'creation of resource "{operation.urn}" with kind {gvk_of(inputs)} failed because the Kubernetes API '
-            "server reported that the apiVersion for this resource does not exist. Verify that any required CRDs "
-            f"have been created: {error}"
-        ) from error
+        raise ProviderError(f"cannot create {_called(inputs)}: {error}{_NO_KIND_FIX}") from error
     if operation.preview:
         live.pop("status", None)
         return Stored("", _state(inputs, live, properties, inputs, manager))
@@ -181,12 +179,15 @@ def create(operation: Operation, properties: Tree) -> Stored | None:
         session.cluster.kinds_changed()
     if failure is not None:
         raise InitializationError(
-            f'resource "{operation.urn}" was successfully created, but the Kubernetes API server reported that it '
-            f"failed to fully initialize or become live: {failure}",
+            f"created {_called(live)}, which is not ready: {failure}{_NOT_READY_FIX}",
             stored,
             failure.reasons,
         )
     return stored
+
+
+def _called(obj: Tree) -> str:
+    return f"{obj.get('kind')} {object_id(obj)}"
 
 
 def _refuses_dry_run(error: ApiError) -> bool:
@@ -201,7 +202,7 @@ def _render(operation: Operation, inputs: Tree, given: Tree, manager: str) -> St
     directory = operation.session.config.render_directory
     if has_secret(given):
         path = rendering.path_of(inputs, directory)
-        operation.warn(f"rendered file {path} contains a secret value in plaintext")
+        operation.warn(f"{path} holds a secret, not encrypted")
     operation.status(f"rendered {rendering.write(inputs, directory)}")
     return Stored(object_id(inputs), _state(inputs, inputs, given, inputs, manager))
 
@@ -230,20 +231,16 @@ def update(operation: Operation, resource_id: str, state: Tree, news: Tree, igno
     except PartialError as error:
         failure, live = error, error.live
     except KindNotFoundError as error:
-        raise ProviderError(
-            f'update of resource "{operation.urn}" failed because the Kubernetes API server reported that the '
-            f"apiVersion for this resource does not exist. Verify that any required CRDs have been created: {error}"
-        ) from error
+        raise ProviderError(f"cannot update {_called(inputs)}: {error}{_NO_KIND_FIX}") from error
     except ApiError as error:
         if operation.preview and error.status == 403:
             return None
         # Refused as a whole: what the engine knows of the resource stays true.
-        raise ProviderError(f'update of resource "{operation.urn}" failed: {error}') from error
+        raise ProviderError(f"cannot update {_called(old_live)}: {error}") from error
     stored = Stored(resource_id, _state(inputs, live, news, first, manager))
     if isinstance(failure, PartialError):
         raise InitializationError(
-            f'the Kubernetes API server reported that "{object_id(live)}" failed to fully initialize or become live: '
-            f"{failure}",
+            f"updated {_called(live)}, which is not ready: {failure}{_NOT_READY_FIX}",
             stored,
             failure.reasons,
         )
@@ -271,9 +268,7 @@ def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> S
         return _read_unreachable(operation, resource_id, state, inputs)
     namespace, name = split_id(resource_id)
     if not name:
-        raise ProviderError(
-            f"failed to read resource because of a failure to parse resource name from id: {resource_id}"
-        )
+        raise ProviderError(f'"{resource_id}" names no object: an id is namespace/name, or name alone')
     asked = normalize(to_object(inputs))
     _, old_live = read_checkpoint(state)
     from_cluster = False
@@ -305,20 +300,20 @@ def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> S
     if not from_cluster and not annotated_true(asked, SKIP_AWAIT):
         reasons = waiting.look_once(operation, asked, live)
         if reasons:
-            raise InitializationError(f"Resource '{name}' was created but failed to initialize", stored, reasons)
+            raise InitializationError(f"{_called(live)} is not ready now", stored, reasons)
     return stored
 
 
 def _read_unreachable(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> Stored | None:
     config = operation.session.config
-    operation.warn(f"configured Kubernetes cluster is unreachable: {operation.session.unreachable_reason}")
+    operation.warn(operation.session.unreachable_text)
     if config.delete_unreachable:
-        operation.warn("the `deleteUnreachable` option is enabled: deleting the unreachable resource from Pulumi state")
+        operation.warn("dropped from the state unseen, as deleteUnreachable says")
         return None
     if config.skip_update_unreachable:
-        operation.warn("the `skipUpdateUnreachable` option is enabled: what is shown may not be what is in the cluster")
+        operation.warn("kept as recorded, as skipUpdateUnreachable says: the object itself may differ")
         return Stored(resource_id, state, inputs)
-    raise ProviderError(f"failed to read resource state due to unreachable cluster. {_UNREACHABLE_ADVICE}")
+    raise ProviderError(f"cannot refresh {resource_id}: {operation.session.unreachable_text}{_UNREACHABLE_FIX}")
 
 
 def _inputs_of(live: Tree) -> Tree:
@@ -345,10 +340,10 @@ def delete(operation: Operation, resource_id: str, state: Tree) -> None:
         operation.status(f"deleted {path}")
         return
     if session.reachable is None:
-        operation.warn(f"configured Kubernetes cluster is unreachable: {session.unreachable_reason}")
+        operation.warn(session.unreachable_text)
         if session.config.delete_unreachable:
             return
-        raise ProviderError(f"configured Kubernetes cluster is unreachable. {_UNREACHABLE_ADVICE}")
+        raise ProviderError(f"cannot delete {resource_id}: {session.unreachable_text}{_UNREACHABLE_FIX}")
     manager = _manager(operation, state, inputs)
     try:
         deleting.delete(operation, inputs, live, name, manager)

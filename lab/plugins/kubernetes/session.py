@@ -45,8 +45,12 @@ class Session:
     def cluster(self) -> Cluster:
         """The cluster. Raises ProviderError if it could not be reached when the provider was configured."""
         if self.reachable is None:
-            raise ProviderError(f"configured Kubernetes cluster is unreachable: {self.unreachable_reason}")
+            raise ProviderError(self.unreachable_text)
         return self.reachable
+
+    @property
+    def unreachable_text(self) -> str:
+        return f"the cluster is unreachable: {self.unreachable_reason}"
 
     def scope(self, gvk: GroupVersionKind) -> bool | None:
         """Whether a kind is namespaced: built-in knowledge, then this run's CRDs, then the cluster; None if unknown."""

@@ -119,7 +119,7 @@ def read_files(files: Sequence[str], *, globbing: bool) -> list[Tree]:
             try:
                 text = Path(path).read_text()
             except OSError as error:
-                raise ProviderError(f"reading YAML file from disk: {error}") from error
+                raise ProviderError(f"cannot read manifest {path}: {error.strerror or error}") from error
             objects += parse_documents(text, path)
     return objects
 
@@ -139,10 +139,10 @@ def parse_documents(text: str, source: str) -> list[Tree]:
     try:
         documents = list(yaml.load_all(text, _Loader))
     except yaml.YAMLError as error:
-        raise ProviderError(f"decoding YAML of {source}: {error}") from error
+        raise ProviderError(f"{source} is not YAML: {error}") from error
     for document in documents:
         if document is not None and not isinstance(document, dict):
-            raise ProviderError(f"decoding YAML of {source}: expected an object, got {type(document).__name__}")
+            raise ProviderError(f"{source} holds a {type(document).__name__} where an object must be")
     return [document for document in documents if document]
 
 
@@ -155,9 +155,9 @@ def placed_objects(objects: Sequence[Tree], namespace: str, session: Session) ->
     for obj in flat:
         gvk = gvk_of(obj)
         if not gvk.kind or not gvk.version:
-            raise ProviderError(f"Kubernetes resources require a kind and apiVersion: `{str(obj)[:100]}`")
+            raise ProviderError(f"an object lacks its kind or apiVersion: {str(obj)[:100]}")
         if not name_of(obj):
-            raise ProviderError(f"Kubernetes resources require a .metadata.name: `{str(obj)[:100]}`")
+            raise ProviderError(f"an object lacks its metadata.name: {str(obj)[:100]}")
         obj["apiVersion"] = gvk.api_version
         if not namespace_of(obj) and session.scope(gvk):
             set_metadata(obj, "namespace", namespace)

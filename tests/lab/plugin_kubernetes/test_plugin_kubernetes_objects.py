@@ -265,7 +265,7 @@ def test_patches_manage_their_fields_and_give_them_back(site: Site, plane: Plane
 
 def test_lists_are_refused_and_invalid_objects_fail_the_preview(site: Site) -> None:
     site.declare('declare("core/v1:ConfigMapList", "many", {"items": []})')
-    assert "Use the underlying resource type instead" in site.pulumi("preview", check=False)
+    assert "ConfigMapList cannot be a resource" in site.pulumi("preview", check=False)
     site.declare('declare("core/v1:Service", "bad", {**named("bad"), "spec": {"ports": [{"port": 99999}]}})')
     assert "spec.ports[0].port: Invalid value" in site.pulumi("preview", check=False)
 

@@ -53,7 +53,7 @@ declare("apps/v1:Deployment", "stuck", {{**named("stuck"), "spec": workload("stu
 """
     site.declare(WORKLOADS + program.format(", **NOWHERE"))
     said = site.up(check=False)
-    assert "'stuck' timed out waiting to be Ready after 4 s" in said
+    assert "created Deployment default/stuck, which is not ready: timed out after 4 s" in said
     assert "[Unschedulable]" in said and "didn't match Pod's node affinity/selector" in said
     state = site.state("stuck")
     assert state["id"] == "default/stuck" and state["initErrors"]
@@ -171,7 +171,7 @@ declare("core/v1:Service", "lb", {**named("lb"), "spec": {"type": "LoadBalancer"
         custom_timeouts=pulumi.CustomTimeouts(create="2s"))
 """
     )
-    assert "Service was not allocated an IP address" in site.up(check=False)
+    assert "the Service got no load balancer address" in site.up(check=False)
     status = '{"status": {"loadBalancer": {"ingress": [{"ip": "198.18.0.1"}]}}}'
     plane.kubectl("patch", "service", "lb", "--subresource=status", "--type=merge", "-p", status)
     site.up()
@@ -251,9 +251,9 @@ def test_an_unreachable_cluster_is_said_so(site: Site, tmp_path_factory: pytest.
         "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
     )
     site.environment["KUBECONFIG"] = str(wrong)
-    assert "failed to read resource state due to unreachable cluster" in site.pulumi("refresh", "--yes", check=False)
+    assert "cannot refresh default/un: the cluster is unreachable" in site.pulumi("refresh", "--yes", check=False)
     said = site.pulumi("destroy", "--yes", "--skip-preview", check=False)
-    assert "configured Kubernetes cluster is unreachable" in said
+    assert "cannot delete default/un: the cluster is unreachable" in said
     site.environment["PULUMI_K8S_DELETE_UNREACHABLE"] = "true"
     site.pulumi("refresh", "--yes")
     assert site.state("un") == {}

@@ -70,9 +70,9 @@ def test_a_stateful_set_needs_its_replicas_and_its_revision() -> None:
     full = {"replicas": 2, "readyReplicas": 2, "currentReplicas": 2}
     assert readiness.stateful_set(stateful_set(**revisions, **full)).ready
     result = readiness.stateful_set(stateful_set(**revisions, replicas=2, readyReplicas=1, currentReplicas=2))
-    assert result.reasons == ["1 out of 2 replicas succeeded readiness checks"]
+    assert result.reasons == ["1 of 2 Pods are ready"]
     moving = readiness.stateful_set(stateful_set(currentRevision="a", updateRevision="b", **full))
-    assert 'from revision "a" to "b"' in moving.reasons[0]
+    assert 'revision "b" in place of "a"' in moving.reasons[0]
 
 
 def test_a_daemon_set_is_ready_on_all_nodes() -> None:
@@ -89,9 +89,7 @@ def test_a_job_succeeds_fails_or_runs() -> None:
     assert job({"type": "Complete", "status": "True"}).ready
     failed = job({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "no more"})
     assert failed.failed and failed.reasons == ["[BackoffLimitExceeded] no more"]
-    assert (
-        job(startTime="t", active=1).message == 'waiting for Job "j" to succeed (Active: 1 | Succeeded: 0 | Failed: 0)'
-    )
+    assert job(startTime="t", active=1).message == "the Job has not ended; its Pods: 1 active, 0 succeeded, 0 failed"
 
 
 def pod(*containers: dict[str, Any], **conditions: str) -> dict[str, Any]:
@@ -114,7 +112,7 @@ def test_a_pod_names_the_container_that_does_not_start() -> None:
         "lastState": {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "now", "message": "boom"}},
     }
     problems = readiness.pod_problems(pod(crashed, Ready="False"))
-    assert problems[1] == '[Pod p]: container "c" terminated at now (Error: exit code 3) boom'
+    assert problems[1] == '[Pod p]: container "c": the run before ended at now, Error, code 3: boom'
     assert readiness.pod(pod(PodScheduled="True", Initialized="True", Ready="True")).ready
 
 
@@ -204,12 +202,12 @@ def test_a_stale_status_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        ("Ready", 'expected a "jsonpath=" or "condition=" prefix'),
-        ("[]", "at least one condition"),
-        ("jsonpath=.status.phase", "wrapped in brackets"),
-        ("jsonpath='{.status.phase}'", "shell quotes"),
-        ("jsonpath={.a}=b=c", "format should be"),
-        ("jsonpath={.a}=", "requires a value"),
+        ("Ready", 'neither "jsonpath=" nor "condition="'),
+        ("[]", "empty list"),
+        ("jsonpath=.status.phase", "stands in braces"),
+        ("jsonpath='{.status.phase}'", "no quotes around it"),
+        ("jsonpath={.a}=b=c", "more than one"),
+        ("jsonpath={.a}=", "lacks its value"),
         ("jsonpath={.a[}", "cannot read JSONPath"),
     ],
 )
@@ -220,7 +218,7 @@ def test_broken_expressions_say_what_is_wrong(annotation: str, message: str) -> 
 
 def test_what_holds_a_deletion_names_the_finalizers() -> None:
     held = {"metadata": {"finalizers": ["example.com/a", "example.com/b"]}}
-    assert what_holds(held) == "finalizers might be preventing deletion (example.com/a, example.com/b)"
+    assert what_holds(held) == "held by its finalizers example.com/a, example.com/b"
     remaining = {"type": "NamespaceContentRemaining", "status": "True", "message": "Some pods are left"}
     assert "Some pods are left" in what_holds(
         {"spec": {"finalizers": ["kubernetes"]}, "status": {"conditions": [remaining]}}

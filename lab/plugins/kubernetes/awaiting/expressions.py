@@ -32,7 +32,7 @@ def parse(annotation: str) -> list[Check]:
         parsed = None
     expressions = parsed if isinstance(parsed, list) else [annotation]
     if not expressions:
-        raise ProviderError("at least one condition must be specified in pulumi.com/waitFor")
+        raise ProviderError("pulumi.com/waitFor is an empty list: it takes one expression or more")
     return [_parse_one(str(expression)) for expression in expressions]
 
 
@@ -42,7 +42,7 @@ def _parse_one(expression: str) -> Check:
     if expression.startswith("condition="):
         kind, _, status = expression.removeprefix("condition=").partition("=")
         return _condition(kind, status or "True")
-    raise ProviderError(f'expected a "jsonpath=" or "condition=" prefix, got "{expression}"')
+    raise ProviderError(f'waitFor "{expression}" begins with neither "jsonpath=" nor "condition="')
 
 
 def _stale(obj: Tree) -> bool:
@@ -70,9 +70,9 @@ def _json_path(text: str) -> Check:
     path, value = _split_value(text)
     match = re.fullmatch(r"\{\s*(?P<inner>.*?)\s*\}", path)
     if path.startswith("'"):
-        raise ProviderError(f"{path} should omit shell quotes")
+        raise ProviderError(f"waitFor {path}: no quotes around it, an annotation passes no shell")
     if match is None:
-        raise ProviderError(f"{path} should be wrapped in brackets {{ ... }}")
+        raise ProviderError(f"waitFor {path}: a JSONPath stands in braces, such as {{.status.phase}}")
     steps = _steps(match["inner"].removeprefix("$"), path)
 
     def holds(obj: Tree) -> Readiness:
@@ -84,7 +84,7 @@ def _json_path(text: str) -> Check:
             return Readiness(False, f"waiting for {text}", [f"{path} selected nothing"])
         if isinstance(found, (dict, list)):
             if value is not None:
-                reason = f'"{path}" has a non-primitive value'
+                reason = f'{path} is a {type(found).__name__}, which cannot equal "{value}"'
                 return Readiness(False, reason, [reason], failed=True)
             return Readiness(True, f"found {text}")
         shown = str(found).lower() if isinstance(found, bool) else str(found)
@@ -99,11 +99,11 @@ def _json_path(text: str) -> Check:
 def _split_value(text: str) -> tuple[str, str | None]:
     parts = re.split(r"(?<![=!])=(?!=)", text)
     if len(parts) > 2:
-        raise ProviderError(f'format should be {{.path}}=value or {{.path}}, got "{text}"')
+        raise ProviderError(f'waitFor "{text}" has more than one "=": it takes {{.path}} or {{.path}}=value')
     if len(parts) == 1:
         return text, None
     if not parts[1]:
-        raise ProviderError(f"{parts[0]}= requires a value")
+        raise ProviderError(f"waitFor {parts[0]}= lacks its value; without the = it waits for the field alone")
     return parts[0], parts[1]
 
 

@@ -54,7 +54,7 @@ def deployment(obj: Tree) -> Readiness:
     old = max(_count(status, "replicas") - updated, 0)
     if not observed(obj):
         return Readiness(
-            False, "waiting for the Deployment controller", ["the Deployment controller has not acted yet"]
+            False, "waiting for the Deployment controller", ["its controller has not seen this generation"]
         )
     known = conditions(obj)
     progressing, live = known.get("Progressing", {}), known.get("Available", {})
@@ -63,7 +63,7 @@ def deployment(obj: Tree) -> Readiness:
     ]
     rolled_out = updated >= wanted and old == 0 and available >= wanted
     if rolled_out and live.get("status") == "True":
-        return Readiness(True, "Deployment initialization complete")
+        return Readiness(True, "Deployment ready")
     message = f"waiting for the rollout: {updated}/{wanted} Pods updated, {available}/{wanted} available"
     if old:
         message += f", {old} old ones to go"
@@ -76,7 +76,7 @@ def stateful_set(obj: Tree) -> Readiness:
     ready, current = _count(status, "readyReplicas"), _count(status, "currentReplicas")
     if not observed(obj):
         return Readiness(
-            False, "waiting for the StatefulSet controller", ["the StatefulSet controller has not acted yet"]
+            False, "waiting for the StatefulSet controller", ["its controller has not seen this generation"]
         )
     on_delete = section(spec, "updateStrategy").get("type") == "OnDelete"
     first = int(metadata(obj).get("generation") or 0) <= 1
@@ -85,24 +85,24 @@ def stateful_set(obj: Tree) -> Readiness:
     advanced = bool(revisions[0]) and revisions[0] == revisions[1]
     done = here if on_delete and not first else here and advanced and current == wanted
     if done:
-        return Readiness(True, "StatefulSet initialization complete")
+        return Readiness(True, "StatefulSet ready")
     shown = ready if advanced else min(ready, _count(status, "updatedReplicas"))
-    reasons = [] if here else [f"{shown} out of {wanted} replicas succeeded readiness checks"]
+    reasons = [] if here else [f"{shown} of {wanted} Pods are ready"]
     if not advanced and not on_delete:
-        reasons.append(f'StatefulSet controller failed to advance from revision "{revisions[0]}" to "{revisions[1]}"')
+        reasons.append(f'the rollout of revision "{revisions[1]}" in place of "{revisions[0]}" is not through')
     return Readiness(False, f"waiting for the StatefulSet: {shown}/{wanted} Pods ready", reasons)
 
 
 def daemon_set(obj: Tree) -> Readiness:
     status = section(obj, "status")
     if not observed(obj):
-        return Readiness(False, "waiting for the DaemonSet controller", ["the DaemonSet controller has not acted yet"])
+        return Readiness(False, "waiting for the DaemonSet controller", ["its controller has not seen this generation"])
     wanted = _count(status, "desiredNumberScheduled")
     updated, available = _count(status, "updatedNumberScheduled"), _count(status, "numberAvailable")
     ready = _count(status, "numberReady")
     on_delete = section(section(obj, "spec"), "updateStrategy").get("type") == "OnDelete"
     if (on_delete or updated >= wanted) and available >= wanted and ready >= wanted:
-        return Readiness(True, f"All replicas scheduled as expected. Replicas: {wanted}")
+        return Readiness(True, f"DaemonSet ready on {wanted} nodes")
     message = f"waiting for the DaemonSet: {updated}/{wanted} updated, {available}/{wanted} available"
     return Readiness(False, message, [message])
 
@@ -115,9 +115,8 @@ def job(obj: Tree) -> Readiness:
         return Readiness(False, "Job failed", [condition_text(failed)], failed=True)
     if known.get("Complete", {}).get("status") == "True":
         return Readiness(True, "Job complete")
-    counts = " | ".join(f"{key.title()}: {_count(status, key)}" for key in ("active", "succeeded", "failed"))
-    verb = "succeed" if status.get("startTime") else "start"
-    message = f'waiting for Job "{name_of(obj)}" to {verb} ({counts})'
+    counts = ", ".join(f"{_count(status, key)} {key}" for key in ("active", "succeeded", "failed"))
+    message = f"the Job has not {'ended' if status.get('startTime') else 'begun'}; its Pods: {counts}"
     return Readiness(False, message, [message])
 
 
@@ -129,7 +128,7 @@ def pod(obj: Tree) -> Readiness:
             continue
         if kind == "Ready" and section(obj, "status").get("phase") == "Succeeded":
             continue
-        message = f'waiting for Pod "{name_of(obj)}" to be {doing}'
+        message = f"Pod {name_of(obj)} is not {doing} yet"
         return Readiness(False, message, pod_problems(obj) or [message])
     return Readiness(True, "Pod ready")
 
@@ -163,13 +162,13 @@ def _container_problems(container: Tree) -> list[str]:
     if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing", None):
         problems.append(f'container "{name}": [{waiting["reason"]}] {waiting.get("message", "")}'.rstrip())
     if ended and ended.get("exitCode"):
-        text = ended.get("message") or f"ended with exit code {ended['exitCode']}"
+        text = ended.get("message") or f"its exit code is {ended['exitCode']}"
         problems.append(f'container "{name}": [{ended.get("reason", "Error")}] {text}')
     if before and before.get("exitCode"):
-        text = f" {before['message']}" if before.get("message") else ""
+        text = f": {before['message']}" if before.get("message") else ""
         problems.append(
-            f'container "{name}" terminated at {before.get("finishedAt")} '
-            f"({before.get('reason')}: exit code {before['exitCode']}){text}"
+            f'container "{name}": the run before ended at {before.get("finishedAt")}, '
+            f"{before.get('reason')}, code {before['exitCode']}{text}"
         )
     return problems
 
@@ -216,7 +215,7 @@ def generic(obj: Tree) -> Readiness:
         return Readiness(False, "waiting for the controller", ["the controller has not seen this generation"])
     ready = conditions(obj).get("Ready", {})
     if ready and ready.get("status") != "True":
-        return Readiness(False, "waiting to be ready", [condition_text(ready)])
+        return Readiness(False, "waiting for its Ready condition", [condition_text(ready)])
     return Readiness(True)
 
 

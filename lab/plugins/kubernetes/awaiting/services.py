@@ -20,11 +20,8 @@ _SERVICES: Final = GroupVersionKind("", "v1", "Service")
 SETTLE_S: Final = 10.0
 SETTLE_VARIABLE: Final = "LAB_ENDPOINTS_SETTLE_S"
 
-_NO_PODS: Final = (
-    "Service does not target any Pods. Selected Pods may not be ready, or field '.spec.selector' may not match "
-    "labels on any Pods"
-)
-_NO_ADDRESS: Final = "Service was not allocated an IP address; does your cloud provider support this?"
+_NO_PODS: Final = "no Pod behind the Service is ready, or its .spec.selector fits the labels of none"
+_NO_ADDRESS: Final = "the Service got no load balancer address: nothing in the cluster hands them out, or none is free"
 
 
 def settle_s() -> float:
@@ -64,7 +61,7 @@ class ServiceProbe:
         spec = section(service, "spec")
         addressed = spec.get("type") != "LoadBalancer" or first_address(service) is not None
         if not wants_endpoints(service):
-            return Readiness(addressed, "[2/3] waiting for an address", [] if addressed else [_NO_ADDRESS])
+            return Readiness(addressed, "waiting for a load balancer address", [] if addressed else [_NO_ADDRESS])
         slices = self._cluster.items_of(
             _SLICES, namespace_of(service), labels=f"kubernetes.io/service-name={name_of(service)}"
         )
@@ -74,11 +71,11 @@ class ServiceProbe:
         ready, pending = counts
         settled = time.monotonic() - self._changed_at >= self.settle_s
         if addressed and settled and not pending:
-            return Readiness(True, "Service initialization complete")
+            return Readiness(True, "Service ready")
         reasons = ([] if ready else [_NO_PODS]) + ([] if addressed else [_NO_ADDRESS])
         if settled and ready:
-            return Readiness(False, "[2/3] waiting for an address", reasons)
-        return Readiness(False, f"[1/3] finding Pods to direct traffic to ({ready} ready, {pending} not)", reasons)
+            return Readiness(False, "waiting for a load balancer address", reasons)
+        return Readiness(False, f"waiting for endpoints: {ready} ready, {pending} to come", reasons)
 
 
 class IngressProbe:
@@ -92,7 +89,7 @@ class IngressProbe:
         missing = [name for name in sorted(_backends(ingress)) if not self._exists(name, namespace_of(ingress))]
         reasons = [f'Ingress has a path to Service "{name}", which does not exist' for name in missing]
         if first_address(ingress) is None:
-            reasons.append("Ingress .status.loadBalancer field was not updated with a hostname/IP address")
+            reasons.append("the Ingress has no address: no controller wrote one into its status")
         return Readiness(not reasons, "waiting for the Ingress", reasons)
 
     def _exists(self, name: str, namespace: str) -> bool:

@@ -113,17 +113,14 @@ class _Follower:
         while not result.ready:
             left = self._deadline - time.monotonic()
             if result.failed:
-                raise self._failure(f"Resource '{name_of(self._live)}' was created but failed to initialize", result)
+                raise self._failure("it failed and will not recover by itself", result)
             if left <= 0:
                 self._troubles = self._find_troubles()
-                raise self._failure(
-                    f"'{name_of(self._live)}' timed out waiting to be Ready after {self._limit:.0f} s", result
-                )
+                raise self._failure(f"timed out after {self._limit:.0f} s", result)
             try:
                 result = self._follow(result, left)
             except CancelledError as error:
-                text = f'Resource operation was cancelled for "{name_of(self._live)}"'
-                raise self._failure(text, result) from error
+                raise self._failure("the wait was cancelled", result) from error
             except UnreachableError as error:
                 raise PartialError(str(error), self._live, result.reasons) from error
         if self._shown:
@@ -244,7 +241,7 @@ def until_gone(operation: Operation, inputs: Tree, live: Tree) -> None:
 def what_holds(live: Tree) -> str:
     """Why a deleted object is still there: its finalizers, and what a namespace says of its content."""
     finalizers = [*(metadata(live).get("finalizers") or []), *(readiness.section(live, "spec").get("finalizers") or [])]
-    parts = [f"finalizers might be preventing deletion ({', '.join(map(str, finalizers))})"] if finalizers else []
+    parts = [f"held by its finalizers {', '.join(map(str, finalizers))}"] if finalizers else []
     for condition in readiness.conditions(live).values():
         if condition.get("status") == "True" and "Remaining" in str(condition.get("type")):
             parts.append(str(condition.get("message")))
