@@ -35,6 +35,8 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "1",
         "PULUMI_STACK": STACK,
+        # Pods of the lab start within a second, and every Service of every `up` would wait ten for stragglers.
+        "LAB_ENDPOINTS_SETTLE_S": environment.get("LAB_ENDPOINTS_SETTLE_S") or "1",
         # The v3.76 language host takes the first python on PATH, whatever Pulumi.yaml says of a virtual environment.
         "PATH": _path(folders, environment),
     }

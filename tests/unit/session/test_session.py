@@ -10,6 +10,7 @@ import pytest
 from lab import session
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
+from lab.plugins.kubernetes.awaiting.services import SETTLE_VARIABLE
 
 
 @pytest.fixture
@@ -71,6 +72,11 @@ def test_state_and_login_are_the_labs_own(lab: Lab, outside: dict[str, str]) -> 
     assert settings["PULUMI_BACKEND_URL"] == f"file://{lab.pulumi}"
     assert Path(settings["PULUMI_HOME"]).is_relative_to(lab.home)
     assert settings["KUBECONFIG"] == str(lab.kubeconfig)
+
+
+def test_services_settle_in_a_second_unless_told_otherwise(lab: Lab, outside: dict[str, str]) -> None:
+    assert session.settings(lab, outside)[SETTLE_VARIABLE] == "1"
+    assert session.settings(lab, {**outside, SETTLE_VARIABLE: "10"})[SETTLE_VARIABLE] == "10"
 
 
 def test_official_plugins_keep_the_users_pulumi_home(lab: Lab, outside: dict[str, str]) -> None:
