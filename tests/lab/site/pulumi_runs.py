@@ -1,0 +1,64 @@
+"""`pulumi` as an engineer runs it on the lab's stack: by hand, with the checked-in stack file or an edited copy."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import session
+from lab.paths import CHECKOUT, Lab
+
+Document = dict[str, Any]
+SITE = "inference-platform:site"
+_SECRET = "4dabf18193072939515e22adb298388d"
+
+
+class Pulumi:
+    """Runs pulumi on the lab's stack; `folder` takes the edited copies of the stack file."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab = lab
+        self._folder = folder
+
+    def __call__(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return session.run_pulumi(self.lab, *arguments, "--stack", session.STACK, check=check)
+
+    def edited(self, edit: Callable[[Document], None]) -> tuple[str, str]:
+        """Options that make pulumi take a copy of the stack file, its site changed by `edit`."""
+        document = copy.deepcopy(yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text()))
+        edit(document["config"][SITE])
+        file = self._folder / "Pulumi.edited.yaml"
+        file.write_text(yaml.safe_dump(document, sort_keys=False))
+        return "--config-file", str(file)
+
+    def changes(self, *options: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """What a preview would change: resource name -> operation and the paths of the properties."""
+        steps = json.loads(self("preview", "--json", *options).stdout)["steps"]
+        return {
+            step["urn"].rpartition("::")[2]: (step["op"], tuple(sorted(step["detailedDiff"] or {})))
+            for step in steps
+            if step["op"] != "same"
+        }
+
+    def state(self) -> Document:
+        """The stack's deployment as the engine keeps it, secrets encrypted."""
+        deployment: Document = json.loads(self("stack", "export").stdout)["deployment"]
+        return deployment
+
+    def inputs(self) -> dict[str, Any]:
+        """URN -> inputs of every resource, secrets as a word."""
+        return {item["urn"]: _without_secrets(item.get("inputs")) for item in self.state().get("resources", [])}
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        if _SECRET in value:
+            return "[secret]"
+        return {name: _without_secrets(part) for name, part in value.items()}
+    return [_without_secrets(part) for part in value] if isinstance(value, list) else value

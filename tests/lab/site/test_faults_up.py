@@ -1,0 +1,168 @@
+"""The life of a stack under faults: destroyed without a trace, then brought up by engines that are killed and through
+the death of the API server; the result is the same as without (C.04).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab import deploy, session
+from lab.cluster import controlplane
+from lab.paths import CHECKOUT, Lab
+from tests.lab.site.cluster_objects import Object, declared, inventory
+from tests.lab.site.pulumi_runs import Pulumi
+from tests.lab.site.running_site import Site
+
+pytestmark = pytest.mark.last
+
+_PLUGINS_END_WITHIN_S = 10.0
+_UP = ("up", "--yes", "--skip-preview", "--stack", session.STACK)
+# Drains of model servers (40 s) included; at rest it takes less than half.
+_DESTROY_WITHIN_S = 400.0
+
+
+def test_destroyed_without_a_trace_and_brought_up_through_faults(site: Site, tmp_path: Path) -> None:
+    lab = site.lab
+    pulumi = Pulumi(lab, tmp_path)
+    undisturbed_inputs, undisturbed = pulumi.inputs(), declared(inventory(lab))
+    assert undisturbed
+
+    started = time.monotonic()
+    pulumi("destroy", "--yes", "--skip-preview")
+    assert time.monotonic() - started < _DESTROY_WITHIN_S
+    left = inventory(lab)
+    assert {name for name, item in left.items() if _ours(item)} == set()
+    assert pulumi.state().get("resources", []) == []
+
+    made = _interrupted(lab, created=10)
+    assert made < len(undisturbed)
+    by_hand = _by_hand(lab, "up", "--yes", "--skip-preview")
+    assert by_hand.returncode != 0
+    assert "the stack is currently locked" in by_hand.stderr
+    assert "pulumi cancel" in by_hand.stderr
+    assert _by_hand(lab, "cancel", "--yes").returncode == 0
+
+    _interrupted(lab, created=30)
+    session.prepare(lab)
+    _interrupted(lab, created=20)
+    session.prepare(lab)
+    _api_server_dies(lab, created=5)
+
+    pulumi("up", "--yes", "--skip-preview")
+    # What a killed engine had under way stays on the state's list until somebody says that it is settled.
+    pulumi("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+    assert not pulumi.state().get("pending_operations")
+    pulumi("preview", "--refresh", "--expect-no-changes")
+
+    assert pulumi.inputs() == undisturbed_inputs
+    assert declared(inventory(lab)) == undisturbed
+    front = deploy.front(lab)
+    for model in front.models:
+        deploy.ask(front, model=model)
+
+
+def _ours(item: Object) -> bool:
+    """Whether an object is the stack's, was written by it, lies in its namespaces, or was derived from its objects."""
+    meta = item["metadata"]
+    places = ("inference-gateway", "inference-models")
+    managers = {entry.get("manager") for entry in meta.get("managedFields", [])}
+    origins = {value for name, value in (meta.get("labels") or {}).items() if "owning-gateway" in name}
+    claim = item.get("spec", {}).get("claimRef") or {}
+    return (
+        meta.get("namespace") in places
+        or (item["kind"] == "Namespace" and meta["name"] in places)
+        or any(str(manager).startswith(("pulumi", "inference-platform")) for manager in managers)
+        or bool(origins)
+        or claim.get("namespace") in places
+        or (item["kind"] == "CustomResourceDefinition" and "gateway" in meta["name"])
+    )
+
+
+def _interrupted(lab: Lab, *, created: int) -> int:
+    """`pulumi up` whose engine is killed after so many resources; the plugins must not outlive it for long."""
+    return _during_up(lab, created, lambda engine: engine.kill())
+
+
+def _api_server_dies(lab: Lab, *, created: int) -> None:
+    """`pulumi up` during which the API server is killed: it goes on when the server is back, or says what happened."""
+    before = controlplane_pid(lab)
+
+    def kill(engine: subprocess.Popen[str]) -> None:
+        os.kill(before, signal.SIGKILL)
+
+    _during_up(lab, created, kill)
+    assert controlplane_pid(lab) != before
+
+
+def controlplane_pid(lab: Lab) -> int:
+    api_server = next(part for part in controlplane.components(lab) if "apiserver" in part.name)
+    deadline = time.monotonic() + 60
+    while (pid := api_server.pid()) is None:
+        assert time.monotonic() < deadline, "nobody started the API server again"
+        time.sleep(0.2)
+    return pid
+
+
+def _during_up(lab: Lab, created: int, fault: Callable[[subprocess.Popen[str]], None]) -> int:
+    engine = subprocess.Popen(
+        ["pulumi", *_UP],
+        cwd=CHECKOUT,
+        env=session.environment(lab),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert engine.stdout is not None
+    said: list[str] = []
+    made = 0
+    for line in engine.stdout:
+        said.append(line)
+        made += " created (" in line
+        if made == created:
+            fault(engine)
+            break
+    else:
+        pytest.fail("up ended before the fault:\n" + "".join(said[-30:]))
+    said += engine.stdout.readlines()
+    status = engine.wait()
+    _wait_for_plugins(engine.pid)
+    if status > 0:
+        assert "error: " in "".join(said)
+        assert "connect" in "".join(said).lower(), "".join(said[-30:])
+    return made
+
+
+def _wait_for_plugins(group: int) -> None:
+    """The plugins of an engine end soon after it; the language host, which does nothing, looks every five minutes."""
+    deadline = time.monotonic() + _PLUGINS_END_WITHIN_S
+    while True:
+        listed = subprocess.run(
+            ["ps", "-o", "stat=,args=", "-g", str(group)], capture_output=True, text=True, check=False
+        )
+        left = [line for line in listed.stdout.splitlines() if "plugins" in line or "pulumi-resource" in line]
+        if not [line for line in left if not line.startswith("Z")]:
+            return
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def _by_hand(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """pulumi in a shell that took the session's environment before."""
+    return subprocess.run(
+        ["pulumi", *arguments, "--stack", session.STACK],
+        cwd=CHECKOUT,
+        env=session.environment(lab),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,110 @@
+"""What pulumi says of a site that is up: nothing when nothing changed, one property when one argument changed, and
+every drift (C.04, C.06). Under the real engine, on the live platform.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.paths import CHECKOUT
+from tests.lab.site.cluster_objects import declared, inventory, kubectl
+from tests.lab.site.pulumi_runs import Document, Pulumi
+from tests.lab.site.running_site import Site
+
+MODELS = "inference-models"
+FRONT = "inference-gateway"
+
+
+@pytest.fixture
+def pulumi(site: Site, tmp_path: Path) -> Pulumi:
+    return Pulumi(site.lab, tmp_path)
+
+
+def test_nothing_to_do_after_up(pulumi: Pulumi) -> None:
+    objects = inventory(pulumi.lab)
+    for run in (
+        ("preview", "--expect-no-changes"),
+        ("up", "--yes", "--skip-preview", "--expect-no-changes"),
+        ("refresh", "--yes", "--skip-preview", "--expect-no-changes"),
+        ("preview", "--refresh", "--expect-no-changes"),
+    ):
+        done = pulumi(*run)
+        assert "unchanged" in done.stdout, run
+    assert declared(inventory(pulumi.lab)) == declared(objects)
+    versions = {name: item["metadata"]["generation"] for name, item in objects.items() if "generation" in item}
+    assert {name: inventory(pulumi.lab)[name]["metadata"]["generation"] for name in versions} == versions
+
+
+def _replicas(site: Document) -> None:
+    site["models"]["glm-5-1"]["server"]["replicas"] = 3
+
+
+def _argument(site: Document) -> None:
+    site["models"]["glm-5-1"]["server"]["extra_args"] = ["--seed=7"]
+
+
+def _idle_timeout(site: Document) -> None:
+    site["gateway"]["stream_idle_timeout_s"] = 1800
+
+
+def _picker_memory(site: Document) -> None:
+    site["models"]["qwen3-32b"]["pool"]["memory"] = "256Mi"
+
+
+@pytest.mark.parametrize(
+    ("edit", "changes"),
+    [
+        (_replicas, {"glm-5-1-server": ("update", ("spec.replicas",))}),
+        (_argument, {"glm-5-1-server": ("update", ("spec.template.spec.containers[0].args[17]",))}),
+        (
+            _picker_memory,
+            {"qwen3-32b-picker": ("update", ("spec.template.spec.containers[0].resources.requests.memory",))},
+        ),
+        (
+            _idle_timeout,
+            {
+                "gateway-clients": ("update", ("spec.timeout.http.streamIdleTimeout",)),
+                "gateway-backends": ("update", ("spec.timeout.http.streamIdleTimeout",)),
+            },
+        ),
+    ],
+)
+def test_an_edited_argument_shows_as_its_property_alone(
+    pulumi: Pulumi, edit: Callable[[Document], None], changes: dict[str, tuple[str, tuple[str, ...]]]
+) -> None:
+    checked_in = (CHECKOUT / "Pulumi.lab.yaml").read_bytes()
+    assert pulumi.changes(*pulumi.edited(edit)) == changes
+    assert (CHECKOUT / "Pulumi.lab.yaml").read_bytes() == checked_in
+
+
+def test_a_diff_for_people_names_old_and_new_value(pulumi: Pulumi) -> None:
+    shown = pulumi("preview", "--diff", *pulumi.edited(_replicas)).stdout
+    assert "~ replicas: 2 => 3" in shown
+    assert "~ 1 to update" in shown
+
+
+def test_drift_is_shown_by_refresh_and_mended_by_up(pulumi: Pulumi) -> None:
+    before = declared(inventory(pulumi.lab))
+    limit = {"spec": {"connection": {"bufferLimit": "1Mi"}}}
+    kubectl(pulumi.lab, "scale", "deployment/qwen3-32b-epp", "--replicas=2", "-n", MODELS)
+    kubectl(pulumi.lab, "patch", "clienttrafficpolicy/inference", "-n", FRONT, "--type=merge", "-p", json.dumps(limit))
+    kubectl(pulumi.lab, "delete", "poddisruptionbudget/qwen3-32b", "-n", MODELS)
+
+    shown = pulumi("refresh", "--yes", "--skip-preview", "--diff").stdout
+    assert "~ replicas: 1 => 2" in shown
+    assert '~ bufferLimit: "64Mi" => "1Mi"' in shown
+    assert "- 1 deleted" in shown
+    assert "~ 2 updated" in shown
+
+    assert pulumi.changes() == {
+        "qwen3-32b-picker": ("update", ("spec.replicas",)),
+        "gateway-clients": ("update", ("spec.connection.bufferLimit",)),
+        "qwen3-32b-budget": ("create", ()),
+    }
+    pulumi("up", "--yes", "--skip-preview")
+    assert declared(inventory(pulumi.lab)) == before
+    pulumi("preview", "--refresh", "--expect-no-changes")

@@ -1,0 +1,83 @@
+"""What an engineer reads who made a mistake: all that is wrong, where, and the fix; nothing is touched (C.06)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.paths import CHECKOUT
+from tests.lab.site.pulumi_runs import Document, Pulumi
+from tests.lab.site.running_site import Site
+
+
+@pytest.fixture
+def pulumi(site: Site, tmp_path: Path) -> Pulumi:
+    return Pulumi(site.lab, tmp_path)
+
+
+def refused(pulumi: Pulumi, edit: Callable[[Document], None], command: str = "preview") -> str:
+    """The engine's errors for an edited site, which must leave the stack and its state as they were."""
+    before = pulumi.state()
+    confirmed = ("--yes", "--skip-preview") if command == "up" else ()
+    done = pulumi(command, *confirmed, *pulumi.edited(edit), check=False)
+    assert done.returncode != 0, done.stdout
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    assert "errored" in said
+    after = pulumi.state()
+    assert after["resources"] == before["resources"]
+    return said
+
+
+@pytest.mark.parametrize("command", ["preview", "up"])
+def test_all_mistakes_of_a_site_are_told_with_file_and_key(pulumi: Pulumi, command: str) -> None:
+    def edit(site: Document) -> None:
+        site["models"]["glm-5-1"]["server"]["replica"] = 3
+        site["models"]["qwen3-32b"]["server"]["replicas"] = 0
+        site["tenants"]["acme"]["models"] = ["glm-5"]
+        site["gateway"]["port"] = "eighty"
+        del site["cluster"]
+
+    said = refused(pulumi, edit, command)
+    assert "error: Pulumi.lab.yaml: 5 errors in the site" in said
+    for line in (
+        "Pulumi.lab.yaml:models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?",
+        "Pulumi.lab.yaml:models.qwen3-32b.server.replicas: Input should be greater than or equal to 1; got 0",
+        "Pulumi.lab.yaml:tenants.acme.models: got 'glm-5', allowed: glm-5-1, qwen3-32b",
+        "Pulumi.lab.yaml:gateway.port: Input should be a valid integer, unable to parse string as an integer; got",
+        "Pulumi.lab.yaml:cluster: missing; fix: add it",
+    ):
+        assert line in said
+
+
+def test_models_that_do_not_fit_are_refused_with_the_fix(pulumi: Pulumi) -> None:
+    def edit(site: Document) -> None:
+        site["models"]["glm-5-1"]["server"]["gpus"] = 4
+
+    said = refused(pulumi, edit)
+    assert "Pulumi.lab.yaml:models.glm-5-1.server.gpus: zai-org/GLM-5.1-FP8 does not fit" in said
+    assert "fix: give a replica at least 6 GPUs, or another kind of GPU" in said
+
+
+def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp_path: Path) -> None:
+    folder = tmp_path / "crds"
+    shutil.copytree(CHECKOUT / ".lab" / "bundle" / "crds", folder)
+    (folder / "envoy-gateway.yaml").unlink()
+    with (folder / "gateway-api.yaml").open("a") as definitions:
+        definitions.write("# mended by hand\n")
+
+    def edit(site: Document) -> None:
+        site["crds"] = {"folder": str(folder)}
+
+    said = refused(pulumi, edit)
+    assert f"{folder}/envoy-gateway.yaml: missing" in said
+    assert f"{folder}/gateway-api.yaml: sha256 is" in said
+    assert "fix: make bundle" in said
+
+
+def test_a_stack_file_without_a_site_is_refused(pulumi: Pulumi) -> None:
+    said = refused(pulumi, Document.clear)
+    assert "Pulumi.lab.yaml:cluster: missing; fix: add it" in said

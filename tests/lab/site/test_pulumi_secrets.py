@@ -1,0 +1,87 @@
+"""A tenant's key is a canary: it may be in its Kubernetes Secret and, encrypted, in the state; nowhere else.
+
+Exempt, because the key has to be there: etcd (Secrets are base64 in it; encryption at rest is the cluster's own
+setting) and Envoy, which compares against it in memory and shows it to whoever may reach its admin interface.
+"""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import deploy
+from lab.paths import CHECKOUT
+from tests.lab.site.cluster_objects import declared, inventory
+from tests.lab.site.pulumi_runs import Document, Pulumi
+from tests.lab.site.running_site import Site
+
+# etcd's files, and what the pod runner gives to containers that mount a Secret.
+_EXEMPT = ("etcd", "pods")
+
+
+def forms(key: str) -> set[bytes]:
+    """The key as text and as base64, alone or anywhere inside a larger text."""
+    inside = {base64.b64encode(b" " * shift + key.encode())[4:-4] for shift in range(3)}
+    return {key.encode(), key.removeprefix("sk-").encode(), base64.b64encode(key.encode()), *inside}
+
+
+def files(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and not set(path.relative_to(folder).parts) & set(_EXEMPT):
+            yield path
+
+
+def test_a_key_is_nowhere_but_in_its_secret(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pulumi = Pulumi(site.lab, tmp_path)
+    monkeypatch.setenv("PULUMI_DEBUG_COMMANDS", "true")
+
+    def edit(document: Document) -> None:
+        document["tenants"]["acme"]["keys"] |= {"laptop": {"rotation": 2}, "canary": {}}
+
+    said = []
+    try:
+        edited = pulumi.edited(edit)
+        for number, run in enumerate(
+            (
+                ("preview", "--diff"),
+                ("up", "--yes", "--diff"),
+                ("preview", "--json", "--show-config"),
+                ("up", "--yes", "--skip-preview", "--json", "-v=9", "--logtostderr", "--logflow"),
+                ("refresh", "--yes", "--diff"),
+            )
+        ):
+            options = ("--event-log", str(tmp_path / f"events-{number}.json")) if run[0] != "refresh" else ()
+            done = pulumi(*run, *options, *edited)
+            said.append((" ".join(run), (done.stdout + done.stderr).encode()))
+        keys = set(deploy.front(site.lab).keys.values()) | set(site.front.keys.values())
+        assert len(keys) == len(site.front.keys) + 2, "one key is new, one was replaced"
+        said.append(("stack output", pulumi("stack", "output", "--json").stdout.encode()))
+        said.append(("stack export", pulumi("stack", "export").stdout.encode()))
+        objects = inventory(site.lab)
+    finally:
+        pulumi("up", "--yes", "--skip-preview")
+
+    needles = {form for key in keys for form in forms(key)}
+    assert [name for name, text in said if any(needle in text for needle in needles)] == []
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True).stdout
+    searched = [
+        *tmp_path.glob("events-*.json"),
+        *files(site.lab.home),
+        *(CHECKOUT / name for name in tracked.decode().split("\0") if name),
+    ]
+    assert any(path.is_relative_to(site.lab.pulumi) for path in searched)
+    assert any(path.is_relative_to(site.lab.logs) for path in searched)
+    assert any(path.name == "events-3.json" for path in searched)
+    found = [str(path) for path in searched if path.is_file() and _holds(path, needles)]
+    assert found == []
+    holders = {name for name, item in objects.items() if any(form.decode() in str(item) for form in needles)}
+    assert holders == {name for name in declared(objects) if name.startswith("Secret inference-gateway/keys-")}
+
+
+def _holds(path: Path, needles: set[bytes]) -> bool:
+    content = path.read_bytes()
+    return any(needle in content for needle in needles)
