@@ -1,0 +1,50 @@
+"""What an engineer does to a site: edit its stack file and run `pulumi up`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import session
+from lab.deploy import Front, front
+from lab.paths import CHECKOUT, Lab
+
+Document = dict[str, Any]
+KEY = "inference-platform:site"
+
+
+class EditedStack:
+    """The checked-in stack file with edits, in a file of its own."""
+
+    def __init__(self, lab: Lab, file: Path) -> None:
+        self._lab = lab
+        self._file = file
+
+    def up(self, edit: Callable[[Document], None]) -> Front:
+        """`pulumi up` with the site as `edit` changes it; the stack's outputs afterwards."""
+        document = copy.deepcopy(yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text()))
+        edit(document["config"][KEY])
+        self._file.write_text(yaml.safe_dump(document, sort_keys=False))
+        session.run_pulumi(
+            self._lab, "up", "--yes", "--skip-preview", "--stack", session.STACK, "--config-file", str(self._file)
+        )
+        return front(self._lab)
+
+    def restore(self) -> None:
+        """`pulumi up` with the file as it is checked in."""
+        session.run_pulumi(self._lab, "up", "--yes", "--skip-preview", "--stack", session.STACK)
+
+
+@contextmanager
+def edited_stack(lab: Lab, folder: Path) -> Iterator[EditedStack]:
+    """Afterwards the site is again what its checked-in file says."""
+    stack = EditedStack(lab, folder / "Pulumi.edited.yaml")
+    try:
+        yield stack
+    finally:
+        stack.restore()

@@ -1,0 +1,65 @@
+"""More streams through one Envoy than the 1,024 that its defaults let pass to the AI gateway's processor and picker."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from contextlib import AsyncExitStack
+
+from tests.lab.site.replicas import MODELS, Cluster, Replica, set_pace
+from tests.lab.site.running_site import Site
+from tests.lab.site.streams import Streamed, chat, stream
+
+MODEL = "qwen3-32b"
+STREAMS = 1_200
+DEFAULT_LIMIT = 1_024
+CONNECTIONS = 6
+HOLD_S = 60
+# A simulator that is full says so; that is the engine's answer and not the gateway's.
+ANSWERS = {200, 429}
+_LIMIT = re.compile(r"^(?P<cluster>.+)::default_priority::(?P<limit>max_\w+)::(?P<value>\d+)$", re.MULTILINE)
+
+
+async def _send(site: Site, replicas: list[Replica]) -> tuple[list[Streamed], int]:
+    """Answers, and the most requests that were at the engines at one time."""
+    peak = 0
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(site.http_async(300, http2=True)) for _ in range(CONNECTIONS)]
+        body = chat(MODEL, tokens=1, stream=True)
+        tasks = [asyncio.create_task(stream(clients[number % CONNECTIONS], body)) for number in range(STREAMS)]
+        while not any(task.done() for task in tasks):
+            counts = await asyncio.gather(*(asyncio.to_thread(replica.under_way) for replica in replicas))
+            peak = max(peak, sum(counts))
+            if peak >= STREAMS:
+                break
+            await asyncio.sleep(1)
+        for replica in replicas:
+            await asyncio.to_thread(set_pace, replica, {"prefill-overhead": "1ms"})
+        return [await task for task in tasks], peak
+
+
+def test_more_streams_than_envoys_default(site: Site, cluster: Cluster) -> None:
+    """Beyond 1,024 streams the defaults answer 500 `ext_proc ... overflow`; here every one is served."""
+    with cluster.pace(MODEL, prefill_overhead=f"{HOLD_S}s", time_factor_under_load=1.0):
+        answers, peak = asyncio.run(_send(site, cluster.ready_replicas(MODEL)))
+    assert len(cluster.envoys()) == 1
+    statuses = Counter(answer.status for answer in answers)
+    assert set(statuses) <= ANSWERS, (statuses, next(one.refusal for one in answers if one.status not in ANSWERS))
+    assert statuses[200] > DEFAULT_LIMIT
+    assert peak > DEFAULT_LIMIT, f"only {peak} requests were under way at one time, so nothing was tried"
+
+
+def test_limits_of_every_cluster_are_raised(site: Site, cluster: Cluster) -> None:
+    """No policy reaches the clusters that the AI gateway adds; Envoy itself must say that they are raised."""
+    wanted = {"ai-gateway-extproc-uds"}
+    for model in site.front.models:
+        wanted |= {f"envoy.clusters.endpointpicker_{model}_{MODELS}_ext_proc", f"httproute/{MODELS}/{model}/rule/0"}
+    for envoy in cluster.envoys():
+        limits: dict[str, dict[str, int]] = {}
+        for found in _LIMIT.finditer(cluster.envoy_admin(envoy, "/clusters")):
+            limits.setdefault(found["cluster"], {})[found["limit"]] = int(found["value"])
+        assert wanted <= limits.keys()
+        for name in sorted(wanted):
+            for limit in ("max_requests", "max_connections", "max_pending_requests"):
+                assert limits[name][limit] == 65_536, (name, limit)

@@ -1,0 +1,185 @@
+"""The picker's choice is real: prefixes stay where they are cached, and whoever is gone gets nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from tests.lab.site.replicas import MODELS, Cluster, Replica, until
+from tests.lab.site.running_site import Site
+from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
+from tests.lab.site.test_answers import error_of
+
+ENGINE = "llm-d-inference"  # as the kernel cuts the program's name
+PICKER = "epp"
+# From death to the last request that may still be sent there: exit seen, status written, watched by the picker.
+NOTICE_S = 5
+PREFIX_TOKENS = 3_000
+
+
+def served(replicas: list[Replica]) -> dict[str, int]:
+    return {replica.name: replica.served() for replica in replicas}
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {name: after[name] - count for name, count in before.items() if after[name] > count}
+
+
+def test_one_prefix_one_replica(site: Site, cluster: Cluster) -> None:
+    """Every turn after the first finds its prefix in the cache; prefixes spread over the replicas."""
+    model = "glm-5-1"
+    replicas = cluster.ready_replicas(model)
+    homes: list[str] = []
+    with site.http() as client:
+        for _ in range(10):
+            prefix, before = fresh_prompt(PREFIX_TOKENS), served(replicas)
+            for turn in range(4):
+                body = chat(model, f"{prefix} turn {turn}")
+                usage = client.post("/chat/completions", json=body).raise_for_status().json()["usage"]
+                cached = usage["prompt_tokens_details"]["cached_tokens"]
+                if turn:
+                    assert cached > 0.95 * usage["prompt_tokens"], f"turn {turn} went elsewhere"
+                else:
+                    assert cached < 0.05 * usage["prompt_tokens"]
+            (home,) = grown(before, served(replicas))
+            homes.append(home)
+    assert set(homes) == {replica.name for replica in replicas}, f"all prefixes went to {homes[0]}"
+
+
+@dataclass(kw_only=True)
+class Traffic:
+    """A steady flow of short streams, and what became of each."""
+
+    answers: list[Streamed] = field(default_factory=list)
+
+    def broken(self, after: float = 0.0) -> list[Streamed]:
+        """Those that began after that moment and did not come whole."""
+        return [one for one in self.answers if one.started > after and not (one.status == 200 and one.done)]
+
+
+@contextlib.asynccontextmanager
+async def traffic(site: Site, model: str, *, tokens: int, pause_s: float = 0.25) -> AsyncIterator[Traffic]:
+    """A new stream every `pause_s`; on leaving, all have ended."""
+    flow = Traffic()
+    tasks: list[asyncio.Task[None]] = []
+
+    async with site.http_async(120) as client:
+
+        async def one() -> None:
+            flow.answers.append(await stream(client, chat(model, fresh_prompt(20), tokens=tokens, stream=True)))
+
+        async def go_on() -> None:
+            while True:
+                tasks.append(asyncio.create_task(one()))
+                await asyncio.sleep(pause_s)
+
+        source = asyncio.create_task(go_on())
+        try:
+            yield flow
+        finally:
+            source.cancel()
+            await asyncio.gather(*tasks)
+
+
+async def gets_traffic(replica: Callable[[], Replica | None], timeout_s: float) -> Replica:
+    """Wait until the replica has answered something."""
+
+    def answered() -> Replica | None:
+        there = replica()
+        return there if there and there.served() > 0 else None
+
+    return await asyncio.to_thread(until, answered, timeout_s=timeout_s, what="a replica that gets traffic again")
+
+
+def test_killed_engine(site: Site, cluster: Cluster) -> None:
+    """SIGKILL. What it was working on is lost; soon nothing is sent there; it comes back by itself."""
+    model = "qwen3-32b"
+    victim = cluster.ready_replicas(model)[0]
+
+    async def run() -> tuple[Traffic, float]:
+        async with traffic(site, model, tokens=30) as flow:
+            await asyncio.sleep(3)
+            killed = await asyncio.to_thread(cluster.kill, victim, ENGINE)
+
+            def again() -> Replica | None:
+                same = [one for one in cluster.replicas(model) if one.uid == victim.uid]
+                return same[0] if same and same[0].restarts > victim.restarts and same[0].ready else None
+
+            # The counters of the new process begin at nothing.
+            await gets_traffic(again, timeout_s=60)
+            return flow, killed
+
+    flow, killed = asyncio.run(run())
+    assert len(flow.answers) > 20
+    late = flow.broken(after=killed + NOTICE_S)
+    assert not late, [(one.status, one.refusal, one.started - killed) for one in late]
+    lost = flow.broken()
+    assert len(lost) < NOTICE_S / 0.25, [(one.status, one.refusal, one.started - killed) for one in lost]
+    assert not [one for one in lost if one.ended < killed]
+
+
+def test_deleted_replica(site: Site, cluster: Cluster) -> None:
+    """A pod that is deleted loses nothing, gets nothing new, and its successor takes its share."""
+    model = "qwen3-32b"
+    victim, other = cluster.ready_replicas(model)
+
+    async def run() -> Traffic:
+        async with traffic(site, model, tokens=150) as flow:
+            await asyncio.sleep(3)
+            await asyncio.to_thread(cluster.core.delete_namespaced_pod, victim.name, MODELS)
+            await asyncio.sleep(NOTICE_S)
+            seen = victim.counts()["vllm:prompt_tokens_total"]
+            await asyncio.sleep(5)
+            assert victim.counts()["vllm:prompt_tokens_total"] == seen, "new prompts reached the deleted pod"
+
+            def successor() -> Replica | None:
+                new = [one for one in cluster.replicas(model) if one.uid not in {victim.uid, other.uid} and one.ready]
+                return new[0] if new else None
+
+            await gets_traffic(successor, timeout_s=60)
+        return flow
+
+    flow = asyncio.run(run())
+    assert len(flow.answers) > 20
+    assert not flow.broken(), [(one.status, one.refusal) for one in flow.broken()]
+
+
+def _outage(site: Site, cluster: Cluster, model: str, victim: Replica, patience_s: float) -> list[httpx.Response]:
+    """Answers from the picker's death on, until ten in a row are good."""
+
+    async def run() -> list[httpx.Response]:
+        answers: list[httpx.Response] = []
+        async with site.http_async(30) as client:
+
+            def ask() -> Awaitable[httpx.Response]:
+                return client.post("/chat/completions", json=chat(model))
+
+            killed = await asyncio.to_thread(cluster.kill, victim, PICKER)
+            while len(answers) < 10 or any(one.status_code != 200 for one in answers[-10:]):
+                assert time.monotonic() < killed + patience_s, f"still {answers[-1].status_code}: {answers[-1].text}"
+                answers.append(await ask())
+                await asyncio.sleep(0.2)
+        return answers
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("model", "patience_s"), [("qwen3-32b", 60), ("glm-5-1", 60)], ids=["single", "standby"])
+def test_killed_picker(site: Site, cluster: Cluster, model: str, patience_s: float) -> None:
+    """Without a picker nothing is served, the client is told so in OpenAI's form, and it ends by itself."""
+    leader = until(
+        lambda: next((picker for picker in cluster.pickers(model) if picker.ready), None),
+        timeout_s=60,
+        what="a ready picker",
+    )
+    refused = [one for one in _outage(site, cluster, model, leader, patience_s) if one.status_code != 200]
+    for answer in refused:
+        assert answer.status_code in {500, 503}, answer.text
+        assert error_of(answer)["type"] == "server_error"
+        assert error_of(answer)["message"]

@@ -1,0 +1,52 @@
+"""Requests as they reach a pod, read off its network: `python wire.py PORT SECONDS` inside the pod's namespace.
+
+Prints one JSON line for each request's head: a mapping of lower-case header names to values, and ":line".
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+
+_ETH_P_ALL = 3
+_IPV4_OVER_ETHERNET = b"\x08\x00"
+_TCP = 6
+
+
+def request_head(frame: bytes, port: int) -> dict[str, str] | None:
+    """The HTTP/1.1 request head that an Ethernet frame to this port begins, if it does."""
+    if frame[12:14] != _IPV4_OVER_ETHERNET or frame[23] != _TCP:
+        return None
+    tcp = 14 + (frame[14] & 15) * 4
+    if int.from_bytes(frame[tcp + 2 : tcp + 4], "big") != port:
+        return None
+    payload = frame[tcp + (frame[tcp + 12] >> 4) * 4 :]
+    head, end, _ = payload.partition(b"\r\n\r\n")
+    if not end or not head.startswith((b"POST ", b"GET ")):
+        return None
+    line, *fields = head.decode("latin-1").split("\r\n")
+    pairs = (field.partition(":") for field in fields)
+    return {":line": line, **{name.strip().lower(): value.strip() for name, _, value in pairs}}
+
+
+def watch(port: int, seconds: float) -> None:
+    """Print heads as they come, for so many seconds."""
+    deadline = time.monotonic() + seconds
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as tap:
+        tap.settimeout(0.2)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while time.monotonic() < deadline:
+            try:
+                head = request_head(tap.recv(65_535), port)
+            except TimeoutError:
+                continue
+            if head:
+                sys.stdout.write(json.dumps(head) + "\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]), float(sys.argv[2]))
