@@ -1,0 +1,209 @@
+"""A cluster's base configs: what all control planes and all workers of it have in common, as contract v1.13 has it.
+
+For a plain cluster (flannel, the public discovery service) they equal Talos's own generated bases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from talos import v1alpha1 as parts
+from talos.cni import CNI, KUBE_PRISM_PORT, Cilium
+from talos.contract import V1_13, Contract
+from talos.document import ConfigError
+from talos.pki import KeyPair, base64_of
+from talos.secrets import SecretsBundle
+
+# Kubernetes lets a node label itself in these domains with few names only, and refuses the whole update otherwise.
+_RESERVED = ("kubernetes.io", "k8s.io")
+_ALLOWED_PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
+_ALLOWED_LABELS = frozenset(("topology.kubernetes.io/zone", "topology.kubernetes.io/region"))
+
+_POD_SECURITY = {
+    "name": "PodSecurity",
+    "configuration": {
+        "apiVersion": "pod-security.admission.config.k8s.io/v1alpha1",
+        "kind": "PodSecurityConfiguration",
+        "defaults": {
+            "enforce": "baseline",
+            "enforce-version": "latest",
+            "audit": "restricted",
+            "audit-version": "latest",
+            "warn": "restricted",
+            "warn-version": "latest",
+        },
+        "exemptions": {"usernames": [], "runtimeClasses": [], "namespaces": ["kube-system"]},
+    },
+}
+_AUDIT_POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings:
+    """What a role, a profile or a node adds to the base config. Taints are `key: value:Effect`."""
+
+    cert_sans: tuple[str, ...] = ()
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    sysfs: Mapping[str, str] = field(default_factory=dict)
+    udev_rules: tuple[str, ...] = ()
+    kernel_modules: tuple[parts.KernelModule, ...] = ()
+    logging: tuple[parts.LoggingDestination, ...] = ()
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    node_annotations: Mapping[str, str] = field(default_factory=dict)
+    node_taints: Mapping[str, str] = field(default_factory=dict)
+    kubelet_mounts: tuple[parts.ExtraMount, ...] = ()
+    kubelet_config: Mapping[str, Any] = field(default_factory=dict)
+    node_ip_subnets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSpec:
+    """One cluster. `endpoint` is the Kubernetes API's URL; versions are texts such as `v1.36.3`.
+
+    `discovery` is who tells members about each other: nobody, or the service at a URL; `public` is the vendor's, which
+    learns (encrypted) that the cluster exists. `api_server_sans` are further names of the Kubernetes API.
+    """
+
+    name: str
+    endpoint: str
+    kubernetes_version: str
+    secrets: SecretsBundle
+    cni: CNI
+    contract: Contract = V1_13
+    pod_subnets: tuple[str, ...] = ("10.244.0.0/16",)
+    service_subnets: tuple[str, ...] = ("10.96.0.0/12",)
+    dns_domain: str = "cluster.local"
+    discovery: Literal["off", "public"] | str = "off"
+    api_server_sans: tuple[str, ...] = ()
+    etcd_subnets: tuple[str, ...] = ()
+    accepted_cas: tuple[str, ...] = ()
+
+    def control_plane(self, install: parts.Install, settings: MachineSettings | None = None) -> parts.V1Alpha1:
+        """The v1alpha1 document of a control plane."""
+        chosen = settings or MachineSettings()
+        labels = {"node.kubernetes.io/exclude-from-external-load-balancers": "", **chosen.node_labels}
+        bundle = self.secrets
+        return parts.V1Alpha1(
+            machine=self._machine("controlplane", _pair(bundle.talos), install, chosen, labels),
+            cluster=parts.Cluster(
+                **self._shared(),
+                ca=_pair(bundle.kubernetes),
+                secretbox_encryption_secret=bundle.secretbox_encryption_secret,
+                aescbc_encryption_secret=bundle.aescbc_encryption_secret,
+                aggregator_ca=_pair(bundle.aggregator),
+                service_account_key=base64_of(bundle.service_account_key),
+                api_server=parts.APIServer(
+                    image=self._kubernetes_image("kube-apiserver"),
+                    cert_sans=self.api_server_sans,
+                    admission_control=(_POD_SECURITY,),
+                    audit_policy=_AUDIT_POLICY,
+                ),
+                controller_manager=parts.ControlPlaneProgram(image=self._kubernetes_image("kube-controller-manager")),
+                proxy=parts.ControlPlaneProgram(
+                    image=self._kubernetes_image("kube-proxy"), disabled=True if self._cilium else None
+                ),
+                scheduler=parts.ControlPlaneProgram(image=self._kubernetes_image("kube-scheduler")),
+                etcd=parts.Etcd(ca=_pair(bundle.etcd), advertised_subnets=self.etcd_subnets),
+                inline_manifests=self._manifests(),
+            ),
+        )
+
+    def worker(self, install: parts.Install, settings: MachineSettings | None = None) -> parts.V1Alpha1:
+        """The v1alpha1 document of a worker: certificates without keys, nothing of the control plane."""
+        chosen = settings or MachineSettings()
+        _require_allowed(chosen.node_labels)
+        bundle = self.secrets
+        talos, kubernetes = (base64_of(each.certificate) for each in (bundle.talos, bundle.kubernetes))
+        certificate = parts.CertificateAndKey(crt=talos)
+        return parts.V1Alpha1(
+            machine=self._machine("worker", certificate, install, chosen, chosen.node_labels),
+            cluster=parts.Cluster(**self._shared(), ca=parts.CertificateAndKey(crt=kubernetes)),
+        )
+
+    @property
+    def _cilium(self) -> bool:
+        return isinstance(self.cni, Cilium)
+
+    def _machine(
+        self,
+        role: Literal["controlplane", "worker"],
+        ca: parts.CertificateAndKey,
+        install: parts.Install,
+        settings: MachineSettings,
+        labels: Mapping[str, str],
+    ) -> parts.Machine:
+        return parts.Machine(
+            type=role,
+            token=self.secrets.trustd_token,
+            ca=ca,
+            accepted_cas=self.accepted_cas,
+            cert_sans=settings.cert_sans,
+            kubelet=parts.Kubelet(
+                image=f"ghcr.io/siderolabs/kubelet:{self.kubernetes_version}",
+                extra_mounts=settings.kubelet_mounts,
+                extra_config=settings.kubelet_config,
+                node_ip_subnets=settings.node_ip_subnets,
+            ),
+            install=install,
+            sysctls=settings.sysctls,
+            sysfs=settings.sysfs,
+            udev_rules=settings.udev_rules,
+            logging=settings.logging,
+            kernel_modules=settings.kernel_modules,
+            features={
+                "diskQuotaSupport": True,
+                "kubePrism": {"enabled": True, "port": KUBE_PRISM_PORT},
+                "hostDNS": {"enabled": True, "forwardKubeDNSToHost": True},
+            },
+            node_labels=labels,
+            node_annotations=settings.node_annotations,
+            node_taints=settings.node_taints,
+        )
+
+    def _shared(self) -> dict[str, Any]:
+        return {
+            "id": self.secrets.cluster_id,
+            "secret": self.secrets.cluster_secret,
+            "endpoint": self.endpoint,
+            "cluster_name": self.name,
+            "token": self.secrets.bootstrap_token,
+            "network": parts.ClusterNetwork(
+                cni="none" if self._cilium else None,
+                dns_domain=self.dns_domain,
+                pod_subnets=self.pod_subnets,
+                service_subnets=self.service_subnets,
+            ),
+            "discovery": self._discovery(),
+        }
+
+    def _discovery(self) -> dict[str, Any]:
+        if self.discovery == "off":
+            return {"enabled": False}
+        service = {} if self.discovery == "public" else {"endpoint": self.discovery}
+        # The registry in Kubernetes itself does not work with today's Kubernetes.
+        return {"enabled": True, "registries": {"kubernetes": {"disabled": True}, "service": service}}
+
+    def _manifests(self) -> tuple[parts.InlineManifest, ...]:
+        if not isinstance(self.cni, Cilium) or self.cni.manifest is None:
+            return ()
+        return (parts.InlineManifest(name="cilium", contents=self.cni.manifest),)
+
+    def _kubernetes_image(self, program: str) -> str:
+        return f"registry.k8s.io/{program}:{self.kubernetes_version}"
+
+
+def _pair(pair: KeyPair) -> parts.CertificateAndKey:
+    return parts.CertificateAndKey(crt=base64_of(pair.certificate), key=base64_of(pair.key))
+
+
+def _require_allowed(labels: Mapping[str, str]) -> None:
+    for label in labels:
+        domain, _, name = label.rpartition("/")
+        reserved = any(domain == each or domain.endswith(f".{each}") for each in _RESERVED)
+        if reserved and name and not label.startswith(_ALLOWED_PREFIXES) and label not in _ALLOWED_LABELS:
+            raise ConfigError(
+                f"label {label}: Kubernetes lets no worker give itself a label in {domain}",
+                fix="use a domain of your own, or node.kubernetes.io/; set role labels through the Kubernetes API",
+            )

@@ -1,0 +1,93 @@
+"""The ingress firewall: its documents, and the rules that a cluster of this platform needs.
+
+In block mode Talos still lets in loopback, pod and service networks and a little ICMP; everything else needs a rule.
+RoCE is not seen by it: RDMA traffic does not pass the kernel's packet filter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from talos.document import Document, Part, Wire, wired
+
+Role = Literal["controlplane", "worker"]
+
+# UDP port of the pod network between nodes, by CNI.
+OVERLAY_PORTS = {"cilium": 8472, "flannel": 4789}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkDefaultActionConfig(Document):
+    """What happens to ingress that no rule names."""
+
+    kind: ClassVar[str] = "NetworkDefaultActionConfig"
+
+    ingress: Literal["accept", "block"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingress(Part):
+    """A subnet that may come in, without the part `excluded`."""
+
+    subnet: str
+    excluded: str | None = field(default=None, metadata=wired("except"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkRuleConfig(Document):
+    """Who may reach these ports; a port is a number or a range `30000-32767`."""
+
+    kind: ClassVar[str] = "NetworkRuleConfig"
+
+    name: str
+    ports: tuple[int | str, ...]
+    protocol: Literal["tcp", "udp", "icmp", "icmpv6"] = "tcp"
+    ingress: tuple[Ingress, ...]
+
+    def wire(self) -> Wire:
+        # Talos groups ports and protocol, and an empty list of sources is a statement: nobody.
+        selector: dict[str, Any] = {"ports": list(self.ports), "protocol": self.protocol}
+        return {"name": self.name, "portSelector": selector, "ingress": [each.wire() for each in self.ingress]}
+
+
+def cluster_rules(
+    role: Role,
+    *,
+    admins: tuple[str, ...],
+    control_planes: tuple[str, ...],
+    nodes: tuple[str, ...],
+    cni: Literal["cilium", "flannel"],
+    load_balancer_ports: tuple[int | str, ...] = (),
+    clients: tuple[str, ...] = (),
+) -> tuple[Document, ...]:
+    """Block by default, and the rules without which a node of `role` does not work.
+
+    `admins` may reach the Talos and Kubernetes APIs; `control_planes` and `nodes` (all nodes) are subnets in CIDR
+    form; `clients` may reach `load_balancer_ports` on workers, where gateways answer.
+    """
+    every = (*nodes, *control_planes)
+    rules = [
+        _rule("talos-api", (50000,), (*admins, *every)),
+        _rule("kubelet", (10250,), every),
+        _rule("pod-network", (OVERLAY_PORTS[cni],), every, protocol="udp"),
+        _rule("node-metrics", (9100,), every),
+    ]
+    if cni == "cilium":
+        rules.append(_rule("cilium-health", (4240,), every))
+    if role == "controlplane":
+        rules += [
+            _rule("trustd", (50001,), every),
+            _rule("kubernetes-api", (6443,), (*admins, *every)),
+            _rule("etcd", ("2379-2380",), control_planes),
+        ]
+    elif load_balancer_ports:
+        rules.append(_rule("load-balancers", load_balancer_ports, (*clients, *every)))
+    return (NetworkDefaultActionConfig(ingress="block"), *rules)
+
+
+def _rule(
+    name: str, ports: tuple[int | str, ...], subnets: tuple[str, ...], *, protocol: Literal["tcp", "udp"] = "tcp"
+) -> NetworkRuleConfig:
+    sources = tuple(Ingress(subnet=subnet) for subnet in dict.fromkeys(subnets))
+    return NetworkRuleConfig(name=name, ports=ports, protocol=protocol, ingress=sources)

@@ -1,0 +1,101 @@
+"""What makes a worker an HGX H200 node: NVIDIA's driver out of extensions, kernel modules, sysctls, RDMA, storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from talos.cluster import MachineSettings
+from talos.document import ConfigError, Document
+from talos.storage import LonghornStorage
+from talos.v1alpha1 import KernelModule
+
+Fork = Literal["lts", "production"]
+
+# Pods of the platform tolerate this; nothing else lands on a node whose GPUs cost more than itself.
+GPU_TAINT = {"nvidia.com/gpu": "present:NoSchedule"}
+
+_MODULE_PACKAGES = {"open": "nvidia-open-gpu-kernel-modules", "proprietary": "nonfree-kmod-nvidia"}
+_STORAGE_PACKAGES = ("iscsi-tools", "util-linux-tools", "nfsrahead")
+_DRIVER_MODULES = ("nvidia", "nvidia_uvm", "nvidia_drm", "nvidia_modeset")
+_RDMA_MODULES = ("mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_ucm", "ib_umad")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HGXProfile:
+    """Choices for the HGX nodes of a site.
+
+    `modules` is NVIDIA's open or proprietary kernel driver; `fork` names the one line that driver, toolkit and fabric
+    manager all come from, whose versions the Talos version fixes. `rdma` is served by the kernel's own mlx5 modules
+    (Talos loads no others); `gpu_direct` says how network cards reach GPU memory. `huge_pages_2mib` is a count of
+    2 MiB pages. `extra_extensions` are names such as `siderolabs/intel-ucode`.
+    """
+
+    modules: Literal["open", "proprietary"] = "open"
+    fork: Fork = "production"
+    rdma: Literal["none", "roce", "infiniband"] = "none"
+    gpu_direct: Literal["dma-buf", "peermem"] = "dma-buf"
+    huge_pages_2mib: int = 0
+    storage: LonghornStorage | None = None
+    extra_extensions: tuple[str, ...] = ()
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.rdma != "none" and self.modules == "proprietary" and self.gpu_direct == "dma-buf":
+            raise ConfigError(
+                "GPUDirect over dma-buf needs NVIDIA's open kernel modules, the profile has the proprietary ones",
+                fix="set modules to open, or gpu_direct to peermem",
+            )
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """Names for the schematic, sorted; fork and kind agree by construction."""
+        stack = (_MODULE_PACKAGES[self.modules], "nvidia-container-toolkit", "nvidia-fabricmanager")
+        names = {f"siderolabs/{package}-{self.fork}" for package in stack}
+        names |= {f"siderolabs/{package}" for package in _STORAGE_PACKAGES}
+        return tuple(sorted(names | set(self.extra_extensions)))
+
+    @property
+    def kernel_args(self) -> tuple[str, ...]:
+        """Kernel arguments for the schematic: with RDMA, devices bypass the IOMMU's translation."""
+        return () if self.rdma == "none" else ("iommu=pt",)
+
+    @property
+    def kernel_modules(self) -> tuple[KernelModule, ...]:
+        names = list(_DRIVER_MODULES)
+        if self.rdma != "none":
+            names += _RDMA_MODULES
+            names += ["ib_ipoib"] if self.rdma == "infiniband" else []
+            names += ["nvidia_peermem"] if self.gpu_direct == "peermem" else []
+        storage = self.storage.kernel_modules if self.storage else ()
+        return (*(KernelModule(name=name) for name in names), *storage)
+
+    @property
+    def all_sysctls(self) -> dict[str, str]:
+        """Defaults, huge pages (the profile's own and the storage engine's), and what the site says over both."""
+        # Pages that the kernel moves between sockets while NCCL holds them cost latency; pods watch many files.
+        chosen = {"kernel.numa_balancing": "0", "fs.inotify.max_user_instances": "8192"}
+        pages = self.huge_pages_2mib + (self.storage.huge_pages_2mib if self.storage else 0)
+        if pages:
+            chosen["vm.nr_hugepages"] = str(pages)
+        return chosen | dict(self.sysctls)
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """Documents beside v1alpha1: the node's storage."""
+        return self.storage.documents if self.storage else ()
+
+    def settings(self, *, node_ip_subnets: tuple[str, ...] = ()) -> MachineSettings:
+        """What goes into the worker's v1alpha1 document. The kubelet registers the node with the taint already on."""
+        storage = self.storage
+        return MachineSettings(
+            sysctls=self.all_sysctls,
+            kernel_modules=self.kernel_modules,
+            node_labels={**(storage.node_labels if storage else {}), **self.node_labels},
+            node_annotations=storage.node_annotations if storage else {},
+            node_taints=GPU_TAINT,
+            kubelet_mounts=storage.kubelet_mounts if storage else (),
+            node_ip_subnets=node_ip_subnets,
+        )

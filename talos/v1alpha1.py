@@ -1,0 +1,205 @@
+"""The v1alpha1 document of contract v1.13: what is not yet a document of its own, for machine and cluster.
+
+Keys and certificates are base64 of their PEM text here, unlike in the other documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from talos.document import API_VERSION, Document, Part, Wire, wired
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateAndKey(Part):
+    """A certificate and its key, both base64 of PEM; `key` is empty where a machine may only check, not sign."""
+
+    crt: str
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelModule(Part):
+    name: str
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtraMount(Part):
+    """A mount into the kubelet's container."""
+
+    destination: str
+    type: str = "bind"
+    source: str
+    options: tuple[str, ...] = ("bind", "rshared", "rw")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kubelet(Part):
+    """`node_ip_subnets` decide which of the machine's addresses is the node's; `extra_config` is the kubelet's own."""
+
+    image: str
+    default_runtime_seccomp_profile_enabled: bool | None = True
+    disable_manifests_directory: bool | None = True
+    cluster_dns: tuple[str, ...] = field(default=(), metadata=wired("clusterDNS"))
+    extra_args: Mapping[str, str] = field(default_factory=dict)
+    extra_mounts: tuple[ExtraMount, ...] = ()
+    extra_config: Mapping[str, Any] = field(default_factory=dict)
+    node_ip_subnets: tuple[str, ...] = field(
+        default=(), metadata=wired("nodeIP", lambda subnets: {"validSubnets": list(subnets)})
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstallDisk(Part):
+    """Which disk Talos is installed on when none is named: all that is given must match. `size` is `<= 2TB` or so."""
+
+    size: str | None = None
+    name: str | None = None
+    model: str | None = None
+    serial: str | None = None
+    uuid: str | None = None
+    wwid: str | None = None
+    type: Literal["ssd", "hdd", "nvme", "sd"] | None = None
+    bus_path: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Install(Part):
+    """Where and what Talos installs: a device path or a selector, and the installer image of the schematic."""
+
+    disk: str | None = None
+    disk_selector: InstallDisk | None = None
+    image: str | None = None
+    wipe: bool = False
+    grub_use_uki_cmdline: bool | None = field(default=True, metadata=wired("grubUseUKICmdline"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingDestination(Part):
+    """Where Talos's own logs go, `tcp://host:port` or `udp://host:port`."""
+
+    endpoint: str
+    format: Literal["json_lines"] = "json_lines"
+    extra_tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(Part):
+    """The half about this machine. Taints are `key: value:Effect`."""
+
+    type: Literal["controlplane", "worker"]
+    token: str = field(repr=False)
+    ca: CertificateAndKey
+    accepted_cas: tuple[str, ...] = field(
+        default=(), metadata=wired("acceptedCAs", lambda certificates: [{"crt": each} for each in certificates])
+    )
+    cert_sans: tuple[str, ...] = field(default=(), metadata=wired("certSANs"))
+    kubelet: Kubelet
+    install: Install
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    sysfs: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, Any] = field(default_factory=dict)
+    udev_rules: tuple[str, ...] = field(default=(), metadata=wired("udev", lambda rules: {"rules": list(rules)}))
+    logging: tuple[LoggingDestination, ...] = field(
+        default=(), metadata=wired("logging", lambda where: {"destinations": [each.wire() for each in where]})
+    )
+    kernel_modules: tuple[KernelModule, ...] = field(
+        default=(), metadata=wired("kernel", lambda modules: {"modules": [each.wire() for each in modules]})
+    )
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    node_annotations: Mapping[str, str] = field(default_factory=dict)
+    node_taints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InlineManifest(Part):
+    """Kubernetes objects (YAML) that the control plane applies at bootstrap, before any node is Ready."""
+
+    name: str
+    contents: str = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPlaneProgram(Part):
+    """One of the control plane's static pods, by image, with arguments beyond Talos's own."""
+
+    image: str | None = None
+    disabled: bool | None = None
+    extra_args: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class APIServer(ControlPlaneProgram):
+    cert_sans: tuple[str, ...] = field(default=(), metadata=wired("certSANs"))
+    admission_control: tuple[Mapping[str, Any], ...] = ()
+    audit_policy: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterNetwork(Part):
+    """Address plan of the cluster, in CIDR form, and who makes the pod network: flannel, or none of Talos's own."""
+
+    cni: Literal["flannel", "none"] | None = field(default=None, metadata=wired("cni", lambda name: {"name": name}))
+    dns_domain: str = "cluster.local"
+    pod_subnets: tuple[str, ...] = ("10.244.0.0/16",)
+    service_subnets: tuple[str, ...] = ("10.96.0.0/12",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Etcd(Part):
+    """`advertised_subnets` decide which of the machine's addresses etcd members know each other by."""
+
+    ca: CertificateAndKey
+    extra_args: Mapping[str, str] = field(default_factory=dict)
+    advertised_subnets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Part):
+    """The half about the cluster. Workers get the certificates alone, and none of the control plane's programs."""
+
+    id: str
+    secret: str = field(repr=False)
+    endpoint: str = field(metadata=wired("controlPlane", lambda url: {"endpoint": url}))
+    cluster_name: str
+    network: ClusterNetwork
+    token: str = field(repr=False)
+    secretbox_encryption_secret: str | None = field(default=None, repr=False)
+    aescbc_encryption_secret: str | None = field(default=None, repr=False)
+    ca: CertificateAndKey
+    accepted_cas: tuple[str, ...] = field(
+        default=(), metadata=wired("acceptedCAs", lambda certificates: [{"crt": each} for each in certificates])
+    )
+    aggregator_ca: CertificateAndKey | None = field(default=None, metadata=wired("aggregatorCA"))
+    service_account_key: str | None = field(
+        default=None, repr=False, metadata=wired("serviceAccount", lambda key: {"key": key})
+    )
+    api_server: APIServer | None = None
+    controller_manager: ControlPlaneProgram | None = None
+    proxy: ControlPlaneProgram | None = None
+    scheduler: ControlPlaneProgram | None = None
+    discovery: Mapping[str, Any] = field(default_factory=dict)
+    etcd: Etcd | None = None
+    inline_manifests: tuple[InlineManifest, ...] = ()
+    admin_kubeconfig_lifetime: str | None = field(
+        default=None, metadata=wired("adminKubeconfig", lambda lifetime: {"certLifetime": lifetime})
+    )
+    allow_scheduling_on_control_planes: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class V1Alpha1(Document):
+    """The one document that every machine must have, and the only one without `apiVersion` and `kind`."""
+
+    kind: ClassVar[str] = API_VERSION
+
+    debug: bool = False
+    persist: bool = True
+    machine: Machine
+    cluster: Cluster
+
+    def document(self) -> Wire:
+        return {"version": API_VERSION, **self.wire()}

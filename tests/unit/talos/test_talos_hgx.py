@@ -1,0 +1,104 @@
+"""The HGX profile and Longhorn's disks: what each choice puts into schematic, machine config and documents."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+import pytest
+
+from talos.document import ConfigError
+from talos.factory_extensions import Extension, check_extensions
+from talos.factory_schematic import Schematic
+from talos.hgx import Fork, HGXProfile
+from talos.storage import LonghornDisk, LonghornStorage
+from tests.unit.talos import talos_examples as examples
+
+
+@pytest.mark.parametrize("fork", ["lts", "production"])
+@pytest.mark.parametrize(
+    ("modules", "package"), [("open", "nvidia-open-gpu-kernel-modules"), ("proprietary", "nonfree-kmod-nvidia")]
+)
+def test_driver_toolkit_and_fabric_manager_are_of_one_fork(
+    fork: Fork, modules: Literal["open", "proprietary"], package: str
+) -> None:
+    profile = HGXProfile(fork=fork, modules=modules)
+    assert profile.extensions == tuple(
+        sorted(
+            f"siderolabs/{name}"
+            for name in (
+                f"{package}-{fork}",
+                f"nvidia-container-toolkit-{fork}",
+                f"nvidia-fabricmanager-{fork}",
+                "iscsi-tools",
+                "nfsrahead",
+                "util-linux-tools",
+            )
+        )
+    )
+
+
+def test_the_factorys_check_is_content_with_the_list() -> None:
+    names = HGXProfile(fork="lts", extra_extensions=("siderolabs/intel-ucode",)).extensions
+    driver = "580.178.04-v1.13.9"
+    official = [Extension(name, f"ghcr.io/{name}:{driver if 'nvidia' in name else 'v1.13.9'}") for name in names]
+    toolkit = [Extension(each.name, each.ref) for each in official]
+    check_extensions(Schematic(extensions=names), toolkit, talos_version="v1.13.9", nvswitch=True)
+
+
+def test_rdma_brings_the_kernels_own_modules_and_an_argument() -> None:
+    plain = {module.name for module in HGXProfile().kernel_modules}
+    roce = {module.name for module in HGXProfile(rdma="roce").kernel_modules}
+    infiniband = {module.name for module in HGXProfile(rdma="infiniband").kernel_modules}
+    assert plain == {"nvidia", "nvidia_uvm", "nvidia_drm", "nvidia_modeset"}
+    assert roce - plain == {"mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_ucm", "ib_umad"}
+    assert infiniband - roce == {"ib_ipoib"}
+    assert HGXProfile().kernel_args == ()
+    assert HGXProfile(rdma="roce").kernel_args == ("iommu=pt",)
+
+
+def test_the_proprietary_driver_has_no_dma_buf() -> None:
+    with pytest.raises(ConfigError, match="dma-buf"):
+        HGXProfile(modules="proprietary", rdma="roce")
+    profile = HGXProfile(modules="proprietary", rdma="roce", gpu_direct="peermem")
+    assert "nvidia_peermem" in {module.name for module in profile.kernel_modules}
+    assert HGXProfile(modules="proprietary").gpu_direct == "dma-buf"
+
+
+def test_huge_pages_of_profile_and_storage_add_up() -> None:
+    assert "vm.nr_hugepages" not in HGXProfile().all_sysctls
+    assert examples.hgx_profile("v1").all_sysctls["vm.nr_hugepages"] == "512"
+    assert examples.hgx_profile("v2").all_sysctls["vm.nr_hugepages"] == str(512 + 1024)
+    assert HGXProfile(huge_pages_2mib=8, sysctls={"vm.nr_hugepages": "9"}).all_sysctls["vm.nr_hugepages"] == "9"
+
+
+def test_the_node_registers_tainted() -> None:
+    assert examples.hgx_config().wire()[0]["machine"]["nodeTaints"] == {"nvidia.com/gpu": "present:NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "path", "disk_type"),
+    [
+        ("v1", "UserVolumeConfig", "/var/mnt/longhorn-0", "filesystem"),
+        ("v2", "RawVolumeConfig", "/dev/disk/by-partlabel/r-longhorn-0", "block"),
+    ],
+)
+def test_longhorn_knows_where_talos_made_its_disks(engine: str, kind: str, path: str, disk_type: str) -> None:
+    profile = examples.hgx_profile(engine)
+    assert profile.storage is not None
+    documents = [each.document() for each in profile.documents]
+    assert [(each["kind"], each["name"]) for each in documents] == [(kind, "longhorn-0"), (kind, "longhorn-1")]
+    settings = profile.settings()
+    [listed, _] = json.loads(settings.node_annotations["node.longhorn.io/default-disks-config"])
+    assert (listed["path"], listed["diskType"], listed["tags"]) == (path, disk_type, ["nvme"])
+    assert settings.node_labels["node.longhorn.io/create-default-disk"] == "config"
+    mounted = [mount.destination for mount in settings.kubelet_mounts]
+    assert mounted == (["/var/lib/longhorn", path, "/var/mnt/longhorn-1"] if engine == "v1" else [])
+    assert {"vfio_pci", "ublk_drv"} <= {each.name for each in profile.kernel_modules} or engine == "v1"
+
+
+def test_storage_needs_a_disk() -> None:
+    with pytest.raises(ConfigError, match="names no disk"):
+        LonghornStorage(disks=())
+    disk = LonghornDisk(name="a", selector="!system_disk", min_size="1TB")
+    assert LonghornStorage(disks=(disk,)).path(disk) == "/var/mnt/a"
