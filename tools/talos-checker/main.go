@@ -42,6 +42,9 @@ const (
   golden --secrets FILE --cluster NAME --endpoint URL --kubernetes VERSION [--contract v1.13]
          [--install-disk DEVICE] [--install-image IMAGE]   Talos's own base configs, as {"controlplane", "worker"}
   patch --config FILE PATCH...          the config with Talos's own strategic merge of the patches, as {"config": YAML}
+  change OLD NEW                        what differs, and whether a machine takes it without a reboot; OLD may be empty
+  client [--insecure [--fingerprint F] | --talosconfig FILE] --endpoint HOST[:PORT] [--node IP | --nodes IP,IP] CALL
+         one call of the machine API by Talos's own client
   version                               the version of Talos's libraries
 `
 )
@@ -96,6 +99,23 @@ func run(arguments []string, out io.Writer) (bool, error) {
 
 	say := json.NewEncoder(out)
 	say.SetEscapeHTML(false)
+
+	switch arguments[0] {
+	case "client":
+		outcome, err := callMachine(arguments[1:])
+		if err != nil {
+			return false, err
+		}
+
+		return outcome.OK, say.Encode(outcome)
+	case "change":
+		change, err := compare(arguments[1:])
+		if err != nil {
+			return false, err
+		}
+
+		return true, say.Encode(change)
+	}
 
 	flags := flag.NewFlagSet(arguments[0], flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
