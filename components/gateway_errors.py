@@ -16,6 +16,8 @@ _ERRORS: tuple[tuple[int, str, str, str], ...] = (
     (408, "request_timeout", "timeout_error", "The request was not received in time."),
     (413, "request_too_large", "invalid_request_error", "The request body is larger than this gateway takes."),
     (429, "rate_limit_exceeded", "rate_limit_error", "%LOCAL_REPLY_BODY%"),
+    # Without this, a picker that is gone would be an empty message.
+    (500, "server_error", "server_error", "A part of the gateway that this request needs does not answer. Try again."),
     (503, "model_unavailable", "server_error", "%LOCAL_REPLY_BODY%"),
     (504, "timeout", "timeout_error", "The model did not answer in time."),
 )
