@@ -1,0 +1,1 @@
+"""Talos's machine API: one typed client over two gRPC transports."""

@@ -1,0 +1,348 @@
+"""The machine API's client: typed calls to one machine, deadlines, safe repeats, errors that say what to do."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from talos.api import calls, streams
+from talos.api.calls import Call
+from talos.api.errors import Code, CutShortError, RpcError, UntrustedMachineError, UpgradeFailedError, api_error
+from talos.api.grpcio_transport import GrpcioTransport
+from talos.api.httpx_transport import HttpxTransport
+from talos.api.messages import decode, new
+from talos.api.redaction import config_texts, redacted_diff, without_texts
+from talos.api.results import (
+    STAGES,
+    Applied,
+    ApplyMode,
+    ClientConfig,
+    EtcdMember,
+    ExtensionStatus,
+    MachineStatus,
+    NodeVersion,
+    RebootMode,
+    Service,
+    WipeMode,
+)
+from talos.api.tls import Trust, context
+from talos.api.transport import MACHINE_API_PORT, Metadata, RoutedTransport, Transport
+
+# common.ContainerDriver and common.ContainerdNamespace of Talos v1.13.9: installer images live with the system's.
+_CONTAINERD_SYSTEM = {"driver": 0, "namespace": 1}
+_NO_CHANGES = "No changes."
+# ABORTED and FAILED_PRECONDITION pass too, but in minutes: whoever waits for a state waits with an eye on it.
+_PASSING = {Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED}
+_Result = TypeVar("_Result")
+
+
+def connect(
+    host: str,
+    trust: Trust,
+    *,
+    node: str = "",
+    port: int = MACHINE_API_PORT,
+    forward_to: str | None = None,
+    attempts: int = 4,
+    connect_timeout_s: float = 10.0,
+) -> MachineClient:
+    """A client for the machine at an address; nothing is sent before the first call.
+
+    With `forward_to` the machine at `host` passes calls on to the one of that address. UntrustedError if our own
+    certificate or key cannot be used.
+    """
+    name = node or forward_to or host
+    try:
+        tls = context(trust)
+    except UntrustedMachineError as error:
+        raise api_error(name, "connect", error) from None
+    transport = RoutedTransport(
+        HttpxTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
+        GrpcioTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
+    )
+    return MachineClient(transport, node=name, forward_to=forward_to, attempts=attempts)
+
+
+class MachineClient:
+    """One machine. Close it, or use it in a `with`.
+
+    Every method raises MachineApiError or one of its subclasses. What only reads is repeated until its deadline after
+    a failure that may pass; what changes the machine is repeated only where the request certainly did not arrive.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        node: str,
+        forward_to: str | None = None,
+        attempts: int = 4,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`node` is the machine's name in errors; `forward_to` has the address's machine pass calls on to another."""
+        self.node = node
+        self._transport = transport
+        self._metadata: Metadata = (("node", forward_to),) if forward_to else ()
+        self._attempts = attempts
+        self._sleep = sleep
+        self._cut_short: set[str] = set()
+
+    def __enter__(self) -> MachineClient:
+        """Itself; leaving closes its connections."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; may be called twice."""
+        self._transport.close()
+
+    def version(self) -> NodeVersion:
+        """What runs on the machine."""
+        message = self._one(calls.VERSION, new("machine.Empty"))
+        version, platform = message.version, message.platform
+        return NodeVersion(version.tag, version.sha, version.arch, platform.name, platform.mode)
+
+    def apply_configuration(
+        self, config: bytes, *, mode: ApplyMode, dry_run: bool = False, try_timeout_s: int | None = None
+    ) -> Applied:
+        """Give the machine its config, or ask what it would do with it.
+
+        `changed` is False only after a dry run that found the config in effect. Errors quote nothing of the config.
+        """
+        request = new("machine.ApplyConfigurationRequest", data=config, mode=ApplyMode(mode).value, dry_run=dry_run)
+        if try_timeout_s is not None:
+            request.try_mode_timeout.seconds = try_timeout_s
+        texts = config_texts(config)
+        message = self._one(calls.APPLY_CONFIGURATION, request, hide=texts)
+        details = message.mode_details
+        return Applied(
+            mode=ApplyMode(message.mode),
+            changed=not (dry_run and details.rstrip().endswith(_NO_CHANGES)),
+            details=redacted_diff(details) if dry_run else without_texts(details, texts),
+            warnings=tuple(without_texts(warning, texts) for warning in message.warnings),
+        )
+
+    def bootstrap(self, *, recover_etcd: bool = False, recover_skip_hash_check: bool = False) -> None:
+        """Start etcd's first member here. AlreadyDoneError where it is there; NotReadyError while it is too early."""
+        request = new(
+            "machine.BootstrapRequest", recover_etcd=recover_etcd, recover_skip_hash_check=recover_skip_hash_check
+        )
+        self._one(calls.BOOTSTRAP, request)
+
+    def kubeconfig(self) -> str:
+        """An administrator's kubeconfig; a secret."""
+        return self._repeat(
+            calls.KUBECONFIG, lambda: streams.kubeconfig(self._chunks(calls.KUBECONFIG, new("machine.Empty")))
+        )
+
+    def services(self) -> tuple[Service, ...]:
+        """Talos's services and their health."""
+        message = self._one(calls.SERVICE_LIST, new("machine.Empty"))
+        return tuple(
+            Service(
+                service.id,
+                service.state,
+                None if service.health.unknown or not service.HasField("health") else service.health.healthy,
+                service.health.last_message,
+            )
+            for service in message.services
+        )
+
+    def etcd_members(self) -> tuple[EtcdMember, ...]:
+        """The members of etcd, as this machine's cluster knows them."""
+        message = self._one(calls.ETCD_MEMBER_LIST, new("machine.EtcdMemberListRequest"))
+        return tuple(EtcdMember(m.id, m.hostname, tuple(m.peer_urls), m.is_learner) for m in message.members)
+
+    def machine_status(self) -> MachineStatus:
+        """The machine's stage and readiness."""
+        request = new("cosi.resource.GetRequest", namespace="runtime", type="MachineStatuses.runtime.talos.dev")
+        request.id = "machine"
+        resource = self._unary(calls.RESOURCE_GET, request).resource
+        spec = decode("runtime.MachineStatusSpec", resource.spec.proto_spec)
+        stage = STAGES[spec.stage] if 0 <= spec.stage < len(STAGES) else f"stage {spec.stage}"
+        unmet = tuple(f"{condition.name}: {condition.reason}" for condition in spec.status.unmet_conditions)
+        return MachineStatus(stage, spec.status.ready, unmet)
+
+    def extensions(self) -> tuple[ExtensionStatus, ...]:
+        """What is built into the running image; the one called `schematic` has the schematic's id as its version."""
+        request = new("cosi.resource.ListRequest", namespace="runtime", type="ExtensionStatuses.runtime.talos.dev")
+
+        def attempt() -> tuple[ExtensionStatus, ...]:
+            specs = [
+                decode("runtime.ExtensionStatusSpec", reply.resource.spec.proto_spec)
+                for reply in self._stream(calls.RESOURCE_LIST, request)
+            ]
+            return tuple(ExtensionStatus(spec.metadata.name, spec.metadata.version) for spec in specs)
+
+        return self._repeat(calls.RESOURCE_LIST, attempt)
+
+    def boot_id(self) -> str:
+        """A UUID that is another one after every boot."""
+        request = new("machine.ReadRequest", path="/proc/sys/kernel/random/boot_id")
+        return self._repeat(calls.BOOT_ID, lambda: streams.boot_id(self._chunks(calls.BOOT_ID, request)))
+
+    def pull_image(self, image: str, *, on_progress: Callable[[str], None] = lambda _: None) -> str:
+        """Have the machine pull an installer image; returns its name with digest. Does nothing if it is there."""
+        request = new("machine.ImageServicePullRequest", containerd=_CONTAINERD_SYSTEM, image_ref=image)
+        return self._repeat(
+            calls.IMAGE_PULL, lambda: streams.pulled_name(self._stream(calls.IMAGE_PULL, request), on_progress)
+        )
+
+    def install_upgrade(self, image: str, *, on_message: Callable[[str], None] = lambda _: None) -> None:
+        """Write an installer's system to the slot that boots next; does not reboot. UpgradeFailedError if it fails."""
+        request = new(
+            "machine.LifecycleServiceUpgradeRequest", containerd=_CONTAINERD_SYSTEM, source={"image_name": image}
+        )
+        call = calls.LIFECYCLE_UPGRADE
+        with self._as_api_errors(call):
+            exit_code = streams.exit_code(self._stream(call, request), on_message)
+        if exit_code != 0:
+            raise UpgradeFailedError(node=self.node, call=call.name, cause=f"the installer ended with {exit_code}")
+
+    def upgrade_legacy(self, image: str, *, force: bool = False, reboot: RebootMode = RebootMode.DEFAULT) -> str:
+        """Install and reboot in one call, as before Talos 1.13; returns the id of what was started."""
+        if reboot is RebootMode.FORCE:
+            raise ValueError("the legacy upgrade cannot reboot by force; fix: DEFAULT or POWERCYCLE")
+        request = new("machine.UpgradeRequest", image=image, preserve=True, force=force, reboot_mode=reboot.value)
+        return str(self._one(calls.UPGRADE_LEGACY, request).actor_id)
+
+    def reboot(self, *, mode: RebootMode = RebootMode.DEFAULT) -> str:
+        """Restart the machine; returns at once, with the id of what was started."""
+        return str(self._one(calls.REBOOT, new("machine.RebootRequest", mode=mode.value)).actor_id)
+
+    def reset(
+        self,
+        *,
+        wipe: WipeMode,
+        graceful: bool,
+        reboot: bool,
+        partitions: tuple[str, ...] = (),
+        disks: tuple[str, ...] = (),
+    ) -> str:
+        """Erase the machine. `graceful` leaves etcd and drains first; partitions (labels) and disks narrow the wipe."""
+        request = new(
+            "machine.ResetRequest",
+            graceful=graceful,
+            reboot=reboot,
+            mode=wipe.value,
+            system_partitions_to_wipe=[{"label": label, "wipe": True} for label in partitions],
+            user_disks_to_wipe=list(disks),
+        )
+        return str(self._one(calls.RESET, request).actor_id)
+
+    def generate_client_configuration(self, *, roles: tuple[str, ...], lifetime_s: int) -> ClientConfig:
+        """Issue a client certificate with these roles (`os:reader`, ...); only control planes can."""
+        request = new("machine.GenerateClientConfigurationRequest", roles=list(roles), crt_ttl={"seconds": lifetime_s})
+        message = self._one(calls.GENERATE_CLIENT_CONFIGURATION, request)
+        return ClientConfig(message.ca, message.crt, message.key, message.talosconfig.decode())
+
+    def etcd_snapshot(self) -> Iterator[bytes]:
+        """A snapshot of etcd's data, as it comes. Raises at the end if it is not whole: then throw away what came."""
+        call = calls.ETCD_SNAPSHOT
+        with self._as_api_errors(call):
+            yield from streams.checked_snapshot(self._chunks(call, new("machine.EtcdSnapshotRequest")))
+
+    def etcd_recover(self, snapshot: Iterable[bytes]) -> None:
+        """Give the machine a snapshot that `bootstrap(recover_etcd=True)` starts etcd from; changes nothing yet."""
+        call = calls.ETCD_RECOVER
+        pieces = (new("common.Data", bytes=piece).SerializeToString() for piece in snapshot)
+        with self._as_api_errors(call):
+            wire = self._transport.upload(call, pieces, metadata=self._metadata, deadline_s=call.deadline_s)
+            self._first(call, decode(call.reply, wire))
+
+    def _one(self, call: Call, request: Any, *, hide: frozenset[str] = frozenset()) -> Any:
+        """The reply's only message, after looking for the error that it may carry."""
+        return self._unary(call, request, hide=hide, unpack=lambda reply: self._first(call, reply))
+
+    def _first(self, call: Call, reply: Any) -> Any:
+        for message in reply.messages:
+            if failure := streams.carried_error(message):
+                raise failure
+        if not reply.messages:
+            raise RpcError(Code.INTERNAL, f"{call.name} was answered without a message")
+        return reply.messages[0]
+
+    def _unary(
+        self,
+        call: Call,
+        request: Any,
+        *,
+        hide: frozenset[str] = frozenset(),
+        unpack: Callable[[Any], Any] = lambda reply: reply,
+    ) -> Any:
+        wire = request.SerializeToString()
+
+        def attempt() -> Any:
+            chosen = self._routed(call)
+            reply = self._transport.unary(chosen, wire, metadata=self._metadata, deadline_s=call.deadline_s)
+            return unpack(decode(call.reply, reply))
+
+        return self._repeat(call, attempt, hide=hide)
+
+    def _stream(self, call: Call, request: Any) -> Iterator[Any]:
+        wire, chosen = request.SerializeToString(), self._routed(call)
+        for reply in self._transport.stream(chosen, wire, metadata=self._metadata, deadline_s=call.deadline_s):
+            yield decode(call.reply, reply)
+
+    def _chunks(self, call: Call, request: Any) -> Iterator[bytes]:
+        """The bytes of a stream of common.Data; raises the error that a message may carry."""
+        for message in self._stream(call, request):
+            if failure := streams.carried_error(message):
+                raise failure
+            yield message.bytes
+
+    def _routed(self, call: Call) -> Call:
+        """The call, over grpcio if an answer of it was cut short before: only a status can say why."""
+        return replace(call, transport="grpcio") if call.path in self._cut_short else call
+
+    def _repeat(self, call: Call, attempt: Callable[[], _Result], *, hide: frozenset[str] = frozenset()) -> _Result:
+        """The attempt's result, repeated with growing pauses after what may pass, where repeating is safe."""
+        ends = time.monotonic() + call.deadline_s
+        with self._as_api_errors(call, hide=hide):
+            for number in range(1, self._attempts):
+                try:
+                    return attempt()
+                except RpcError as failure:
+                    pause_s = _pause_s(number)
+                    safe = call.repeatable or not failure.sent
+                    if failure.code not in _PASSING or not safe or time.monotonic() + pause_s > ends:
+                        raise
+                    self._note(call, failure)
+                    self._sleep(pause_s)
+            return attempt()
+
+    def _note(self, call: Call, failure: RpcError) -> None:
+        if isinstance(failure, CutShortError):
+            self._cut_short.add(call.path)
+
+    @contextmanager
+    def _as_api_errors(self, call: Call, *, hide: frozenset[str] = frozenset()) -> Iterator[None]:
+        """Turn what a transport or a decoder raises into a MachineApiError."""
+        try:
+            yield
+        except RpcError as failure:
+            self._note(call, failure)
+            raise api_error(self.node, call.name, _hidden(failure, hide)) from None
+        except DecodeError:
+            garbled = RpcError(Code.INTERNAL, "an answer that is no message of this call")
+            raise api_error(self.node, call.name, garbled) from None
+
+
+def _hidden(failure: RpcError, texts: frozenset[str]) -> RpcError:
+    """The failure without quotations of these texts."""
+    failure.message = without_texts(failure.message, texts) if texts else failure.message
+    return failure
+
+
+def _pause_s(number: int) -> float:
+    # Jitter, so that clients of one broken machine do not come back at once.
+    return random.uniform(0.5, 1.0) * min(0.25 * 2.0 ** (number - 1), 5.0)  # noqa: S311

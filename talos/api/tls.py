@@ -1,0 +1,188 @@
+"""Who the machine is and who we are: mutual TLS with the cluster's CA, or a pinned key in maintenance mode.
+
+One SSLContext serves both transports. A pin is checked after the handshake and before the first byte of a request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from talos.api.errors import UntrustedMachineError
+
+# Talos labels its Ed25519 keys with a name of its own; inside is PKCS#8, which TLS libraries know as PRIVATE KEY.
+_TALOS_LABEL = re.compile(rb"-----(BEGIN|END) ED25519 PRIVATE KEY-----")
+
+_ALERT_WAIT_S = 0.5
+
+
+@dataclass(frozen=True)
+class MutualTls:
+    """A configured machine: its certificate is signed by the cluster's CA, ours too. All three are PEM."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A machine in maintenance mode whose key is known: base64 of the SHA-256 of its SubjectPublicKeyInfo."""
+
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what cannot be a fingerprint."""
+        try:
+            length = len(base64.b64decode(self.fingerprint, validate=True))
+        except (binascii.Error, ValueError):
+            length = 0
+        if length != hashlib.sha256().digest_size:
+            raise ValueError(
+                f"fingerprint: got {self.fingerprint!r}, allowed base64 of 32 bytes; fix: copy it from the console"
+            )
+
+
+@dataclass(frozen=True)
+class FirstContact:
+    """A machine in maintenance mode whose key nobody knows: whoever answers is believed. An explicit choice."""
+
+
+Trust = MutualTls | Pinned | FirstContact
+
+
+class TellingSocket(ssl.SSLSocket):
+    """A TLS socket that, where it cannot write, looks whether the peer has said why.
+
+    With TLS 1.3 a client learns after its handshake that its certificate was refused; by then it may be writing.
+    """
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """As the base class; raises the peer's alert (ssl.SSLError) where there is one."""
+        try:
+            super().sendall(data, flags)
+        except OSError:
+            self._raise_alert()
+            raise
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """As the base class; raises the peer's alert (ssl.SSLError) where there is one."""
+        try:
+            return super().send(data, flags)
+        except OSError:
+            self._raise_alert()
+            raise
+
+    def _raise_alert(self) -> None:
+        try:
+            self.settimeout(_ALERT_WAIT_S)
+            while self.recv(1 << 16):
+                pass
+        except ssl.SSLError as error:
+            if "ALERT" in (error.reason or ""):
+                raise
+        except OSError:
+            pass
+
+
+class TrustingContext(ssl.SSLContext):
+    """An SSLContext that also holds a peer to a pinned key."""
+
+    sslsocket_class = TellingSocket
+    pin: str | None = None
+
+    def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
+        """As the base class, and then the pin; raises ssl.SSLCertVerificationError."""
+        secured = super().wrap_socket(*arguments, **named)
+        try:
+            self.check_pin(secured)
+        except BaseException:
+            secured.close()
+            raise
+        return secured
+
+    def check_pin(self, peer: ssl.SSLSocket | ssl.SSLObject) -> None:
+        """Raise ssl.SSLCertVerificationError if the peer's key is not the pinned one."""
+        if self.pin is None:
+            return
+        shown = fingerprint(peer.getpeercert(binary_form=True) or b"")
+        if shown != self.pin:
+            raise ssl.SSLCertVerificationError(f"the key's fingerprint is {shown}, expected {self.pin}")
+
+
+def context(trust: Trust) -> TrustingContext:
+    """The TLS settings for a machine; UntrustedMachineError if our own certificate or key cannot be used."""
+    settings = TrustingContext(ssl.PROTOCOL_TLS_CLIENT)
+    settings.minimum_version = ssl.TLSVersion.TLSv1_3
+    settings.set_alpn_protocols(["h2"])
+    if not isinstance(trust, MutualTls):
+        settings.check_hostname = False
+        settings.verify_mode = ssl.CERT_NONE
+        settings.pin = trust.fingerprint if isinstance(trust, Pinned) else None
+        return settings
+    try:
+        settings.load_verify_locations(cadata=trust.ca.decode())
+        _load_identity(settings, trust.certificate + b"\n" + _TALOS_LABEL.sub(rb"-----\1 PRIVATE KEY-----", trust.key))
+    except (ssl.SSLError, ValueError):
+        # The library's text may quote the file; it says nothing that helps.
+        raise UntrustedMachineError(
+            "the talosconfig's CA, certificate or key is no usable PEM, or key and certificate differ"
+        ) from None
+    return settings
+
+
+def _load_identity(settings: ssl.SSLContext, chain: bytes) -> None:
+    # load_cert_chain reads files only; memory that has a name keeps the key off the disk.
+    if hasattr(os, "memfd_create"):
+        memory = os.memfd_create("identity")
+        try:
+            os.write(memory, chain)
+            settings.load_cert_chain(f"/proc/self/fd/{memory}")
+        finally:
+            os.close(memory)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "identity")
+        file.touch(mode=0o600)
+        file.write_bytes(chain)
+        settings.load_cert_chain(file)
+
+
+def fingerprint(certificate: bytes) -> str:
+    """Talos's fingerprint of a DER certificate: base64 of the SHA-256 of its SubjectPublicKeyInfo.
+
+    Raises ssl.SSLCertVerificationError for bytes that are no certificate.
+    """
+    try:
+        inside, _ = _content(certificate, 0)
+        at, _ = _content(certificate, inside)
+        if certificate[at] == 0xA0:  # an explicit version comes first
+            at = _end(certificate, at)
+        for _ in range(5):  # serial, algorithm, issuer, validity, subject
+            at = _end(certificate, at)
+        key = certificate[at : _end(certificate, at)]
+    except IndexError:
+        raise ssl.SSLCertVerificationError("the machine showed no readable certificate") from None
+    return base64.b64encode(hashlib.sha256(key).digest()).decode()
+
+
+def _content(der: bytes, at: int) -> tuple[int, int]:
+    """Where an element's content begins, and how long it is."""
+    length = der[at + 1]
+    if length < 0x80:
+        return at + 2, length
+    size = length & 0x7F
+    return at + 2 + size, int.from_bytes(der[at + 2 : at + 2 + size], "big")
+
+
+def _end(der: bytes, at: int) -> int:
+    start, length = _content(der, at)
+    return start + length

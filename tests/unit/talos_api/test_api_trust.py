@@ -1,0 +1,171 @@
+"""Whom the client talks to: the cluster's CA, a pinned key, first contact; and that nothing is sent to anybody else."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from talos.api import calls, errors
+from talos.api.client import MachineClient, connect
+from talos.api.messages import new
+from talos.api.results import ApplyMode
+from talos.api.tls import FirstContact, MutualTls, Pinned, Trust
+from tests.unit.talos_api.machine_certificates import LOOPBACK, Identity, cluster, self_signed, spki_fingerprint
+from tests.unit.talos_api.machine_server import Machine, grpc_server, serving
+
+CONFIG = b"version: v1alpha1\nmachine:\n  token: canary-8c21-token\n"
+
+
+def version(_request: Any, _context: Any) -> Any:
+    return new("machine.VersionResponse", messages=[{"version": {"tag": "v1.13.9"}}])
+
+
+def applied(_request: Any, _context: Any) -> Any:
+    return new("machine.ApplyConfigurationResponse", messages=[{"mode": 2}])
+
+
+ANSWERS = {"Version": version, "ApplyConfiguration": applied}
+
+
+@contextlib.contextmanager
+def trusting(machine: Machine, trust: Trust, **options: Any) -> Iterator[MachineClient]:
+    with connect(LOOPBACK, trust, node="hgx-1", port=machine.port, **options) as client:
+        client._sleep = lambda _: None
+        yield client
+
+
+@pytest.fixture
+def maintenance() -> Iterator[Machine]:
+    with serving(Machine(answers=dict(ANSWERS), identity=self_signed())) as machine:
+        yield machine
+
+
+def both(client: MachineClient) -> None:
+    client.version()
+    client.apply_configuration(CONFIG, mode=ApplyMode.NO_REBOOT)
+
+
+def test_a_pinned_key_is_enough_in_maintenance_mode(maintenance: Machine) -> None:
+    assert maintenance.identity
+    with trusting(maintenance, Pinned(spki_fingerprint(maintenance.identity))) as client:
+        both(client)
+    assert maintenance.over(calls.VERSION) == ["httpx"]
+    assert maintenance.over(calls.APPLY_CONFIGURATION) == ["grpcio"]
+
+
+def test_another_key_gets_no_byte_of_a_request(maintenance: Machine) -> None:
+    with trusting(maintenance, Pinned(spki_fingerprint(self_signed()))) as client:
+        with pytest.raises(errors.UntrustedError, match="fingerprint is") as raised:
+            client.version()
+        with pytest.raises(errors.UntrustedError, match="fingerprint is"):
+            client.apply_configuration(CONFIG, mode=ApplyMode.NO_REBOOT)
+    assert maintenance.seen == []
+    assert "console" in raised.value.fix
+
+
+def test_first_contact_believes_whoever_answers(maintenance: Machine) -> None:
+    with trusting(maintenance, FirstContact()) as client:
+        both(client)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "A" * 44, "not base64 at all!", "QUJD"])
+def test_what_cannot_be_a_fingerprint_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="base64 of 32 bytes"):
+        Pinned(text)
+
+
+@pytest.mark.parametrize("name", ["lab", "ecdsa-lab"])
+def test_mutual_tls_with_both_kinds_of_keys(name: str) -> None:
+    owner = cluster(name)
+    served = Machine(answers=dict(ANSWERS), identity=owner.machine(), clients_of=owner.ca)
+    with serving(served) as machine, trusting(machine, owner.client()) as client:
+        both(client)
+
+
+def test_grpcios_own_tls_server_is_understood() -> None:
+    owner, machine = cluster("ecdsa-native"), Machine(answers=dict(ANSWERS))
+    identity: Identity = owner.machine()
+    server = grpc_server(machine)
+    credentials = grpc.ssl_server_credentials([(identity.key, identity.certificate)], owner.ca, True)
+    machine.port = server.add_secure_port(f"{LOOPBACK}:0", credentials)
+    server.start()
+    try:
+        with trusting(machine, owner.client()) as client:
+            both(client)
+        stranger = _with_identity_of(cluster("ecdsa-other").client(), owner.ca)
+        with pytest.raises(errors.MachineApiError), trusting(machine, stranger) as client:
+            client.version()
+        assert len(machine.seen) == 2
+    finally:
+        server.stop(None).wait(5)
+
+
+def test_a_machine_of_another_cluster_gets_nothing() -> None:
+    owner = cluster("theirs")
+    served = Machine(answers=dict(ANSWERS), identity=owner.machine(), clients_of=owner.ca)
+    with serving(served) as machine, trusting(machine, cluster("ours").client()) as client:
+        with pytest.raises(errors.UntrustedError):
+            client.version()
+        with pytest.raises(errors.UntrustedError):
+            client.apply_configuration(CONFIG, mode=ApplyMode.NO_REBOOT)
+    assert machine.seen == []
+
+
+def test_a_configured_machine_denies_whoever_has_no_certificate() -> None:
+    owner = cluster()
+    with serving(Machine(answers=dict(ANSWERS), identity=owner.machine(), clients_of=owner.ca)) as machine:
+        for trust in (FirstContact(), _with_identity_of(cluster("other").client(), owner.ca)):
+            with trusting(machine, trust) as client:
+                with pytest.raises(errors.DeniedError):
+                    client.version()
+                with pytest.raises(errors.DeniedError):
+                    client.apply_configuration(CONFIG, mode=ApplyMode.NO_REBOOT)
+    assert machine.seen == []
+
+
+def test_a_change_is_repeated_while_no_connection_comes_about() -> None:
+    owner = cluster()
+    with serving(Machine(answers=dict(ANSWERS), identity=None, clients_of=owner.ca)) as machine:
+        pauses: list[float] = []
+
+        def wait(seconds: float) -> None:
+            pauses.append(seconds)
+            machine.identity = owner.machine() if len(pauses) == 2 else None
+
+        with trusting(machine, owner.client()) as client:
+            client._sleep = wait
+            client.apply_configuration(CONFIG, mode=ApplyMode.NO_REBOOT)
+    assert len(pauses) == 2
+    assert len(machine.asked(calls.APPLY_CONFIGURATION)) == 1
+
+
+def test_nobody_at_the_address() -> None:
+    with connect(LOOPBACK, cluster().client(), node="hgx-1", port=1, attempts=2) as client:
+        client._sleep = lambda _: None
+        for ask in (client.version, client.bootstrap):
+            with pytest.raises(errors.UnreachableError, match="port 50000"):
+                ask()
+
+
+def test_an_unusable_identity_is_told_without_quoting_it() -> None:
+    broken = MutualTls(ca=cluster().ca, certificate=cluster().client().certificate, key=b"canary-8c21 is no key")
+    with pytest.raises(errors.UntrustedError, match="no usable PEM") as raised:
+        connect(LOOPBACK, broken)
+    assert "canary" not in str(raised.value) + repr(broken)
+
+
+def test_the_relays_socket_is_ours_alone_and_goes_with_the_client(maintenance: Machine) -> None:
+    with trusting(maintenance, FirstContact()) as client:
+        client.apply_configuration(CONFIG, mode=ApplyMode.NO_REBOOT)
+        relay = client._transport._by_name["grpcio"]._relay  # type: ignore[attr-defined]
+        assert stat.S_IMODE(relay.path.parent.stat().st_mode) == 0o700
+    assert not relay.path.parent.exists()
+
+
+def _with_identity_of(client: MutualTls, ca: bytes) -> MutualTls:
+    return MutualTls(ca=ca, certificate=client.certificate, key=client.key)
