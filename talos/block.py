@@ -5,10 +5,13 @@ Sizes are Talos's own texts: `100GiB`, `3TB`, and for `max_size` also `80%` or, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from talos.document import Document, Part, Wire, wired
+from talos import checks
+from talos.cel import condition
+from talos.document import Document, Part, Problem, Wire, checked, wired
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,18 +19,18 @@ class Provisioning(Part):
     """Where a volume is made and how large; `disk_selector` is CEL over `disk` and `system_disk`."""
 
     disk_selector: str | None = field(
-        default=None, metadata=wired("diskSelector", lambda expression: {"match": expression})
+        default=None, metadata=wired("diskSelector", lambda expression: {"match": expression}, condition("disk"))
     )
     grow: bool | None = None
-    min_size: str | None = None
-    max_size: str | None = None
+    min_size: str | None = field(default=None, metadata=checked(checks.size))
+    max_size: str | None = field(default=None, metadata=checked(checks.size_or_share))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Key(Part):
     """`lock_to_state` binds the key to the STATE volume too, so that a removed disk alone cannot be opened."""
 
-    slot: int
+    slot: int = field(metadata=checked(checks.between(0, 31)))
     lock_to_state: bool | None = None
 
 
@@ -50,14 +53,16 @@ class StaticKey(_Key):
 class KMSKey(_Key):
     """A key sealed by a KMS server, `https://host:port`."""
 
-    endpoint: str = field(metadata=wired("kms", lambda endpoint: {"endpoint": endpoint}))
+    endpoint: str = field(
+        metadata=wired("kms", lambda endpoint: {"endpoint": endpoint}, checks.url("https", "http", "grpc", port=True))
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TPMKey(_Key):
     """A key sealed by the TPM; `pcrs` None leaves the choice of registers to Talos."""
 
-    pcrs: tuple[int, ...] | None = None
+    pcrs: tuple[int, ...] | None = field(default=None, metadata=checked(checks.each(checks.between(0, 23))))
     check_secure_boot_on_enroll: bool | None = None
 
     def wire(self) -> Wire:
@@ -84,6 +89,17 @@ class Encryption(Part):
     block_size: int | None = None
     options: tuple[str, ...] = ()
 
+    def disagreements(self) -> Iterator[Problem]:
+        slots = [key.slot for key in self.keys]
+        if not slots or len(set(slots)) < len(slots):
+            yield Problem(
+                where="keys",
+                what="do not have a slot each" if slots else "are none",
+                got=f"slots {slots}" if slots else "",
+                allowed="one key or several, each in a slot of its own",
+                fix="give each key a slot of its own",
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeConfig(Document):
@@ -96,11 +112,23 @@ class VolumeConfig(Document):
     encryption: Encryption | None = None
     mount_secure: bool | None = field(default=None, metadata=wired("mount", lambda secure: {"secure": secure}))
 
+    def disagreements(self) -> Iterator[Problem]:
+        if self.name != "STATE":
+            return
+        if self.provisioning is not None:
+            yield Problem(where="provisioning", what="is Talos's own for STATE", fix="leave it out")
+        if self.encryption is not None and any(key.lock_to_state for key in self.encryption.keys):
+            yield Problem(where="encryption", what="locks STATE to itself", fix="leave lock_to_state out")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Filesystem(Part):
     type: Literal["ext4", "xfs"] = "xfs"
     project_quota_support: bool | None = None
+
+    def disagreements(self) -> Iterator[Problem]:
+        if self.project_quota_support and self.type != "xfs":
+            yield Problem(where="project_quota_support", what=f"is not there on {self.type}", fix="choose xfs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +143,20 @@ class UserVolumeConfig(Document):
 
     kind: ClassVar[str] = "UserVolumeConfig"
 
-    name: str
+    name: str = field(metadata=checked(checks.volume_name))
     volume_type: Literal["partition", "disk", "directory"] | None = None
     provisioning: Provisioning | None = None
     filesystem: Filesystem | None = None
     encryption: Encryption | None = None
     mount: Mount | None = None
+
+    def disagreements(self) -> Iterator[Problem]:
+        if self.volume_type == "directory":
+            for name in ("provisioning", "filesystem", "encryption", "mount"):
+                if getattr(self, name) is not None:
+                    yield Problem(where=name, what="does not go with a directory", fix=f"leave {name} out")
+        else:
+            yield from _unprovided(self.provisioning, sized=self.volume_type != "disk")
 
     @property
     def mount_path(self) -> str:
@@ -133,9 +169,12 @@ class RawVolumeConfig(Document):
 
     kind: ClassVar[str] = "RawVolumeConfig"
 
-    name: str
+    name: str = field(metadata=checked(checks.volume_name))
     provisioning: Provisioning
     encryption: Encryption | None = None
+
+    def disagreements(self) -> Iterator[Problem]:
+        yield from _unprovided(self.provisioning, sized=True)
 
     @property
     def device(self) -> str:
@@ -148,8 +187,22 @@ class ExistingVolumeConfig(Document):
 
     kind: ClassVar[str] = "ExistingVolumeConfig"
 
-    name: str
+    name: str = field(metadata=checked(checks.volume_name))
     volume_selector: str = field(
-        metadata=wired("discovery", lambda expression: {"volumeSelector": {"match": expression}})
+        metadata=wired("discovery", lambda expression: {"volumeSelector": {"match": expression}}, condition("volume"))
     )
     read_only: bool | None = field(default=None, metadata=wired("mount", lambda only: {"readOnly": only}))
+
+
+def _unprovided(provisioning: Provisioning | None, *, sized: bool) -> Iterator[Problem]:
+    """What a volume on a disk lacks, or has too much of: a whole disk has no size to choose."""
+    chosen = provisioning or Provisioning()
+    sizes = chosen.min_size is not None or chosen.max_size is not None
+    if chosen.disk_selector is None:
+        yield Problem(
+            where="provisioning.disk_selector", what="is missing", allowed="a CEL condition on `disk`", fix="name disks"
+        )
+    if sized and not sizes:
+        yield Problem(where="provisioning.min_size", what="is missing, and so is max_size", fix="give one of them")
+    if not sized and (sizes or chosen.grow is not None):
+        yield Problem(where="provisioning", what="has a size, and takes the whole disk", fix="leave sizes and grow out")

@@ -6,20 +6,13 @@ For a plain cluster (flannel, the public discovery service) they equal Talos's o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from talos import v1alpha1 as parts
 from talos.cni import CNI, KUBE_PRISM_PORT, Cilium
-from talos.contract import V1_13, Contract
-from talos.document import ConfigError
 from talos.pki import KeyPair, base64_of
 from talos.secrets import SecretsBundle
-
-# Kubernetes lets a node label itself in these domains with few names only, and refuses the whole update otherwise.
-_RESERVED = ("kubernetes.io", "k8s.io")
-_ALLOWED_PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
-_ALLOWED_LABELS = frozenset(("topology.kubernetes.io/zone", "topology.kubernetes.io/region"))
 
 _POD_SECURITY = {
     "name": "PodSecurity",
@@ -57,6 +50,17 @@ class MachineSettings:
     kubelet_config: Mapping[str, Any] = field(default_factory=dict)
     node_ip_subnets: tuple[str, ...] = ()
 
+    def joined(self, further: MachineSettings) -> MachineSettings:
+        """Both: what `further` says of a key wins, its list elements come after ours, equal ones once."""
+        both: dict[str, Any] = {}
+        for each in fields(self):
+            ours, theirs = getattr(self, each.name), getattr(further, each.name)
+            if isinstance(ours, tuple):
+                both[each.name] = ours + tuple(element for element in theirs if element not in ours)
+            else:
+                both[each.name] = {**ours, **theirs}
+        return MachineSettings(**both)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
@@ -64,6 +68,7 @@ class ClusterSpec:
 
     `discovery` is who tells members about each other: nobody, or the service at a URL; `public` is the vendor's, which
     learns (encrypted) that the cluster exists. `api_server_sans` are further names of the Kubernetes API.
+    `accepted_talos_cas` and `accepted_kubernetes_cas` (PEM) are trusted beside the bundle's own: while a CA is rotated.
     """
 
     name: str
@@ -71,14 +76,15 @@ class ClusterSpec:
     kubernetes_version: str
     secrets: SecretsBundle
     cni: CNI
-    contract: Contract = V1_13
     pod_subnets: tuple[str, ...] = ("10.244.0.0/16",)
     service_subnets: tuple[str, ...] = ("10.96.0.0/12",)
     dns_domain: str = "cluster.local"
     discovery: Literal["off", "public"] | str = "off"
     api_server_sans: tuple[str, ...] = ()
     etcd_subnets: tuple[str, ...] = ()
-    accepted_cas: tuple[str, ...] = ()
+    accepted_talos_cas: tuple[str, ...] = ()
+    accepted_kubernetes_cas: tuple[str, ...] = ()
+    allow_scheduling_on_control_planes: bool = False
 
     def control_plane(self, install: parts.Install, settings: MachineSettings | None = None) -> parts.V1Alpha1:
         """The v1alpha1 document of a control plane."""
@@ -107,13 +113,13 @@ class ClusterSpec:
                 scheduler=parts.ControlPlaneProgram(image=self._kubernetes_image("kube-scheduler")),
                 etcd=parts.Etcd(ca=_pair(bundle.etcd), advertised_subnets=self.etcd_subnets),
                 inline_manifests=self._manifests(),
+                allow_scheduling_on_control_planes=self.allow_scheduling_on_control_planes or None,
             ),
         )
 
     def worker(self, install: parts.Install, settings: MachineSettings | None = None) -> parts.V1Alpha1:
         """The v1alpha1 document of a worker: certificates without keys, nothing of the control plane."""
         chosen = settings or MachineSettings()
-        _require_allowed(chosen.node_labels)
         bundle = self.secrets
         talos, kubernetes = (base64_of(each.certificate) for each in (bundle.talos, bundle.kubernetes))
         certificate = parts.CertificateAndKey(crt=talos)
@@ -138,7 +144,7 @@ class ClusterSpec:
             type=role,
             token=self.secrets.trustd_token,
             ca=ca,
-            accepted_cas=self.accepted_cas,
+            accepted_cas=tuple(map(base64_of, self.accepted_talos_cas)),
             cert_sans=settings.cert_sans,
             kubelet=parts.Kubelet(
                 image=f"ghcr.io/siderolabs/kubelet:{self.kubernetes_version}",
@@ -169,6 +175,7 @@ class ClusterSpec:
             "endpoint": self.endpoint,
             "cluster_name": self.name,
             "token": self.secrets.bootstrap_token,
+            "accepted_cas": tuple(map(base64_of, self.accepted_kubernetes_cas)),
             "network": parts.ClusterNetwork(
                 cni="none" if self._cilium else None,
                 dns_domain=self.dns_domain,
@@ -196,14 +203,3 @@ class ClusterSpec:
 
 def _pair(pair: KeyPair) -> parts.CertificateAndKey:
     return parts.CertificateAndKey(crt=base64_of(pair.certificate), key=base64_of(pair.key))
-
-
-def _require_allowed(labels: Mapping[str, str]) -> None:
-    for label in labels:
-        domain, _, name = label.rpartition("/")
-        reserved = any(domain == each or domain.endswith(f".{each}") for each in _RESERVED)
-        if reserved and name and not label.startswith(_ALLOWED_PREFIXES) and label not in _ALLOWED_LABELS:
-            raise ConfigError(
-                f"label {label}: Kubernetes lets no worker give itself a label in {domain}",
-                fix="use a domain of your own, or node.kubernetes.io/; set role labels through the Kubernetes API",
-            )

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import yaml
+
+from talos.document import ConfigError, Problem, Wire, require_none
+from talos.rendering import render
 
 # Talos's load balancer for the API server on every machine: works before any pod network does.
 KUBE_PRISM_PORT = 7445
@@ -19,22 +25,23 @@ class Flannel:
     """Talos brings the pod network itself; no network policies."""
 
     @property
-    def name(self) -> str:
+    def name(self) -> Literal["flannel"]:
         return "flannel"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cilium:
-    """Cilium in place of kube-proxy too. `manifest` is its rendered chart: Talos applies it at bootstrap.
+    """Cilium in place of kube-proxy too. `manifest` is its rendered chart, out of `cilium_manifest`.
 
-    Without a manifest somebody must install Cilium right after bootstrap: until then no node is Ready, and Talos
-    restarts a bootstrap that hangs for about ten minutes.
+    Talos applies it as soon as there is an API server, so that nodes become Ready with nobody's help. It only makes
+    what is missing: changes reach a running cluster through the Kubernetes API. Without a manifest somebody must
+    install Cilium right after bootstrap; until then no node is Ready.
     """
 
     manifest: str | None = field(default=None, repr=False)
 
     @property
-    def name(self) -> str:
+    def name(self) -> Literal["cilium"]:
         return "cilium"
 
 
@@ -48,6 +55,8 @@ def cilium_values() -> dict[str, Any]:
         "kubeProxyReplacement": True,
         "k8sServiceHost": "localhost",
         "k8sServicePort": KUBE_PRISM_PORT,
+        # The chart makes Hubble's certificates anew at each rendering, and would put their keys into machine configs.
+        "hubble": {"enabled": False},
         # Talos mounts cgroup v2 itself and lets no pod load kernel modules.
         "cgroup": {"autoMount": {"enabled": False}, "hostRoot": "/sys/fs/cgroup"},
         "securityContext": {
@@ -57,3 +66,68 @@ def cilium_values() -> dict[str, Any]:
             }
         },
     }
+
+
+def cilium_manifest(rendered: str) -> str:
+    """Cilium's chart, rendered with `cilium_values` for the namespace kube-system, as the text of an inline manifest.
+
+    The same objects always give the same text. ConfigError for what would not work in a cluster that is still cold, or
+    not be the same twice: Helm hooks, keys made while rendering, another way to the API server, missing parts.
+    """
+    try:
+        objects = [each for each in yaml.load_all(rendered, Loader=yaml.CSafeLoader) if each]
+    except yaml.YAMLError:
+        raise ConfigError("Cilium's manifest is not YAML", fix="render the chart again with `helm template`") from None
+    if not all(isinstance(each, dict) and isinstance(each.get("metadata"), dict) for each in objects):
+        raise ConfigError("Cilium's manifest holds more than Kubernetes objects", fix="render the chart again")
+    require_none(list(_problems(objects)))
+    return render([_sorted(each) for each in sorted(objects, key=_place)])
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(each) for each in value] if isinstance(value, list) else value
+
+
+def _place(each: Wire) -> tuple[bool, str, str, str]:
+    """Namespaces first, as those who live in them need them."""
+    metadata = each["metadata"]
+    return each["kind"] != "Namespace", each["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def _problems(objects: list[Wire]) -> Iterator[Problem]:
+    found = {(each.get("kind"), each["metadata"].get("name")): each for each in objects}
+    for kind, name in (("DaemonSet", "cilium"), ("Deployment", "cilium-operator"), ("ConfigMap", "cilium-config")):
+        if (kind, name) not in found:
+            yield Problem(
+                where="Cilium's manifest", what=f"has no {kind} {name}", fix="render the whole chart, release `cilium`"
+            )
+    for each in objects:
+        place = f"{each.get('kind')} {each['metadata'].get('name')}"
+        if "helm.sh/hook" in (each["metadata"].get("annotations") or {}):
+            yield Problem(
+                where=place, what="is a Helm hook, which nobody runs", fix="switch off the value that asks for it"
+            )
+        if each.get("kind") == "Secret" and (each.get("data") or each.get("stringData")):
+            yield Problem(
+                where=place,
+                what="was made while rendering: another one each time, and in every machine config",
+                fix="render with cilium_values(), which leaves Hubble off; bring its certificates yourself",
+            )
+    for kind, name in (("DaemonSet", "cilium"), ("Deployment", "cilium-operator")):
+        if (kind, name) in found and not _over_kube_prism(found[kind, name]):
+            yield Problem(
+                where=f"{kind} {name}",
+                what="does not ask for the API server where KubePrism answers",
+                allowed=f"KUBERNETES_SERVICE_HOST localhost, KUBERNETES_SERVICE_PORT {KUBE_PRISM_PORT}",
+                fix="render with cilium_values()",
+            )
+
+
+def _over_kube_prism(workload: Wire) -> bool:
+    """Without it a pod asks for the API server's cluster address, which Cilium itself has yet to make work."""
+    containers = workload["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in containers[0].get("env", ())}
+    address = variables.get("KUBERNETES_SERVICE_HOST"), variables.get("KUBERNETES_SERVICE_PORT")
+    return address == ("localhost", str(KUBE_PRISM_PORT))

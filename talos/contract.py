@@ -10,10 +10,14 @@ from talos.document import ConfigError
 
 @dataclass(frozen=True)
 class Contract:
-    """The shape of one Talos minor version: its name, and every document kind that its loader knows."""
+    """The shape of one Talos minor version: its name, every document kind that its loader knows, and Kubernetes.
+
+    `kubernetes` are the first and the last minor version of Kubernetes 1 that it runs.
+    """
 
     name: str
     kinds: frozenset[str]
+    kubernetes: tuple[int, int]
 
 
 _V1_13_KINDS = """
@@ -26,14 +30,14 @@ SideroLinkConfig StaticHostConfig SwapVolumeConfig TCPProbeConfig TimeSyncConfig
 VLANConfig VRFConfig VolumeConfig WatchdogTimerConfig WireguardConfig ZswapConfig
 """
 
-V1_13 = Contract(name="v1.13", kinds=frozenset(_V1_13_KINDS.split()))
+V1_13 = Contract(name="v1.13", kinds=frozenset(_V1_13_KINDS.split()), kubernetes=(31, 36))
 
 CONTRACTS = {V1_13.name: V1_13}
 
 
 def contract_of(talos_version: str) -> Contract:
     """The contract of a Talos version such as `v1.13.9`; ConfigError for a version whose shape is not supported."""
-    found = re.match(r"v(\d+\.\d+)(?:\.|$)", talos_version)
+    found = re.match(r"v(\d+\.\d+)(?:\.|$)", talos_version, re.ASCII)
     contract = CONTRACTS.get(f"v{found.group(1)}") if found else None
     if contract is None:
         raise ConfigError(

@@ -2,30 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+from talos.checks import Check, Fault
 
 API_VERSION = "v1alpha1"
 
 Wire = dict[str, Any]
 
 
-class ConfigError(ValueError):
-    """A machine config that cannot be made; says what is wrong and how to mend it, and never quotes a value.
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One mistake: where, what, what was got (left out where it may be a secret), what is allowed, how to mend it."""
 
-    Values are left out because any field of a machine config may be a secret.
+    where: str = ""
+    what: str
+    got: str = ""
+    allowed: str = ""
+    fix: str
+
+    def beneath(self, place: str) -> Problem:
+        """The same mistake, seen from further up."""
+        joint = "" if not self.where or self.where.startswith("[") else "."
+        return replace(self, where=f"{place}{joint}{self.where}")
+
+    def within(self, thing: str) -> Problem:
+        """The same mistake, in a thing that has a name: a document, a node."""
+        return replace(self, where=", ".join(filter(None, (thing, self.where))))
+
+    def __str__(self) -> str:
+        said = [": ".join(filter(None, (self.where, self.what)))]
+        said += [f"got {self.got}"] if self.got else []
+        said += [f"allowed: {self.allowed}"] if self.allowed else []
+        return f"{'; '.join(said)}\n  fix: {self.fix}"
+
+
+class ConfigError(ValueError):
+    """What cannot be made, for one or several reasons; each says what, got, allowed, fix. `problems` has them all.
+
+    Values of fields that may be secret are never quoted.
     """
 
     def __init__(self, what: str, *, fix: str) -> None:
-        super().__init__(f"{what}\n  fix: {fix}")
-        self.what = what
-        self.fix = fix
+        self._hold((Problem(what=what, fix=fix),))
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> ConfigError:
+        """One error for all problems, in the order given."""
+        error = cls.__new__(cls)
+        error._hold(tuple(dict.fromkeys(problems)))
+        return error
+
+    def _hold(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+        self.what = "\n".join(": ".join(filter(None, (each.where, each.what))) for each in problems)
+        self.fix = "\n".join(each.fix for each in problems)
 
 
-def wired(name: str = "", encode: Callable[[Any], Any] | None = None) -> Mapping[str, Any]:
-    """Field metadata: the wire name where it is not the camelCase of ours, and how the value is written."""
-    return {"wire": name, "encode": encode}
+def require_none(problems: Sequence[Problem]) -> None:
+    """ConfigError with all of them, if there is one."""
+    if problems:
+        raise ConfigError.of(problems)
+
+
+def wired(name: str = "", encode: Callable[[Any], Any] | None = None, check: Check | None = None) -> Mapping[str, Any]:
+    """Field metadata: the wire name where it is not the camelCase of ours, how the value is written, what it may be."""
+    return {"wire": name, "encode": encode, "check": check}
+
+
+def checked(check: Check) -> Mapping[str, Any]:
+    """Field metadata of a field that is written plainly."""
+    return wired(check=check)
 
 
 def seconds(value: float) -> str:
@@ -48,6 +99,30 @@ class Part:
             written[each.metadata.get("wire") or _camel_case(each.name)] = encode(value)
         return written
 
+    def problems(self) -> Iterator[Problem]:
+        """Every mistake in here and below; `where` counts from here."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is None:
+                continue
+            if fault := _fault(type(self), each, value):
+                got = repr(value) if each.repr else ""
+                yield Problem(
+                    where=each.name,
+                    what=fault.what,
+                    got=got,
+                    allowed=fault.allowed,
+                    fix=fault.fix or f"give {each.name} a value that is allowed",
+                )
+            for place, below in _below(value):
+                for problem in below.problems():
+                    yield problem.beneath(f"{each.name}{place}")
+        yield from self.disagreements()
+
+    def disagreements(self) -> Iterator[Problem]:
+        """Mistakes that lie between fields; for classes to override."""
+        yield from ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Document(Part):
@@ -57,6 +132,11 @@ class Document(Part):
 
     def document(self) -> Wire:
         return {"apiVersion": API_VERSION, "kind": self.kind, **self.wire()}
+
+    def problems(self) -> Iterator[Problem]:
+        name = shown(identity(self.document()))
+        for problem in super().problems():
+            yield problem.within(name)
 
 
 Identity = tuple[str, str]
@@ -82,7 +162,39 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Part):
         return value.wire()
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(value[key]) for key in sorted(value)}
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
     return value
+
+
+def _below(value: Any) -> Iterator[tuple[str, Part]]:
+    if isinstance(value, Part):
+        yield "", value
+    elif isinstance(value, tuple):
+        yield from ((f"[{position}]", each) for position, each in enumerate(value) if isinstance(each, Part))
+
+
+def _fault(owner: type[Part], field: Field[Any], value: Any) -> Fault | None:
+    if value == "" and field.default is MISSING:
+        return Fault("is empty", "a text")
+    if choices := _choices(owner).get(field.name):
+        return None if value in choices else Fault("is not one of the choices", ", ".join(map(str, choices)))
+    check: Check | None = field.metadata.get("check")
+    return None if check is None or value == field.default else check(value)
+
+
+_CHOICES: dict[type, dict[str, tuple[Any, ...]]] = {}
+
+
+def _choices(owner: type) -> dict[str, tuple[Any, ...]]:
+    """Fields whose type is a Literal, with what it names; looked up once a class."""
+    if owner in _CHOICES:
+        return _CHOICES[owner]
+    found = {}
+    for name, hint in get_type_hints(owner).items():
+        options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        options = tuple(option for option in options if option is not NoneType)
+        if options and all(get_origin(option) is Literal for option in options):
+            found[name] = tuple(choice for option in options for choice in get_args(option))
+    return _CHOICES.setdefault(owner, found)

@@ -6,10 +6,13 @@ RoCE is not seen by it: RDMA traffic does not pass the kernel's packet filter.
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from talos.document import Document, Part, Wire, wired
+from talos import checks
+from talos.document import Document, Part, Problem, Wire, checked, wired
 
 Role = Literal["controlplane", "worker"]
 
@@ -30,8 +33,20 @@ class NetworkDefaultActionConfig(Document):
 class Ingress(Part):
     """A subnet that may come in, without the part `excluded`."""
 
-    subnet: str
-    excluded: str | None = field(default=None, metadata=wired("except"))
+    subnet: str = field(metadata=checked(checks.cidr))
+    excluded: str | None = field(default=None, metadata=wired("except", check=checks.cidr))
+
+    def disagreements(self) -> Iterator[Problem]:
+        if self.excluded is None or not all(map(checks.is_cidr, (self.subnet, self.excluded))):
+            return
+        inner, outer = (ipaddress.ip_network(each, strict=False) for each in (self.excluded, self.subnet))
+        if inner.version != outer.version or inner[0] not in outer or inner[-1] not in outer:
+            yield Problem(
+                where="excluded",
+                what=f"lies outside of {self.subnet}",
+                got=self.excluded,
+                fix="exclude a part of the subnet",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +56,7 @@ class NetworkRuleConfig(Document):
     kind: ClassVar[str] = "NetworkRuleConfig"
 
     name: str
-    ports: tuple[int | str, ...]
+    ports: tuple[int | str, ...] = field(metadata=checked(checks.ports))
     protocol: Literal["tcp", "udp", "icmp", "icmpv6"] = "tcp"
     ingress: tuple[Ingress, ...]
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from talos.document import Document, Part, Wire, seconds, wired
+from talos import checks
+from talos.cel import condition
+from talos.document import Document, Part, Problem, Wire, checked, seconds, wired
 
 BondMode = Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]
+
+_MTU = checks.between(68, 65535, "bytes")
+_MAC = checks.pattern(r"([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}", "a MAC address such as 00:1a:2b:3c:4d:5e")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +23,24 @@ class HostnameConfig(Document):
     kind: ClassVar[str] = "HostnameConfig"
 
     auto: Literal["stable", "off"] | None = None
-    hostname: str | None = None
+    hostname: str | None = field(default=None, metadata=checked(checks.hostname))
+
+    def disagreements(self) -> Iterator[Problem]:
+        if (self.hostname is None) == (self.auto in (None, "off")):
+            yield Problem(
+                where="hostname",
+                what="does not go with auto",
+                got=f"hostname {self.hostname!r}, auto {self.auto!r}",
+                allowed="a hostname, or auto: stable",
+                fix="give one of the two",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address(Part):
     """An address with its prefix length, `10.5.0.11/24`; `route_priority` is the metric of its own subnet's route."""
 
-    address: str
+    address: str = field(metadata=checked(checks.cidr))
     route_priority: int | None = None
 
 
@@ -33,21 +48,25 @@ class Address(Part):
 class Route(Part):
     """A static route; without `destination` it is the default route of the gateway's family."""
 
-    destination: str | None = None
-    gateway: str | None = None
-    source: str | None = None
-    metric: int | None = None
-    mtu: int | None = None
+    destination: str | None = field(default=None, metadata=checked(checks.cidr))
+    gateway: str | None = field(default=None, metadata=checked(checks.ip_address))
+    source: str | None = field(default=None, metadata=checked(checks.ip_address))
+    metric: int | None = field(default=None, metadata=checked(checks.between(0)))
+    mtu: int | None = field(default=None, metadata=checked(_MTU))
     table: str | int | None = None
+
+    def disagreements(self) -> Iterator[Problem]:
+        if self.destination is None and self.gateway is None:
+            yield Problem(where="gateway", what="is missing, and so is the destination", fix="give one or both")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link(Part):
     """What every kind of link can say. `mtu` is in bytes."""
 
-    name: str
+    name: str = field(metadata=checked(checks.link_name))
     up: bool | None = None
-    mtu: int | None = None
+    mtu: int | None = field(default=None, metadata=checked(_MTU))
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
     multicast: bool | None = None
@@ -66,16 +85,42 @@ class BondConfig(Link, Document):
 
     kind: ClassVar[str] = "BondConfig"
 
-    links: tuple[str, ...]
+    links: tuple[str, ...] = field(metadata=checked(checks.both(checks.some("link"), checks.each(checks.link_name))))
     bond_mode: BondMode
-    hardware_addr: str | None = None
-    miimon_ms: int | None = field(default=None, metadata=wired("miimon"))
-    updelay_ms: int | None = field(default=None, metadata=wired("updelay"))
-    downdelay_ms: int | None = field(default=None, metadata=wired("downdelay"))
+    hardware_addr: str | None = field(default=None, metadata=checked(_MAC))
+    miimon_ms: int | None = field(default=None, metadata=wired("miimon", check=checks.between(0)))
+    updelay_ms: int | None = field(default=None, metadata=wired("updelay", check=checks.between(0)))
+    downdelay_ms: int | None = field(default=None, metadata=wired("downdelay", check=checks.between(0)))
     xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4", "vlan+srcmac"] | None = None
     lacp_rate: Literal["slow", "fast"] | None = None
     ad_select: Literal["stable", "bandwidth", "count"] | None = None
     min_links: int | None = None
+
+    def disagreements(self) -> Iterator[Problem]:
+        timers = ("miimon_ms", "updelay_ms", "downdelay_ms")
+        missing = [name for name in timers if getattr(self, name) is None]
+        if self.bond_mode == "802.3ad" and missing:
+            yield Problem(
+                where=missing[0],
+                what=f"{' and '.join(missing)} must be said of an 802.3ad bond: the kernel would watch no link",
+                allowed="milliseconds; the delays are multiples of miimon_ms",
+                fix="give miimon_ms 100 and both delays 200, or what the switches ask for",
+            )
+        if self.lacp_rate is not None and self.bond_mode != "802.3ad":
+            yield Problem(
+                where="lacp_rate",
+                what=f"means nothing to a bond of mode {self.bond_mode}",
+                allowed="with mode 802.3ad alone",
+                fix="leave it out, or choose mode 802.3ad",
+            )
+        if self.min_links is not None and self.min_links > len(self.links):
+            yield Problem(
+                where="min_links",
+                what="is more than the bond has links",
+                got=str(self.min_links),
+                allowed=f"0 to {len(self.links)}",
+                fix="name more links, or ask for fewer",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +129,9 @@ class VLANConfig(Link, Document):
 
     kind: ClassVar[str] = "VLANConfig"
 
-    vlan_id: int = field(metadata=wired("vlanID"))
+    vlan_id: int = field(metadata=wired("vlanID", check=checks.between(1, 4094)))
     vlan_mode: Literal["802.1q", "802.1ad"] | None = None
-    parent: str
+    parent: str = field(metadata=checked(checks.link_name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +140,8 @@ class LinkAliasConfig(Document):
 
     kind: ClassVar[str] = "LinkAliasConfig"
 
-    name: str
-    match: str = field(metadata=wired("selector", lambda expression: {"match": expression}))
+    name: str = field(metadata=checked(checks.link_name))
+    match: str = field(metadata=wired("selector", lambda expression: {"match": expression}, condition("link")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +150,7 @@ class EthernetConfig(Document):
 
     kind: ClassVar[str] = "EthernetConfig"
 
-    name: str
+    name: str = field(metadata=checked(checks.link_name))
     features: Mapping[str, bool] = field(default_factory=dict)
     rings: Mapping[str, int] = field(default_factory=dict)
     channels: Mapping[Literal["rx", "tx", "other", "combined"], int] = field(default_factory=dict)
@@ -113,7 +158,7 @@ class EthernetConfig(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class _DHCP(Part):
-    name: str
+    name: str = field(metadata=checked(checks.link_name))
     route_metric: int | None = None
     ignore_hostname: bool | None = None
     client_identifier: Literal["none", "mac", "duid"] | None = None
@@ -140,8 +185,8 @@ class Layer2VIPConfig(Document):
 
     kind: ClassVar[str] = "Layer2VIPConfig"
 
-    address: str = field(metadata=wired("name"))
-    link: str
+    address: str = field(metadata=wired("name", check=checks.ip_address))
+    link: str = field(metadata=checked(checks.link_name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +195,10 @@ class StaticHostConfig(Document):
 
     kind: ClassVar[str] = "StaticHostConfig"
 
-    address: str = field(metadata=wired("name"))
-    hostnames: tuple[str, ...]
+    address: str = field(metadata=wired("name", check=checks.ip_address))
+    hostnames: tuple[str, ...] = field(
+        metadata=checked(checks.both(checks.some("hostname"), checks.each(checks.hostname)))
+    )
 
 
 def _nameservers(addresses: tuple[str, ...]) -> list[Wire]:
@@ -170,7 +217,9 @@ class ResolverConfig(Document):
 
     kind: ClassVar[str] = "ResolverConfig"
 
-    nameservers: tuple[str, ...] = field(default=(), metadata=wired("nameservers", _nameservers))
+    nameservers: tuple[str, ...] = field(
+        default=(), metadata=wired("nameservers", _nameservers, checks.each(checks.ip_address))
+    )
     search_domains: SearchDomains | None = None
 
 
@@ -184,6 +233,14 @@ class TimeSyncConfig(Document):
     kind: ClassVar[str] = "TimeSyncConfig"
 
     enabled: bool | None = None
-    boot_timeout_s: float | None = field(default=None, metadata=wired("bootTimeout", seconds))
+    boot_timeout_s: float | None = field(
+        default=None, metadata=wired("bootTimeout", seconds, checks.between(0, unit="seconds"))
+    )
     ntp_servers: tuple[str, ...] = field(default=(), metadata=wired("ntp", lambda servers: {"servers": list(servers)}))
     ptp_devices: tuple[str, ...] = field(default=(), metadata=wired("ptp", lambda devices: {"devices": list(devices)}))
+
+    def disagreements(self) -> Iterator[Problem]:
+        if self.ntp_servers and self.ptp_devices:
+            yield Problem(
+                where="ptp_devices", what="stand beside ntp_servers", allowed="one of the two", fix="choose one source"
+            )

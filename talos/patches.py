@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from talos.document import API_VERSION, ConfigError, Identity, Wire, identity, shown
+from talos.document import API_VERSION, ConfigError, Identity, Problem, Wire, identity, require_none, shown
 
 Level = Literal["cluster", "role", "node"]
 Path = tuple[str, ...]
@@ -78,12 +78,17 @@ def parse_patch(name: str, level: Level, text: str) -> Patch:
 def apply_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> list[Wire]:
     """The documents with all patches in: cluster, then role, then node, each level in the order given.
 
-    A document that is not there yet is added. ConfigError names the patch and the path.
+    A document that is not there yet is added. ConfigError names patch and path of each document's first mistake.
     """
     result = {identity(each): copy.deepcopy(each) for each in documents}
+    problems: list[Problem] = []
     for patch in sorted(patches, key=lambda each: LEVELS.index(each.level)):
         for document in patch.documents:
-            _apply(result, patch, dict(document))
+            try:
+                _apply(result, patch, dict(document))
+            except ConfigError as error:
+                problems += error.problems
+    require_none(problems)
     return list(result.values())
 
 

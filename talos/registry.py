@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from talos.document import Document, Part, wired
+from talos import checks
+from talos.document import Document, Part, Problem, checked, wired
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(Part):
     """A mirror's address; with `override_path` its path is taken as it is, without the registry's `/v2`."""
 
-    url: str
+    url: str = field(metadata=checked(checks.url("http", "https")))
     override_path: bool | None = None
 
 
@@ -42,13 +44,28 @@ class RegistryAuthConfig(Document):
     auth: str | None = field(default=None, repr=False)
     identity_token: str | None = field(default=None, repr=False)
 
+    def disagreements(self) -> Iterator[Problem]:
+        forms = (self.username is not None and self.password is not None, self.auth, self.identity_token)
+        if sum(map(bool, forms)) != 1 or (self.username is None) != (self.password is None):
+            yield Problem(
+                where="username",
+                what="credentials are not of one form",
+                allowed="username and password, or auth, or identity_token",
+                fix="give one form, whole",
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClientIdentity(Part):
     """A client certificate and its key, both PEM; the key as PKCS#8 (`PRIVATE KEY`), Talos refuses other forms."""
 
-    certificate: str = field(metadata=wired("cert"))
-    key: str = field(repr=False)
+    certificate: str = field(metadata=wired("cert", check=checks.pem_certificates))
+    key: str = field(
+        repr=False,
+        metadata=checked(
+            checks.expect(lambda text: "-----BEGIN PRIVATE KEY-----" in text, "a PKCS#8 key in PEM form (PRIVATE KEY)")
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +76,7 @@ class RegistryTLSConfig(Document):
 
     name: str
     client_identity: ClientIdentity | None = None
-    ca: str | None = None
+    ca: str | None = field(default=None, metadata=checked(checks.pem_certificates))
     insecure_skip_verify: bool | None = None
 
 
@@ -70,7 +87,7 @@ class TrustedRootsConfig(Document):
     kind: ClassVar[str] = "TrustedRootsConfig"
 
     name: str
-    certificates: str
+    certificates: str = field(metadata=checked(checks.pem_certificates))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +97,10 @@ class Keyless(Part):
     issuer: str
     subject: str | None = None
     subject_regex: str | None = None
+
+    def disagreements(self) -> Iterator[Problem]:
+        if not self.subject and not self.subject_regex:
+            yield Problem(where="subject", what="is missing, and so is subject_regex", fix="say who signs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +114,20 @@ class ImageRule(Part):
     skip: bool | None = None
     deny: bool | None = None
     keyless: Keyless | None = None
-    public_key: str | None = field(default=None, metadata=wired("publicKey", lambda pem: {"certificate": pem}))
+    public_key: str | None = field(
+        default=None, metadata=wired("publicKey", lambda pem: {"certificate": pem}, checks.pem_certificates)
+    )
+
+    def disagreements(self) -> Iterator[Problem]:
+        answers = [name for name in ("skip", "deny", "keyless", "public_key") if getattr(self, name)]
+        if len(answers) != 1:
+            yield Problem(
+                where="image",
+                what="has not one answer",
+                got=", ".join(answers) or "none",
+                allowed="exactly one of skip, deny, keyless, public_key",
+                fix="give this rule one answer",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

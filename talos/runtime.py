@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from talos.document import Document, Part, seconds, wired
+from talos import checks
+from talos.document import Document, Part, checked, seconds, wired
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +16,10 @@ class WatchdogTimerConfig(Document):
 
     kind: ClassVar[str] = "WatchdogTimerConfig"
 
-    device: str = "/dev/watchdog0"
-    timeout_s: float | None = field(default=None, metadata=wired("timeout", seconds))
+    device: str = field(default="/dev/watchdog0", metadata=checked(checks.absolute_path))
+    timeout_s: float | None = field(
+        default=None, metadata=wired("timeout", seconds, checks.between(10, unit="seconds"))
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class KmsgLogConfig(Document):
     kind: ClassVar[str] = "KmsgLogConfig"
 
     name: str
-    url: str
+    url: str = field(metadata=checked(checks.url("tcp", "udp", port=True, path=False)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ class EventSinkConfig(Document):
 
     kind: ClassVar[str] = "EventSinkConfig"
 
-    endpoint: str
+    endpoint: str = field(metadata=checked(checks.host_and_port))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,9 @@ class OOMConfig(Document):
     trigger_expression: str | None = None
     cgroup_ranking_expression: str | None = None
     strict_cgroup_class_ordering: bool | None = None
-    sample_interval_s: float | None = field(default=None, metadata=wired("sampleInterval", seconds))
+    sample_interval_s: float | None = field(
+        default=None, metadata=wired("sampleInterval", seconds, checks.between(0.001, unit="seconds"))
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +61,7 @@ class EnvironmentConfig(Document):
 
     kind: ClassVar[str] = "EnvironmentConfig"
 
-    variables: Mapping[str, str] = field(repr=False)
+    variables: Mapping[str, str] = field(repr=False, metadata=checked(checks.variables))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +70,7 @@ class PCIDriverRebindConfig(Document):
 
     kind: ClassVar[str] = "PCIDriverRebindConfig"
 
-    address: str = field(metadata=wired("name"))
+    address: str = field(metadata=wired("name", check=checks.pci_address))
     target_driver: str
 
 
@@ -74,7 +79,7 @@ class ConfigFile(Part):
     """A file of an extension service. Its content may be a secret."""
 
     content: str = field(repr=False)
-    mount_path: str
+    mount_path: str = field(metadata=checked(checks.absolute_path))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,4 +90,4 @@ class ExtensionServiceConfig(Document):
 
     name: str
     config_files: tuple[ConfigFile, ...] = ()
-    environment: tuple[str, ...] = field(default=(), repr=False)
+    environment: tuple[str, ...] = field(default=(), repr=False, metadata=checked(checks.assignments))

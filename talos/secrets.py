@@ -8,16 +8,16 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from secrets import token_bytes
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from talos import pki
-from talos.document import ConfigError
+from talos.document import ConfigError, Problem, require_none
 from talos.pki import Entropy, KeyPair, base64_of
 
 _TOKEN_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz"  # noqa: S105 - an alphabet
@@ -29,6 +29,8 @@ _SECTIONS = {
     "trustdinfo": {"token"},
     "certs": {"etcd", "k8s", "k8saggregator", "k8sserviceaccount", "os"},
 }
+_Read = TypeVar("_Read")
+
 _FIX = "import the file that `talosctl gen secrets` or this project's export wrote, whole and unchanged"
 
 
@@ -112,40 +114,102 @@ def generate(entropy: Entropy | None = None, now: Callable[[], datetime] = utc_n
     )
 
 
+def with_new_authority(
+    bundle: SecretsBundle,
+    authority: Literal["talos", "kubernetes"],
+    entropy: Entropy | None = None,
+    now: Callable[[], datetime] = utc_now,
+) -> SecretsBundle:
+    """The bundle with a new CA for one API, all else as it was.
+
+    Machines must trust the new CA before anything is signed by it: see `accepted_talos_cas` of a ClusterSpec.
+    """
+    source = system_entropy() if entropy is None else entropy
+    key = source.ed25519_key() if authority == "talos" else source.ec_key()
+    made = pki.certificate_authority(key, organization=authority, now=now(), entropy=source)
+    return replace(bundle, talos=made) if authority == "talos" else replace(bundle, kubernetes=made)
+
+
 def load(text: str) -> SecretsBundle:
-    """The bundle of an exported file, Talos's own or ours; ConfigError, naming key paths alone, when it is not one."""
+    """The bundle of an exported file, Talos's own or ours.
+
+    ConfigError with everything that is wrong with it, naming key paths alone.
+    """
     content = _parsed(text)
-    for section, allowed in _SECTIONS.items():
-        unknown = set(_mapping(content, section)) - allowed
-        if unknown:
-            raise ConfigError(f"secrets bundle: {section} has {len(unknown)} unknown keys", fix=_FIX)
-    encryption = [
-        _optional(content, f"secrets.{name}") for name in ("secretboxencryptionsecret", "aescbcencryptionsecret")
+    problems: list[Problem] = []
+
+    def read(get: Callable[[Mapping[str, Any], str], _Read], path: str) -> _Read | None:
+        try:
+            return get(content, path)
+        except ConfigError as error:
+            problems.extend(error.problems)
+            return None
+
+    for section in _SECTIONS:
+        read(_known, section)
+    encryption = {
+        name: read(_optional, f"secrets.{name}") for name in ("secretboxencryptionsecret", "aescbcencryptionsecret")
+    }
+    read(_one_encryption, "secrets")
+    texts = {path: read(_text, path) for path in ("cluster.id", "cluster.secret")}
+    tokens = {path: read(_checked_token, path) for path in ("secrets.bootstraptoken", "trustdinfo.token")}
+    pairs = {name: read(_pair, f"certs.{name}") for name in _AUTHORITIES}
+    read(_signs_clients, "certs.os")
+    service_account = read(_service_account, "certs.k8sserviceaccount.key")
+    require_none(problems)
+    return SecretsBundle(
+        cluster_id=_got(texts["cluster.id"]),
+        cluster_secret=_got(texts["cluster.secret"]),
+        bootstrap_token=_got(tokens["secrets.bootstraptoken"]),
+        secretbox_encryption_secret=encryption["secretboxencryptionsecret"],
+        aescbc_encryption_secret=encryption["aescbcencryptionsecret"],
+        trustd_token=_got(tokens["trustdinfo.token"]),
+        etcd=_got(pairs["etcd"]),
+        kubernetes=_got(pairs["k8s"]),
+        aggregator=_got(pairs["k8saggregator"]),
+        service_account_key=_got(service_account),
+        talos=_got(pairs["os"]),
+    )
+
+
+def _got(value: _Read | None) -> _Read:
+    """What was read without a problem."""
+    assert value is not None  # noqa: S101
+    return value
+
+
+def _known(content: Mapping[str, Any], section: str) -> None:
+    unknown = set(_mapping(content, section)) - _SECTIONS[section]
+    if unknown:
+        raise ConfigError(f"secrets bundle: {section} has {len(unknown)} unknown keys", fix=_FIX)
+
+
+def _one_encryption(content: Mapping[str, Any], section: str) -> None:
+    found = [
+        name for name in ("secretboxencryptionsecret", "aescbcencryptionsecret") if _mapping(content, section).get(name)
     ]
-    if encryption.count(None) != 1:
+    if len(found) != 1:
         raise ConfigError(
             "secrets bundle: exactly one of secrets.secretboxencryptionsecret and secrets.aescbcencryptionsecret"
-            f" must be set, {2 - encryption.count(None)} are",
+            f" must be set, {len(found)} are",
             fix=_FIX,
         )
-    service_account = _decoded(content, "certs.k8sserviceaccount.key")
-    pki.load_private_key(service_account, "certs.k8sserviceaccount.key")
-    pairs = {name: _pair(content, f"certs.{name}") for name in _AUTHORITIES}
-    if isinstance(pki.load_private_key(pairs["os"].key, "certs.os.key"), rsa.RSAPrivateKey):
-        raise ConfigError("certs.os.key is an RSA key; Talos's API needs Ed25519 or ECDSA", fix=_FIX)
-    return SecretsBundle(
-        cluster_id=_text(content, "cluster.id"),
-        cluster_secret=_text(content, "cluster.secret"),
-        bootstrap_token=_checked_token(content, "secrets.bootstraptoken"),
-        secretbox_encryption_secret=encryption[0],
-        aescbc_encryption_secret=encryption[1],
-        trustd_token=_checked_token(content, "trustdinfo.token"),
-        etcd=pairs["etcd"],
-        kubernetes=pairs["k8s"],
-        aggregator=pairs["k8saggregator"],
-        service_account_key=service_account,
-        talos=pairs["os"],
-    )
+
+
+def _signs_clients(content: Mapping[str, Any], path: str) -> None:
+    """Silent where the pair itself is already a problem."""
+    try:
+        key = pki.load_private_key(_pair(content, path).key, f"{path}.key")
+    except ConfigError:
+        return
+    if isinstance(key, rsa.RSAPrivateKey):
+        raise ConfigError(f"{path}.key is an RSA key; Talos's API needs Ed25519 or ECDSA", fix=_FIX)
+
+
+def _service_account(content: Mapping[str, Any], path: str) -> str:
+    text = _decoded(content, path)
+    pki.load_private_key(text, path)
+    return text
 
 
 def _token(source: Entropy) -> str:

@@ -5,11 +5,15 @@ Keys and certificates are base64 of their PEM text here, unlike in the other doc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from talos.document import API_VERSION, Document, Part, Wire, wired
+from talos import checks
+from talos.document import API_VERSION, Document, Part, Problem, Wire, checked, wired
+
+_SUBNETS = checks.both(checks.some("subnet"), checks.each(checks.cidr))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +26,7 @@ class CertificateAndKey(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class KernelModule(Part):
-    name: str
+    name: str = field(metadata=checked(checks.module_name))
     parameters: tuple[str, ...] = ()
 
 
@@ -30,9 +34,9 @@ class KernelModule(Part):
 class ExtraMount(Part):
     """A mount into the kubelet's container."""
 
-    destination: str
+    destination: str = field(metadata=checked(checks.absolute_path))
     type: str = "bind"
-    source: str
+    source: str = field(metadata=checked(checks.absolute_path))
     options: tuple[str, ...] = ("bind", "rshared", "rw")
 
 
@@ -43,12 +47,13 @@ class Kubelet(Part):
     image: str
     default_runtime_seccomp_profile_enabled: bool | None = True
     disable_manifests_directory: bool | None = True
-    cluster_dns: tuple[str, ...] = field(default=(), metadata=wired("clusterDNS"))
+    cluster_dns: tuple[str, ...] = field(default=(), metadata=wired("clusterDNS", check=checks.each(checks.ip_address)))
     extra_args: Mapping[str, str] = field(default_factory=dict)
     extra_mounts: tuple[ExtraMount, ...] = ()
     extra_config: Mapping[str, Any] = field(default_factory=dict)
     node_ip_subnets: tuple[str, ...] = field(
-        default=(), metadata=wired("nodeIP", lambda subnets: {"validSubnets": list(subnets)})
+        default=(),
+        metadata=wired("nodeIP", lambda subnets: {"validSubnets": list(subnets)}, checks.each(checks.cidr_or_not)),
     )
 
 
@@ -56,7 +61,7 @@ class Kubelet(Part):
 class InstallDisk(Part):
     """Which disk Talos is installed on when none is named: all that is given must match. `size` is `<= 2TB` or so."""
 
-    size: str | None = None
+    size: str | None = field(default=None, metadata=checked(checks.disk_size))
     name: str | None = None
     model: str | None = None
     serial: str | None = None
@@ -70,18 +75,28 @@ class InstallDisk(Part):
 class Install(Part):
     """Where and what Talos installs: a device path or a selector, and the installer image of the schematic."""
 
-    disk: str | None = None
+    disk: str | None = field(default=None, metadata=checked(checks.absolute_path))
     disk_selector: InstallDisk | None = None
     image: str | None = None
     wipe: bool = False
     grub_use_uki_cmdline: bool | None = field(default=True, metadata=wired("grubUseUKICmdline"))
+
+    def disagreements(self) -> Iterator[Problem]:
+        if (self.disk is None) == (self.disk_selector is None or not self.disk_selector.wire()):
+            yield Problem(
+                where="disk",
+                what="is not said in one way",
+                got="both" if self.disk else "neither",
+                allowed="disk, or a disk_selector with at least one field",
+                fix="name a device such as /dev/disk/by-id/..., or select one",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingDestination(Part):
     """Where Talos's own logs go, `tcp://host:port` or `udp://host:port`."""
 
-    endpoint: str
+    endpoint: str = field(metadata=checked(checks.url("tcp", "udp", port=True)))
     format: Literal["json_lines"] = "json_lines"
     extra_tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -99,8 +114,8 @@ class Machine(Part):
     cert_sans: tuple[str, ...] = field(default=(), metadata=wired("certSANs"))
     kubelet: Kubelet
     install: Install
-    sysctls: Mapping[str, str] = field(default_factory=dict)
-    sysfs: Mapping[str, str] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.texts))
+    sysfs: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.texts))
     features: Mapping[str, Any] = field(default_factory=dict)
     udev_rules: tuple[str, ...] = field(default=(), metadata=wired("udev", lambda rules: {"rules": list(rules)}))
     logging: tuple[LoggingDestination, ...] = field(
@@ -109,9 +124,25 @@ class Machine(Part):
     kernel_modules: tuple[KernelModule, ...] = field(
         default=(), metadata=wired("kernel", lambda modules: {"modules": [each.wire() for each in modules]})
     )
-    node_labels: Mapping[str, str] = field(default_factory=dict)
-    node_annotations: Mapping[str, str] = field(default_factory=dict)
-    node_taints: Mapping[str, str] = field(default_factory=dict)
+    node_labels: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.labels))
+    node_annotations: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.node_annotations))
+    node_taints: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.taints))
+
+    def disagreements(self) -> Iterator[Problem]:
+        for name, count in Counter(module.name for module in self.kernel_modules).items():
+            if count > 1:
+                yield Problem(where="kernel_modules", what="has a module twice", got=name, fix="keep one")
+        if self.type != "worker":
+            return
+        for label in self.node_labels:
+            if not checks.may_label_itself(label):
+                yield Problem(
+                    where="node_labels",
+                    what="has a label that Kubernetes lets no worker give itself",
+                    got=label,
+                    allowed="your own domains, node.kubernetes.io/, kubelet.kubernetes.io/, topology zone and region",
+                    fix="use another domain; set role labels through the Kubernetes API",
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +174,17 @@ class ClusterNetwork(Part):
     """Address plan of the cluster, in CIDR form, and who makes the pod network: flannel, or none of Talos's own."""
 
     cni: Literal["flannel", "none"] | None = field(default=None, metadata=wired("cni", lambda name: {"name": name}))
-    dns_domain: str = "cluster.local"
-    pod_subnets: tuple[str, ...] = ("10.244.0.0/16",)
-    service_subnets: tuple[str, ...] = ("10.96.0.0/12",)
+    dns_domain: str = field(default="cluster.local", metadata=checked(checks.hostname))
+    pod_subnets: tuple[str, ...] = field(default=("10.244.0.0/16",), metadata=checked(_SUBNETS))
+    service_subnets: tuple[str, ...] = field(default=("10.96.0.0/12",), metadata=checked(_SUBNETS))
+
+    def disagreements(self) -> Iterator[Problem]:
+        for pods in filter(checks.is_cidr, self.pod_subnets):
+            for services in filter(checks.is_cidr, self.service_subnets):
+                if checks.overlap(pods, services):
+                    yield Problem(
+                        where="service_subnets", what=f"overlap the pods' {pods}", got=services, fix="move one of them"
+                    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +193,7 @@ class Etcd(Part):
 
     ca: CertificateAndKey
     extra_args: Mapping[str, str] = field(default_factory=dict)
-    advertised_subnets: tuple[str, ...] = ()
+    advertised_subnets: tuple[str, ...] = field(default=(), metadata=checked(checks.each(checks.cidr_or_not)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +202,10 @@ class Cluster(Part):
 
     id: str
     secret: str = field(repr=False)
-    endpoint: str = field(metadata=wired("controlPlane", lambda url: {"endpoint": url}))
-    cluster_name: str
+    endpoint: str = field(
+        metadata=wired("controlPlane", lambda url: {"endpoint": url}, checks.url("https", path=False))
+    )
+    cluster_name: str = field(metadata=checked(checks.hostname))
     network: ClusterNetwork
     token: str = field(repr=False)
     secretbox_encryption_secret: str | None = field(default=None, repr=False)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -185,6 +185,44 @@ def test_a_spoiled_bundle_is_one_error_that_quotes_nothing(case: str) -> None:
     assert said in failure.value.what
     shown = "".join(traceback.format_exception(failure.value))
     assert not leaks(shown)
+
+
+def test_everything_that_is_wrong_with_a_bundle_is_said_at_once() -> None:
+    content = exported()
+    for case in ("no secret", "a token of another form", "not base64", "a key of another CA"):
+        SPOILED[case][0](content)
+    with pytest.raises(ConfigError) as failure:
+        secrets.load(yaml.safe_dump(content))
+    said = [SPOILED[case][1] for case in ("no secret", "a token of another form", "a key of another CA", "not base64")]
+    assert len(failure.value.problems) == len(said)
+    assert all(what in failure.value.what for what in said)
+
+
+@pytest.mark.parametrize("authority", ["talos", "kubernetes"])
+def test_a_new_authority_changes_nothing_else(authority: Literal["talos", "kubernetes"]) -> None:
+    before = examples.bundle()
+    after = secrets.with_new_authority(before, authority, examples.entropy(7), lambda: examples.NOW)
+    changed = {each.name for each in fields(before) if getattr(before, each.name) != getattr(after, each.name)}
+    assert changed == {authority}
+    assert secrets.load(after.export()) == after
+    old, new = (certificate(getattr(bundle, authority)) for bundle in (before, after))
+    assert old.subject == new.subject
+    assert old.public_key() != new.public_key()
+
+
+def test_while_a_ca_is_rotated_machines_trust_both() -> None:
+    before = examples.bundle()
+    after = secrets.with_new_authority(before, "talos", examples.entropy(7), lambda: examples.NOW)
+    cluster = replace(
+        examples.plain_cluster(),
+        accepted_talos_cas=(after.talos.certificate,),
+        accepted_kubernetes_cas=(before.kubernetes.certificate,),
+    )
+    for document in (cluster.control_plane(Install(disk="/dev/sda")), cluster.worker(Install(disk="/dev/sda"))):
+        wire = document.document()
+        assert wire["machine"]["ca"]["crt"] == pki.base64_of(before.talos.certificate)
+        assert wire["machine"]["acceptedCAs"] == [{"crt": pki.base64_of(after.talos.certificate)}]
+        assert wire["cluster"]["acceptedCAs"] == [{"crt": pki.base64_of(before.kubernetes.certificate)}]
 
 
 @pytest.mark.parametrize("text", ["", "[]", f"cluster: {{id: {CANARY}", f"a: b\n  {CANARY}: x: y"])

@@ -1,0 +1,248 @@
+"""From the description of a cluster to the config of each of its machines: what a caller of this package needs.
+
+`machine_configs` is pure: no clock, no randomness, no network. Equal descriptions give equal bytes, in whatever order
+nodes, documents, labels and the like are written down.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from talos import checks
+from talos.cluster import ClusterSpec, MachineSettings
+from talos.contract import contract_of
+from talos.document import ConfigError, Document, Problem, require_none
+from talos.firewall import cluster_rules
+from talos.hgx import HGXProfile
+from talos.machine_config import MachineConfig
+from talos.network import BondConfig, HostnameConfig, Layer2VIPConfig, Link
+from talos.patches import Level, Patch
+from talos.v1alpha1 import Install
+
+Role = Literal["controlplane", "worker"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Firewall:
+    """Who may reach the machines, as subnets in CIDR form; see `cluster_rules`. Everything else is blocked."""
+
+    admins: tuple[str, ...]
+    control_planes: tuple[str, ...]
+    nodes: tuple[str, ...]
+    clients: tuple[str, ...] = ()
+    load_balancer_ports: tuple[int | str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One machine.
+
+    `name` is its host name and its name in Kubernetes. `install` says on which disk Talos goes, and the installer
+    image of the node's schematic, `FACTORY/metal-installer/ID:VERSION`. `network` are its links, addresses and VIP;
+    with none at all Talos asks every link for DHCP. `documents` are others of its own, such as volumes.
+    """
+
+    name: str
+    role: Role
+    install: Install
+    network: tuple[Document, ...] = ()
+    documents: tuple[Document, ...] = ()
+    profile: HGXProfile | None = None
+    settings: MachineSettings = field(default_factory=MachineSettings)
+    patches: tuple[Patch, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterDescription:
+    """A whole cluster. What is said of all nodes comes first, then of a role, of the HGX profile, of the node.
+
+    `talos_version` such as `v1.13.9` decides the contract, and every installer image must be of it. `node_subnets`
+    decide which of a machine's addresses is the node's: name one as soon as machines have several networks.
+    """
+
+    cluster: ClusterSpec
+    talos_version: str
+    nodes: tuple[Node, ...]
+    node_subnets: tuple[str, ...] = ()
+    documents: tuple[Document, ...] = ()
+    role_documents: Mapping[Role, tuple[Document, ...]] = field(default_factory=dict)
+    settings: MachineSettings = field(default_factory=MachineSettings)
+    role_settings: Mapping[Role, MachineSettings] = field(default_factory=dict)
+    patches: tuple[Patch, ...] = field(default=(), repr=False)
+    role_patches: Mapping[Role, tuple[Patch, ...]] = field(default_factory=dict, repr=False)
+    firewall: Firewall | None = None
+
+
+def machine_configs(description: ClusterDescription) -> dict[str, bytes]:
+    """The config of each node, by its name: YAML in UTF-8, control planes first, then by name.
+
+    The values are secret: each holds keys of the cluster. ConfigError names every problem of every node at once.
+    """
+    problems = list(_problems_of_cluster(description))
+    try:
+        contract_of(description.talos_version)
+    except ConfigError as error:
+        raise ConfigError.of([*problems, *error.problems]) from None
+    configs = {}
+    for node in sorted(description.nodes, key=lambda each: (each.role != "controlplane", each.name)):
+        problems += [problem.within(node.name) for problem in _problems_of_node(node, description)]
+        try:
+            configs[node.name] = _config(node, description).render().encode()
+        except ConfigError as error:
+            problems += [problem.within(node.name) for problem in error.problems]
+    require_none(problems)
+    return configs
+
+
+def _config(node: Node, description: ClusterDescription) -> MachineConfig:
+    cluster = description.cluster
+    settings = MachineSettings(node_ip_subnets=description.node_subnets).joined(description.settings)
+    settings = settings.joined(description.role_settings.get(node.role, MachineSettings()))
+    if node.profile is not None:
+        settings = settings.joined(node.profile.settings())
+    settings = settings.joined(node.settings)
+    base = cluster.control_plane if node.role == "controlplane" else cluster.worker
+    return MachineConfig(
+        documents=(
+            base(node.install, settings),
+            HostnameConfig(hostname=node.name),
+            *description.documents,
+            *description.role_documents.get(node.role, ()),
+            *_firewall(node.role, description),
+            *(node.profile.documents if node.profile else ()),
+            *node.network,
+            *node.documents,
+        ),
+        patches=(*description.patches, *description.role_patches.get(node.role, ()), *node.patches),
+        contract=contract_of(description.talos_version),
+    )
+
+
+def _firewall(role: Role, description: ClusterDescription) -> tuple[Document, ...]:
+    plan = description.firewall
+    if plan is None:
+        return ()
+    return cluster_rules(
+        role,
+        admins=plan.admins,
+        control_planes=plan.control_planes,
+        nodes=plan.nodes,
+        cni=description.cluster.cni.name,
+        load_balancer_ports=plan.load_balancer_ports,
+        clients=plan.clients,
+    )
+
+
+def _problems_of_cluster(description: ClusterDescription) -> Iterator[Problem]:
+    roles = Counter(node.role for node in description.nodes)
+    if not roles["controlplane"]:
+        yield Problem(where="nodes", what="has no control plane", allowed="one or more, best three", fix="add one")
+    for name, count in Counter(node.name for node in description.nodes).items():
+        if count > 1:
+            yield Problem(where="nodes", what=f"has {name} {count} times", allowed="once", fix="rename or remove one")
+    holders = defaultdict(set)
+    for node in description.nodes:
+        for address in _addresses(node):
+            holders[address].add(node.name)
+    for address, names in sorted(holders.items(), key=lambda item: str(item[0])):
+        if len(names) > 1:
+            yield Problem(
+                where="nodes",
+                what=f"give {address} to {' and '.join(sorted(names))}",
+                allowed="an address of its own for each node",
+                fix="change one of them",
+            )
+    yield from _problems_of_kubernetes(description)
+    yield from _problems_of_levels("patches", description.patches, "cluster")
+    for role, patches in description.role_patches.items():
+        yield from _problems_of_levels(f"role_patches.{role}", patches, "role")
+
+
+def _problems_of_kubernetes(description: ClusterDescription) -> Iterator[Problem]:
+    try:
+        first, last = contract_of(description.talos_version).kubernetes
+    except ConfigError:
+        return
+    version = description.cluster.kubernetes_version
+    major, minor, patch = ([*version.removeprefix("v").split("."), "", "", ""])[:3]
+    known = version.startswith("v") and major == "1" and patch.isdecimal() and minor.isdecimal()
+    if not known or not first <= int(minor) <= last:
+        yield Problem(
+            where="cluster.kubernetes_version",
+            what=f"is none that Talos {description.talos_version} runs",
+            got=repr(version),
+            allowed=f"v1.{first}.x to v1.{last}.x",
+            fix="choose a version in between, or another version of Talos",
+        )
+
+
+def _problems_of_levels(where: str, patches: tuple[Patch, ...], level: Level) -> Iterator[Problem]:
+    for patch in patches:
+        if patch.level != level:
+            yield Problem(
+                where=where,
+                what=f"has patch {patch.name} of another level",
+                got=patch.level,
+                allowed=level,
+                fix="move it to where it belongs, or mend its level",
+            )
+
+
+def _problems_of_node(node: Node, description: ClusterDescription) -> Iterator[Problem]:
+    if "." in node.name:
+        yield Problem(where="name", what="has dots", got=node.name, allowed="one label", fix="leave the domain out")
+    if node.profile is not None and node.role != "worker":
+        yield Problem(where="profile", what="is on a control plane", allowed="workers", fix="make the node a worker")
+    yield from _problems_of_image(node.install.image, description.talos_version)
+    yield from _problems_of_levels("patches", node.patches, "node")
+    links = {name for each in node.network if isinstance(each, BondConfig) for name in each.links}
+    for document in node.network:
+        if isinstance(document, Layer2VIPConfig) and node.role != "controlplane":
+            yield Problem(
+                where=f"Layer2VIPConfig {document.address}",
+                what="is on a worker",
+                allowed="control planes, which agree through etcd who holds it",
+                fix="move it to the control planes",
+            )
+        elif isinstance(document, Link) and document.name in links and document.addresses:
+            yield Problem(
+                where=f"{document.kind} {document.name}",
+                what="has addresses, and belongs to a bond",
+                allowed="addresses on the bond, or a VLAN of it",
+                fix="move the addresses to the bond",
+            )
+    networks = description.cluster.pod_subnets + description.cluster.service_subnets
+    for address in _addresses(node):
+        for subnet in filter(checks.is_cidr, networks):
+            if checks.overlap(str(address), subnet):
+                yield Problem(
+                    where="network",
+                    what=f"has {address}, which lies in {subnet} of pods or services",
+                    allowed="networks that do not overlap",
+                    fix="give pods and services other subnets",
+                )
+
+
+def _problems_of_image(image: str | None, talos_version: str) -> Iterator[Problem]:
+    tag = (image or "").partition("@")[0].rpartition("/")[2].partition(":")[2]
+    if tag != talos_version:
+        yield Problem(
+            where="install.image",
+            what=f"is not of Talos {talos_version}",
+            got=image or "no image",
+            allowed=f"FACTORY/metal-installer/SCHEMATIC:{talos_version}",
+            fix="take the installer of the node's schematic for this version",
+        )
+
+
+def _addresses(node: Node) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The static addresses of a node that are well formed."""
+    for document in node.network:
+        if isinstance(document, Link):
+            for each in document.addresses:
+                if checks.is_cidr(each.address):
+                    yield ipaddress.ip_interface(each.address).ip

@@ -1,0 +1,112 @@
+"""Mistakes in documents are found here, before any machine: all at once, with place, value, choices and fix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from talos.cel import condition
+from talos.cluster import MachineSettings
+from talos.document import ConfigError, Problem
+from talos.machine_config import MachineConfig
+from talos.network import BondConfig
+from talos.v1alpha1 import ClusterNetwork, Install, InstallDisk, KernelModule
+from tests.unit.talos import talos_examples as examples
+from tests.unit.talos.talos_mistakes import MISTAKES
+
+INSTALL = Install(disk="/dev/sda")
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_one_problem_with_its_place(what: str) -> None:
+    mistake = MISTAKES[what]
+    [problem] = mistake.document.problems()
+    assert problem.where.startswith(mistake.document.kind)
+    assert problem.where.endswith(f", {mistake.where}")
+    assert mistake.said in str(problem)
+    assert "\n  fix: " in str(problem)
+    assert examples.CANARY not in str(problem)
+
+
+def test_no_example_has_a_problem() -> None:
+    assert [list(each.problems()) for each in examples.all_documents()] == [[] for _ in examples.all_documents()]
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    base = examples.plain_cluster().worker(INSTALL)
+    bonds = [mistake.document for mistake in MISTAKES.values() if isinstance(mistake.document, BondConfig)]
+    named = [replace(each, name=f"bond{at}") for at, each in enumerate(bonds)]
+    with pytest.raises(ConfigError) as failure:
+        MachineConfig(documents=(base, base, *named))
+    places = [problem.where.split(",")[0] for problem in failure.value.problems]
+    assert places == [*(f"BondConfig {each.name}" for each in named), "v1alpha1"]
+    assert str(failure.value).count("\n  fix: ") == len(places)
+
+
+def test_a_value_is_quoted_unless_it_may_be_secret() -> None:
+    shown = Problem(where="LinkConfig eth0, mtu", what="does not fit", got="0", allowed="68 to 65535", fix="mend it")
+    assert str(shown) == "LinkConfig eth0, mtu: does not fit; got 0; allowed: 68 to 65535\n  fix: mend it"
+    [secret] = MISTAKES["client key of another form"].document.problems()
+    assert secret.got == ""
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'disk.transport == "nvme" && !system_disk',
+        "disk.size > 3u * TB && disk.size <= 8u * TiB",
+        "disk.serial in ['S1', \"S'2\"]",
+        "glob('SAMSUNG*', disk.model) && disk.symlinks.exists(link_, link_.startsWith('/dev/disk/by-id/nvme'))",
+        "system_disk",
+        "disk.rotational",
+        "disk.model == 'a = b and (c'",
+        "size(disk.secondary_disks) == 0 ? true : false",
+    ],
+)
+def test_good_selectors_pass(expression: str) -> None:
+    assert condition("disk")(expression) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (MachineSettings(node_taints={"gpu": "present:Never"}), "v1alpha1, machine.node_taints: does not fit"),
+        (MachineSettings(node_labels={"a b": "c"}), "Kubernetes labels"),
+        (MachineSettings(node_labels={"a": "c d"}), "Kubernetes labels"),
+        (MachineSettings(node_annotations={"": "c"}), "keys of the form"),
+        (MachineSettings(sysctls={"vm.swappiness": 1}), "put values in quotes"),  # type: ignore[dict-item]
+        (MachineSettings(node_ip_subnets=("10.5.0.0",)), "machine.kubelet.node_ip_subnets: element 0"),
+        (MachineSettings(kernel_modules=(KernelModule(name="nvidia.ko"),)), "the name of a kernel module"),
+        (MachineSettings(kernel_modules=(KernelModule(name="a"), KernelModule(name="a"))), "has a module twice; got a"),
+    ],
+)
+def test_mistakes_in_settings(settings: MachineSettings, said: str) -> None:
+    with pytest.raises(ConfigError) as failure:
+        MachineConfig(documents=(examples.plain_cluster().worker(INSTALL, settings),))
+    assert said in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("install", "got"),
+    [
+        (Install(), "neither"),
+        (Install(disk_selector=InstallDisk()), "neither"),
+        (Install(disk="/dev/sda", disk_selector=InstallDisk(type="nvme")), "both"),
+    ],
+)
+def test_the_install_disk_is_named_in_one_way(install: Install, got: str) -> None:
+    [problem] = install.disagreements()
+    assert problem.got == got
+
+
+def test_the_clusters_own_values_are_checked() -> None:
+    wrong = replace(examples.plain_cluster(), endpoint="http://10.5.0.10:6443", name="Plain Cluster")
+    with pytest.raises(ConfigError) as failure:
+        MachineConfig(documents=(wrong.worker(INSTALL),))
+    assert [problem.where for problem in failure.value.problems] == [
+        "v1alpha1, cluster.endpoint",
+        "v1alpha1, cluster.cluster_name",
+    ]
+    [problem] = ClusterNetwork(pod_subnets=("10.96.0.0/16",)).problems()
+    assert problem.what == "overlap the pods' 10.96.0.0/16"
