@@ -217,6 +217,11 @@ def target_gateway() -> dict[str, str]:
     return {"group": _GW, "kind": "Gateway", "name": GATEWAY}
 
 
+def listener_name(namespace: str) -> str:
+    """The listener as Envoy Gateway names it to Envoy."""
+    return f"{namespace}/{GATEWAY}/{LISTENER}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class GatewayArgs:
     """The site's words and what the front door must outlast and carry."""
@@ -263,8 +268,8 @@ class Gateway(Component):
 
     @staticmethod
     def _errors(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
-        listener = f"{namespace}/{GATEWAY}/{LISTENER}"
-        return openai_errors(namespace, target_gateway(), listener=listener, tls=bool(spec.certificate_secret))
+        tls = bool(spec.certificate_secret)
+        return openai_errors(namespace, target_gateway(), listener=listener_name(namespace), tls=tls)
 
 
 def endpoint_url(status: dict[str, Any] | None, spec: GatewaySpec) -> str:

@@ -9,7 +9,7 @@ import pulumi_kubernetes as kubernetes
 
 from components.access import Access, AccessArgs
 from components.crd_bundle import CrdBundle, read_bundle
-from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, target_gateway
+from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
 from components.gateway_controllers import Chart, GatewayControllers, GatewayControllersArgs
 from components.model import Model, ModelArgs
 from components.namespace import Namespace
@@ -68,7 +68,12 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
     access = Access(
         "access",
         AccessArgs(
-            tenants=site.tenants, models=list(site.models), namespace=front, target=target_gateway(), needs=needs
+            tenants=site.tenants,
+            models=list(site.models),
+            namespace=front,
+            target=target_gateway(),
+            listener=listener_name(GATEWAY_NAMESPACE),
+            needs=needs,
         ),
         top,
     ).handle

@@ -69,6 +69,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
         access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
         access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),
+        access.keys_on_routes_alone("g", gateway.target_gateway(), listener=gateway.listener_name("g")),
     ]
 
 
