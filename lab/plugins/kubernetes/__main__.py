@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from lab.plugins.kubernetes import STAND_IN, VERSION
+from lab.plugins.kubernetes import STAND_IN, VERSION, helm
 from lab.plugins.kubernetes.provider import KubernetesProvider
 from lab.plugins.protocol import serve
 
@@ -19,7 +19,7 @@ def main() -> None:
         return
     address = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
 
-    serve(lambda log: KubernetesProvider(log, address))
+    serve(lambda log: KubernetesProvider(log, address), on_end=helm.end_all)
 
 
 main()

@@ -81,26 +81,39 @@ def _release_namespace(session: Session, inputs: dict[str, Any]) -> str:
 def locate(inputs: dict[str, Any], mirror: str) -> Path:
     """The chart's folder or archive: a local path as it is, anything else from the mirror folder.
 
-    The mirror holds `NAME-VERSION.tgz`, `NAME-VERSION/`, `NAME.tgz` or `NAME/`. Raises ProviderError if none is there.
+    Raises ProviderError if none is there.
     """
-    chart = str(inputs.get("chart") or "")
-    version = str(inputs.get("version") or "")
-    repository = (inputs.get("repositoryOpts") or {}).get("repo")
-    local = Path(chart)
-    if not repository and not chart.startswith(("oci://", "http://", "https://")) and local.exists():
-        return local.resolve()
+    found = find(inputs, mirror)
+    if found is not None:
+        return found
+    chart, version = str(inputs.get("chart") or ""), str(inputs.get("version") or "")
     if not mirror:
         raise ProviderError(
             f'chart "{chart}" is not a local path and {MIRROR_VARIABLE} names no folder with mirrored charts'
         )
-    name = chart.rstrip("/").rpartition("/")[2]
-    stem = name.removesuffix(".tgz")
-    candidates = [f"{stem}-{version}.tgz", f"{stem}-{version}"] if version else []
-    candidates += [f"{stem}.tgz", stem]
-    for candidate in candidates:
-        if (path := Path(mirror) / candidate).exists():
-            return path.resolve()
-    raise ProviderError(f'chart "{chart}" {version} is not in the mirror {mirror}: looked for {", ".join(candidates)}')
+    raise ProviderError(
+        f'chart "{chart}" {version} is not in the mirror {mirror}: looked for {", ".join(_mirrored(chart, version))}'
+    )
+
+
+def find(inputs: dict[str, Any], mirror: str) -> Path | None:
+    """A local chart, or one of the mirror (may be empty); None if it is in neither.
+
+    The mirror holds `NAME-VERSION.tgz`, `NAME-VERSION/`, `NAME.tgz` or `NAME/`.
+    """
+    chart = str(inputs.get("chart") or "")
+    repository = (inputs.get("repositoryOpts") or {}).get("repo")
+    local = Path(chart)
+    if not repository and not chart.startswith(("oci://", "http://", "https://")) and local.exists():
+        return local.resolve()
+    candidates = _mirrored(chart, str(inputs.get("version") or "")) if mirror else []
+    paths = (Path(mirror) / candidate for candidate in candidates)
+    return next((path.resolve() for path in paths if path.exists()), None)
+
+
+def _mirrored(chart: str, version: str) -> list[str]:
+    stem = chart.rstrip("/").rpartition("/")[2].removesuffix(".tgz")
+    return [*((f"{stem}-{version}.tgz", f"{stem}-{version}") if version else ()), f"{stem}.tgz", stem]
 
 
 def _asset_path(asset: Any, target: Path) -> Path:

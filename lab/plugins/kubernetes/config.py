@@ -29,6 +29,14 @@ _ENVIRONMENT: Final = {
     "suppressHelmHookWarnings": "PULUMI_K8S_SUPPRESS_HELM_HOOK_WARNINGS",
 }
 
+_HELM_ENVIRONMENT: Final = {
+    "driver": "PULUMI_K8S_HELM_DRIVER",
+    "pluginsPath": "PULUMI_K8S_HELM_PLUGINS_PATH",
+    "registryConfigPath": "PULUMI_K8S_HELM_REGISTRY_CONFIG_PATH",
+    "repositoryConfigPath": "PULUMI_K8S_HELM_REPOSITORY_CONFIG_PATH",
+    "repositoryCache": "PULUMI_K8S_HELM_REPOSITORY_CACHE",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderConfig:
@@ -51,13 +59,14 @@ class ProviderConfig:
     render_directory: str = ""
     always_render: bool = False
     request_timeout_s: float | None = None
+    helm_release_settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str], environment: Mapping[str, str]) -> ProviderConfig:
         """Read the engine's `kubernetes:config:*` variables, environment variables behind them.
 
-        Raises ValueError if kubeClientSettings is not JSON.
+        Raises ValueError if kubeClientSettings or helmReleaseSettings is not JSON.
         """
 
         def text(key: str) -> str:
@@ -69,10 +78,14 @@ class ProviderConfig:
                 value = environment.get(_ENVIRONMENT.get(key, ""))
             return default if value is None else value == "true"
 
-        try:
-            client_settings = json.loads(text("kubeClientSettings") or "{}")
-        except ValueError as error:
-            raise ValueError(f"kubeClientSettings is not JSON: {error}") from error
+        def group(key: str) -> Tree:
+            try:
+                content = json.loads(text(key) or "{}")
+            except ValueError as error:
+                raise ValueError(f"{key} is not JSON: {error}") from error
+            return content if isinstance(content, dict) else {}
+
+        client_settings = group("kubeClientSettings")
         timeout = client_settings.get("timeout") or environment.get("PULUMI_K8S_CLIENT_TIMEOUT") or None
         return cls(
             kubeconfig=text("kubeconfig"),
@@ -92,6 +105,10 @@ class ProviderConfig:
             render_directory=text("renderYamlToDirectory"),
             always_render=flag("alwaysRender"),
             request_timeout_s=float(timeout) if timeout else None,
+            helm_release_settings={
+                **{key: environment[name] for key, name in _HELM_ENVIRONMENT.items() if environment.get(name)},
+                **group("helmReleaseSettings"),
+            },
             environment=dict(environment),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lab.plugins.kubernetes.properties import Tree, mark_secrets, plain
+from lab.plugins.kubernetes.properties import Secret, Tree, mark_secrets, plain, secret_texts
 
 INITIAL_API_VERSION: Final = "__initialApiVersion"
 FIELD_MANAGER: Final = "__fieldManager"
@@ -186,6 +186,13 @@ def checkpoint(inputs: Tree, live: Tree, given: Tree, *, initial_api_version: st
     state[INITIAL_API_VERSION] = initial_api_version
     state[FIELD_MANAGER] = field_manager
     return state
+
+
+def secrets_of(properties: Tree) -> frozenset[str]:
+    """Secret texts of inputs or of kept outputs, for keeping them out of messages."""
+    kept = properties.get(INPUTS)
+    # A Release keeps its inputs secret as a whole; its name and namespace are nobody's secret for that.
+    return secret_texts({**properties, INPUTS: kept.value} if isinstance(kept, Secret) else properties)
 
 
 def inputs_to_properties(obj: Tree, given: Tree) -> Tree:

@@ -16,15 +16,15 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
-from lab.plugins.kubernetes import STAND_IN, VERSION, config, resources
+from lab.plugins.kubernetes import STAND_IN, VERSION, config, release_inputs, releases, resources
 from lab.plugins.kubernetes.checking import CheckContext, Naming, check
 from lab.plugins.kubernetes.cluster import Cluster
 from lab.plugins.kubernetes.constructing import Constructor
 from lab.plugins.kubernetes.diffing import Change, PropertyChange
 from lab.plugins.kubernetes.errors import ApiError, ProviderError
 from lab.plugins.kubernetes.invokes import invoke
-from lab.plugins.kubernetes.objects import inputs_to_properties, is_crd
-from lab.plugins.kubernetes.properties import Tree, decode, encode, has_secret, hide, plain, secret_texts
+from lab.plugins.kubernetes.objects import inputs_to_properties, is_crd, secrets_of
+from lab.plugins.kubernetes.properties import Tree, decode, encode, has_secret, hide, plain
 from lab.plugins.kubernetes.resources import InitializationError, Stored
 from lab.plugins.kubernetes.session import Log, Operation, Session
 
@@ -133,6 +133,10 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
                 proposed=options.proposed_name if request.HasField("autonaming") else "",
                 disabled=request.HasField("autonaming") and options.mode == options.Mode.DISABLE,
             )
+            if releases.is_release(request.urn):
+                found = release_inputs.check(session, request.urn, decode(request.olds), decode(request.news), naming)
+                failures = [provider_pb2.CheckFailure(property="chart", reason=found.problem)] if found.problem else []
+                return provider_pb2.CheckResponse(inputs=encode(found.inputs), failures=failures)
             known = CheckContext(
                 server_side_apply=session.config.server_side_apply,
                 rendering=session.rendering,
@@ -153,8 +157,11 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Diff(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
-            operation = Operation(self._configured, request.urn)
-            found = resources.diff(operation, decode(request.olds), decode(request.news), list(request.ignoreChanges))
+            olds, news, ignored = decode(request.olds), decode(request.news), list(request.ignoreChanges)
+            if releases.is_release(request.urn):
+                found = releases.diff(olds, news, ignored)
+            else:
+                found = resources.diff(Operation(self._configured, request.urn), olds, news, ignored)
             changes = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
             return provider_pb2.DiffResponse(
                 changes=changes,
@@ -170,7 +177,10 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         def answer() -> Any:
             properties = decode(request.properties)
             operation = self._operation(request, properties, request.preview)
-            stored = resources.create(operation, properties)
+            if releases.is_release(request.urn):
+                stored: Stored | None = releases.create(operation, properties)
+            else:
+                stored = resources.create(operation, properties)
             if stored is None:
                 return provider_pb2.CreateResponse(id="", properties=request.properties)
             return provider_pb2.CreateResponse(id=stored.id, properties=encode(stored.state))
@@ -181,7 +191,11 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         def answer() -> Any:
             news = decode(request.news)
             operation = self._operation(request, news, request.preview)
-            stored = resources.update(operation, request.id, decode(request.olds), news, list(request.ignoreChanges))
+            if releases.is_release(request.urn):
+                stored: Stored | None = releases.update(operation, request.id, news)
+            else:
+                olds, ignored = decode(request.olds), list(request.ignoreChanges)
+                stored = resources.update(operation, request.id, olds, news, ignored)
             if stored is None:
                 return provider_pb2.UpdateResponse(properties=request.news)
             return provider_pb2.UpdateResponse(properties=encode(stored.state))
@@ -191,8 +205,9 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Read(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
             state, inputs = decode(request.properties), decode(request.inputs)
-            operation = Operation(self._configured, request.urn, hidden=secret_texts(state))
-            stored = resources.read(operation, request.id, state, inputs)
+            operation = Operation(self._configured, request.urn, hidden=secrets_of(state))
+            read = releases.read if releases.is_release(request.urn) else resources.read
+            stored = read(operation, request.id, state, inputs)
             if stored is None:
                 return provider_pb2.ReadResponse(id="")
             return provider_pb2.ReadResponse(
@@ -204,7 +219,8 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Delete(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
             state = decode(request.properties)
-            resources.delete(self._operation(request, state), request.id, state)
+            delete = releases.delete if releases.is_release(request.urn) else resources.delete
+            delete(self._operation(request, state), request.id, state)
             return empty_pb2.Empty()
 
         return self._answer(context, answer, request.properties)
@@ -220,7 +236,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         return self._answer(context, lambda: self._constructor.construct(request))
 
     def _operation(self, request: Any, properties: Tree, preview: bool = False) -> Operation:
-        return Operation(self._configured, request.urn, preview, request.timeout, secret_texts(properties))
+        return Operation(self._configured, request.urn, preview, request.timeout, secrets_of(properties))
 
     def _answer(self, context: Any, work: Callable[[], Any], given: Any = None) -> Any:
         """Run the work; every failure becomes one message for the user, a partial one carries the resource's state.
@@ -229,7 +245,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         """
 
         def shown(text: str) -> str:
-            return text if given is None else hide(text, secret_texts(decode(given)))
+            return text if given is None else hide(text, secrets_of(decode(given)))
 
         try:
             return work()

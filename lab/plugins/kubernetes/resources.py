@@ -265,7 +265,7 @@ def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> S
     """The resource as it is now; None means that it is gone."""
     session = operation.session
     if session.reachable is None and not session.rendering:
-        return _read_unreachable(operation, resource_id, state, inputs)
+        return read_unreachable(operation, resource_id, state, inputs)
     namespace, name = split_id(resource_id)
     if not name:
         raise ProviderError(f'"{resource_id}" names no object: an id is namespace/name, or name alone')
@@ -304,7 +304,8 @@ def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> S
     return stored
 
 
-def _read_unreachable(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> Stored | None:
+def read_unreachable(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> Stored | None:
+    """What a refresh of an unreachable cluster finds, by the provider's settings; raises ProviderError by default."""
     config = operation.session.config
     operation.warn(operation.session.unreachable_text)
     if config.delete_unreachable:
@@ -340,10 +341,8 @@ def delete(operation: Operation, resource_id: str, state: Tree) -> None:
         operation.status(f"deleted {path}")
         return
     if session.reachable is None:
-        operation.warn(session.unreachable_text)
-        if session.config.delete_unreachable:
-            return
-        raise ProviderError(f"cannot delete {resource_id}: {session.unreachable_text}{_UNREACHABLE_FIX}")
+        delete_unreachable(operation, resource_id)
+        return
     manager = _manager(operation, state, inputs)
     try:
         deleting.delete(operation, inputs, live, name, manager)
@@ -351,3 +350,11 @@ def delete(operation: Operation, resource_id: str, state: Tree) -> None:
         first = {"apiVersion": text_property(state, INITIAL_API_VERSION)}
         stored = Stored(resource_id, _state(inputs, error.live, state, first, manager))
         raise InitializationError(str(error), stored, error.reasons) from error
+
+
+def delete_unreachable(operation: Operation, resource_id: str) -> None:
+    """Delete nothing of an unreachable cluster, where the provider's settings allow it; raises ProviderError if not."""
+    operation.warn(operation.session.unreachable_text)
+    if not operation.session.config.delete_unreachable:
+        text = f"cannot delete {resource_id}: {operation.session.unreachable_text}{_UNREACHABLE_FIX}"
+        raise ProviderError(text)
