@@ -1,0 +1,108 @@
+"""A machine config as an emulated machine reads it: the few settings that change what it does.
+
+The checker has validated the config before; nothing here validates again.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv4Network
+from typing import Any
+
+import yaml
+
+from talos.pki import KeyPair
+
+Wire = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One machine config, by its bytes."""
+
+    source: bytes = field(repr=False)
+
+    @cached_property
+    def documents(self) -> tuple[Wire, ...]:
+        return tuple(each for each in yaml.safe_load_all(self.source) if isinstance(each, Mapping))
+
+    @cached_property
+    def _base(self) -> Wire:
+        return next((each for each in self.documents if "kind" not in each), {})
+
+    def of_kind(self, kind: str) -> tuple[Wire, ...]:
+        """Every document of a kind, in order."""
+        return tuple(each for each in self.documents if each.get("kind") == kind)
+
+    def machine(self, path: str, default: Any = None) -> Any:
+        """A value below `machine`, by a path with dots; `default` also where the config says null."""
+        return _at(self._base.get("machine"), path, default)
+
+    def cluster(self, path: str, default: Any = None) -> Any:
+        """A value below `cluster`."""
+        return _at(self._base.get("cluster"), path, default)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the machine can boot from it."""
+        return bool(self.machine("type"))
+
+    @property
+    def is_control_plane(self) -> bool:
+        return self.machine("type") in {"controlplane", "init"}
+
+    @property
+    def hostname(self) -> str | None:
+        """The name that the config gives, if it does."""
+        names = [each.get("hostname") for each in self.of_kind("HostnameConfig")]
+        return next((str(name) for name in names if name), None)
+
+    @property
+    def machine_ca(self) -> KeyPair:
+        """CA of the Talos API; its key is empty on workers."""
+        return KeyPair(_decoded(self.machine("ca.crt", "")), _decoded(self.machine("ca.key", "")))
+
+    @property
+    def kubernetes_ca(self) -> KeyPair:
+        """CA of the Kubernetes API; its key is empty on workers."""
+        return KeyPair(_decoded(self.cluster("ca.crt", "")), _decoded(self.cluster("ca.key", "")))
+
+    @property
+    def trusted_cas(self) -> tuple[str, ...]:
+        """PEM of every CA whose clients are let in."""
+        accepted = [_decoded(each.get("crt", "")) for each in self.machine("acceptedCAs", ())]
+        return (self.machine_ca.certificate, *accepted)
+
+    @property
+    def cluster_id(self) -> str:
+        return str(self.cluster("id", ""))
+
+    @property
+    def kubelet_version(self) -> str:
+        """The tag of the kubelet's image."""
+        return str(self.machine("kubelet.image", "")).partition("@")[0].rpartition(":")[2]
+
+    @property
+    def pod_subnets(self) -> tuple[IPv4Network, ...]:
+        return tuple(IPv4Network(each) for each in self.cluster("network.podSubnets", ()))
+
+    @property
+    def mirrors(self) -> dict[str, tuple[str, ...]]:
+        """Upstream host (or `*`) to the URLs that are asked instead, in order."""
+        return {
+            str(each["name"]): tuple(str(endpoint["url"]) for endpoint in each.get("endpoints") or ())
+            for each in self.of_kind("RegistryMirrorConfig")
+        }
+
+
+def _at(found: Any, path: str, default: Any) -> Any:
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return default if found is None else found
+
+
+def _decoded(text: str) -> str:
+    return base64.b64decode(text or "").decode()

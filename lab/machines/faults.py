@@ -1,0 +1,121 @@
+"""Faults on request: what an emulated machine does wrong until it is told otherwise.
+
+They are a JSON list in the machine's `faults.json`, read anew at each use, so that any program can set them and they
+outlive the emulator. A fault with `times` ends after as many uses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from lab.errors import LabError
+from talos.api.errors import Code
+
+Kind = Literal["slow", "refuse", "late", "die", "clock-skew", "installer-fails"]
+KINDS: tuple[str, ...] = get_args(Kind)
+CONNECT = "connect"
+# Where a machine can be made to die: half-way through each of these.
+POINTS = ("apply", "install", "upgrade", "reboot", "bootstrap", "reset")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One fault.
+
+    - slow: every call, or those in `calls`, takes `seconds` longer
+    - refuse: calls get the status `code` with `message`; a call named `connect` means the whole port
+    - late: a reboot takes `seconds` longer
+    - die: the power goes half-way through `at`; it comes back after `seconds`, or never where that is 0
+    - clock-skew: the machine's clock is `seconds` ahead (or behind), and never in sync
+    - installer-fails: installing and upgrading end with an error
+    """
+
+    kind: Kind
+    seconds: float = 0.0
+    calls: tuple[str, ...] = ()
+    code: str = "UNAVAILABLE"
+    message: str = "refused on request"
+    at: str = ""
+    times: int | None = None
+
+    def __post_init__(self) -> None:
+        """LabError for a kind, code or point that does not exist."""
+        for what, got, allowed in (
+            ("kind", self.kind, KINDS),
+            ("code", self.code, tuple(Code.__members__)),
+            ("at", self.at, (*POINTS, "") if self.kind != "die" else POINTS),
+        ):
+            if got not in allowed:
+                raise LabError(f"fault: {what} is {got!r}", fix=f"allowed: {', '.join(filter(None, allowed))}")
+
+    def meets(self, call: str) -> bool:
+        return call in self.calls or (not self.calls and call != CONNECT)
+
+
+def parse_fault(fields: dict[str, Any]) -> Fault:
+    """A fault of its JSON form; LabError for a key that faults do not have."""
+    known = {each.name for each in dataclasses.fields(Fault)}
+    if unknown := set(fields) - known or ("kind" not in fields and {"kind"}):
+        raise LabError(
+            f"fault: wrong or missing key {', '.join(sorted(unknown))}", fix=f"keys: {', '.join(sorted(known))}"
+        )
+    return Fault(**{**fields, "calls": tuple(fields.get("calls", ()))})
+
+
+class Faults:
+    """The faults of one machine, in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+
+    def all(self) -> tuple[Fault, ...]:
+        """What is in force; a file that is no list of faults counts as none."""
+        try:
+            return tuple(parse_fault(each) for each in json.loads(self._file.read_text()))
+        except (FileNotFoundError, ValueError, TypeError, LabError):
+            return ()
+
+    def set(self, faults: tuple[Fault, ...]) -> None:
+        """Replace them all."""
+        draft = self._file.with_suffix(".draft")
+        draft.write_text(json.dumps([dataclasses.asdict(each) for each in faults], indent=2))
+        draft.replace(self._file)
+
+    def slow_s(self, call: str) -> float:
+        """By how much a call is held up."""
+        return sum(each.seconds for each in self._use("slow", lambda fault: fault.meets(call)))
+
+    def refusal(self, call: str) -> Fault | None:
+        """The fault that refuses a call, if one does."""
+        return next(iter(self._use("refuse", lambda fault: fault.meets(call))), None)
+
+    def late_s(self) -> float:
+        return sum(each.seconds for each in self._use("late"))
+
+    def death(self, point: str) -> Fault | None:
+        """The fault that kills the machine at a point, if one does."""
+        return next(iter(self._use("die", lambda fault: fault.at == point)), None)
+
+    def installer_fails(self) -> bool:
+        return bool(self._use("installer-fails"))
+
+    def clock_skew_s(self) -> float:
+        return sum(each.seconds for each in self.all() if each.kind == "clock-skew")
+
+    def _use(self, kind: Kind, fits: Any = lambda _: True) -> list[Fault]:
+        with self._lock:
+            everything = self.all()
+            used = [each for each in everything if each.kind == kind and fits(each)]
+            if any(each.times is not None for each in used):
+                left = [
+                    dataclasses.replace(each, times=each.times - 1) if each in used and each.times is not None else each
+                    for each in everything
+                ]
+                self.set(tuple(each for each in left if each.times is None or each.times > 0))
+            return used

@@ -1,0 +1,351 @@
+"""One emulated Talos machine: boot, maintenance mode, install, and life by its config."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from lab.errors import LabError
+from lab.machines import certificates
+from lab.machines.checker import Checker
+from lab.machines.cluster_hooks import Cluster, ControlPlane
+from lab.machines.config_view import Config
+from lab.machines.failing import PowerLostError
+from lab.machines.faults import CONNECT
+from lab.machines.front import FrontLoop, Roles
+from lab.machines.images import Puller, pinned
+from lab.machines.methods import READER
+from lab.machines.node_facts import node_facts, pod_cidr_problem
+from lab.machines.power import PoweredMachine, Session
+from lab.machines.spec import MachineSpec, Speed
+from lab.machines.state import Image, System
+from talos.api.errors import RpcError
+from talos.pki import KeyPair
+
+_RETRY_S = 0.3
+
+
+class Site(Protocol):
+    """What a machine finds around it."""
+
+    checker: Checker
+    cluster: Cluster
+    puller: Puller
+    speed: Speed
+
+    def machine_at(self, address: str) -> Machine | None:
+        """The machine with this address."""
+
+    def trustd(self, config: Config) -> Machine | None:
+        """A control plane that runs and lets machines with this config's CA and token in."""
+
+    def etcd_members(self, cluster_id: str) -> list[Machine]:
+        """Every machine that has a member of this cluster's etcd, running or not."""
+
+
+class Machine(PoweredMachine):
+    """Talos on a machine. What must last is in its Store."""
+
+    config: Config | None
+    """What is in effect, which a reboot forgets."""
+
+    def __init__(self, spec: MachineSpec, folder: Path, site: Site, loop: FrontLoop) -> None:
+        self.site = site
+        self.applying, self.installing = threading.Lock(), threading.Lock()
+        self._try_serial = 0
+        self._last_failure = ""
+        super().__init__(spec, folder, loop, site.speed)
+
+    def clear(self) -> None:
+        """As PoweredMachine.clear."""
+        self.config = None
+        self.cri_up = self.etcd_up = self.kubelet_up = self.node_is_ready = False
+        self._serving_mutual = False
+
+    def lost(self, why: str) -> None:
+        """As PoweredMachine.lost: the node is not ready any more."""
+        if self.node_is_ready:
+            node = self.hostname
+            self._done("node", lambda: self.site.cluster.node_not_ready(node, why))
+
+    @property
+    def forwards_calls(self) -> bool:
+        """Whether it passes calls on: only control planes do."""
+        return self.config is not None and self.config.is_control_plane and self._serving_mutual
+
+    @property
+    def in_maintenance(self) -> bool:
+        return self.config is None or not self.config.complete
+
+    @property
+    def hostname(self) -> str:
+        """The config's name, or the one that Talos makes of the machine's identity."""
+        digest = hashlib.sha256(self.spec.name.encode()).hexdigest()
+        return (self.config.hostname if self.config else None) or f"talos-{digest[:3]}-{digest[3:6]}"
+
+    @property
+    def running_system(self) -> System:
+        """What it booted: from its disk, or from the image of its description."""
+        booted = System(talos_version=self.spec.boot_version, schematic=self.spec.boot_schematic)
+        return self.store.disks.installed or booted
+
+    @property
+    def plane(self) -> ControlPlane:
+        """The control plane that its config describes."""
+        config = self._configured()
+        image = str(config.cluster("apiServer.image", "")) or f"kube-apiserver:{config.kubelet_version}"
+        return ControlPlane(
+            cluster_name=str(config.cluster("clusterName", "")),
+            endpoint=str(config.cluster("controlPlane.endpoint", "")),
+            kubernetes_version=image.rpartition(":")[2],
+            pod_subnets=tuple(config.cluster("network.podSubnets", ())),
+            service_subnets=tuple(config.cluster("network.serviceSubnets", ())),
+            kubernetes_ca=config.kubernetes_ca,
+            inline_manifests=tuple(each["contents"] for each in config.cluster("inlineManifests", ())),
+        )
+
+    def unreachable_for(self, other: Machine) -> str:
+        """Why another machine's API cannot call it; empty where it can."""
+        if self._session is None or self._session.is_over or self.stage == "unknown":
+            return f"Error while dialing: dial tcp {self.address}:{self.spec.port}: connect: connection refused"
+        mine, theirs = self.config, other.config
+        if not self._serving_mutual or mine is None or theirs is None:
+            return (
+                "authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by "
+                "unknown authority"
+            )
+        return "" if mine.machine_ca.certificate in theirs.trusted_cas else "authentication handshake failed"
+
+    def boot(self, session: Session) -> None:
+        """As PoweredMachine.boot."""
+        self.stage = "booting"
+        self.log(f"booting Talos {self.running_system.talos_version}, boot id {self.store.disks.boot_id}")
+        config = self.store.config
+        if self.store.disks.installed is not None and config is not None:
+            self._run(session, Config(config))
+            return
+        identity = certificates.self_signed([self.address, self.hostname], self.now())
+        self.front.open(certificates.maintenance_tls(identity), self._admit_reader)
+        self.stage = "maintenance"
+        self.log(f"this machine is reachable at: {self.address}")
+        self.log(f'server certificate issued {{"fingerprint": "{identity.fingerprint}"}}')
+        self.log("maintenance mode: upload a configuration")
+
+    def _admit_reader(self, _: bytes | None) -> Roles | None:
+        return None if self.faults.refusal(CONNECT) else frozenset({READER})
+
+    def _admit(self, certificate: bytes | None) -> Roles | None:
+        return None if self.faults.refusal(CONNECT) else certificates.client_roles(certificate, self.now())
+
+    def take_first_config(self, config: Config) -> None:
+        """Leave maintenance mode with this config: install, reboot, and boot from the disk."""
+        self.config = config
+        if not config.complete:
+            return
+        self.going_down = True
+
+        def install(session: Session) -> None:
+            session.wait(self.speed.going_down_s)
+            self.going_down = False
+            if self.store.disks.installed is not None:
+                self.store.save_config(config.source)
+                self._run(session, config)
+                return
+            if self._authority(config) is not None:
+                self._serve(config)
+            else:
+                self.front.close()
+            self.stage = "installing"
+            self._install(session, config)
+            self.stage = "rebooting"
+            self.restart(session)
+
+        self.job(install)
+
+    def _install(self, session: Session, config: Config) -> None:
+        image = str(config.machine("install.image", ""))
+        self.log(f"installing from {image}")
+        try:
+            pulled = self.site.puller.pull(image, config.mirrors)
+        except RpcError as error:
+            self.log(f"install failed: {error.message}; rebooting")
+            session.wait(self.speed.boot_s)
+            return
+        session.wait(self.speed.install_s / 2)
+        self.point("install")
+        session.wait(self.speed.install_s / 2)
+        if self.faults.installer_fails():
+            self.log("install failed: the installer ended with status 1, on request; rebooting")
+            return
+        with self._lock:
+            session.wait(0)
+            self.store.disks.installed = dataclasses.replace(pulled.system, image=image)
+            self.store.save_config(config.source)
+            self.store.save()
+        self.log("installed")
+
+    def _run(self, session: Session, config: Config) -> None:
+        self.config = config
+        self.stage = "booting"
+        while self._authority(config) is None:
+            session.wait(_RETRY_S)
+        self._serve(config)
+        session.wait(self.speed.services_s)
+        self.cri_up = True
+        if config.is_control_plane:
+            self._run_control_plane(session)
+        self.kubelet_up = True
+        self.stage = "running"
+        self.log("the machine runs")
+        self._keep_node(session)
+
+    def _serve(self, config: Config) -> None:
+        authority = self._authority(config)
+        if authority is None:
+            raise PowerLostError
+        sans = [str(each) for each in config.machine("certSANs", ())]
+        identity = certificates.signed_by(authority, [self.address, self.hostname, *sans], self.now())
+        self.front.open(certificates.mutual_tls(identity, config.trusted_cas), self._admit)
+        self._serving_mutual = True
+
+    def _authority(self, config: Config) -> KeyPair | None:
+        """Who signs the machine's certificate: a control plane has the CA's key, a worker must ask one that runs."""
+        if config.machine_ca.key:
+            return config.machine_ca
+        source = self.site.trustd(config)
+        return source.config.machine_ca if source is not None and source.config is not None else None
+
+    def _run_control_plane(self, session: Session) -> None:
+        while self.store.disks.etcd is None:
+            session.wait(_RETRY_S)
+            members = self.site.etcd_members(self._configured().cluster_id)
+            if any(each.etcd_up for each in members):
+                self.join_etcd()
+        self.etcd_up = True
+        self.log("etcd runs")
+        while not self._done("control plane", lambda: self.site.cluster.control_plane_up(self.plane)):
+            session.wait(_RETRY_S)
+
+    def join_etcd(self) -> None:
+        """Become a member: the first one by Bootstrap, later ones by themselves."""
+        self.store.disks.etcd = secrets.randbits(63)
+        self.store.save()
+
+    def _keep_node(self, session: Session) -> None:
+        while True:
+            while not self._done("node", self._register):
+                session.wait(_RETRY_S)
+            session.wait_change()
+
+    def _register(self) -> None:
+        config = self._configured()
+        if config.machine("kubelet.skipNodeRegistration", False):
+            return
+        if not self.site.cluster.is_up():
+            raise LabError("the Kubernetes API does not answer", fix="bootstrap the cluster")
+        if problem := pod_cidr_problem(config, self.spec):
+            raise LabError(problem, fix="give the machine a pod network of the config's, in the rack's description")
+        node = node_facts(config, self.running_system, self.spec, name=self.hostname, boot_id=self.store.disks.boot_id)
+        if node.no_gpus_because:
+            self.log(f"no GPUs: {node.no_gpus_because}")
+        self.site.cluster.node_ready(node)
+        self.node_is_ready = True
+        if self.store.disks.cordoned:
+            self.site.cluster.cordon(self.hostname, unschedulable=False)
+            self.store.disks.cordoned = False
+            self.store.save()
+
+    def _done(self, what: str, act: Callable[[], None]) -> bool:
+        """Whether it worked; a failure is said once on the screen and tried again by the caller."""
+        try:
+            act()
+        except PowerLostError:
+            raise
+        except Exception as error:
+            said = f"{what}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            if said != self._last_failure:
+                self.log(said)
+                self._last_failure = said
+            return False
+        self._last_failure = ""
+        return True
+
+    def take_live(self, config: Config) -> None:
+        """Bring a config into effect while the machine runs."""
+        before, self.config = self.config, config
+        if before is not None and _front_settings(before) != _front_settings(config):
+
+            def serve_anew(session: Session) -> None:
+                session.wait(self.speed.going_down_s)
+                self._serve(config)
+
+            self.job(serve_anew)
+        self.session().changed.set()
+
+    def keep_trying(self, config: Config, timeout_s: float) -> None:
+        """Bring a config into effect, and the earlier one back after a while, unless another config comes."""
+        before = self.config
+        self.take_live(config)
+        with self._lock:
+            self._try_serial += 1
+            serial = self._try_serial
+
+        def revert(session: Session) -> None:
+            session.wait(timeout_s)
+            if serial == self._try_serial and before is not None:
+                self.log("the tried configuration is reverted")
+                self.take_live(before)
+
+        self.job(revert)
+
+    def stop_trying(self) -> None:
+        """A config that was tried stays until the next one."""
+        with self._lock:
+            self._try_serial += 1
+
+    def pull(self, reference: str) -> str:
+        """Pull an image into the machine's store; its name by digest. Raises RpcError."""
+        disks = self.store.disks
+        if reference not in disks.images:
+            image = self.site.puller.pull(reference, self._configured().mirrors)
+            named = pinned(reference, image.digest)
+            disks.images |= {reference: image, named: image}
+            self.store.save()
+        return pinned(reference, disks.images[reference].digest)
+
+    def boot_next(self, image: Image, reference: str) -> None:
+        """Write an image's system to the slot that boots next."""
+        self.store.disks.next_boot = dataclasses.replace(image.system, image=reference)
+        self.store.save()
+
+    def cordon(self) -> None:
+        """Keep pods off its node until it has booted again."""
+        if self.node_is_ready:
+            self._done("cordon", lambda: self.site.cluster.cordon(self.hostname, unschedulable=True))
+            self.store.disks.cordoned = True
+            self.store.save()
+
+    def wipe(self, *, state: bool, ephemeral: bool, system: bool) -> None:
+        """Erase what a reset names: the config, etcd's data and pulled images, the installed system."""
+        disks = self.store.disks
+        if state or system:
+            self.store.save_config(None)
+        if ephemeral or system:
+            disks.etcd, disks.images, disks.cordoned = None, {}, False
+        if system:
+            disks.installed = disks.next_boot = None
+        self.store.save()
+
+    def _configured(self) -> Config:
+        if self.config is None:
+            raise PowerLostError
+        return self.config
+
+
+def _front_settings(config: Config) -> object:
+    return config.machine_ca.certificate, config.trusted_cas, config.machine("certSANs", [])

@@ -1,0 +1,127 @@
+"""The node that a machine registers: what its config, its running system and its hardware imply. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network
+
+from lab.cluster import nodes
+from lab.machines.cluster_hooks import NodeFacts, Taint
+from lab.machines.config_view import Config
+from lab.machines.spec import Hardware, MachineSpec
+from lab.machines.state import System
+from lab.paths import NetworkPlan
+
+_CONTROL_PLANE_TAINT = Taint(key="node-role.kubernetes.io/control-plane", value="", effect="NoSchedule")
+# Without these two loaded, no program finds a GPU.
+_DRIVER_MODULES = ("nvidia", "nvidia_uvm")
+_KERNEL_PACKAGES = ("nvidia-open-gpu-kernel-modules", "nonfree-kmod-nvidia")
+_TOOLKIT, _FABRIC_MANAGER = "nvidia-container-toolkit", "nvidia-fabricmanager"
+_GPU = "nvidia.com/gpu"
+_PLAN = NetworkPlan(index=0)
+
+
+def node_facts(config: Config, system: System, spec: MachineSpec, *, name: str, boot_id: str) -> NodeFacts:
+    """What the kubelet would register."""
+    because = why_no_gpus(config, system, spec.hardware)
+    has_gpus = spec.hardware == "hgx-h200" and not because
+    # The lab's own table of a node of this kind; a machine without GPUs that work looks like one without GPUs.
+    like = nodes.LabNode(name=name, role="hgx-h200" if has_gpus else "infra", ordinal=0)
+    labels = dict(nodes.node_manifest(like, _PLAN)["metadata"]["labels"])
+    labels.pop("node-role.kubernetes.io/infra", None)
+    labels["node.kubernetes.io/instance-type"] = spec.hardware
+    taints = tuple(_taint(key, text) for key, text in config.machine("nodeTaints", {}).items())
+    if has_gpus:
+        labels |= _driver_labels(system)
+    if config.is_control_plane:
+        labels["node-role.kubernetes.io/control-plane"] = ""
+        if not config.cluster("allowSchedulingOnControlPlanes", False):
+            taints = (*taints, _CONTROL_PLANE_TAINT)
+    labels |= {key: str(value) for key, value in config.machine("nodeLabels", {}).items()}
+    return NodeFacts(
+        name=name,
+        addresses=tuple(map(str, node_addresses(config, spec.all_addresses))),
+        pod_cidr=spec.pod_cidr,
+        kubelet_version=config.kubelet_version,
+        os_image=f"Talos ({system.talos_version}), emulated",
+        boot_id=boot_id,
+        capacity=_capacity(spec.hardware, has_gpus=has_gpus),
+        labels=labels,
+        annotations={key: str(value) for key, value in config.machine("nodeAnnotations", {}).items()},
+        taints=taints,
+        no_gpus_because=because,
+    )
+
+
+def node_addresses(config: Config, addresses: Iterable[IPv4Address]) -> tuple[IPv4Address, ...]:
+    """Those of the machine's addresses that the config lets the kubelet use."""
+    rules = [str(each) for each in config.machine("kubelet.nodeIP.validSubnets", ())]
+    allowed = [IPv4Network(each) for each in rules if not each.startswith("!") and ":" not in each]
+    denied = [IPv4Network(each[1:]) for each in rules if each.startswith("!") and ":" not in each]
+    return tuple(
+        address
+        for address in addresses
+        if (not allowed or any(address in subnet for subnet in allowed))
+        and not any(address in subnet for subnet in denied)
+    )
+
+
+def pod_cidr_problem(config: Config, spec: MachineSpec) -> str:
+    """Why the pod network that the rack gives this machine is not one of the config's; empty where it is."""
+    subnets = config.pod_subnets
+    if any(IPv4Network(spec.pod_cidr).subnet_of(subnet) for subnet in subnets):
+        return ""
+    return f"pod network {spec.pod_cidr} is not in cluster.network.podSubnets ({', '.join(map(str, subnets))})"
+
+
+def why_no_gpus(config: Config, system: System, hardware: Hardware) -> str:
+    """Why no GPU of this machine can be used; empty where all can, and for machines that have none."""
+    if hardware != "hgx-h200":
+        return ""
+    found = {name.removeprefix("siderolabs/"): tag for name, tag in system.extensions.items()}
+    kernel = [name for name in found if name.startswith(_KERNEL_PACKAGES)]
+    if not kernel:
+        return "the image has no NVIDIA kernel modules"
+    if len(kernel) > 1:
+        return f"the image has more than one set of NVIDIA kernel modules: {', '.join(sorted(kernel))}"
+    fork, driver = kernel[0].rpartition("-")[2], _driver(found[kernel[0]])
+    for package in (_TOOLKIT, _FABRIC_MANAGER):
+        present = [name for name in found if name.startswith(f"{package}-")]
+        if not present:
+            return f"the image has no {package}"
+        if present != [f"{package}-{fork}"]:
+            return f"{', '.join(sorted(present))} is another fork than {kernel[0]}"
+        if _driver(found[present[0]]) != driver:
+            return f"{present[0]} is for driver {_driver(found[present[0]])}, {kernel[0]} is {driver}"
+    loaded = {str(each.get("name")) for each in config.machine("kernel.modules", ())}
+    missing = [module for module in _DRIVER_MODULES if module not in loaded]
+    return f"the config does not load kernel module {missing[0]}" if missing else ""
+
+
+def _driver(tag: str) -> str:
+    return tag.removeprefix("v").partition("-")[0]
+
+
+def _driver_labels(system: System) -> dict[str, str]:
+    tag = next(tag for name, tag in system.extensions.items() if name.startswith(f"siderolabs/{_FABRIC_MANAGER}-"))
+    major, minor, revision = (*_driver(tag).split("."), "", "")[:3]
+    start = "nvidia.com/cuda.driver-version"
+    return {
+        f"{start}.full": _driver(tag),
+        f"{start}.major": major,
+        f"{start}.minor": minor,
+        f"{start}.revision": revision,
+    }
+
+
+def _capacity(hardware: Hardware, *, has_gpus: bool) -> dict[str, str]:
+    like = nodes.LabNode(name="any", role="hgx-h200" if hardware == "hgx-h200" else "infra", ordinal=0)
+    size = dict(nodes.node_status(like, _PLAN)["status"]["capacity"])
+    if not has_gpus:
+        size.pop(_GPU, None)
+    return size
+
+
+def _taint(key: str, text: str) -> Taint:
+    value, _, effect = str(text).rpartition(":")
+    return Taint(key=key, value=value, effect=effect)

@@ -1,0 +1,185 @@
+"""What a machine does whatever runs on it: power, sessions, restarts, dying on request, and its screen.
+
+What runs does so in threads of a session, which lasts from one power-on to the next reboot or loss of power; whoever
+waits in it when it ends gets PowerLostError.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.machines.failing import DiedError, PowerLostError
+from lab.machines.faults import Faults
+from lab.machines.front import Front, FrontLoop
+from lab.machines.spec import MachineSpec, Speed
+from lab.machines.state import Store
+
+
+class Session:
+    """From one power-on to its end."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self.changed = threading.Event()
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    def end(self) -> None:
+        """Everything that waits in it stops."""
+        self._over.set()
+        self.changed.set()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; PowerLostError once the session is over."""
+        if self._over.wait(seconds):
+            raise PowerLostError
+
+    def wait_change(self) -> None:
+        """Until the config changes."""
+        self.changed.wait()
+        self.changed.clear()
+        self.wait(0)
+
+
+class PoweredMachine(ABC):
+    """A machine that is switched off until `power_on`, whatever its state says."""
+
+    def __init__(self, spec: MachineSpec, folder: Path, loop: FrontLoop, speed: Speed) -> None:
+        self.spec, self.speed = spec, speed
+        self.name, self.address = spec.name, spec.address
+        self.store = Store(folder)
+        self.faults = Faults(self.store.faults)
+        self.front = Front(loop, spec.address, spec.port)
+        self._lock = threading.RLock()
+        self._session: Session | None = None
+        self.stage = "unknown"
+        self.going_down = False
+        self.clear()
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget what is not on disk."""
+
+    @abstractmethod
+    def boot(self, session: Session) -> None:
+        """Run until the session ends."""
+
+    @abstractmethod
+    def lost(self, why: str) -> None:
+        """Power is about to go, or a restart to begin: tell whoever relies on the machine."""
+
+    def session(self) -> Session:
+        """The session that is on; PowerLostError without power."""
+        session = self._session
+        if session is None or session.is_over:
+            raise PowerLostError
+        return session
+
+    def now(self) -> datetime:
+        """By its own clock."""
+        return datetime.now(UTC) + timedelta(seconds=self.faults.clock_skew_s())
+
+    def log(self, text: str) -> None:
+        """Print a line on the machine's screen."""
+        with self._lock, self.store.console.open("a") as console:
+            console.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} [emulated talos] {text}\n")
+
+    def power_on(self) -> None:
+        """Start it; nothing happens when it is on."""
+        with self._lock:
+            if self._session is None or self._session.is_over:
+                self._begin(late_s=0)
+
+    def power_off(self, why: str = "the power was switched off") -> None:
+        """Cut the power."""
+        with self._lock:
+            self.store.disks.powered = False
+            self.store.save()
+            self._end(why)
+
+    def stop(self) -> None:
+        """The emulator ends; what is on disk still says that the machine is on."""
+        with self._lock:
+            if self._session is not None:
+                self._session.end()
+        self.front.dispose()
+
+    def restart(self, session: Session) -> None:
+        """End this session and begin the next, unless somebody else has ended it."""
+        late_s = self.faults.late_s()
+        with self._lock:
+            session.wait(0)
+            self._end("the machine restarts")
+            self._begin(late_s)
+
+    def job(self, what: Callable[[Session], None]) -> None:
+        """Do something in the background, for as long as the session lasts."""
+        session = self.session()
+        threading.Thread(target=self._guarded, args=(what, session), name=f"{self.name}-job", daemon=True).start()
+
+    def go_down(self, stage: str, then: Callable[[Session], None]) -> None:
+        """Begin to reboot or so: no more configs are taken, and the answer to the call goes out first."""
+        self.going_down = True
+        self.stage = stage
+
+        def down(session: Session) -> None:
+            session.wait(self.speed.going_down_s)
+            then(session)
+
+        self.job(down)
+
+    def point(self, name: str) -> None:
+        """Die here if that was asked for."""
+        fault = self.faults.death(name)
+        if fault is None:
+            return
+        self.log(f"dies during {name}, on request")
+        self.power_off(f"the machine died during {name}")
+        if fault.seconds:
+            timer = threading.Timer(fault.seconds, self.power_on)
+            timer.daemon = True
+            timer.start()
+        raise DiedError
+
+    def _begin(self, late_s: float) -> None:
+        disks = self.store.disks
+        disks.powered, disks.boot_id = True, str(uuid.uuid4())
+        if disks.next_boot is not None:
+            disks.installed, disks.next_boot = disks.next_boot, None
+        self.store.save()
+        self._forget()
+        session = self._session = Session()
+
+        def live(session: Session) -> None:
+            session.wait(self.speed.boot_s + late_s)
+            self.boot(session)
+
+        threading.Thread(target=self._guarded, args=(live, session), name=self.name, daemon=True).start()
+
+    def _end(self, why: str) -> None:
+        if self._session is None or self._session.is_over:
+            return
+        self.lost(why)
+        self._session.end()
+        self.front.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.stage, self.going_down = "unknown", False
+        self.clear()
+
+    def _guarded(self, what: Callable[[Session], None], session: Session) -> None:
+        try:
+            what(session)
+        except PowerLostError:
+            pass
+        except LabError as error:
+            self.log(f"cannot go on: {error}")

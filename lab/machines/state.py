@@ -1,0 +1,121 @@
+"""What an emulated machine has on its disks: it survives reboots, and the death of the emulator.
+
+Kept as `state.json` and `config.yaml` in the machine's folder, each replaced in one step. The config holds secrets, so
+both are readable by their owner alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """A Talos system as an image holds it. `extensions` are official names to versions; `schematic` is their id."""
+
+    talos_version: str
+    schematic: str = ""
+    extensions: dict[str, str] = field(default_factory=dict)
+    image: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image in the machine's store: its digest, and the system that its installer would write."""
+
+    digest: str
+    system: System
+
+
+@dataclass(kw_only=True)
+class Disks:
+    """Everything that outlives a loss of power. `etcd` is this machine's member id, None without a data directory."""
+
+    powered: bool = True
+    boot_id: str = ""
+    installed: System | None = None
+    next_boot: System | None = None
+    etcd: int | None = None
+    images: dict[str, Image] = field(default_factory=dict)
+    cordoned: bool = False
+
+
+class Store:
+    """The machine's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Makes the folder; a state that was cut off in the middle of its first writing counts as none."""
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        self.disks = self._read()
+
+    @property
+    def console(self) -> Path:
+        """What the machine prints on its screen."""
+        return self.folder / "console.log"
+
+    @property
+    def faults(self) -> Path:
+        return self.folder / "faults.json"
+
+    @property
+    def config(self) -> bytes | None:
+        """The persisted machine config."""
+        try:
+            return (self.folder / "config.yaml").read_bytes()
+        except FileNotFoundError:
+            return None
+
+    @property
+    def recovery(self) -> bytes | None:
+        """The snapshot that etcd is to be recovered from."""
+        try:
+            return (self.folder / "etcd-recovery.db").read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def save_recovery(self, snapshot: bytes | None) -> None:
+        """Keep a snapshot to recover from, or drop it."""
+        self._keep("etcd-recovery.db", snapshot)
+
+    def save(self) -> None:
+        """Write the state as it is now."""
+        self._replace("state.json", json.dumps(dataclasses.asdict(self.disks), indent=2).encode())
+
+    def save_config(self, config: bytes | None) -> None:
+        """Persist a config, or wipe it."""
+        self._keep("config.yaml", config)
+
+    def _read(self) -> Disks:
+        try:
+            found = json.loads((self.folder / "state.json").read_text())
+        except FileNotFoundError:
+            return Disks()
+        images = {
+            name: Image(digest=each["digest"], system=_system(each["system"])) for name, each in found["images"].items()
+        }
+        installed, next_boot = (found[name] and _system(found[name]) for name in ("installed", "next_boot"))
+        return Disks(**{**found, "images": images, "installed": installed, "next_boot": next_boot})
+
+    def _keep(self, name: str, content: bytes | None) -> None:
+        if content is None:
+            (self.folder / name).unlink(missing_ok=True)
+        else:
+            self._replace(name, content)
+
+    def _replace(self, name: str, content: bytes) -> None:
+        draft = self.folder / f".{name}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        draft.replace(self.folder / name)
+
+
+def _system(fields: dict[str, Any]) -> System:
+    return System(**fields)

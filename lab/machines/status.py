@@ -1,0 +1,117 @@
+"""What an emulated machine says of itself: its services, its stage with what is unmet, and what is in its image."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from talos.api.messages import new
+from talos.api.results import STAGES
+
+if TYPE_CHECKING:
+    from lab.machines.machine import Machine
+
+_RUNNING, _PREPARING, _WAITING = "Running", "Preparing", "Waiting"
+_NVIDIA_SERVICES = {
+    "nvidia-container-toolkit": ("nvidia-persistenced", "nvidia-cdi-gen"),
+    "nvidia-fabricmanager": ("nvidia-fabricmanager",),
+}
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """One of Talos's services; `healthy` is None for those without a health check."""
+
+    id: str
+    state: str
+    healthy: bool | None
+    message: str = ""
+
+
+def services(machine: Machine) -> list[ServiceStatus]:
+    """Talos's services as they are now, by name."""
+
+    def one(name: str, up: bool, waits_for: str = "", *, checked: bool = True) -> ServiceStatus:
+        if up:
+            return ServiceStatus(name, _RUNNING, True if checked else None)
+        return ServiceStatus(name, _PREPARING if name == "etcd" else _WAITING, None, waits_for)
+
+    found = [one("apid", True), one("containerd", True), one("machined", True), one("syslogd", True)]
+    found += [one("udevd", True), one("dashboard", True, checked=False)]
+    if machine.config is not None and machine.config.complete:
+        found += [one("cri", machine.cri_up, "waiting for volumes")]
+        found += [one("kubelet", machine.kubelet_up, "waiting for service etcd to be up")]
+        found += [
+            one(f"ext-{each}", machine.cri_up, "waiting for cri", checked=False)
+            for each in _extension_services(machine)
+        ]
+    if machine.config is not None and machine.config.is_control_plane:
+        found += [one("etcd", machine.etcd_up, "waiting to join the cluster"), one("trustd", machine.cri_up)]
+    return sorted(found, key=lambda each: each.id)
+
+
+def resources(machine: Machine, kind: str) -> Iterator[Any]:
+    """The COSI resources of a type; none for types that are not emulated."""
+    if kind == "MachineStatuses.runtime.talos.dev":
+        unmet = unmet_conditions(machine)
+        spec = new(
+            "runtime.MachineStatusSpec",
+            stage=STAGES.index(machine.stage),
+            status={"ready": not unmet, "unmet_conditions": [{"name": n, "reason": r} for n, r in unmet]},
+        )
+        yield _resource(kind, "machine", spec)
+    elif kind == "ExtensionStatuses.runtime.talos.dev":
+        system = machine.running_system
+        extensions = {name.removeprefix("siderolabs/"): tag for name, tag in system.extensions.items()}
+        for place, (name, version) in enumerate({**extensions, "schematic": system.schematic}.items()):
+            spec = new(
+                "runtime.ExtensionStatusSpec", image=f"{place}.sqsh", metadata={"name": name, "version": version}
+            )
+            yield _resource(kind, str(place), spec)
+
+
+def unmet_conditions(machine: Machine) -> list[tuple[str, str]]:
+    """What keeps the machine from being ready, as condition and reason; only asked while booting and running."""
+    if machine.stage not in {"booting", "running"}:
+        return []
+    unmet = []
+    if machine.faults.clock_skew_s():
+        unmet.append(("time", "time is not synced"))
+    running = services(machine)
+    problems = [f"{each.id} not running" for each in running if each.state != _RUNNING]
+    if machine.config is None:
+        problems.append("kubelet not running")
+    if problems:
+        unmet.append(("services", ", ".join(problems)))
+    config = machine.config
+    registers = config is not None and not config.machine("kubelet.skipNodeRegistration", False)
+    if registers and not machine.node_is_ready:
+        unmet.append(("nodeReady", f'node "{machine.hostname}" status is not available yet'))
+    return unmet
+
+
+def _extension_services(machine: Machine) -> list[str]:
+    names = [name.removeprefix("siderolabs/") for name in machine.running_system.extensions]
+    return [
+        service
+        for package, started in _NVIDIA_SERVICES.items()
+        if any(name.startswith(f"{package}-") for name in names)
+        for service in started
+    ] + (["iscsid", "tgtd"] if "iscsi-tools" in names else [])
+
+
+def _resource(kind: str, name: str, spec: Any) -> Any:
+    now = {"seconds": int(time.time())}
+    metadata = {
+        "namespace": "runtime",
+        "type": kind,
+        "id": name,
+        "version": "1",
+        "owner": "emulated",
+        "phase": "running",
+        "created": now,
+        "updated": now,
+    }
+    return new("cosi.resource.Resource", metadata=metadata, spec={"proto_spec": spec.SerializeToString()})
