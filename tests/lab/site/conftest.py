@@ -12,7 +12,7 @@ import pytest
 from lab import deploy, session
 from lab.paths import Lab
 from tests.lab.site.replicas import Cluster
-from tests.lab.site.running_site import Site as Site
+from tests.lab.site.running_site import Site
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,10 +8,12 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from components.headers import TRUSTED_HEADERS
 from tests.lab.site import wire
 from tests.lab.site.replicas import ENGINE_PORT, Cluster
 from tests.lab.site.running_site import Site
@@ -20,18 +22,27 @@ from tests.lab.site.test_answers import error_of
 
 CLAIMS = {
     "x-ai-eg-model": "qwen3-32b",
+    "x-ai-eg-original-path": "/v1/models",
     "x-gateway-destination-endpoint": "198.18.0.66:8000",
     "x-gateway-destination-endpoint-subset": "198.18.0.66:8000",
+    "x-gateway-destination-endpoint-served": "198.18.0.66:8000",
     "x-gateway-inference-fairness-id": "globex.laptop",
     "x-gateway-inference-objective": "critical",
     "x-gateway-model-name-rewrite": "qwen3-32b",
     "x-llm-d-inference-fairness-id": "globex.laptop",
     "x-llm-d-inference-objective": "critical",
     "x-llm-d-model-name-rewrite": "qwen3-32b",
+    "x-llm-d-slo-tpot-ms": "1",
+    "x-llm-d-slo-ttft-ms": "1",
     "x-prefiller-host-port": "198.18.0.66:8000",
+    "x-slo-tpot-ms": "1",
     "x-slo-ttft-ms": "1",
 }
 BODY_WITHOUT_KEY = chat("glm-5-1")
+
+
+def test_every_trusted_header_is_claimed_here() -> None:
+    assert set(TRUSTED_HEADERS) <= CLAIMS.keys()
 
 
 def heads_at_engines(cluster: Cluster, model: str, ask: Callable[[], None]) -> list[dict[str, str]]:
@@ -87,7 +98,13 @@ def test_claims_do_not_pass_and_the_key_stays_here(site: Site, cluster: Cluster)
     assert head["x-ai-eg-model"] == "glm-5-1"
     addresses = {f"{replica.ip}:{ENGINE_PORT}" for replica in cluster.replicas("glm-5-1")}
     assert set(head["x-gateway-destination-endpoint"].split(",")) <= addresses
-    decided_inside = {"x-gateway-inference-fairness-id", "x-ai-eg-model", "x-gateway-destination-endpoint"}
+    assert head["x-ai-eg-original-path"] == "/v1/chat/completions"
+    decided_inside = {
+        "x-gateway-inference-fairness-id",
+        "x-ai-eg-model",
+        "x-ai-eg-original-path",
+        "x-gateway-destination-endpoint",
+    }
     passed = {name: head[name] for name in CLAIMS if name in head and name not in decided_inside}
     assert not passed
     assert site.key not in json.dumps(head)
@@ -102,6 +119,45 @@ def test_no_claim_opens_another_model(site: Site, claim: str) -> None:
         answer = client.post("/chat/completions", json=chat("glm-5-1"), headers={claim: CLAIMS[claim]})
     assert answer.status_code == 403, answer.text
     assert error_of(answer)["code"] == "model_not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [
+        ("v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("v1/completions", {"prompt": "hi"}),
+        ("v1/responses", {"input": "hi"}),
+        ("v1/embeddings", {"input": "hi"}),
+        ("anthropic/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}),
+    ],
+)
+def test_no_path_opens_another_model(site: Site, path: str, question: dict[str, Any]) -> None:
+    """The list of models holds for every interface that the gateway speaks."""
+    with site.http(key=site.front.keys["globex.laptop"]) as client:
+        answer = client.post(f"{site.address}/{path}", json={"model": "glm-5-1", **question})
+    assert answer.status_code == 403, answer.text
+    assert error_of(answer)["code"] == "model_not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("names", "status"),
+    [
+        ('"model": "glm-5\\u002d1"', 403),
+        ('"model": "qwen3-32b", "model": "glm-5-1"', 403),
+        ('"model": "glm-5-1", "model": "qwen3-32b"', 200),
+        ('"model": "GLM-5-1"', 404),
+        ('"model": "glm-5-1 "', 404),
+        ('"model": ["glm-5-1"]', 400),
+    ],
+    ids=["escaped", "twice", "twice-reversed", "capitals", "blank", "list"],
+)
+def test_no_spelling_opens_another_model(site: Site, names: str, status: int) -> None:
+    """Who checks and who routes read the same name, however it is written; of two the last one counts."""
+    body = '{"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, ' + names + "}"
+    with site.http(key=site.front.keys["globex.laptop"]) as client:
+        answer = client.post("/chat/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert status != 200 or answer.json()["model"] == "qwen3-32b"
 
 
 def test_client_claims_of_an_allowed_client(site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -48,5 +49,16 @@ def test_more_than_the_limit(site: Site, body_bytes: int, *, http2: bool) -> Non
     """What the picker could not read (500, half-way) is refused at the door, and the answer says why."""
     with site.http(timeout_s=60, http2=http2) as client:
         answer = client.post("/chat/completions", json=chat("glm-5-1", prompt_of(body_bytes // 1_000 + 1)))
+    assert answer.status_code == 413, answer.text
+    assert error_of(answer)["code"] == "request_too_large"
+
+
+@PROTOCOLS
+def test_more_than_the_limit_without_a_length(site: Site, *, http2: bool) -> None:
+    """A body that does not say beforehand how long it is meets the same limit."""
+    body = json.dumps(chat("glm-5-1", prompt_of(LIMIT_BYTES // 1_000 + 100))).encode()
+    pieces = (body[start : start + 65_536] for start in range(0, len(body), 65_536))
+    with site.http(timeout_s=60, http2=http2) as client:
+        answer = client.post("/chat/completions", content=pieces, headers={"content-type": "application/json"})
     assert answer.status_code == 413, answer.text
     assert error_of(answer)["code"] == "request_too_large"
