@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_kubernetes.helm import v4 as helm
+from pulumi_kubernetes.helm import v3 as helm
 
 from components.base import Component
 from components.namespace import Namespace
@@ -14,11 +14,17 @@ from components.namespace import Namespace
 ENVOY_NAMESPACE = "envoy-gateway-system"
 AI_NAMESPACE = "envoy-ai-gateway-system"
 
+# Helm keeps each revision with all its values in a Secret.
+_REVISIONS_KEPT = 5
+_PATIENCE_S = 600
+
 
 def envoy_gateway_values() -> dict[str, Any]:
     """Chart values with which Envoy Gateway asks the AI gateway about every listener, route and cluster."""
     everything = {"includeAll": True}
     return {
+        # Beside the definitions, which skip_crds leaves out, this part brings a policy about who may change them.
+        "crds": {"enabled": False},
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True},
@@ -74,25 +80,32 @@ class GatewayControllersHandle:
 
 
 class GatewayControllers(Component):
-    """Both controllers, each in a namespace of its own. Definitions come from the CRD bundle, never from a chart."""
+    """Both controllers, each in a namespace of its own. Definitions come from the CRD bundle, never from a chart.
+
+    Releases, not rendered charts: Envoy Gateway's certificates come from a hook of its chart, and the AI gateway's
+    chart looks into the cluster for the certificate that it made before.
+    """
 
     def __init__(self, name: str, args: GatewayControllersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         here = pulumi.ResourceOptions(parent=self)
         made: list[pulumi.Resource] = []
-        for suffix, chart, space, values in (
-            ("ai-gateway", args.ai_gateway, AI_NAMESPACE, {}),
-            ("envoy-gateway", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
+        for suffix, release, chart, space, values in (
+            ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, {}),
+            ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
         ):
             ready = Namespace(space, pod_security="privileged", opts=here).handle.ready
             made.append(
-                helm.Chart(
+                helm.Release(
                     f"{name}-{suffix}",
+                    name=release,
                     chart=chart.chart,
                     version=chart.version,
                     namespace=space,
                     values=values,
                     skip_crds=True,
+                    timeout=_PATIENCE_S,
+                    max_history=_REVISIONS_KEPT,
                     opts=pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs]),
                 )
             )

@@ -93,11 +93,12 @@ def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: 
 
 def test_production_brings_its_controllers(tmp_path: Path) -> None:
     recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
-    charts = [args for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v4:Chart"]
-    assert {(chart.inputs["chart"], chart.inputs["version"]) for chart in charts} == {
-        ("oci://docker.io/envoyproxy/gateway-helm", "v1.9.1"),
-        ("oci://docker.io/envoyproxy/ai-gateway-helm", "v1.0.0"),
+    releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]
+    assert {(release["name"], release["chart"], release["version"]) for release in releases} == {
+        ("eg", "oci://docker.io/envoyproxy/gateway-helm", "v1.9.1"),
+        ("aieg", "oci://docker.io/envoyproxy/ai-gateway-helm", "v1.0.0"),
     }
+    assert all(release["skipCrds"] for release in releases), "definitions come from the bundle alone"
 
 
 def test_bundle_must_be_the_pinned_one(tmp_path: Path) -> None:
