@@ -2,10 +2,11 @@
 
 import pulumi
 
-from stacks import versions
+from stacks import debug_messages, versions
 from stacks.loader import site_of_stack
 from stacks.platform import declare_platform
 
+debug_messages.hide_outputs()
 platform = declare_platform(site_of_stack(pulumi.get_stack()), versions.load())
 pulumi.export("endpoint", platform.endpoint)
 pulumi.export("models", platform.models)
