@@ -78,4 +78,5 @@ def connection_failure(error: BaseException, *, sent: bool) -> RpcError:
         if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
             return RpcError(Code.UNAUTHENTICATED, f"the machine ended the TLS handshake: {cause.reason}", sent=False)
     last = next((cause for cause in causes if isinstance(cause, OSError) and str(cause)), causes[0])
-    return RpcError(Code.UNAVAILABLE, str(last) or type(last).__name__, sent=sent)
+    reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
+    return RpcError(Code.UNAVAILABLE, reason, sent=sent)

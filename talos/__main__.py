@@ -1,0 +1,5 @@
+import sys
+
+from talos.cli.main import main
+
+sys.exit(main())

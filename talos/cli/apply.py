@@ -1,0 +1,166 @@
+"""`apply`: give a machine its config, whatever state it is in."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Literal
+
+from talos.api.errors import InvalidError, UntrustedError
+from talos.api.results import Applied, ApplyMode
+from talos.cli import inputs
+from talos.cli.failures import InputError, NotAllowedError
+from talos.cli.reaching import PASSING_STAGES, Contact, Reach, State, add_maintenance_arguments, reach, wait_up
+from talos.cli.waiting import PendingError, Watch, seconds
+
+Change = Literal["none", "live", "reboot", "install", "refused"]
+
+HELP = "give a machine its config, or say what that would change"
+DESCRIPTION = """\
+Give a machine its config, from stdin unless said otherwise.
+
+A machine of the talosconfig's cluster proves who it is by its certificate, and gets the config over mutual TLS. A new
+machine, in maintenance mode, has a self-signed certificate: it is known by the --fingerprint that its console shows, or
+believed with --insecure. It then installs itself and reboots, and the command waits until it answers with its config.
+
+The machine is asked first what the config would change there, so nothing is sent that is in effect already:
+  none      the config is in effect
+  live      takes effect at once
+  reboot    takes effect after a reboot
+  install   the machine has no config yet: it installs itself
+  refused   the machine does not accept the config; `reason` says why
+
+With --dry-run this is all that happens. Otherwise --mode says what is allowed:
+  auto       live if possible, else with a reboot (drain the node first)
+  no-reboot  live only; exit code 3 if it would need a reboot
+  reboot     with a reboot, also where live would do
+  staged     takes effect at the next reboot, whenever that is
+  try        live, and taken back after a minute unless applied again: for firewall and network
+
+  python -m talos apply --address 10.0.0.11 --name hgx-1 --mode auto --fingerprint c29tZ... < hgx-1.yaml"""
+
+_MODES = {
+    "auto": ApplyMode.AUTO,
+    "no-reboot": ApplyMode.NO_REBOOT,
+    "reboot": ApplyMode.REBOOT,
+    "staged": ApplyMode.STAGED,
+    "try": ApplyMode.TRY,
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a config would do to the machine; `details` is redacted."""
+
+    change: Change
+    details: str = ""
+    warnings: tuple[str, ...] = ()
+    reason: str = ""
+    fix: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    inputs.add_machine_arguments(parser, timeout="20m")
+    parser.add_argument("--config", metavar="FILE", help="the machine config (stdin)")
+    add_maintenance_arguments(parser)
+    parser.add_argument("--mode", choices=list(_MODES), help="what is allowed; needed unless --dry-run")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+    parser.add_argument("--no-wait", action="store_true", help="do not wait until the machine is up again")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Apply or classify; prints one JSON object."""
+    if not arguments.dry_run and not arguments.mode:
+        raise InputError("apply: no --mode", fix=f"choose one of {', '.join(_MODES)}, or --dry-run")
+    inputs.one_stdin((arguments.talosconfig, arguments.config))
+    machine, config = reach(arguments), inputs.machine_config(arguments)
+    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    if arguments.dry_run:
+        state, verdict = watch.until("for its verdict", lambda: _judged(machine, config, watch))
+        _print(machine.name, state, verdict, applied=False)
+        return 0
+    applying = _Applying(machine, config, arguments.mode, watch, waits=not arguments.no_wait)
+    watch.until("to apply the config", applying.attempt)
+    _print(machine.name, *applying.first, applied=applying.first[1].change != "none")
+    return 0
+
+
+def classify(contact: Contact, config: bytes) -> Verdict:
+    """Ask the machine, by a dry run, what the config would do there."""
+    if contact.state == "configured" and (stage := contact.client.machine_status().stage) in PASSING_STAGES:
+        raise PendingError(f"it is {stage}")
+    try:
+        answer = contact.client.apply_configuration(config, mode=ApplyMode.AUTO, dry_run=True)
+    except InvalidError as error:
+        return Verdict("refused", reason=error.cause, fix=error.fix)
+    return Verdict(_change(contact, answer), details=answer.details, warnings=answer.warnings)
+
+
+def _change(contact: Contact, answer: Applied) -> Change:
+    if contact.state == "maintenance":
+        return "install"
+    if not answer.changed:
+        return "none"
+    return "reboot" if answer.mode is ApplyMode.REBOOT else "live"
+
+
+def _judged(machine: Reach, config: bytes, watch: Watch) -> tuple[State, Verdict]:
+    with machine.contact(watch) as contact:
+        return contact.state, classify(contact, config)
+
+
+class _Applying:
+    """Applying with repeats: each attempt looks at the machine first, for the one before may have had its effect."""
+
+    first: tuple[State, Verdict]
+
+    def __init__(self, machine: Reach, config: bytes, mode: str, watch: Watch, *, waits: bool) -> None:
+        self._machine, self._config, self._asked = machine, config, mode
+        self._watch, self._waits = watch, waits
+        self._boot_before = ""
+
+    def attempt(self) -> None:
+        with self._machine.contact(self._watch) as contact:
+            verdict = classify(contact, self._config)
+            if not hasattr(self, "first"):
+                self.first = contact.state, verdict
+            mode = _mode(self._machine.name, verdict, self._asked)
+            if verdict.change != "none":
+                if mode is ApplyMode.REBOOT:
+                    self._boot_before = contact.client.boot_id()
+                self._watch.say(f"applying the config ({verdict.change})")
+                contact.client.apply_configuration(self._config, mode=mode)
+        if not self._waits:
+            return
+        if verdict.change == "install" and self._machine.ours is not None:
+            self._watch.until("to install and boot", lambda: wait_up(self._machine), passing=(UntrustedError,))
+        if self._boot_before:
+            self._watch.until("to reboot", lambda: wait_up(self._machine, self._boot_before))
+
+
+def _mode(name: str, verdict: Verdict, asked: str) -> ApplyMode:
+    """The mode for the wire: what was classified and no more, so that a machine never reboots unannounced."""
+    if verdict.change == "refused":
+        raise NotAllowedError(f"{name}: the machine refuses the config: {verdict.reason}", fix=verdict.fix)
+    if verdict.change == "install":
+        if asked in {"staged", "try"}:
+            raise NotAllowedError(
+                f"{name}: it has no config yet, so --mode {asked} means nothing", fix="use --mode auto"
+            )
+        return ApplyMode.AUTO
+    if asked == "no-reboot" and verdict.change == "reboot":
+        raise NotAllowedError(
+            f"{name}: the change needs a reboot, which --mode no-reboot does not allow",
+            fix="drain the node and use --mode auto, or --mode staged for the next reboot",
+        )
+    if asked == "auto":
+        return ApplyMode.REBOOT if verdict.change == "reboot" else ApplyMode.NO_REBOOT
+    return _MODES[asked]
+
+
+def _print(name: str, state: State, verdict: Verdict, *, applied: bool) -> None:
+    result: dict[str, object] = {"node": name, "state": state, "change": verdict.change, "applied": applied}
+    if verdict.change == "refused":
+        result |= {"reason": verdict.reason, "fix": verdict.fix}
+    inputs.print_result({**result, "details": verdict.details, "warnings": list(verdict.warnings)})

@@ -1,0 +1,126 @@
+"""`health` and `status`: what state a machine is in, and waiting until it is a good one."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from talos.api.client import MachineClient
+from talos.api.results import EtcdMember, MachineStatus, Service
+from talos.cli import inputs
+from talos.cli.reaching import add_maintenance_arguments, reach
+from talos.cli.waiting import PendingError, Watch, seconds
+
+HELP = "wait until a machine is well"
+DESCRIPTION = """\
+Wait until a machine is well: it runs its config, Talos calls it ready, each of its services runs and is healthy, and,
+with --etcd-members, etcd has just so many members, each with a vote. Says on stderr what is still missing. A node is
+not ready for Kubernetes before it has a network: --allow-unmet nodeReady leaves that out.
+
+  python -m talos health --address 10.0.0.2 --name cp-1 --etcd-members 3 --timeout 15m"""
+
+STATUS_HELP = "say what a machine is and runs"
+STATUS_DESCRIPTION = """\
+Say what a machine is and runs: its state, stage, Talos version, schematic, extensions and boot id.
+
+  python -m talos status --address 10.0.0.11 --insecure     (--insecure: also where it is in maintenance mode)"""
+
+_WELL = {"Running", "Finished", "Skipped"}
+
+
+class Status:
+    """`status`: one look."""
+
+    HELP = STATUS_HELP
+    DESCRIPTION = STATUS_DESCRIPTION
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The command's options."""
+        inputs.add_machine_arguments(parser, timeout="30s")
+        add_maintenance_arguments(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Print one JSON object."""
+        machine = reach(arguments)
+        watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+        with machine.contact(watch) as contact:
+            result: dict[str, Any] = {"node": machine.name, "state": contact.state}
+            inputs.print_result(result | watch.until("for its status", lambda: _told(contact.client, contact.state)))
+        return 0
+
+
+def _told(client: MachineClient, state: str) -> dict[str, Any]:
+    status, version = client.machine_status(), client.version()
+    result: dict[str, Any] = {"stage": status.stage, "ready": status.ready, "version": version.tag}
+    if state == "maintenance":
+        return result
+    extensions = client.extensions()
+    return result | {
+        "schematic": next((each.version for each in extensions if each.name == "schematic"), ""),
+        "extensions": {each.name: each.version for each in extensions if each.name != "schematic"},
+        "boot_id": client.boot_id(),
+        "unmet": list(status.unmet),
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    inputs.add_machine_arguments(parser, timeout="15m")
+    parser.add_argument("--etcd-members", type=int, metavar="N", help="etcd has N members (control planes only)")
+    parser.add_argument(
+        "--allow-unmet", action="append", default=[], metavar="CONDITION", help="may be missing; repeatable"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Wait; prints one JSON object."""
+    machine = reach(arguments)
+    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+
+    def look() -> dict[str, Any]:
+        with machine.configured() as client:
+            status, services = client.machine_status(), client.services()
+            missing = [*_status_problems(status, frozenset(arguments.allow_unmet)), *_service_problems(services)]
+            # etcd's own answer makes sense only where the service is well.
+            members = client.etcd_members() if arguments.etcd_members and not missing else ()
+        if arguments.etcd_members and not missing:
+            missing += _member_problems(members, arguments.etcd_members)
+        if missing:
+            raise PendingError("; ".join(missing))
+        return {
+            "node": machine.name,
+            "healthy": True,
+            "stage": status.stage,
+            "services": [asdict(service) for service in services],
+            "etcd_members": [asdict(member) for member in members],
+        }
+
+    inputs.print_result({**watch.until("to be well", look), "waited_s": round(watch.elapsed_s)})
+    return 0
+
+
+def _status_problems(status: MachineStatus, allowed: frozenset[str]) -> list[str]:
+    if status.stage != "running":
+        return [f"it is {status.stage}"]
+    if status.ready:
+        return []
+    return [unmet for unmet in status.unmet or ("it is not ready",) if unmet.partition(":")[0] not in allowed]
+
+
+def _service_problems(services: tuple[Service, ...]) -> list[str]:
+    problems = []
+    for service in services:
+        if service.state not in _WELL:
+            problems.append(f"{service.id} is {service.state}")
+        elif service.healthy is False and service.state == "Running":
+            problems.append(f"{service.id} is not healthy: {service.message}")
+    return problems
+
+
+def _member_problems(members: tuple[EtcdMember, ...], expected: int) -> list[str]:
+    problems = [f"etcd's member {member.hostname} has no vote yet" for member in members if member.is_learner]
+    if len(members) != expected:
+        names = ", ".join(sorted(member.hostname for member in members))
+        problems.append(f"etcd has {len(members)} members instead of {expected}: {names}")
+    return problems

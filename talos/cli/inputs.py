@@ -1,0 +1,141 @@
+"""What a command is given: addresses as options; secrets by file, stdin or environment, never as an option's value."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from talos.api.talosconfig import Talosconfig, parse_talosconfig
+from talos.api.transport import MACHINE_API_PORT
+from talos.cli.failures import InputError
+
+CONFIG_VARIABLE = "TALOS_MACHINE_CONFIG"
+TALOSCONFIG_VARIABLE = "TALOSCONFIG_TEXT"
+TALOSCONFIG_PATH_VARIABLE = "TALOSCONFIG"
+
+INPUTS = f"""\
+secrets come by file, stdin (`-`) or environment, never as the value of an option:
+  talosconfig     --talosconfig FILE, else text in ${TALOSCONFIG_VARIABLE}, else the file ${TALOSCONFIG_PATH_VARIABLE}
+  machine config  --config FILE, else text in ${CONFIG_VARIABLE} (up to 128 KiB), else stdin"""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a machine API listens."""
+
+    host: str
+    port: int = MACHINE_API_PORT
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """HOST, HOST:PORT, or [IPV6]:PORT; InputError for a port that is none."""
+        host, colon, port = text.rpartition(":")
+        if not colon or (":" in host and not host.endswith("]")) or text.endswith("]"):
+            host, port = text, str(MACHINE_API_PORT)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InputError(f"address: got {text!r}, allowed HOST or HOST:PORT", fix="write it like 10.0.0.11:50000")
+        return cls(host, int(port))
+
+
+def add_machine_arguments(parser: argparse.ArgumentParser, *, timeout: str) -> None:
+    """Which machine, as whom, and for how long."""
+    parser.add_argument("--address", required=True, metavar="HOST[:PORT]", help="the machine (port 50000)")
+    parser.add_argument("--name", help="the machine's name in messages (its address)")
+    parser.add_argument(
+        "--through", metavar="HOST[:PORT]", help="a control plane that passes the calls on; without: directly"
+    )
+    parser.add_argument("--talosconfig", metavar="FILE", help="credentials; `-` for stdin")
+    parser.add_argument("--context", help="context of the talosconfig (its current one)")
+    parser.add_argument(
+        "--timeout", default=timeout, metavar="DURATION", help="give up after this long, like 90s or 15m (%(default)s)"
+    )
+
+
+def node_name(arguments: argparse.Namespace) -> str:
+    """What messages call the machine."""
+    return str(arguments.name or Address.parse(arguments.address).host)
+
+
+def text_of(path: str, what: str) -> str:
+    """A file's text, or stdin's for `-`; InputError that does not quote it."""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise InputError(f"{what}: {path} cannot be read: {reason}", fix="give a readable text file") from None
+
+
+def machine_config(arguments: argparse.Namespace) -> bytes:
+    """The machine config's bytes, from wherever it was given; InputError if it is empty."""
+    if arguments.config:
+        text = text_of(arguments.config, "machine config")
+    else:
+        text = os.environ.get(CONFIG_VARIABLE) or text_of("-", "machine config")
+    if not text.strip():
+        raise InputError("machine config: it is empty", fix=f"give it by --config, ${CONFIG_VARIABLE} or stdin")
+    return text.encode()
+
+
+def talosconfig(arguments: argparse.Namespace) -> Talosconfig | None:
+    """The credentials, or None where none were given; TalosconfigError if they cannot be used."""
+    if arguments.talosconfig:
+        text = text_of(arguments.talosconfig, "talosconfig")
+    elif text := os.environ.get(TALOSCONFIG_VARIABLE, ""):
+        pass
+    elif path := os.environ.get(TALOSCONFIG_PATH_VARIABLE):
+        text = text_of(path, "talosconfig")
+    else:
+        return None
+    return parse_talosconfig(text, context=arguments.context)
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """The command's result, as JSON on stdout."""
+    print(json.dumps(result, indent=2), flush=True)
+
+
+@contextlib.contextmanager
+def private_file(path: str) -> Iterator[Any]:
+    """A binary file for the owner alone, which takes its name when it is whole; InputError where it cannot be."""
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written: {error.strerror}", fix="give a path in a writable folder"
+        ) from None
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_secret(path: str | None, text: str) -> None:
+    """A secret that was asked for: into a file for the owner alone, or to stdout."""
+    if path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    with private_file(path) as file:
+        file.write(text.encode())
+
+
+def one_stdin(paths: Iterable[str | None]) -> None:
+    """InputError if more than one input is to come from stdin."""
+    if sum(path == "-" for path in paths) > 1:
+        raise InputError("stdin can give one thing only", fix="give the others by file or environment")

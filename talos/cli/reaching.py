@@ -1,0 +1,172 @@
+"""Finding out in which state a machine is: configured and ours, or in maintenance mode, or somebody else's."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from talos.api.client import MachineClient, connect
+from talos.api.errors import DeniedError, UntrustedError
+from talos.api.tls import FirstContact, Pinned, Trust
+from talos.cli import inputs
+from talos.cli.failures import InputError, OtherOwnerError
+from talos.cli.inputs import Address
+from talos.cli.waiting import PendingError, Watch
+
+# Commands wait and look again by themselves, so the client need not.
+_ATTEMPTS = 2
+State = Literal["configured", "maintenance"]
+# Talos does something else with the machine already; what it is asked now would be lost or refused.
+PASSING_STAGES = frozenset({"installing", "rebooting", "shutting down", "resetting", "upgrading"})
+
+
+@dataclass(frozen=True)
+class Contact:
+    """A machine that answered, and how."""
+
+    client: MachineClient
+    state: State
+
+
+@dataclass(frozen=True)
+class Reach:
+    """One machine, and whom we take it for."""
+
+    name: str
+    address: Address
+    through: Address | None
+    ours: Trust | None
+    unconfigured: Trust | None
+    """How to talk to it in maintenance mode; None: not at all."""
+
+    @contextmanager
+    def contact(self, watch: Watch) -> Iterator[Contact]:
+        """The machine, as soon as it answers; closes the connection afterwards."""
+        contact = watch.until("for an answer", self._look)
+        try:
+            yield contact
+        finally:
+            contact.client.close()
+
+    @contextmanager
+    def configured(self) -> Iterator[MachineClient]:
+        """A client for the machine with its config; asks nothing yet."""
+        if self.ours is None:
+            raise InputError("no talosconfig", fix=f"give one by --talosconfig or ${inputs.TALOSCONFIG_VARIABLE}")
+        with self._client(self.ours, self.through) as client:
+            yield client
+
+    def in_maintenance(self, trust: Trust) -> bool:
+        """Whether the machine answers in maintenance mode. MachineApiError while it does not answer at all."""
+        with self._client(trust, None) as client:
+            try:
+                return client.machine_status().stage == "maintenance"
+            except DeniedError:
+                return False
+
+    def _client(self, trust: Trust, through: Address | None) -> MachineClient:
+        to = through or self.address
+        return connect(
+            to.host,
+            trust,
+            node=self.name,
+            port=to.port,
+            forward_to=self.address.host if through else None,
+            attempts=_ATTEMPTS,
+        )
+
+    def _look(self) -> Contact:
+        # Ours first: a machine that proves to be ours is never spoken to without proof.
+        if self.ours is not None:
+            client = self._client(self.ours, self.through)
+            try:
+                client.version()
+                return Contact(client, "configured")
+            except UntrustedError:
+                client.close()
+                if self.unconfigured is None:
+                    raise
+            except BaseException:
+                client.close()
+                raise
+        if self.unconfigured is None:
+            raise InputError(
+                "neither credentials nor a way into maintenance mode",
+                fix=f"give --talosconfig or ${inputs.TALOSCONFIG_VARIABLE}; or --fingerprint or --insecure if new",
+            )
+        return self._look_unconfigured(self.unconfigured)
+
+    def _look_unconfigured(self, trust: Trust) -> Contact:
+        client = self._client(trust, None)
+        try:
+            stage = client.machine_status().stage
+        except UntrustedError as error:
+            client.close()
+            raise OtherOwnerError(
+                f"{self.name}: {error.cause}; it is neither a machine of the talosconfig's cluster nor the one whose "
+                "fingerprint was given",
+                fix="compare the fingerprint on the machine's console (it changes at each boot), and the address",
+            ) from None
+        except DeniedError:
+            client.close()
+            raise OtherOwnerError(
+                f"{self.name}: it has a config already, and not of the talosconfig's cluster",
+                fix="check the address and the talosconfig; to take the machine over, reset it with its own cluster's",
+            ) from None
+        except BaseException:
+            client.close()
+            raise
+        if stage != "maintenance":
+            client.close()
+            raise PendingError(f"it is {stage}, without a config of this cluster")
+        return Contact(client, "maintenance")
+
+
+def wait_up(machine: Reach, boot_before: str = "") -> str:
+    """The boot id of a machine that has booted its config, after the boot of that id; PendingError until then."""
+    with machine.configured() as client:
+        stage = client.machine_status().stage
+        if stage not in {"booting", "running"}:
+            raise PendingError(f"it is {stage}")
+        boot_id = client.boot_id()
+    if boot_id == boot_before:
+        raise PendingError("it has not gone down yet")
+    return boot_id
+
+
+def reach(arguments: argparse.Namespace) -> Reach:
+    """The machine that the options name."""
+    credentials = inputs.talosconfig(arguments)
+    return Reach(
+        name=inputs.node_name(arguments),
+        address=Address.parse(arguments.address),
+        through=Address.parse(arguments.through) if arguments.through else None,
+        ours=credentials.identity if credentials else None,
+        unconfigured=_unconfigured(arguments),
+    )
+
+
+def add_maintenance_arguments(parser: argparse.ArgumentParser) -> None:
+    """How to know a machine that has no config yet."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--fingerprint", metavar="BASE64", help="in maintenance mode, the key's SHA-256 that the console shows"
+    )
+    how.add_argument(
+        "--insecure",
+        action="store_true",
+        help="in maintenance mode, believe whoever answers: he gets the config with its secrets",
+    )
+
+
+def _unconfigured(arguments: argparse.Namespace) -> Trust | None:
+    if getattr(arguments, "insecure", False):
+        return FirstContact()
+    fingerprint = getattr(arguments, "fingerprint", None)
+    try:
+        return Pinned(fingerprint) if fingerprint else None
+    except ValueError as error:
+        raise InputError(str(error).partition("; fix")[0], fix="copy it from the machine's console") from None

@@ -1,0 +1,64 @@
+"""`reboot`: restart a machine, and see that it did."""
+
+from __future__ import annotations
+
+import argparse
+
+from talos.api.results import RebootMode
+from talos.cli import inputs
+from talos.cli.reaching import PASSING_STAGES, Reach, reach, wait_up
+from talos.cli.waiting import PendingError, Watch, seconds
+
+HELP = "restart a machine and wait until it is up again"
+DESCRIPTION = """\
+Restart a machine, and wait until it has another boot id and boots its config. Draining the node is the caller's.
+
+With --if-boot-id ID the machine restarts only if that is still the boot it is in: so the same command run twice
+restarts it once. `status` and `upgrade --no-reboot` print the id.
+
+  python -m talos reboot --address 10.0.0.11 --if-boot-id 0d3b8c6e-6b0f-4f3e-9d55-0a9df28c1f57"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    inputs.add_machine_arguments(parser, timeout="20m")
+    modes = [mode.name.lower() for mode in RebootMode]
+    parser.add_argument(
+        "--mode",
+        choices=modes,
+        default="default",
+        help="default: orderly; powercycle: through the firmware; force: without waiting for anything",
+    )
+    parser.add_argument("--if-boot-id", metavar="ID", help="only if the machine is still in this boot")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Restart; prints one JSON object."""
+    machine = reach(arguments)
+    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    rebooting = _Rebooting(machine, RebootMode[arguments.mode.upper()], watch, arguments.if_boot_id or "")
+    boot_id = watch.until("to reboot", rebooting.attempt)
+    inputs.print_result({"node": machine.name, "rebooted": rebooting.asked, "boot_id": boot_id})
+    return 0
+
+
+class _Rebooting:
+    """A restart with repeats: none is asked for where the boot id has changed already."""
+
+    def __init__(self, machine: Reach, mode: RebootMode, watch: Watch, boot_before: str) -> None:
+        self._machine, self._mode, self._watch = machine, mode, watch
+        self._boot_before = boot_before
+        self.asked = False
+
+    def attempt(self) -> str:
+        with self._machine.configured() as client:
+            # Stage before boot id: a reboot in between shows in the id, and is not ordered again.
+            stage, boot_id = client.machine_status().stage, client.boot_id()
+            self._boot_before = self._boot_before or boot_id
+            if boot_id == self._boot_before:
+                if stage in PASSING_STAGES:
+                    raise PendingError(f"it is {stage}")
+                self._watch.say("rebooting")
+                self.asked = True
+                client.reboot(mode=self._mode)
+        return self._watch.until("to reboot", lambda: wait_up(self._machine, self._boot_before))

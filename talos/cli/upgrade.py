@@ -1,0 +1,180 @@
+"""`upgrade`: another Talos version or schematic on a machine."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+
+from talos.api.client import MachineClient
+from talos.api.errors import NotOfferedError
+from talos.api.results import RebootMode
+from talos.cli import inputs
+from talos.cli.failures import CommandError, InputError, NotAllowedError
+from talos.cli.reaching import PASSING_STAGES, Reach, reach, wait_up
+from talos.cli.waiting import PendingError, Watch, seconds
+
+HELP = "bring another Talos version or schematic onto a machine"
+DESCRIPTION = """\
+Bring a machine to the Talos version and schematic of an installer image. Does nothing where it runs them already.
+
+  1. the machine pulls the image                               (repeatable, changes nothing that runs)
+  2. the installer writes it to the slot that boots next       (repeatable)
+  3. the machine reboots, which a new boot id shows            (left out with --no-reboot)
+  4. it must come back with that version and schematic; a machine that fell back to the old slot is exit code 6
+
+Draining the node is the caller's: run with --no-reboot, drain, then `reboot --if-boot-id ID` with the id that was
+printed, or run the same upgrade again. Machines older than Talos 1.13 have one call that installs and reboots; it is
+used where the machine does not offer the new ones, or with --method legacy.
+
+`change` in the result: none, installed (with --no-reboot), upgraded.
+
+  python -m talos upgrade --address 10.0.0.11 --image factory.talos.dev/metal-installer/3765...4ba:v1.13.9"""
+
+_REFERENCE = re.compile(
+    r"(?:[^\s@]+/)?(?P<last>[^\s/@:]+):(?P<version>v\d+\.\d+\.\d+(?:-[0-9A-Za-z.]+)?)(?:@sha256:[0-9a-f]{64})?"
+)
+_SCHEMATIC = re.compile(r"[0-9a-f]{64}")
+_REBOOT_MODES = {"default": RebootMode.DEFAULT, "powercycle": RebootMode.POWERCYCLE}
+
+
+class FellBackError(CommandError):
+    """The machine rebooted and runs something else than was installed."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an installer image leaves on the machine; `schematic` is empty where the reference does not say."""
+
+    image: str
+    version: str
+    schematic: str
+
+    @classmethod
+    def parse(cls, image: str) -> Target:
+        """From a reference; InputError where it does not name a version."""
+        found = _REFERENCE.fullmatch(image)
+        if not found:
+            raise InputError(
+                f"image: got {image!r}, allowed REGISTRY/PATH:vX.Y.Z", fix="name the Talos version as the tag"
+            )
+        return cls(image, found["version"], found["last"] if _SCHEMATIC.fullmatch(found["last"]) else "")
+
+
+@dataclass(frozen=True)
+class Running:
+    """What the machine runs."""
+
+    version: str
+    schematic: str
+
+    def is_target(self, target: Target) -> bool:
+        """Whether nothing is left to do."""
+        return self.version == target.version and target.schematic in {"", self.schematic}
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.version} of schematic {self.schematic[:12] or 'unknown'}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    inputs.add_machine_arguments(parser, timeout="45m")
+    parser.add_argument("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
+    parser.add_argument("--method", choices=("auto", "lifecycle", "legacy"), default="auto", help="which calls to use")
+    parser.add_argument("--reboot-mode", choices=list(_REBOOT_MODES), default="default", help="how to restart")
+    parser.add_argument("--no-reboot", action="store_true", help="install only; it takes effect at the next reboot")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Upgrade; prints one JSON object."""
+    machine, target = reach(arguments), Target.parse(arguments.image)
+    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    upgrading = _Upgrading(machine, target, watch, arguments)
+    watch.until("to upgrade", upgrading.attempt)
+    inputs.print_result(upgrading.result)
+    return 0
+
+
+class _Upgrading:
+    """An upgrade with repeats: each attempt looks first at what the machine runs."""
+
+    def __init__(self, machine: Reach, target: Target, watch: Watch, arguments: argparse.Namespace) -> None:
+        self._machine, self._target, self._watch = machine, target, watch
+        self._method, self._reboots = arguments.method, not arguments.no_reboot
+        self._reboot_mode = _REBOOT_MODES[arguments.reboot_mode]
+        self._before: Running | None = None
+        self._boot_before = ""
+        self.result: dict[str, object] = {}
+
+    def attempt(self) -> None:
+        with self._machine.configured() as client:
+            # In this order: a reboot in between shows as done, never as a machine that fell back or needs another.
+            stage, boot_id, found = client.machine_status().stage, client.boot_id(), _running(client)
+            self._before = self._before or found
+            if found.is_target(self._target):
+                self._finish("none" if found == self._before else "upgraded", found, client.boot_id())
+                return
+            if self._boot_before and boot_id != self._boot_before:
+                raise self._fell_back(found)
+            if stage in PASSING_STAGES:
+                raise PendingError(f"it is {stage}")
+            if not self._install(client, boot_id):
+                self._finish("installed", found, boot_id)
+                return
+        boot_id = self._watch.until("to reboot", lambda: wait_up(self._machine, self._boot_before))
+        with self._machine.configured() as client:
+            now = _running(client)
+        if not now.is_target(self._target):
+            raise self._fell_back(now)
+        self._finish("upgraded", now, boot_id)
+
+    def _install(self, client: MachineClient, boot_id: str) -> bool:
+        """Whether the machine reboots now."""
+        if self._method != "legacy":
+            try:
+                self._watch.say(f"pulling {self._target.image}")
+                client.pull_image(self._target.image, on_progress=self._watch.say)
+                self._watch.say("installing")
+                client.install_upgrade(self._target.image, on_message=self._watch.say)
+            except NotOfferedError:
+                if self._method == "lifecycle":
+                    raise
+            else:
+                if self._reboots:
+                    self._boot_before = boot_id
+                    client.reboot(mode=self._reboot_mode)
+                return self._reboots
+        if not self._reboots:
+            raise NotAllowedError(
+                f"{self._machine.name}: its Talos installs and reboots in one call, so --no-reboot cannot be",
+                fix="drain the node first and leave --no-reboot out",
+            )
+        self._watch.say("installing and rebooting, in one call")
+        self._boot_before = boot_id
+        client.upgrade_legacy(self._target.image, reboot=self._reboot_mode)
+        return True
+
+    def _fell_back(self, found: Running) -> FellBackError:
+        return FellBackError(
+            f"{self._machine.name}: came back with {found}, not with {self._target.version} "
+            f"of {self._target.schematic[:12] or 'the image'}",
+            fix="the new system did not boot, so the machine took the old slot: look at its console and "
+            "`talosctl dmesg`; go on with no other machine before this one is understood",
+        )
+
+    def _finish(self, change: str, running: Running, boot_id: str) -> None:
+        assert self._before is not None  # noqa: S101 - set by the attempt that calls this
+        self.result = {
+            "node": self._machine.name,
+            "change": change,
+            "from": self._before.version,
+            "version": running.version,
+            "schematic": running.schematic,
+            "boot_id": boot_id,
+        }
+
+
+def _running(client: MachineClient) -> Running:
+    schematic = next((each.version for each in client.extensions() if each.name == "schematic"), "")
+    return Running(client.version().tag, schematic)

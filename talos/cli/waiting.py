@@ -1,0 +1,77 @@
+"""Waiting for a machine, with a line whenever what it waits for changes."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from talos.api.errors import MachineApiError, NotReadyError, TooSlowError, UnreachableError
+from talos.cli.failures import InputError, NotInTimeError
+
+POLL_S = 2.0
+_SAY_AGAIN_S = 30.0
+_PASSING = (UnreachableError, NotReadyError, TooSlowError)
+_DURATION = re.compile(r"(\d+)(s|m|h|d)?")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_Result = TypeVar("_Result")
+
+
+class PendingError(Exception):
+    """Not yet; the text says what is missing."""
+
+
+def seconds(text: str) -> int:
+    """The seconds of `90`, `90s`, `15m`, `24h` or `7d`; InputError for anything else."""
+    found = _DURATION.fullmatch(text)
+    if not found or int(found[1]) == 0:
+        raise InputError(f"duration: got {text!r}, allowed like 90s, 15m, 24h, 7d", fix="write it like that")
+    return int(found[1]) * _SECONDS[found[2] or "s"]
+
+
+class Watch:
+    """One deadline over all that a command waits for. Progress goes to stderr; stdout is for results."""
+
+    def __init__(self, node: str, *, timeout_s: float) -> None:
+        self.node = node
+        self._timeout_s = timeout_s
+        self._started = time.monotonic()
+        self._said = ""
+        self._said_at = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the command began."""
+        return time.monotonic() - self._started
+
+    def say(self, what: str) -> None:
+        """One line of progress; the same one again only after a while."""
+        if what == self._said and self.elapsed_s - self._said_at < _SAY_AGAIN_S:
+            return
+        self._said, self._said_at = what, self.elapsed_s
+        print(f"{self.node}: {what} ({self.elapsed_s:.0f} s)", file=sys.stderr, flush=True)
+
+    def until(self, what: str, look: Callable[[], _Result], *, passing: tuple[type[Exception], ...] = ()) -> _Result:
+        """What `look` returns, as soon as it does not raise PendingError or a failure that may pass.
+
+        `passing` names further failures that may pass. NotInTimeError at the deadline, with the last reason.
+        """
+        waited: tuple[type[Exception], ...] = (PendingError, *_PASSING, *passing)
+        while True:
+            try:
+                return look()
+            except waited as error:
+                reason = error.cause if isinstance(error, MachineApiError) else str(error)
+                fix = (
+                    error.fix
+                    if isinstance(error, MachineApiError)
+                    else "look into the machine's log, then run it again"
+                )
+            if self.elapsed_s + POLL_S > self._timeout_s:
+                raise NotInTimeError(
+                    f"{self.node}: waited {self._timeout_s:.0f} s {what}; last: {reason}", fix=f"{fix}; or --timeout"
+                )
+            self.say(f"waiting {what}: {reason}")
+            time.sleep(POLL_S)

@@ -1,0 +1,301 @@
+"""The commands against machines that reboot, lose answers, refuse, and belong to others."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from talos.api import calls
+from talos.api.results import ApplyMode
+from talos.cli import waiting
+from talos.cli.main import main
+from tests.unit.talos_api.machine_certificates import cluster, spki_fingerprint
+from tests.unit.talos_api.scripted_machine import ScriptedMachine
+
+CANARY = "canary-41f7aa"
+LIVE = f"version: v1alpha1\nmachine:\n  token: {CANARY}-token\n"
+REBOOT = f"{LIVE}  sysctls: {{reboot: '1'}}\n"
+IMAGE = f"factory.talos.dev/metal-installer/{'b' * 64}:v1.13.9"
+
+
+def talosconfig(name: str = "lab") -> str:
+    identity = cluster(name).client()
+    encoded = {"ca": identity.ca, "crt": identity.certificate, "key": identity.key}
+    context = {"endpoints": [], **{key: base64.b64encode(value).decode() for key, value in encoded.items()}}
+    return yaml.safe_dump({"context": name, "contexts": {name: context}})
+
+
+@dataclass
+class Done:
+    """What a command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        parsed: dict[str, Any] = json.loads(self.out)
+        return parsed
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.setattr(waiting, "POLL_S", 0.05)
+    monkeypatch.setenv("TALOSCONFIG_TEXT", talosconfig())
+
+    def command(name: str, machine: ScriptedMachine, *options: str, config: str = "", timeout: str = "20s") -> Done:
+        monkeypatch.setenv("TALOS_MACHINE_CONFIG", config)
+        code = main([name, "--address", machine.address, "--name", "hgx-1", "--timeout", timeout, *options])
+        shown = capsys.readouterr()
+        assert CANARY not in shown.out + shown.err
+        assert "canary-token" not in shown.out + shown.err
+        return Done(code, shown.out, shown.err)
+
+    return command
+
+
+@pytest.fixture
+def new_machine() -> Iterator[ScriptedMachine]:
+    with ScriptedMachine().serving() as machine:
+        yield machine
+
+
+@pytest.fixture
+def machine() -> Iterator[ScriptedMachine]:
+    with ScriptedMachine(configured=True).serving() as running:
+        yield running
+
+
+def changes(machine: ScriptedMachine) -> list[int]:
+    return [request.mode for request in machine.machine.asked(calls.APPLY_CONFIGURATION) if not request.dry_run]
+
+
+def pin(machine: ScriptedMachine) -> str:
+    assert machine.machine.identity
+    return spki_fingerprint(machine.machine.identity)
+
+
+def test_apply_installs_a_new_machine_by_its_fingerprint(run: Command, new_machine: ScriptedMachine) -> None:
+    options = ("--mode", "auto", "--fingerprint", pin(new_machine))
+    done = run("apply", new_machine, *options, config=LIVE)
+    assert done.code == 0, done.err
+    shown = {key: done.result[key] for key in ("node", "state", "change", "applied")}
+    assert shown == {"node": "hgx-1", "state": "maintenance", "change": "install", "applied": True}
+    assert (new_machine.configured, new_machine.boots, new_machine.stage) == (True, 1, "running")
+    again = run("apply", new_machine, *options, config=LIVE)
+    assert (again.result["state"], again.result["change"], again.result["applied"]) == ("configured", "none", False)
+    assert len(changes(new_machine)) == 1
+
+
+def test_apply_goes_on_where_an_interrupted_one_stopped(run: Command, new_machine: ScriptedMachine) -> None:
+    new_machine.lost = {"ApplyConfiguration"}
+    done = run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE)
+    assert done.code == 0, done.err
+    assert (done.result["change"], done.result["applied"]) == ("install", True)
+    assert (new_machine.lost, new_machine.stage, new_machine.boots) == (set(), "running", 1)
+    assert len(changes(new_machine)) == 1
+
+
+def test_apply_sends_nothing_to_another_key(run: Command, new_machine: ScriptedMachine) -> None:
+    other = base64.b64encode(b"x" * 32).decode()
+    done = run("apply", new_machine, "--mode", "auto", "--fingerprint", other, config=LIVE)
+    assert done.code == 5
+    assert "console" in done.err
+    assert new_machine.machine.seen == []
+
+
+def test_apply_needs_to_be_told_how_to_know_a_new_machine(run: Command, new_machine: ScriptedMachine) -> None:
+    done = run("apply", new_machine, "--mode", "auto", config=LIVE)
+    assert (done.code, done.out) == (5, "")
+    assert not changes(new_machine)
+
+
+def test_apply_leaves_machines_of_other_clusters_alone(run: Command) -> None:
+    with ScriptedMachine("theirs", configured=True).serving() as theirs:
+        done = run("apply", theirs, "--mode", "auto", "--insecure", config=LIVE)
+    assert done.code == 5
+    assert "not of the talosconfig's cluster" in done.err
+    assert theirs.machine.seen == []
+
+
+@pytest.mark.parametrize(
+    ("config", "change"), [("version: v1alpha1\n", "none"), (LIVE, "live"), (REBOOT, "reboot")], ids=lambda v: v[:6]
+)
+def test_dry_run_says_what_would_change(run: Command, machine: ScriptedMachine, config: str, change: str) -> None:
+    done = run("apply", machine, "--dry-run", config=config)
+    assert (done.code, done.result["change"], done.result["applied"]) == (0, change, False)
+    assert (changes(machine), machine.boots) == ([], 0)
+
+
+def test_a_refusal_is_a_verdict_of_a_dry_run_and_a_failure_of_an_apply(run: Command, machine: ScriptedMachine) -> None:
+    machine.refuses = f"unknown key near {CANARY}-token"
+    dry = run("apply", machine, "--dry-run", config=LIVE)
+    assert (dry.code, dry.result["change"]) == (0, "refused")
+    assert "unknown key" in dry.result["reason"]
+    applied = run("apply", machine, "--mode", "auto", config=LIVE)
+    assert (applied.code, applied.out) == (3, "")
+    assert "unknown key" in applied.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "config", "sent", "boots"),
+    [
+        ("auto", LIVE, ApplyMode.NO_REBOOT, 0),
+        ("auto", REBOOT, ApplyMode.REBOOT, 1),
+        ("no-reboot", LIVE, ApplyMode.NO_REBOOT, 0),
+        ("reboot", LIVE, ApplyMode.REBOOT, 1),
+        ("staged", REBOOT, ApplyMode.STAGED, 0),
+        ("try", LIVE, ApplyMode.TRY, 0),
+    ],
+)
+def test_the_mode_sent_is_what_was_classified(
+    run: Command, machine: ScriptedMachine, asked: str, config: str, sent: ApplyMode, boots: int
+) -> None:
+    before = machine.boot_id
+    assert run("apply", machine, "--mode", asked, config=config).code == 0
+    assert (changes(machine), machine.boots) == ([sent], boots)
+    assert (machine.boot_id != before) == bool(boots)
+    assert machine.stage == "running"
+
+
+def test_no_reboot_means_no_reboot(run: Command, machine: ScriptedMachine) -> None:
+    done = run("apply", machine, "--mode", "no-reboot", config=REBOOT)
+    assert done.code == 3
+    assert "drain" in done.err
+    assert changes(machine) == []
+
+
+def test_a_reboot_whose_order_lost_its_answer_is_waited_for(run: Command, machine: ScriptedMachine) -> None:
+    machine.busy, machine.lost = 1, {"ApplyConfiguration"}  # another apply runs; then ours is lost
+    done = run("apply", machine, "--mode", "auto", config=REBOOT)
+    assert (done.code, done.result["change"], done.result["applied"]) == (0, "reboot", True)
+    assert (machine.lost, machine.boots, machine.stage) == (set(), 1, "running")
+
+
+def test_bootstrap_once(run: Command, machine: ScriptedMachine) -> None:
+    machine.etcd, machine.busy = "Preparing", 2
+    first = run("bootstrap", machine)
+    assert (first.code, first.result["bootstrap"]) == (0, "done"), first.err
+    assert "time is not in sync yet" in first.err
+    assert run("bootstrap", machine).result["bootstrap"] == "before"
+    assert len(machine.machine.asked(calls.BOOTSTRAP)) == 3
+
+
+def test_bootstrap_whose_answer_is_lost_has_happened(run: Command, machine: ScriptedMachine) -> None:
+    machine.etcd, machine.lost = "Preparing", {"Bootstrap"}
+    assert run("bootstrap", machine).result["bootstrap"] == "before"
+    assert len(machine.machine.asked(calls.BOOTSTRAP)) == 1
+
+
+def test_a_replaced_control_plane_founds_no_second_cluster(run: Command, machine: ScriptedMachine) -> None:
+    machine.etcd = "Preparing"
+    with ScriptedMachine(configured=True).serving() as peer:
+        peer.etcd = "Running"
+        done = run("bootstrap", machine, "--peer", f"cp-2={peer.address}")
+        assert (done.result["bootstrap"], done.result["where"]) == ("elsewhere", "cp-2")
+    assert machine.machine.asked(calls.BOOTSTRAP) == []
+    silent = run("bootstrap", machine, "--peer", f"cp-2={peer.address}", timeout="1s")
+    assert silent.code == 4
+    assert "cp-2" not in silent.out
+    assert machine.machine.asked(calls.BOOTSTRAP) == []
+
+
+def test_health_waits_and_says_for_what(run: Command, machine: ScriptedMachine) -> None:
+    machine.etcd = "Preparing"
+    late = run("health", machine, "--etcd-members", "1", timeout="1s")
+    assert late.code == 4
+    assert "etcd is Preparing" in late.err
+    machine.etcd = "Running"
+    done = run("health", machine, "--etcd-members", "1")
+    assert (done.code, done.result["healthy"], done.result["etcd_members"][0]["hostname"]) == (0, True, "cp-1")
+    wrong = run("health", machine, "--etcd-members", "3", timeout="1s")
+    assert wrong.code == 4
+    assert "1 members instead of 3" in wrong.err
+
+
+def test_status_in_both_states(run: Command, machine: ScriptedMachine, new_machine: ScriptedMachine) -> None:
+    assert run("status", machine).result["boot_id"] == machine.boot_id
+    shown = run("status", new_machine, "--insecure").result
+    assert (shown["state"], shown["stage"], shown["version"]) == ("maintenance", "maintenance", "v1.13.8")
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["lifecycle", "legacy"])
+def test_upgrade_ends_with_the_new_system_running(run: Command, machine: ScriptedMachine, legacy: bool) -> None:
+    machine.legacy = legacy
+    done = run("upgrade", machine, "--image", IMAGE)
+    assert done.code == 0, done.err
+    shown = [done.result[key] for key in ("change", "from", "version", "schematic", "boot_id")]
+    assert shown == ["upgraded", "v1.13.8", "v1.13.9", "b" * 64, machine.boot_id]
+    assert (run("upgrade", machine, "--image", IMAGE).result["change"], machine.boots) == ("none", 1)
+
+
+def test_upgrade_without_reboot_and_then_one_reboot(run: Command, machine: ScriptedMachine) -> None:
+    done = run("upgrade", machine, "--image", IMAGE, "--no-reboot")
+    assert (done.result["change"], machine.boots) == ("installed", 0)
+    options = ("--if-boot-id", done.result["boot_id"])
+    assert run("reboot", machine, *options).result["rebooted"] is True
+    assert run("reboot", machine, *options).result["rebooted"] is False
+    assert (machine.version, machine.boots) == ("v1.13.9", 1)
+    machine.legacy = True
+    other = IMAGE.replace("v1.13.9", "v1.13.10")
+    refused = run("upgrade", machine, "--image", other, "--no-reboot")
+    assert (refused.code, machine.boots) == (3, 1)
+
+
+def test_a_machine_that_fell_back_stops_the_roll_out(run: Command, machine: ScriptedMachine) -> None:
+    machine.boots_installed = False
+    done = run("upgrade", machine, "--image", IMAGE)
+    assert (done.code, done.out, machine.boots) == (6, "", 1)
+    assert "came back with v1.13.8" in done.err
+
+
+@pytest.mark.parametrize("lost", ["Upgrade", "Reboot", "Pull"])
+def test_upgrade_survives_lost_answers(run: Command, machine: ScriptedMachine, lost: str) -> None:
+    machine.lost = {lost}
+    done = run("upgrade", machine, "--image", IMAGE)
+    assert (done.code, done.result["version"], machine.boots) == (0, "v1.13.9", 1), done.err
+
+
+@pytest.mark.parametrize("image", ["factory.talos.dev/metal-installer", "x:latest", "x@sha256:aa"])
+def test_an_image_names_its_version(run: Command, machine: ScriptedMachine, image: str) -> None:
+    assert run("upgrade", machine, "--image", image).code == 2
+
+
+def test_reboot_with_a_lost_answer_reboots_once(run: Command, machine: ScriptedMachine) -> None:
+    machine.lost = {"Reboot"}
+    done = run("reboot", machine)
+    assert (done.code, done.result["boot_id"], machine.boots) == (0, machine.boot_id, 1), done.err
+
+
+def test_reset_ends_in_maintenance_mode(run: Command, machine: ScriptedMachine) -> None:
+    options = ("--wipe", "system-disk", "--partition", "STATE", "--partition", "EPHEMERAL")
+    done = run("reset", machine, *options)
+    assert (done.code, done.result["reset"], machine.configured) == (0, "done", False), done.err
+    assert run("reset", machine, *options).result["reset"] == "before"
+    assert len(machine.machine.asked(calls.RESET)) == 1
+    assert machine.machine.asked(calls.RESET)[0].graceful
+
+
+def test_reset_to_silence(run: Command, machine: ScriptedMachine) -> None:
+    options = ("--wipe", "all", "--then", "shutdown", "--no-graceful")
+    assert run("reset", machine, *options).result["reset"] == "done"
+    assert run("reset", machine, *options, timeout="1s").code == 4
+    dead = run("reset", machine, *options, "--if-unreachable", "done", timeout="1s")
+    assert (dead.code, dead.result["reset"]) == (0, "unreachable")
+
+
+def test_reset_leaves_machines_of_other_clusters_alone(run: Command) -> None:
+    with ScriptedMachine("theirs", configured=True).serving() as theirs:
+        done = run("reset", theirs, "--wipe", "all", "--if-unreachable", "done")
+    assert done.code == 5
+    assert theirs.machine.asked(calls.RESET) == []

@@ -1,0 +1,335 @@
+"""The command line itself: help, where secrets come from and go to, exit codes, interruption, the factory."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+
+from talos.api.messages import new
+from talos.cli import factory, inputs, waiting
+from talos.cli.failures import Exit, InputError
+from talos.cli.inputs import Address
+from talos.cli.main import main, parser
+from talos.factory_schematic import Schematic
+from tests.unit.talos_api.machine_certificates import cluster
+from tests.unit.talos_api.machine_server import Machine, data, fail, serving
+
+CANARY = "canary-93be52"
+ROOT = Path(__file__).parents[3]
+PAGE = b"p" * 512
+SNAPSHOT = PAGE + hashlib.sha256(PAGE).digest()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    owner = cluster()
+    identity = owner.client()
+    encoded = {"ca": identity.ca, "crt": identity.certificate, "key": identity.key}
+    context = {key: base64.b64encode(value).decode() for key, value in encoded.items()}
+    monkeypatch.setenv("TALOSCONFIG_TEXT", yaml.safe_dump({"context": "lab", "contexts": {"lab": context}}))
+    monkeypatch.setattr(waiting, "POLL_S", 0.05)
+    with serving(Machine(identity=owner.machine(), clients_of=owner.ca)) as running:
+        yield running
+
+
+def on(machine: Machine, command: str, *options: str) -> list[str]:
+    return [command, "--address", f"127.0.0.1:{machine.port}", "--name", "cp-1", "--timeout", "5s", *options]
+
+
+def kubeconfig(_request: Any, _context: Any) -> Iterator[Any]:
+    buffer, text = io.BytesIO(), f"users: {CANARY}\n".encode()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        entry = tarfile.TarInfo("kubeconfig")
+        entry.size = len(text)
+        tar.addfile(entry, io.BytesIO(text))
+    return data(gzip.compress(buffer.getvalue()))
+
+
+COMMANDS = (
+    *("apply", "bootstrap", "kubeconfig", "health", "status", "upgrade"),
+    *("reboot", "reset", "client-cert", "etcd-snapshot", "factory"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "exit codes:" in shown
+    assert "$TALOSCONFIG_TEXT" in shown
+    assert f"python -m talos {command}" in shown
+    assert max(map(len, shown.splitlines())) <= 120
+
+
+def test_every_command_is_in_the_list() -> None:
+    assert all(command in parser().format_help() for command in COMMANDS)
+
+
+def test_no_option_takes_a_secret() -> None:
+    paths = {"--talosconfig", "--config", "--output", "--schematic", "--extensions", "--recover"}
+    help_text = "".join(_all_help())
+    assert all(f"{path} FILE" in help_text for path in paths)
+    assert not [word for word in ("--token", "--key", "--secret", "--password", "--ca") if word in help_text]
+
+
+def _all_help() -> Iterator[str]:
+    for action in parser()._actions:
+        for sub in getattr(action, "choices", None) or {}:
+            chosen = action.choices[sub]  # type: ignore[index]
+            yield chosen.format_help()
+            for inner in chosen._actions:
+                if isinstance(inner.choices, dict):
+                    yield from (each.format_help() for each in inner.choices.values())
+
+
+def test_kubeconfig_to_stdout_and_to_a_file_of_ours(
+    machine: Machine, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    machine.answers["Kubeconfig"] = kubeconfig
+    assert main(on(machine, "kubeconfig")) == 0
+    assert capsys.readouterr().out == f"users: {CANARY}\n"
+    file = tmp_path / "kubeconfig"
+    assert main(on(machine, "kubeconfig", "--output", str(file))) == 0
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (f"users: {CANARY}\n", 0o600)
+    shown = capsys.readouterr()
+    assert CANARY not in shown.out + shown.err
+
+
+def test_client_cert_has_the_least_role_unless_asked(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[Any] = []
+
+    def issue(request: Any, _context: Any) -> Any:
+        asked.append((list(request.roles), request.crt_ttl.seconds))
+        message = {"talosconfig": f"context: {CANARY}".encode()}
+        return new("machine.GenerateClientConfigurationResponse", messages=[message])
+
+    machine.answers["GenerateClientConfiguration"] = issue
+    assert main(on(machine, "client-cert")) == 0
+    assert capsys.readouterr().out == f"context: {CANARY}"
+    assert main(on(machine, "client-cert", "--role", "os:admin", "--lifetime", "8h")) == 0
+    assert asked == [(["os:reader"], 86400), (["os:admin"], 8 * 3600)]
+
+
+def test_a_snapshot_appears_only_when_whole(
+    machine: Machine, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "etcd.snapshot"
+    machine.answers["EtcdSnapshot"] = lambda _request, _context: data(SNAPSHOT[:-1])
+    assert main(on(machine, "etcd-snapshot", "--output", str(file), "--timeout", "1s")) == Exit.AWAY
+    assert list(tmp_path.iterdir()) == []
+    machine.answers["EtcdSnapshot"] = lambda _request, _context: data(SNAPSHOT)
+    capsys.readouterr()
+    assert main(on(machine, "etcd-snapshot", "--output", str(file))) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["bytes"], told["sha256"]) == (len(SNAPSHOT), hashlib.sha256(SNAPSHOT).hexdigest())
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (SNAPSHOT, 0o600)
+
+
+def test_recovery_uploads_before_it_bootstraps(machine: Machine, tmp_path: Path) -> None:
+    steps: list[str] = []
+
+    def recover(pieces: Any, _context: Any) -> Any:
+        steps.append(f"recover {sum(len(piece.bytes) for piece in pieces)}")
+        return new("machine.EtcdRecoverResponse", messages=[{}])
+
+    def bootstrap(request: Any, _context: Any) -> Any:
+        steps.append(f"bootstrap recover={request.recover_etcd}")
+        return new("machine.BootstrapResponse", messages=[{}])
+
+    def services(_request: Any, _context: Any) -> Any:
+        state = "Running" if len(steps) == 2 else "Preparing"
+        return new("machine.ServiceListResponse", messages=[{"services": [{"id": "etcd", "state": state}]}])
+
+    machine.answers |= {"EtcdRecover": recover, "Bootstrap": bootstrap, "ServiceList": services}
+    file = tmp_path / "snapshot"
+    file.write_bytes(SNAPSHOT)
+    assert main(on(machine, "bootstrap", "--recover", str(file))) == 0
+    assert steps == [f"recover {len(SNAPSHOT)}", "bootstrap recover=True"]
+    assert main(on(machine, "bootstrap", "--recover", str(tmp_path / "none"))) == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (grpc.StatusCode.PERMISSION_DENIED, Exit.UNTRUSTED),
+        (grpc.StatusCode.INVALID_ARGUMENT, Exit.REFUSED),
+        (grpc.StatusCode.INTERNAL, Exit.FAILED),
+        (grpc.StatusCode.UNAVAILABLE, Exit.AWAY),
+    ],
+)
+def test_exit_codes(machine: Machine, capsys: pytest.CaptureFixture[str], status: grpc.StatusCode, code: Exit) -> None:
+    machine.answers["Kubeconfig"] = lambda _request, context: fail(context, status, "the reason")
+    assert main(on(machine, "kubeconfig", "--timeout", "1s")) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "the reason" in shown.err
+    assert "fix:" in shown.err
+
+
+def test_a_bug_shows_where_and_quotes_nothing(
+    machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_arguments: Any) -> None:
+        raise RuntimeError(CANARY)
+
+    monkeypatch.setattr(inputs, "talosconfig", broken)
+    assert main(on(machine, "health")) == Exit.BUG
+    shown = capsys.readouterr().err
+    assert "RuntimeError" in shown
+    assert CANARY not in shown
+
+
+@pytest.mark.parametrize(
+    "text", [CANARY, f"context: x\ncontexts: {{x: {{ca: {CANARY}}}}}", f"{{{CANARY}: ["], ids=["text", "ca", "yaml"]
+)
+def test_an_unusable_talosconfig_is_not_quoted(
+    machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("TALOSCONFIG_TEXT", text)
+    assert main(on(machine, "health")) == Exit.USAGE
+    shown = capsys.readouterr()
+    assert CANARY not in shown.out + shown.err
+
+
+def test_an_interrupted_command_says_so() -> None:
+    argv = [sys.executable, "-m", "talos", "status", "--address", "127.0.0.1:1", "--insecure", "--timeout", "60s"]
+    with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr
+        assert "waiting for an answer" in running.stderr.readline()
+        os.kill(running.pid, signal.SIGTERM)
+        rest = running.stderr.read()
+    assert running.returncode == Exit.INTERRUPTED
+    assert "run the same command again" in rest
+    assert "Traceback" not in rest
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("10.0.0.1", "10.0.0.1", 50000),
+        ("cp-1:6", "cp-1", 6),
+        ("[fd00::1]:7", "fd00::1", 7),
+        ("fd00::1", "fd00::1", 50000),
+    ],
+)
+def test_addresses(text: str, host: str, port: int) -> None:
+    assert Address.parse(text) == Address(host, port)
+
+
+@pytest.mark.parametrize("text", ["", ":5", "host:", "host:99999", "host:x"])
+def test_no_addresses(text: str) -> None:
+    with pytest.raises(InputError, match="allowed HOST"):
+        Address.parse(text)
+
+
+def test_durations() -> None:
+    assert [waiting.seconds(text) for text in ("90", "90s", "15m", "24h", "7d")] == [90, 90, 900, 86400, 604800]
+    for text in ("", "0", "1w", "-1s", "1.5h"):
+        with pytest.raises(InputError):
+            waiting.seconds(text)
+
+
+SCHEMATIC = {
+    "customization": {
+        "extraKernelArgs": ["iommu=pt"],
+        "meta": [{"key": 10, "value": "x"}],
+        "systemExtensions": {"officialExtensions": ["siderolabs/util-linux-tools", "siderolabs/iscsi-tools"]},
+        "bootloader": "sd-boot",
+        "secureboot": {"enrollKeys": "force"},
+    }
+}
+
+
+class Factory(BaseHTTPRequestHandler):
+    """An image factory as far as it is asked."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self._answer(201, {"id": hashlib.sha256(body).hexdigest()})
+
+    def do_GET(self) -> None:
+        listed = [
+            {"name": "siderolabs/iscsi-tools", "ref": "x:v0.2.0"},
+            {"name": "siderolabs/util-linux-tools", "ref": "x:2"},
+        ]
+        self._answer(200, listed)
+
+    def _answer(self, code: int, content: object) -> None:
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Factory)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def ask_factory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], document: object, *argv: str
+) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(yaml.safe_dump(document)))
+    code = main(["factory", *argv])
+    shown = capsys.readouterr()
+    return code, shown.out or shown.err
+
+
+def test_factory_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], site: str) -> None:
+    schematic = factory.schematic_of(yaml.safe_dump(SCHEMATIC))
+    assert (
+        schematic.document()
+        == Schematic(
+            extensions=("siderolabs/iscsi-tools", "siderolabs/util-linux-tools"),
+            kernel_args=("iommu=pt",),
+            meta=schematic.meta,
+            bootloader="sd-boot",
+            secure_boot=schematic.secure_boot,
+        ).document()
+    )
+    assert (schematic.meta[0].key, schematic.secure_boot.enroll_keys) == (10, "force")
+    for argv in (["id"], ["post", "--factory", site]):
+        code, shown = ask_factory(monkeypatch, capsys, SCHEMATIC, *argv)
+        assert (code, json.loads(shown)["id"]) == (0, schematic.id)
+    code, shown = ask_factory(monkeypatch, capsys, SCHEMATIC, "links", "--talos-version", "v1.13.9", "--factory", site)
+    assert json.loads(shown)["installer"].endswith(f"/metal-installer/{schematic.id}:v1.13.9")
+    code, shown = ask_factory(monkeypatch, capsys, SCHEMATIC, "check", "--talos-version", "v1.13.9", "--factory", site)
+    assert json.loads(shown)["extensions"]["siderolabs/iscsi-tools"] == "v0.2.0"
+
+
+def test_factory_refusals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], site: str) -> None:
+    missing = {"customization": {"systemExtensions": {"officialExtensions": ["siderolabs/iscsi-tool"]}}}
+    check = ["check", "--talos-version", "v1.13.9", "--factory", site]
+    code, shown = ask_factory(monkeypatch, capsys, missing, *check)
+    assert code == Exit.REFUSED
+    assert "did you mean siderolabs/iscsi-tools" in shown
+    assert ask_factory(monkeypatch, capsys, {}, "links", "--talos-version", "1.13")[0] == Exit.USAGE
+    assert ask_factory(monkeypatch, capsys, {}, "post", "--factory", "ftp://x")[0] == Exit.USAGE
+    unusable: list[Any] = [{"customisation": {}}, {"customization": {"meta": 5}}, {"customization": []}, ["x"]]
+    for document in unusable:
+        assert ask_factory(monkeypatch, capsys, document, "id")[0] == Exit.USAGE, document
