@@ -302,6 +302,8 @@ def test_a_talosconfig_names_role_and_lifetime_in_its_certificate(role: taloscon
     assert made.not_valid_after_utc == issued.not_after == examples.NOW + timedelta(hours=8)
     extended = made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(extended) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    usage = made.extensions.get_extension_for_class(x509.KeyUsage).value
+    assert (usage.digital_signature, usage.key_cert_sign) == (True, False)
     made.verify_directly_issued_by(certificate(examples.bundle().talos))
     assert base64.b64decode(context["ca"]).decode() == examples.bundle().talos.certificate
 
