@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-# An odd hex word counts as one token at most times; what matters is that no two prompts share a prefix by chance.
+# The simulator's tokenizer takes a word for a token; what matters is that no two prompts share a prefix by chance.
 _WORD_BYTES = 2
 
 
@@ -67,7 +67,7 @@ def chat(model: str, prompt: str = "hi", *, tokens: int = 4, stream: bool = Fals
 
 def fresh_prompt(tokens: int) -> str:
     """About so many tokens that no earlier prompt began with."""
-    return " ".join(secrets.token_hex(_WORD_BYTES) for _ in range(max(1, tokens // 2)))
+    return " ".join(secrets.token_hex(_WORD_BYTES) for _ in range(tokens))
 
 
 def prompt_of(kilobytes: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.lab.site.replicas import until
+from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import chat
@@ -22,8 +22,16 @@ def in_force(site: Site, key: str, wanted: int) -> None:
     until(lambda: status(site, key) == wanted, timeout_s=IN_FORCE_S, what=f"{wanted} for the key")
 
 
-def test_life_of_a_tenant(site: Site, tmp_path: Path) -> None:
-    """Keys come and go without anybody else noticing."""
+def listener_changes(cluster: Cluster) -> str:
+    """How often each Envoy pod has replaced a listener."""
+    counter = "/stats?filter=listener_manager.listener_modified"
+    return "".join(envoy.name + cluster.envoy_admin(envoy, counter) for envoy in cluster.envoys())
+
+
+def test_life_of_a_tenant(site: Site, cluster: Cluster, tmp_path: Path) -> None:
+    """Keys come and go without anybody else noticing: neither their keys nor the connections that they hold."""
+    changes = listener_changes(cluster)
+    assert changes
 
     def hired(document: Document) -> None:
         document["tenants"]["initech"] = {"models": ["qwen3-32b"], "keys": {"old": {}, "steady": {}}}
@@ -50,3 +58,4 @@ def test_life_of_a_tenant(site: Site, tmp_path: Path) -> None:
     in_force(site, second["initech.old"], 401)
     in_force(site, second["initech.steady"], 401)
     assert status(site, site.key) == 200
+    assert listener_changes(cluster) == changes
