@@ -15,11 +15,15 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lab.errors import LabError
 
 _CHUNK_BYTES = 1 << 16
+_HANDSHAKE_S = 20
+_LINGER_S = 1
+
+T = TypeVar("T")
 
 Roles = frozenset[str]
 Admission = Callable[[bytes | None], Roles | None]
@@ -84,9 +88,16 @@ class Front:
         await self._close()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._serve(reader, writer, admit)
+            self._writers.add(writer)
+            try:
+                await self._serve(TlsStream(tls, reader, writer), admit)
+            except (OSError, ssl.SSLError):
+                pass
+            finally:
+                self._writers.discard(writer)
+                writer.transport.abort()
 
-        self._server = await asyncio.start_server(serve, self.address, self.port, ssl=tls)
+        self._server = await asyncio.start_server(serve, self.address, self.port)
 
     async def _close(self) -> None:
         if self._server is not None:
@@ -95,38 +106,97 @@ class Front:
         for writer in list(self._writers):
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, admit: Admission) -> None:
-        secured: ssl.SSLObject = writer.get_extra_info("ssl_object")
-        roles = admit(secured.getpeercert(binary_form=True))
+    async def _serve(self, stream: TlsStream, admit: Admission) -> None:
+        async with asyncio.timeout(_HANDSHAKE_S):
+            certificate = await stream.handshake()
+        roles = admit(certificate)
         if roles is None:
-            writer.transport.abort()
             return
         name = str(self.backend.with_name(f"caller-{next(self._serial)}"))
         self._roles[f"unix:{name}"] = roles
-        self._writers.add(writer)
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        caller.setblocking(False)
+        caller.bind(name)
         inner: asyncio.StreamWriter | None = None
         try:
-            caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            caller.setblocking(False)
-            caller.bind(name)
             await asyncio.get_running_loop().sock_connect(caller, str(self.backend))
             inner_reader, inner = await asyncio.open_unix_connection(sock=caller)
-            await asyncio.gather(_copy(reader, inner), _copy(inner_reader, writer))
-        except OSError:
-            pass
+            await _until_one_ends(_inwards(stream, inner), _outwards(inner_reader, stream))
         finally:
-            self._writers.discard(writer)
             self._roles.pop(f"unix:{name}", None)
             Path(name).unlink(missing_ok=True)
-            writer.transport.abort()
             if inner is not None:
                 inner.transport.abort()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, ssl.SSLError):
-        while chunk := await reader.read(_CHUNK_BYTES):
-            writer.write(chunk)
-            await writer.drain()
-    # Once one side is done the other has nobody to talk to.
-    writer.close()
+class TlsStream:
+    """The server's end of one TLS connection. Unlike asyncio's own it says why a handshake failed: as an alert."""
+
+    def __init__(self, tls: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = tls.wrap_bio(self._arrived, self._leaving, server_side=True)
+
+    async def handshake(self) -> bytes | None:
+        """The client's certificate (DER), if it showed one; ssl.SSLError after the alert was sent."""
+        try:
+            await self._carry_out(self._tls.do_handshake)
+        except ssl.SSLError:
+            await self._flush()
+            # Closing with unread bytes would reset the connection, and the alert with it.
+            self._writer.write_eof()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LINGER_S):
+                    while await self._reader.read(_CHUNK_BYTES):
+                        pass
+            raise
+        return self._tls.getpeercert(binary_form=True)
+
+    async def read(self) -> bytes:
+        """Some bytes; none at the end."""
+        try:
+            return await self._carry_out(lambda: self._tls.read(_CHUNK_BYTES))
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return b""
+
+    async def write(self, content: bytes) -> None:
+        """Send all of it."""
+        self._tls.write(content)
+        await self._flush()
+
+    async def _carry_out(self, step: Callable[[], T]) -> T:
+        while True:
+            try:
+                done = step()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                chunk = await self._reader.read(_CHUNK_BYTES)
+                self._arrived.write(chunk) if chunk else self._arrived.write_eof()
+            else:
+                await self._flush()
+                return done
+
+    async def _flush(self) -> None:
+        if self._leaving.pending:
+            self._writer.write(self._leaving.read())
+            await self._writer.drain()
+
+
+async def _inwards(stream: TlsStream, writer: asyncio.StreamWriter) -> None:
+    while chunk := await stream.read():
+        writer.write(chunk)
+        await writer.drain()
+
+
+async def _outwards(reader: asyncio.StreamReader, stream: TlsStream) -> None:
+    while chunk := await reader.read(_CHUNK_BYTES):
+        await stream.write(chunk)
+
+
+async def _until_one_ends(*directions: Coroutine[Any, Any, None]) -> None:
+    """Once one side is done the other has nobody to talk to."""
+    tasks = [asyncio.ensure_future(each) for each in directions]
+    _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -44,6 +44,7 @@ class Rack:
             hosts.setdefault("factory.talos.dev", self.factory.url)
         self.puller = Puller(networks=tuple(networks), hosts=hosts)
         self._loop = FrontLoop()
+        self._stopped = False
         self.machines = {each.name: Machine(each, folder / each.name, self, self._loop) for each in spec.machines}
         self._servers = [MachineServer(machine) for machine in self.machines.values()]
 
@@ -63,7 +64,10 @@ class Rack:
                 machine.power_on()
 
     def stop(self) -> None:
-        """End everything here; the machines' disks stay as they are."""
+        """End everything here, once; the machines' disks stay as they are."""
+        if self._stopped:
+            return
+        self._stopped = True
         for machine in self.machines.values():
             machine.stop()
         for server in self._servers:

@@ -17,8 +17,8 @@ MAY_IMPORT = {
     "talos": set(),
     "manifests": set(),
     "services": set(),
-    # The emulated site knows the platform by its stack file and outputs alone.
-    "lab": set(),
+    # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
+    "lab": {"talos"},
     "policy": {"components"},
 }
 # Inside components: everyone stands on the floor, composites stand on everyone, the rest know nobody.
@@ -50,6 +50,12 @@ def test_nothing_imports_upward(package: str, path: Path) -> None:
     names = {name.partition(".")[0] for name in imported(path)}
     assert names & set(PACKAGES) - {package} <= MAY_IMPORT[package]
     assert not names & NEVER.get(package, set())
+
+
+def test_only_emulated_machines_know_talos() -> None:
+    for package, path in modules():
+        if package == "lab" and "machines" not in path.relative_to(ROOT).parts:
+            assert "talos" not in {name.partition(".")[0] for name in imported(path)}, path
 
 
 def test_components_know_their_floor_alone() -> None:

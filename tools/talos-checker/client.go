@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -46,6 +47,7 @@ type target struct {
 type choices struct {
 	mode, wipe, roles  string
 	dryRun, graceful   bool
+	recover            bool
 	tryTimeout, expiry time.Duration
 }
 
@@ -71,6 +73,7 @@ func callMachine(arguments []string) (Outcome, error) {
 	flags.StringVar(&what.roles, "roles", "os:reader", "")
 	flags.BoolVar(&what.dryRun, "dry-run", false, "")
 	flags.BoolVar(&what.graceful, "graceful", true, "")
+	flags.BoolVar(&what.recover, "recover", false, "")
 	flags.DurationVar(&what.tryTimeout, "try-timeout", 0, "")
 	flags.DurationVar(&what.expiry, "ttl", time.Hour, "")
 
@@ -188,7 +191,16 @@ func call(ctx context.Context, machines *client.Client, name, argument string, w
 	case "apply":
 		return apply(ctx, machines, argument, what)
 	case "bootstrap":
-		return nil, machines.Bootstrap(ctx, &machine.BootstrapRequest{})
+		return nil, machines.Bootstrap(ctx, &machine.BootstrapRequest{RecoverEtcd: what.recover})
+	case "etcd-recover":
+		snapshot, err := os.Open(argument)
+		if err != nil {
+			return nil, err
+		}
+
+		defer snapshot.Close() //nolint:errcheck
+
+		return message(machines.EtcdRecover(ctx, snapshot))
 	case "reboot":
 		return message(machines.RebootWithResponse(ctx))
 	case "reset":

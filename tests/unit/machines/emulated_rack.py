@@ -19,6 +19,7 @@ from lab.machines.rack import Rack
 from lab.machines.spec import Hardware, MachineSpec, RackSpec, Speed
 from talos import pki, secrets
 from talos.api.client import MachineClient, connect
+from talos.api.results import Applied, ApplyMode
 from talos.api.tls import FirstContact, MutualTls, Trust
 from talos.cluster import ClusterSpec, MachineSettings
 from talos.cni import Flannel
@@ -142,6 +143,22 @@ class Bench:
 
     def maintenance(self, name: str) -> MachineClient:
         return self.client(name, FirstContact())
+
+    def give(self, name: str, config: bytes, mode: ApplyMode = ApplyMode.AUTO) -> Applied:
+        """Configure a machine that is in maintenance mode."""
+        with self.maintenance(name) as client:
+            return client.apply_configuration(config, mode=mode)
+
+    def bring_up(self) -> None:
+        """m1 as the control plane `cp`, m2 as the HGX worker `gpu`, and etcd bootstrapped."""
+        self.give("m1", self.control_plane("cp"))
+        self.give("m2", self.hgx("gpu"))
+        eventually(lambda: self.rack.machines["m1"].cri_up, what="m1's container runtime")
+        with self.client("m1") as client:
+            client.bootstrap()
+        eventually(lambda: {"cp", "gpu"} <= set(self.cluster.nodes), what="both nodes")
+        for name in ("m1", "m2"):
+            self.wait_stage(name, "running")
 
     def wait_stage(self, name: str, stage: str) -> None:
         machine = self.rack.machines[name]

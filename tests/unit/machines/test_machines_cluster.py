@@ -1,0 +1,166 @@
+"""What machines do together: etcd, nodes, passing calls on, upgrades, resets."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from talos.api.errors import AbsentError, AlreadyDoneError, MachineApiError, NotOfferedError, NotReadyError
+from talos.api.results import WipeMode
+from talos.factory_schematic import Schematic
+from talos.hgx import HGXProfile
+from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
+
+
+def test_the_config_and_schematic_make_the_node(running: Bench) -> None:
+    gpu, plane = running.cluster.nodes["gpu"], running.cluster.nodes["cp"]
+    assert gpu.capacity["nvidia.com/gpu"] == "8"
+    assert gpu.kubelet_version == "v1.36.3"
+    assert gpu.pod_cidr == "10.244.1.0/24"
+    assert [each.wire() for each in gpu.taints] == [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    ]
+    assert gpu.labels["nvidia.com/gpu.count"] == "8"
+    assert gpu.labels["nvidia.com/cuda.driver-version.full"] == "595.91.07"
+    assert "nvidia.com/gpu" not in plane.capacity
+    assert "nvidia.com/gpu.count" not in plane.labels
+    assert [each.key for each in plane.taints] == ["node-role.kubernetes.io/control-plane"]
+    assert [plan.endpoint for plan in running.cluster.planes] == [running.spec().endpoint]
+
+
+def test_bootstrap_comes_neither_too_early_nor_twice(bench: Bench) -> None:
+    bench.give("m1", bench.control_plane("cp"))
+    machine = bench.rack.machines["m1"]
+    eventually(lambda: machine.stage == "booting" and machine.forwards_calls)
+    machine.cri_up = False
+    with bench.client("m1") as client:
+        with pytest.raises(NotReadyError, match="not available yet"):
+            client.bootstrap()
+        eventually(lambda: client.machine_status().stage == "booting")
+        machine.cri_up = True
+        assert "etcd not running" in str(client.machine_status().unmet)
+        client.bootstrap()
+        with pytest.raises(AlreadyDoneError, match="not empty"):
+            client.bootstrap()
+    bench.wait_stage("m1", "running")
+
+
+def test_workers_say_what_only_control_planes_do(running: Bench) -> None:
+    with running.client("m2") as client:
+        for call in (client.bootstrap, client.kubeconfig, client.etcd_members):
+            with pytest.raises(NotOfferedError, match="only available on control plane nodes"):
+                call()
+
+
+def test_further_control_planes_join_etcd_by_themselves(tmp_path: Path) -> None:
+    bench = new_bench(tmp_path, "infra", "infra", "infra")
+    with bench.rack:
+        for name in bench.rack.machines:
+            bench.wait_stage(name, "maintenance")
+            bench.give(name, bench.control_plane(f"cp-{name}"))
+        eventually(lambda: bench.rack.machines["m1"].cri_up)
+        with bench.client("m1") as client:
+            with pytest.raises(MachineApiError):
+                client.etcd_members()
+            client.bootstrap()
+            eventually(lambda: all(each.etcd_up for each in bench.rack.machines.values()))
+            assert sorted(each.hostname for each in client.etcd_members()) == ["cp-m1", "cp-m2", "cp-m3"]
+            bench.rack.machines["m2"].power_off()
+            assert len(client.etcd_members()) == 3
+            bench.rack.machines["m3"].power_off()
+            with pytest.raises(MachineApiError, match="no leader"):
+                client.etcd_members()
+
+
+def test_a_control_plane_passes_calls_on(running: Bench) -> None:
+    worker = running.rack.machines["m2"]
+    with running.client("m1", forward_to=worker.address) as client:
+        assert client.boot_id() == worker.store.disks.boot_id
+        with pytest.raises(NotOfferedError):
+            client.etcd_members()
+    with running.client("m1", forward_to="127.9.9.9") as client, pytest.raises(MachineApiError, match="no such host"):
+        client.version()
+    with running.client("m2", forward_to=worker.address) as client:
+        assert client.version().tag
+
+
+def test_snapshots_are_whole_and_can_be_recovered_from(running: Bench) -> None:
+    with running.client("m1") as client:
+        snapshot = b"".join(client.etcd_snapshot())
+        assert hashlib.sha256(snapshot[:-32]).digest() == snapshot[-32:]
+        client.reset(wipe=WipeMode.SYSTEM_DISK, graceful=True, reboot=True)
+    running.wait_stage("m1", "maintenance")
+    running.give("m1", running.control_plane("cp"))
+    eventually(lambda: running.rack.machines["m1"].cri_up)
+    with running.client("m1") as client:
+        client.etcd_recover([snapshot[:1000], snapshot[1000:-1] + b"x"])
+        with pytest.raises(MachineApiError, match="sha256"):
+            client.bootstrap(recover_etcd=True)
+        client.etcd_recover([snapshot])
+        client.bootstrap(recover_etcd=True)
+    assert running.cluster.recovered == snapshot
+
+
+def test_an_upgrade_takes_effect_with_the_reboot(running: Bench) -> None:
+    image = running.installer(Schematic(extensions=HGXProfile().extensions), "v1.13.8")
+    with running.client("m2") as client:
+        with pytest.raises(MachineApiError, match="not found in containerd store"):
+            client.install_upgrade(image)
+        name = client.pull_image(image)
+        assert name == client.pull_image(image)
+        client.install_upgrade(image)
+        assert client.version().tag == "v1.13.9"
+        client.reboot()
+    eventually(lambda: running.cluster.nodes["gpu"].os_image == "Talos (v1.13.8), emulated")
+    assert running.cluster.nodes["gpu"].capacity["nvidia.com/gpu"] == "8"
+    running.wait_stage("m2", "running")
+    with running.client("m2") as client:
+        assert client.version().tag == "v1.13.8"
+        assert client.extensions()[-1].version == image.split("/")[2].partition(":")[0]
+
+
+def test_a_version_that_does_not_exist_is_not_found(running: Bench) -> None:
+    with running.client("m2") as client, pytest.raises(AbsentError, match="not found"):
+        client.pull_image(running.installer(Schematic(), "v1.99.0"))
+
+
+def test_a_registry_outside_the_lab_is_never_asked(running: Bench) -> None:
+    with running.client("m2") as client, pytest.raises(MachineApiError, match="no such host"):
+        client.pull_image("registry.example/metal-installer/x:v1.13.9")
+
+
+def test_the_legacy_upgrade_does_it_in_one_call(running: Bench) -> None:
+    with running.client("m2") as client:
+        assert client.upgrade_legacy(running.installer(Schematic(), "v1.13.7"))
+    eventually(lambda: running.cluster.nodes["gpu"].os_image == "Talos (v1.13.7), emulated")
+    eventually(lambda: not running.cluster.cordoned)
+
+
+def test_a_reset_machine_is_in_maintenance_and_its_node_not_ready(running: Bench) -> None:
+    with running.client("m2") as client:
+        client.reset(wipe=WipeMode.ALL, graceful=True, reboot=True)
+    running.wait_stage("m2", "maintenance")
+    assert "gpu" in running.cluster.not_ready
+    assert "gpu" in running.cluster.nodes
+    machine = running.rack.machines["m2"]
+    assert machine.store.config is None
+    assert machine.store.disks.installed is None
+
+
+def test_a_rack_that_was_killed_comes_back_as_it_was(running: Bench, tmp_path: Path) -> None:
+    before = running.rack.machines["m2"].store.disks
+    addresses = [each.address for each in running.rack.machines.values()]
+    running.rack.machines["m1"].power_off()
+    running.rack.stop()
+    again = new_bench(running.rack.folder, "infra", "hgx-h200", addresses=addresses)
+    again.bundle = running.bundle
+    with again.rack:
+        assert again.rack.machines["m1"].stage == "unknown"
+        assert again.rack.machines["m1"].store.disks.etcd is not None
+        again.rack.machines["m1"].power_on()
+        eventually(lambda: {"cp", "gpu"} <= set(again.cluster.nodes))
+        after = again.rack.machines["m2"].store.disks
+        assert after.installed == before.installed
+        assert after.boot_id != before.boot_id

@@ -1,0 +1,151 @@
+"""Each fault on request, and that the machine recovers from it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from lab.errors import LabError
+from lab.machines.faults import Fault, parse_fault
+from talos.api.errors import MachineApiError, NotReadyError, UnreachableError, UpgradeFailedError
+from talos.api.results import ApplyMode, WipeMode
+from talos.factory_schematic import Schematic
+from tests.unit.machines.emulated_rack import Bench, eventually
+
+
+def test_slow(running: Bench) -> None:
+    running.rack.machines["m1"].faults.set((Fault(kind="slow", seconds=0.4, calls=("Version",)),))
+    with running.client("m1") as client:
+        started = time.monotonic()
+        client.version()
+        assert time.monotonic() - started >= 0.4
+        started = time.monotonic()
+        client.boot_id()
+        assert time.monotonic() - started < 0.4
+
+
+def test_refuses_calls_as_often_as_asked(running: Bench) -> None:
+    running.rack.machines["m1"].faults.set(
+        (Fault(kind="refuse", calls=("Kubeconfig",), code="FAILED_PRECONDITION", message="no", times=1),)
+    )
+    with running.client("m1") as client:
+        assert client.version().tag
+        with pytest.raises(NotReadyError, match="no"):
+            client.kubeconfig()
+        assert client.kubeconfig()
+    assert running.rack.machines["m1"].faults.all() == ()
+
+
+def test_refuses_connections(running: Bench) -> None:
+    running.rack.machines["m1"].faults.set((Fault(kind="refuse", calls=("connect",)),))
+    with running.client("m1") as client, pytest.raises(MachineApiError):
+        client.version()
+    running.rack.machines["m1"].faults.set(())
+    with running.client("m1") as client:
+        assert client.version().tag
+
+
+def test_reboots_late(running: Bench) -> None:
+    machine = running.rack.machines["m2"]
+    machine.faults.set((Fault(kind="late", seconds=0.8, times=1),))
+    with running.client("m2") as client:
+        client.reboot()
+    eventually(lambda: "gpu" in running.cluster.not_ready)
+    started = time.monotonic()
+    with running.client("m2") as client, pytest.raises(UnreachableError):
+        client.version()
+    eventually(lambda: "gpu" not in running.cluster.not_ready)
+    assert time.monotonic() - started > 0.6
+
+
+def test_dies_while_it_installs_and_starts_anew(bench: Bench) -> None:
+    machine = bench.rack.machines["m2"]
+    machine.faults.set((Fault(kind="die", at="install", times=1),))
+    bench.give("m2", bench.hgx("gpu"))
+    eventually(lambda: not machine.store.disks.powered)
+    assert machine.store.disks.installed is None
+    with bench.maintenance("m2") as client, pytest.raises(UnreachableError):
+        client.version()
+    machine.power_on()
+    bench.wait_stage("m2", "maintenance")
+    bench.bring_up()
+
+
+def test_dies_while_it_upgrades_and_boots_what_it_had(running: Bench) -> None:
+    machine = running.rack.machines["m2"]
+    machine.faults.set((Fault(kind="die", at="upgrade", seconds=0.2, times=1),))
+    image = running.installer(Schematic(), "v1.13.8")
+    with running.client("m2") as client:
+        client.pull_image(image)
+        with pytest.raises(MachineApiError):
+            client.install_upgrade(image)
+    eventually(lambda: machine.stage == "running")
+    with running.client("m2") as client:
+        assert client.version().tag == "v1.13.9"
+
+
+@pytest.mark.parametrize("point", ["bootstrap", "apply", "reboot", "reset"])
+def test_dies_at_other_points(running: Bench, point: str) -> None:
+    machine = running.rack.machines["m1"]
+    machine.faults.set((Fault(kind="die", at=point, times=1),))
+    if point == "bootstrap":
+        machine.store.disks.etcd = None
+    with running.client("m1") as client:
+        deeds: dict[str, Any] = {
+            "bootstrap": client.bootstrap,
+            "apply": lambda: client.apply_configuration(running.control_plane("cp"), mode=ApplyMode.REBOOT),
+            "reboot": client.reboot,
+            "reset": lambda: client.reset(wipe=WipeMode.ALL, graceful=False, reboot=True),
+        }
+        try:
+            deeds[point]()
+        except MachineApiError as error:
+            assert point in {"bootstrap", "apply"}, error
+    eventually(lambda: not machine.store.disks.powered)
+    eventually(lambda: "cp" in running.cluster.not_ready)
+
+
+def test_the_installer_fails(running: Bench) -> None:
+    machine = running.rack.machines["m2"]
+    machine.faults.set((Fault(kind="installer-fails", times=1),))
+    image = running.installer(Schematic(), "v1.13.8")
+    with running.client("m2") as client:
+        client.pull_image(image)
+        with pytest.raises(UpgradeFailedError):
+            client.install_upgrade(image)
+        assert machine.store.disks.next_boot is None
+
+
+def test_a_skewed_clock_keeps_bootstrap_away_and_certificates_wrong(bench: Bench) -> None:
+    machine = bench.rack.machines["m1"]
+    bench.give("m1", bench.control_plane("cp"))
+    eventually(lambda: machine.cri_up)
+    machine.faults.set((Fault(kind="clock-skew", seconds=600),))
+    with bench.client("m1") as client:
+        with pytest.raises(NotReadyError, match="time is not in sync yet"):
+            client.bootstrap()
+        assert any(each.startswith("time:") for each in client.machine_status().unmet)
+    machine.power_off()
+    machine.faults.set((Fault(kind="clock-skew", seconds=7 * 86400),))
+    machine.power_on()
+    eventually(lambda: machine.cri_up)
+    with bench.client("m1") as client, pytest.raises(MachineApiError):
+        client.version()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kind": "quick"}, "allowed: slow"),
+        ({"kind": "die", "at": "lunch"}, "allowed: apply"),
+        ({"kind": "die"}, "allowed: apply"),
+        ({"kind": "refuse", "code": "NO"}, "UNAVAILABLE"),
+        ({"seconds": 3}, "keys: at"),
+        ({"kind": "slow", "colour": 3}, "colour"),
+    ],
+)
+def test_faults_that_do_not_exist(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(LabError, match=said):
+        parse_fault(fields)
