@@ -28,7 +28,7 @@ class ScriptedMachine:
         self.owner = cluster(owner)
         self.machine = Machine()
         self.configured = configured
-        self.down_s = down_s
+        self.down_s, self.lingers_s = down_s, 0.1
         self.config = b"version: v1alpha1\n" if configured else b""
         self.boot_id = str(uuid.uuid4())
         self.version, self.schematic = "v1.13.8", "a" * 64
@@ -74,7 +74,7 @@ class ScriptedMachine:
         threading.Thread(target=self._go_down, args=(after,), daemon=True).start()
 
     def _go_down(self, after: Callable[[], None]) -> None:
-        time.sleep(0.1)
+        time.sleep(self.lingers_s)
         self.machine.identity = None
         self._break()
         time.sleep(self.down_s)

@@ -272,9 +272,10 @@ def test_an_image_names_its_version(run: Command, machine: ScriptedMachine, imag
 
 
 def test_reboot_with_a_lost_answer_reboots_once(run: Command, machine: ScriptedMachine) -> None:
-    machine.lost = {"Reboot"}
+    machine.lost, machine.lingers_s = {"Reboot"}, 0.8
     done = run("reboot", machine)
     assert (done.code, done.result["boot_id"], machine.boots) == (0, machine.boot_id, 1), done.err
+    assert len(machine.machine.asked(calls.REBOOT)) == 1
 
 
 def test_reset_ends_in_maintenance_mode(run: Command, machine: ScriptedMachine) -> None:
