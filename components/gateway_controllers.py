@@ -25,6 +25,8 @@ def envoy_gateway_values() -> dict[str, Any]:
     return {
         # Beside the definitions, which skip_crds leaves out, this part brings a policy about who may change them.
         "crds": {"enabled": False},
+        # A webhook for routing by zone, of which a rack has one. As a hook it would outlive the release.
+        "topologyInjector": {"enabled": False},
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True},
@@ -51,7 +53,7 @@ def envoy_gateway_values() -> dict[str, Any]:
                     },
                 },
             }
-        }
+        },
     }
 
 

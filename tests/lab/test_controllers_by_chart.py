@@ -1,0 +1,152 @@
+"""The gateway controllers installed as production installs them, by our component and the charts' own hooks.
+
+In a spare lab without controllers; their pods run for real, the certificates' Job among them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, dynamic
+
+from lab import session
+from lab.cluster import api, logs, up
+from lab.controllers import installation
+from lab.paths import CHECKOUT, Lab
+
+PROGRAM = """
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from components.crd_bundle import CrdBundle, read_bundle
+from components.gateway_controllers import Chart, GatewayControllers, GatewayControllersArgs
+from components.objects import declare
+from stacks import versions as pins
+
+versions = pins.load()
+provider = kubernetes.Provider("cluster", enable_server_side_apply=True, upsert_existing_objects=True)
+top = pulumi.ResourceOptions(providers=[provider])
+needs = CrdBundle("crds", definitions=read_bundle(Path("crds"), versions.crds), opts=top).handle.ready
+charts = versions.charts
+args = GatewayControllersArgs(
+    envoy_gateway=Chart(chart=charts.envoy_gateway.chart, version=charts.envoy_gateway.version),
+    ai_gateway=Chart(chart=charts.ai_gateway.chart, version=charts.ai_gateway.version),
+    needs=needs,
+)
+ready = GatewayControllers("gateway-controllers", args, top).handle.ready
+declare(
+    "class",
+    {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": "inference", "annotations": {"pulumi.com/waitFor": "condition=Accepted"}},
+        "spec": {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"},
+    },
+    pulumi.ResourceOptions(provider=provider, depends_on=ready),
+)
+"""
+WEBHOOK_CERTIFICATE = ("self-signed-cert-for-mutating-webhook", "envoy-ai-gateway-system")
+
+
+class Project:
+    """A program of the component and the definitions alone, on its own lab."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+
+    def pulumi(self, *arguments: str) -> str:
+        return session.run_pulumi(self.lab, *arguments, project=self.folder).stdout
+
+    def up(self) -> str:
+        return self.pulumi("up", "--yes", "--skip-preview", "--non-interactive")
+
+    def secret(self, name: str, namespace: str) -> dict[str, str]:
+        with api.connect(self.lab) as connection:
+            data: dict[str, str] = client.CoreV1Api(connection).read_namespaced_secret(name, namespace).data
+            return data
+
+
+@pytest.fixture(scope="module")
+def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The program, installed once; the cluster had no controllers before."""
+    own = Lab.from_environment()
+    folder = tmp_path_factory.mktemp("controllers")
+    (folder / "Pulumi.yaml").write_text("name: controllers\nruntime: python\n")
+    (folder / "__main__.py").write_text(PROGRAM)
+    (folder / "crds").symlink_to(own.bundle / "crds")
+    for name in ("components", "stacks", "manifests"):
+        (folder / name).symlink_to(CHECKOUT / name)
+    up.bring_up(spare_lab, hgx=1, controllers=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAB_CHART_MIRROR", str(own.bundle / "charts"))
+        made = Project(spare_lab, folder)
+        made.up()
+        yield made
+
+
+def test_both_controllers_run_and_the_class_is_accepted(project: Project) -> None:
+    assert installation.ready(project.lab)
+    with api.connect(project.lab) as connection:
+        classes = dynamic.DynamicClient(connection).resources.get(
+            api_version="gateway.networking.k8s.io/v1", kind="GatewayClass"
+        )
+        found: dict[str, Any] = classes.get(name="inference").to_dict()
+    accepted = next(entry for entry in found["status"]["conditions"] if entry["type"] == "Accepted")
+    assert accepted["status"] == "True"
+
+
+def test_no_kind_was_missing_when_the_gateway_started(project: Project) -> None:
+    # It looks for kinds once, at its start; one that is not served yet would never be watched.
+    log = logs.find(project.lab, "envoy-gateway-system/envoy-gateway-").read_text()
+    # Services of other clusters are no part of the platform.
+    assert set(re.findall(r"(\w+) CRD not found", log)) == {"ServiceImport"}
+
+
+def test_certificates_come_from_the_hook(project: Project) -> None:
+    assert project.secret("envoy-gateway", "envoy-gateway-system").keys() == {"ca.crt", "tls.crt", "tls.key"}
+
+
+def test_a_second_up_changes_nothing(project: Project) -> None:
+    project.pulumi("preview", "--expect-no-changes", "--non-interactive")
+
+
+def test_an_upgrade_keeps_the_certificate_of_the_webhook(project: Project) -> None:
+    before = project.secret(*WEBHOOK_CERTIFICATE)
+    program = project.folder / "__main__.py"
+    source = "import components.gateway_controllers as module\nmodule._PATIENCE_S = 599\n"
+    program.write_text(source + PROGRAM)
+    preview = json.loads(project.pulumi("preview", "--json"))
+    changed = {
+        step["newState"]["urn"].rpartition("::")[2]: set(step["detailedDiff"] or {})
+        for step in preview["steps"]
+        if step["op"] == "update"
+    }
+    assert changed == {f"gateway-controllers-{which}": {"timeout"} for which in ("ai-gateway", "envoy-gateway")}
+    project.up()
+    assert project.secret(*WEBHOOK_CERTIFICATE) == before
+    assert installation.ready(project.lab)
+
+
+def test_destroying_it_leaves_no_controller(project: Project) -> None:
+    project.pulumi("destroy", "--yes", "--skip-preview", "--non-interactive")
+    with api.connect(project.lab) as connection:
+        roles, hooks = client.RbacAuthorizationV1Api(connection), client.AdmissionregistrationV1Api(connection)
+        left = [
+            item.metadata.name
+            for items in (
+                client.AppsV1Api(connection).list_deployment_for_all_namespaces(),
+                roles.list_cluster_role(label_selector="app.kubernetes.io/managed-by=Helm"),
+                roles.list_cluster_role_binding(label_selector="app.kubernetes.io/managed-by=Helm"),
+                hooks.list_mutating_webhook_configuration(),
+                client.ApiextensionsV1Api(connection).list_custom_resource_definition(),
+            )
+            for item in items.items
+        ]
+    assert left == ["coredns"]
