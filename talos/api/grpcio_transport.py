@@ -15,6 +15,9 @@ from talos.api.transport import Metadata
 
 _LARGEST_MESSAGE_BYTES = 64 << 20
 
+# How grpcio itself words a broken connection; anything else is the machine's own text.
+_OWN_WORDS = ("Stream removed", "Socket closed", "Connection reset", "failed to connect")
+
 
 class GrpcioTransport:
     """Calls over one grpcio channel; made anew after a failure, so that a repeat does not meet the old one's pause."""
@@ -83,7 +86,8 @@ class GrpcioTransport:
             self.close()
             if reason is not None:
                 return reason
-            return RpcError(code, error.details() or "the connection broke")
+            details = error.details() or ""
+            return RpcError(code, "the connection broke" if details.startswith(_OWN_WORDS) else details)
         if code is Code.DEADLINE_EXCEEDED:
             return RpcError(code, f"no complete answer within {deadline_s:g} s")
         return RpcError(code, error.details() or "")

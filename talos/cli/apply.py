@@ -6,10 +6,11 @@ import argparse
 from dataclasses import dataclass
 from typing import Literal
 
-from talos.api.errors import InvalidError, UntrustedError
+from talos.api.errors import InvalidError, TooSlowError, UnreachableError, UntrustedError
 from talos.api.results import Applied, ApplyMode
+from talos.api.tls import FirstContact
 from talos.cli import inputs
-from talos.cli.failures import InputError, NotAllowedError
+from talos.cli.failures import CommandError, InputError, NotAllowedError
 from talos.cli.reaching import PASSING_STAGES, Contact, Reach, State, add_maintenance_arguments, reach, wait_up
 from talos.cli.waiting import PendingError, Watch, seconds
 
@@ -46,6 +47,10 @@ _MODES = {
     "staged": ApplyMode.STAGED,
     "try": ApplyMode.TRY,
 }
+
+
+class InstallFailedError(CommandError):
+    """The machine took the config, and came back without it."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,7 @@ class _Applying:
         self._machine, self._config, self._asked = machine, config, mode
         self._watch, self._waits = watch, waits
         self._boot_before = ""
+        self._left = False
 
     def attempt(self) -> None:
         with self._machine.contact(self._watch) as contact:
@@ -134,9 +140,28 @@ class _Applying:
         if not self._waits:
             return
         if verdict.change == "install" and self._machine.ours is not None:
-            self._watch.until("to install and boot", lambda: wait_up(self._machine), passing=(UntrustedError,))
+            self._watch.until("to install and boot", self._installed)
         if self._boot_before:
             self._watch.until("to reboot", lambda: wait_up(self._machine, self._boot_before))
+
+    def _installed(self) -> None:
+        """Return when the machine has booted its config; InstallFailedError when it has rebooted without."""
+        try:
+            wait_up(self._machine)
+        except UntrustedError:
+            # Only a question is sent, and a machine that rebooted has another key than the one that was pinned.
+            if not self._machine.in_maintenance(FirstContact()):
+                self._left = True
+                raise PendingError("it is installing") from None
+            if self._left:
+                raise InstallFailedError(
+                    f"{self._machine.name}: came back in maintenance mode: the install did not succeed",
+                    fix="look at the console for the installer image and the install disk, then run it again",
+                ) from None
+            raise PendingError("it is still in maintenance mode") from None
+        except (UnreachableError, TooSlowError):
+            self._left = True
+            raise
 
 
 def _mode(name: str, verdict: Verdict, asked: str) -> ApplyMode:

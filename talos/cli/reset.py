@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Literal
 
 from talos.api.errors import DeniedError, MachineApiError, TooSlowError, UnreachableError, UntrustedError
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
     resetting = _Resetting(machine, watch, arguments)
     try:
-        outcome: str = watch.until("to reset", resetting.attempt)
+        outcome: str = watch.until("to reset", resetting.attempt, passing=(_LostOrderError,))
     except NotInTimeError:
         if arguments.if_unreachable != "done" or resetting.answered:
             raise
@@ -64,12 +65,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+class _LostOrderError(Exception):
+    """The machine rebooted, and is what it was before the reset."""
+
+
 class _Resetting:
     """A reset with repeats: each attempt looks first whether the machine is erased already."""
 
     def __init__(self, machine: Reach, watch: Watch, arguments: argparse.Namespace) -> None:
         self._machine, self._watch, self._arguments = machine, watch, arguments
         self._asked = False
+        self._boot_before = ""
         self.answered = False
         """Whether the machine has ever answered."""
 
@@ -91,6 +97,7 @@ class _Resetting:
             if client.machine_status().stage != "resetting":
                 self._watch.say(f"erasing {arguments.wipe}")
                 self._asked = True
+                self._boot_before = client.boot_id()
                 client.reset(
                     wipe=_WIPES[arguments.wipe],
                     graceful=not arguments.no_graceful,
@@ -111,8 +118,12 @@ class _Resetting:
             there = self._machine.in_maintenance(FirstContact())
         except UntrustedError:
             there = False
-        if not there:
-            raise PendingError("it is not in maintenance mode yet")
+        if there:
+            return
+        with self._machine.configured() as client, contextlib.suppress(UntrustedError, DeniedError):
+            if self._boot_before not in {"", client.boot_id()}:
+                raise _LostOrderError("it rebooted without having been erased")
+        raise PendingError("it is not in maintenance mode yet")
 
     def _silent(self) -> None:
         try:

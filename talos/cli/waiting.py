@@ -63,7 +63,7 @@ class Watch:
             try:
                 return look()
             except waited as error:
-                reason = error.cause if isinstance(error, MachineApiError) else str(error)
+                reason = f"{error.call}: {error.cause}" if isinstance(error, MachineApiError) else str(error)
                 fix = (
                     error.fix
                     if isinstance(error, MachineApiError)

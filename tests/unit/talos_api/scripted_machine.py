@@ -33,7 +33,7 @@ class ScriptedMachine:
         self.boot_id = str(uuid.uuid4())
         self.version, self.schematic = "v1.13.8", "a" * 64
         self.installed: tuple[str, str] | None = None
-        self.boots_installed = True
+        self.boots_installed = self.installs = self.erases = True
         self.legacy = False
         self.etcd = ""
         self.stage = "maintenance"
@@ -124,7 +124,7 @@ class ScriptedMachine:
             fail(context, grpc.StatusCode.FAILED_PRECONDITION, "another apply is running")
         self.config = request.data
         if not self.configured:
-            self.configured = True
+            self.configured = self.installs
             self.reboot()
         elif request.mode == 0:
             self.reboot()
@@ -148,6 +148,9 @@ class ScriptedMachine:
 
     def _reset(self, request: Any, _context: Any) -> Any:
         def erase() -> None:
+            if not self.erases:
+                self.erases = True
+                return
             self.configured, self.config, self.etcd = False, b"", ""
 
         if request.reboot:

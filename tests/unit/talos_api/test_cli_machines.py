@@ -106,6 +106,15 @@ def test_apply_goes_on_where_an_interrupted_one_stopped(run: Command, new_machin
     assert len(changes(new_machine)) == 1
 
 
+def test_an_install_that_fails_is_told_as_soon_as_it_shows(run: Command, new_machine: ScriptedMachine) -> None:
+    new_machine.installs = False
+    done = run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE)
+    assert (done.code, done.out, new_machine.boots) == (6, "", 1)
+    assert "hgx-1: came back in maintenance mode" in done.err
+    new_machine.installs = True
+    assert run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE).code == 0
+
+
 def test_apply_sends_nothing_to_another_key(run: Command, new_machine: ScriptedMachine) -> None:
     other = base64.b64encode(b"x" * 32).decode()
     done = run("apply", new_machine, "--mode", "auto", "--fingerprint", other, config=LIVE)
@@ -285,6 +294,13 @@ def test_reset_ends_in_maintenance_mode(run: Command, machine: ScriptedMachine) 
     assert run("reset", machine, *options).result["reset"] == "before"
     assert len(machine.machine.asked(calls.RESET)) == 1
     assert machine.machine.asked(calls.RESET)[0].graceful
+
+
+def test_a_reset_that_was_lost_is_ordered_again(run: Command, machine: ScriptedMachine) -> None:
+    machine.erases = False
+    done = run("reset", machine, "--wipe", "all")
+    assert (done.code, done.result["reset"], machine.configured) == (0, "done", False), done.err
+    assert len(machine.machine.asked(calls.RESET)) == 2
 
 
 def test_reset_to_silence(run: Command, machine: ScriptedMachine) -> None:
