@@ -157,7 +157,12 @@ def test_a_cut_kubeconfig_is_asked_again_where_the_reason_shows(machine: Machine
     assert machine.over(calls.KUBECONFIG) == ["httpx", "grpcio"]
 
 
-@pytest.mark.parametrize("content", [b"no gzip at all", archive(name="other"), gzip.compress(b"no archive" * 100)])
+@pytest.mark.parametrize(
+    "content",
+    [b"no gzip at all", archive(name="other"), gzip.compress(b"no archive" * 100)],
+    # The bytes hold the time, and the workers of a parallel run must agree on the tests' names.
+    ids=["no gzip", "another file", "no archive"],
+)
 def test_what_is_no_kubeconfig_is_refused(machine: Machine, client: MachineClient, content: bytes) -> None:
     machine.answers["Kubeconfig"] = lambda _request, _context: data(content)
     with pytest.raises(errors.MachineApiError, match="archive"):
