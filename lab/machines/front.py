@@ -127,6 +127,7 @@ class Front:
             Path(name).unlink(missing_ok=True)
             if inner is not None:
                 inner.transport.abort()
+            caller.close()
 
 
 class TlsStream:

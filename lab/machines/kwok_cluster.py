@@ -1,7 +1,7 @@
 """What emulated machines cause in the lab's own cluster: real Node objects, kept ready by KWOK or let go.
 
-A node that its machine stands behind has KWOK's annotation. When the machine is gone the annotation is taken away, so
-that nobody renews the node's lease, and its Ready condition says what became of it.
+A node that its machine stands behind has KWOK's annotation, and the lab's stages make such nodes ready. When the
+machine is gone the annotation is taken away, and the node's Ready condition says what became of it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class KwokCluster:
                 core.create_node(_new_node(node))
             else:
                 _set_taints(core, present, node)
-            api.apply(connection, _metadata(node))
+            # The annotation comes last: it makes the node ready, and pods must then find its true size.
             api.apply(connection, _status(node), subresource="status")
+            api.apply(connection, _metadata(node))
 
     def node_not_ready(self, name: str, why: str) -> None:
         """As Cluster.node_not_ready."""

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from lab.machines.checker import Change, Checker, Verdict
-from lab.machines.cluster_hooks import RecordedCluster
+from lab.machines.cluster_hooks import Cluster, RecordedCluster
 from lab.machines.rack import Rack
 from lab.machines.spec import Hardware, MachineSpec, RackSpec, Speed
 from talos import pki, secrets
@@ -82,7 +82,7 @@ class PlainChecker:
 
 @dataclass
 class Bench:
-    """A rack and what is needed to talk to it."""
+    """A rack and what is needed to talk to it; `cluster` stays empty where the rack has another one."""
 
     rack: Rack
     cluster: RecordedCluster
@@ -156,9 +156,8 @@ class Bench:
         eventually(lambda: self.rack.machines["m1"].cri_up, what="m1's container runtime")
         with self.client("m1") as client:
             client.bootstrap()
-        eventually(lambda: {"cp", "gpu"} <= set(self.cluster.nodes), what="both nodes")
-        for name in ("m1", "m2"):
-            self.wait_stage(name, "running")
+        machines = self.rack.machines.values()
+        eventually(lambda: all(each.node_is_ready for each in machines), what="both nodes", within_s=30)
 
     def wait_stage(self, name: str, stage: str) -> None:
         machine = self.rack.machines[name]
@@ -169,7 +168,7 @@ def new_bench(
     folder: Path,
     *hardware: Hardware,
     checker: Checker | None = None,
-    cluster: RecordedCluster | None = None,
+    cluster: Cluster | None = None,
     speed: Speed = QUICK,
     addresses: list[str] | None = None,
 ) -> Bench:
@@ -179,9 +178,9 @@ def new_bench(
         MachineSpec(name=f"m{place + 1}", address=chosen[place], pod_cidr=f"10.244.{place}.0/24", hardware=kind)
         for place, kind in enumerate(hardware)
     )
-    recorded = cluster or RecordedCluster()
+    recorded = RecordedCluster()
     spec = RackSpec(machines=machines, speed=speed)
-    rack = Rack(spec, folder, checker=checker or PlainChecker(), cluster=recorded)
+    rack = Rack(spec, folder, checker=checker or PlainChecker(), cluster=cluster or recorded)
     return Bench(rack, recorded, secrets.generate(entropy(7), secrets.utc_now))
 
 

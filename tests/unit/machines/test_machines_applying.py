@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,7 @@ def test_a_config_that_is_applied_ends_a_trial(running: Bench) -> None:
 def test_reboot_mode_reboots_for_anything(running: Bench) -> None:
     machine = running.rack.machines["m1"]
     boot = machine.store.disks.boot_id
+    machine.speed = replace(machine.speed, going_down_s=1.0)
     with running.client("m1") as client:
         client.apply_configuration(running.control_plane("cp"), mode=ApplyMode.REBOOT)
         with pytest.raises(NotReadyError, match="already applied and node is rebooting"):

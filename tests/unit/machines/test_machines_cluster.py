@@ -127,8 +127,10 @@ def test_a_version_that_does_not_exist_is_not_found(running: Bench) -> None:
 
 
 def test_a_registry_outside_the_lab_is_never_asked(running: Bench) -> None:
-    with running.client("m2") as client, pytest.raises(MachineApiError, match="no such host"):
-        client.pull_image("registry.example/metal-installer/x:v1.13.9")
+    with running.client("m2") as client:
+        for host in ("registry.example", "192.0.2.1:5000"):
+            with pytest.raises(MachineApiError, match="no such host"):
+                client.pull_image(f"{host}/metal-installer/x:v1.13.9")
 
 
 def test_the_legacy_upgrade_does_it_in_one_call(running: Bench) -> None:
