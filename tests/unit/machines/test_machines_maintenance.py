@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,6 +143,16 @@ def test_a_worker_serves_only_once_a_control_plane_signs_for_it(bench: Bench) ->
     bench.wait_stage("m2", "running")
     with bench.client("m2") as client:
         assert client.version().tag == "v1.13.9"
+
+
+def test_a_worker_with_a_wrong_token_gets_no_certificate(bench: Bench) -> None:
+    bench.give("m1", bench.control_plane("cp"))
+    right = bench.bundle.trustd_token.encode()
+    bench.give("m2", bench.hgx("gpu").replace(right, b"abcdef.0123456789abcdef"))
+    eventually(lambda: bench.rack.machines["m1"].cri_up and bench.rack.machines["m2"].store.disks.installed is not None)
+    bench.wait_stage("m2", "booting")
+    time.sleep(1)
+    assert bench.rack.machines["m2"].stage == "booting"
 
 
 def test_an_image_that_no_registry_has_ends_in_maintenance_again(bench: Bench) -> None:
