@@ -44,7 +44,12 @@ def key(item: Object) -> str:
 
 def declared(objects: dict[str, Object]) -> dict[str, Object]:
     """Those that the stack applied, without what is chosen anew for each object. Values of Secrets are left out."""
-    return {name: _comparable(item) for name, item in objects.items() if FIELD_MANAGER in _annotations(item)}
+    # A ReplicaSet repeats its Deployment's annotations.
+    return {
+        name: _comparable(item)
+        for name, item in objects.items()
+        if FIELD_MANAGER in _annotations(item) and not item["metadata"].get("ownerReferences")
+    }
 
 
 def _annotations(item: Object) -> dict[str, str]:

@@ -51,9 +51,13 @@ class Pulumi:
         deployment: Document = json.loads(self("stack", "export").stdout)["deployment"]
         return deployment
 
+    def resources(self) -> dict[str, Document]:
+        """URN -> what the state holds of every resource; secrets as a word, since each run encrypts them anew."""
+        return {item["urn"]: _without_secrets(item) for item in self.state().get("resources", [])}
+
     def inputs(self) -> dict[str, Any]:
         """URN -> inputs of every resource, secrets as a word."""
-        return {item["urn"]: _without_secrets(item.get("inputs")) for item in self.state().get("resources", [])}
+        return {urn: item.get("inputs") for urn, item in self.resources().items()}
 
 
 def _without_secrets(value: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.paths import CHECKOUT
+from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 
@@ -18,17 +19,17 @@ def pulumi(site: Site, tmp_path: Path) -> Pulumi:
     return Pulumi(site.lab, tmp_path)
 
 
-def refused(pulumi: Pulumi, edit: Callable[[Document], None], command: str = "preview") -> str:
-    """The engine's errors for an edited site, which must leave the stack and its state as they were."""
-    before = pulumi.state()
+def refused(pulumi: Pulumi, edit: Callable[[Document], None], command: str = "up") -> str:
+    """The engine's errors for an edited site, which must leave the cluster and the state as they were."""
+    objects, resources = inventory(pulumi.lab), pulumi.resources()
     confirmed = ("--yes", "--skip-preview") if command == "up" else ()
     done = pulumi(command, *confirmed, *pulumi.edited(edit), check=False)
     assert done.returncode != 0, done.stdout
     said = done.stdout + done.stderr
     assert "Traceback" not in said
     assert "errored" in said
-    after = pulumi.state()
-    assert after["resources"] == before["resources"]
+    assert pulumi.resources() == resources
+    assert declared(inventory(pulumi.lab)) == declared(objects)
     return said
 
 
