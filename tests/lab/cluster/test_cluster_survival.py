@@ -17,6 +17,7 @@ from lab.cluster import api, controlplane, down, network, nodes, status, supervi
 from lab.errors import LabError
 from lab.paths import Lab
 from tests.lab.cluster.cluster_checks import balanced_service, eventually
+from tests.lab.machine_state import left_behind, machine_state
 
 COMPONENTS = (
     "etcd",
@@ -118,42 +119,6 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
     up.bring_up(cluster, hgx=2, controllers=False)
     assert "of-the-first" not in namespaces(cluster)
     eventually(lambda: None not in processes_of(cluster).values())
-
-
-def machine_state(lab: Lab) -> dict[str, set[str]]:
-    """What a lab could leave on the machine."""
-    commands = {
-        "namespaces": "ip netns list",
-        "links": "ip -brief link",
-        "addresses": "ip -brief addr",
-        "routes": "ip route show table all",
-        "policy rules": "ip rule",
-        "packet filter": "nft list ruleset",
-    }
-    listed = {
-        what: set(subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout.splitlines())
-        for what, command in commands.items()
-    }
-    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
-    return {
-        **listed,
-        "processes": {str(pid) for pid in network.namespace_processes(lab)},
-        "mounts": mounts,
-        # The folder of namespaces is iproute2's, and another lab may have just made it.
-        "run": {str(path) for path in Path("/run").iterdir() if path.name != "netns"},
-    }
-
-
-def left_behind(lab: Lab, before: dict[str, set[str]]) -> dict[str, set[str]]:
-    """What is there now, was not there before, and is the lab's: other labs on the machine come and go meanwhile."""
-    now = machine_state(lab)
-    ours = (lab.prefix, str(lab.home), str(lab.network.bridge_address), str(lab.network.uplink[1]))
-    new = {what: now[what] - before[what] for what in before}
-    return {
-        what: found
-        for what, entries in new.items()
-        if (found := {e for e in entries if what in {"processes", "run"} or any(mark in e for mark in ours)})
-    }
 
 
 @pytest.mark.parametrize(
