@@ -18,6 +18,7 @@ from tests.lab.site.test_answers import error_of
 
 ENGINE = "llm-d-inference"  # as the kernel cuts the program's name
 PICKER = "epp"
+PROMPT_TOKENS = "vllm:prompt_tokens_total"
 # From death to the last request that may still be sent there: exit seen, status written, watched by the picker.
 NOTICE_S = 5
 # From a picker's death to its successor's answers: a new process, or a lease that runs out.
@@ -136,9 +137,10 @@ def test_deleted_replica(site: Site, cluster: Cluster) -> None:
             await asyncio.sleep(3)
             await asyncio.to_thread(cluster.core.delete_namespaced_pod, victim.name, MODELS)
             await asyncio.sleep(NOTICE_S)
-            seen = victim.counts()["vllm:prompt_tokens_total"]
+            seen = victim.counts().get(PROMPT_TOKENS)
+            assert seen is not None, "the deleted pod did not wait for its streams"
             await asyncio.sleep(5)
-            assert victim.counts()["vllm:prompt_tokens_total"] == seen, "new prompts reached the deleted pod"
+            assert victim.counts().get(PROMPT_TOKENS) == seen, "new prompts reached the deleted pod"
 
             def successor() -> Replica | None:
                 new = [one for one in cluster.replicas(model) if one.uid not in {victim.uid, other.uid} and one.ready]
