@@ -1,4 +1,7 @@
-"""Answers through Envoy, AI gateway, picker and engine: whole and streamed, both protocols, and what they count."""
+"""Answers through Envoy, AI gateway, picker and engine: whole and streamed, both protocols, and what they count.
+
+Requirements 000.28, 004.01.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who a request comes from and where it goes is the gateway's to say: what clients claim in headers is dropped."""
+"""Who a request comes from and where it goes is the gateway's to say: what clients claim in headers is dropped.
+
+Requirements 000.33.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Streams and silences of more than five minutes, and a rolling update under running streams, all at the same time.
 
+Requirements 000.31, 000.17.
+
 The simulators are slowed down for it: one model to 250 ms a token and 40 ms a prompt token, the other to 400 ms.
 """
 

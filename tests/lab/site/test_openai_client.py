@@ -1,4 +1,7 @@
-"""OpenAI's Python client, unmodified: answers, streams, the list of models, and the exceptions that it documents."""
+"""OpenAI's Python client, unmodified: answers, streams, the list of models, and the exceptions that it documents.
+
+Requirements 000.30.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""More streams through one Envoy than the 1,024 that its defaults let pass to the AI gateway's processor and picker."""
+"""More streams through one Envoy than the 1,024 that its defaults let pass to the AI gateway's processor and picker.
+
+Requirements 000.30.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The picker's choice is real: prefixes stay where they are cached, and whoever is gone gets nothing more."""
+"""The picker's choice is real: prefixes stay where they are cached, and whoever is gone gets nothing more.
+
+Requirements 000.25, 000.26, 000.27.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long prompts: nothing between client and engine cuts them below the site's limit."""
+"""Long prompts: nothing between client and engine cuts them below the site's limit (000.25)."""
 
 from __future__ import annotations
 
