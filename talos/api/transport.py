@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from talos.api.calls import Call
-from talos.api.errors import Code, HiddenStatusError, RpcError, UntrustedMachineError
+from talos.api.errors import Code, HiddenStatusError, MachineApiError, RpcError, UntrustedMachineError
 
 Metadata = tuple[tuple[str, str], ...]
 MACHINE_API_PORT = 50000
@@ -66,7 +66,8 @@ class RoutedTransport:
 def connection_failure(error: BaseException, *, sent: bool) -> RpcError:
     """What a broken connection means, by the innermost TLS or network error in the exception's chain."""
     causes: list[BaseException] = []
-    while error is not None and error not in causes:
+    # Beyond one of our own begins what the caller was handling when it called: an earlier call's failure.
+    while error is not None and error not in causes and not isinstance(error, RpcError | MachineApiError):
         causes.append(error)
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     for cause in causes:

@@ -147,21 +147,30 @@ class _Applying:
     def _installed(self) -> None:
         """Return when the machine has booted its config; InstallFailedError when it has rebooted without."""
         try:
-            wait_up(self._machine)
-        except UntrustedError:
+            if self._is_up():
+                return
             # Only a question is sent, and a machine that rebooted has another key than the one that was pinned.
-            if not self._machine.in_maintenance(FirstContact()):
-                self._left = True
-                raise PendingError("it is installing") from None
-            if self._left:
-                raise InstallFailedError(
-                    f"{self._machine.name}: came back in maintenance mode: the install did not succeed",
-                    fix="look at the console for the installer image and the install disk, then run it again",
-                ) from None
-            raise PendingError("it is still in maintenance mode") from None
+            in_maintenance = self._machine.in_maintenance(FirstContact())
         except (UnreachableError, TooSlowError):
             self._left = True
             raise
+        if not in_maintenance:
+            self._left = True
+            raise PendingError("it is installing")
+        if self._left:
+            raise InstallFailedError(
+                f"{self._machine.name}: came back in maintenance mode: the install did not succeed",
+                fix="look at the console for the installer image and the install disk, then run it again",
+            )
+        raise PendingError("it is still in maintenance mode")
+
+    def _is_up(self) -> bool:
+        """Whether it has booted its config; False while its certificate is not of the cluster."""
+        try:
+            wait_up(self._machine)
+        except UntrustedError:
+            return False
+        return True
 
 
 def _mode(name: str, verdict: Verdict, asked: str) -> ApplyMode:

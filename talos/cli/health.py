@@ -9,7 +9,7 @@ from typing import Any
 from talos.api.client import MachineClient
 from talos.api.results import EtcdMember, MachineStatus, Service
 from talos.cli import inputs
-from talos.cli.reaching import add_maintenance_arguments, reach
+from talos.cli.reaching import Reach, add_maintenance_arguments, reach
 from talos.cli.waiting import PendingError, Watch, seconds
 
 HELP = "wait until a machine is well"
@@ -44,10 +44,12 @@ class Status:
         """Print one JSON object."""
         machine = reach(arguments)
         watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
-        with machine.contact(watch) as contact:
-            result: dict[str, Any] = {"node": machine.name, "state": contact.state}
-            inputs.print_result(result | watch.until("for its status", lambda: _told(contact.client, contact.state)))
+        inputs.print_result(watch.until("for its status", lambda: self._told(machine, watch)))
         return 0
+
+    def _told(self, machine: Reach, watch: Watch) -> dict[str, Any]:
+        with machine.contact(watch) as contact:
+            return {"node": machine.name, "state": contact.state} | _told(contact.client, contact.state)
 
 
 def _told(client: MachineClient, state: str) -> dict[str, Any]:

@@ -44,10 +44,18 @@ class Reach:
 
     @contextmanager
     def contact(self, watch: Watch) -> Iterator[Contact]:
-        """The machine, as soon as it answers; closes the connection afterwards."""
+        """The machine, as soon as it answers; closes the connection afterwards.
+
+        PendingError where it shows another certificate than when it answered in maintenance mode.
+        """
         contact = watch.until("for an answer", self._look)
         try:
             yield contact
+        except (UntrustedError, DeniedError):
+            if contact.state == "configured":
+                raise
+            # Each transport connects by itself, so a machine may leave maintenance mode between two calls.
+            raise PendingError("it leaves maintenance mode") from None
         finally:
             contact.client.close()
 
@@ -81,23 +89,36 @@ class Reach:
     def _look(self) -> Contact:
         # Ours first: a machine that proves to be ours is never spoken to without proof.
         if self.ours is not None:
-            client = self._client(self.ours, self.through)
             try:
-                client.version()
-                return Contact(client, "configured")
+                return self._look_configured(self.ours)
             except UntrustedError:
-                client.close()
                 if self.unconfigured is None:
                     raise
-            except BaseException:
-                client.close()
-                raise
         if self.unconfigured is None:
             raise InputError(
                 "neither credentials nor a way into maintenance mode",
                 fix=f"give --talosconfig or ${inputs.TALOSCONFIG_VARIABLE}; or --fingerprint or --insecure if new",
             )
-        return self._look_unconfigured(self.unconfigured)
+        try:
+            return self._look_unconfigured(self.unconfigured)
+        except OtherOwnerError as verdict:
+            if self.ours is None:
+                raise
+            other_owner = verdict
+        # It may have booted its config between the two looks, which is no sign of another owner.
+        try:
+            return self._look_configured(self.ours)
+        except UntrustedError:
+            raise other_owner from None
+
+    def _look_configured(self, ours: Trust) -> Contact:
+        client = self._client(ours, self.through)
+        try:
+            client.version()
+        except BaseException:
+            client.close()
+            raise
+        return Contact(client, "configured")
 
     def _look_unconfigured(self, trust: Trust) -> Contact:
         client = self._client(trust, None)

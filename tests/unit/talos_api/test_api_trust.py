@@ -152,6 +152,20 @@ def test_nobody_at_the_address() -> None:
                 ask()
 
 
+def test_an_earlier_failure_is_not_taken_for_that_of_a_call(maintenance: Machine) -> None:
+    asked = []
+    with trusting(maintenance, cluster().client()) as client:
+        try:
+            client.version()
+        except errors.UntrustedError:
+            with connect(LOOPBACK, FirstContact(), port=1, attempts=1) as other:
+                for ask in (other.version, other.bootstrap):
+                    with pytest.raises(errors.UnreachableError):
+                        ask()
+                    asked.append(ask)
+    assert len(asked) == 2
+
+
 def test_an_unusable_identity_is_told_without_quoting_it() -> None:
     broken = MutualTls(ca=cluster().ca, certificate=cluster().client().certificate, key=b"canary-8c21 is no key")
     with pytest.raises(errors.UntrustedError, match="no usable PEM") as raised:

@@ -13,8 +13,11 @@ import yaml
 
 from talos.api import calls
 from talos.api.results import ApplyMode
-from talos.cli import waiting
+from talos.api.tls import Trust
+from talos.cli import apply, waiting
 from talos.cli.main import main
+from talos.cli.reaching import Contact, Reach
+from tests.unit.machines.emulated_rack import eventually
 from tests.unit.talos_api.machine_certificates import cluster, spki_fingerprint
 from tests.unit.talos_api.scripted_machine import ScriptedMachine
 
@@ -53,7 +56,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.setattr(waiting, "POLL_S", 0.05)
     monkeypatch.setenv("TALOSCONFIG_TEXT", talosconfig())
 
-    def command(name: str, machine: ScriptedMachine, *options: str, config: str = "", timeout: str = "20s") -> Done:
+    def command(name: str, machine: ScriptedMachine, *options: str, config: str = "", timeout: str = "60s") -> Done:
         monkeypatch.setenv("TALOS_MACHINE_CONFIG", config)
         code = main([name, "--address", machine.address, "--name", "hgx-1", "--timeout", timeout, *options])
         shown = capsys.readouterr()
@@ -104,6 +107,59 @@ def test_apply_goes_on_where_an_interrupted_one_stopped(run: Command, new_machin
     assert (done.result["change"], done.result["applied"]) == ("install", True)
     assert (new_machine.lost, new_machine.stage, new_machine.boots) == (set(), "running", 1)
     assert len(changes(new_machine)) == 1
+
+
+def test_apply_waits_for_a_machine_that_goes_away_between_two_looks(
+    run: Command, new_machine: ScriptedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_machine.may_go_down.clear()
+    plain, looks = Reach.in_maintenance, []
+
+    def look(reach: Reach, trust: Trust) -> bool:
+        looks.append(trust)
+        new_machine.may_go_down.set()
+        if len(looks) == 1:
+            eventually(lambda: new_machine.machine.identity is None)
+        return plain(reach, trust)
+
+    new_machine.down_s = 0.5
+    monkeypatch.setattr(Reach, "in_maintenance", look)
+    done = run("apply", new_machine, "--mode", "auto", "--fingerprint", pin(new_machine), config=LIVE)
+    assert (done.code, new_machine.boots, len(changes(new_machine))) == (0, 1, 1), done.err
+    assert looks
+
+
+def test_apply_finds_its_config_on_a_machine_that_boots_it_between_two_looks(
+    run: Command, new_machine: ScriptedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fingerprint, plain = pin(new_machine), Reach._look_unconfigured
+
+    def look(reach: Reach, trust: Trust) -> Contact:
+        new_machine.config, new_machine.configured = LIVE.encode(), True
+        new_machine._up()
+        return plain(reach, trust)
+
+    monkeypatch.setattr(Reach, "_look_unconfigured", look)
+    done = run("apply", new_machine, "--mode", "auto", "--fingerprint", fingerprint, config=LIVE)
+    assert (done.code, done.result["state"], done.result["change"]) == (0, "configured", "none"), done.err
+
+
+def test_apply_looks_again_at_a_machine_that_leaves_maintenance_mode_under_it(
+    run: Command, new_machine: ScriptedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fingerprint, plain, seen = pin(new_machine), apply.classify, []
+
+    def classify(contact: Contact, config: bytes) -> apply.Verdict:
+        seen.append(contact.state)
+        if len(seen) == 1:
+            new_machine.config, new_machine.configured = LIVE.encode(), True
+            new_machine._up()
+        return plain(contact, config)
+
+    monkeypatch.setattr(apply, "classify", classify)
+    done = run("apply", new_machine, "--mode", "auto", "--fingerprint", fingerprint, config=LIVE)
+    assert (done.code, done.result["change"], seen) == (0, "none", ["maintenance", "configured"]), done.err
+    assert changes(new_machine) == []
 
 
 def test_an_install_that_fails_is_told_as_soon_as_it_shows(run: Command, new_machine: ScriptedMachine) -> None:
