@@ -23,6 +23,8 @@ _CHUNK_BYTES = 1 << 16
 _HANDSHAKE_S = 20
 _LINGER_S = 1
 
+_DRAIN_S = 2
+
 T = TypeVar("T")
 
 Roles = frozenset[str]
@@ -48,6 +50,31 @@ class FrontLoop:
         self._thread.join(timeout=5)
 
 
+class Outstanding:
+    """Calls, or connections, that have begun and not ended."""
+
+    def __init__(self) -> None:
+        self._begun: set[object] = set()
+        self._changed = threading.Condition()
+
+    def add(self, one: object) -> None:
+        """It begins."""
+        with self._changed:
+            self._begun.add(one)
+
+    def remove(self, one: object) -> None:
+        """It has ended."""
+        with self._changed:
+            self._begun.discard(one)
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Until all that began so far has ended, but no longer than this."""
+        with self._changed:
+            earlier = set(self._begun)
+            self._changed.wait_for(lambda: not earlier & self._begun, seconds)
+
+
 class Front:
     """One machine's port. Closed at first; opening it again changes the TLS settings and drops every connection."""
 
@@ -57,7 +84,9 @@ class Front:
         self._folder = tempfile.TemporaryDirectory(prefix="machine-")  # mode 0700: nobody else may call unseen
         self.backend = Path(self._folder.name, "grpc")
         self._server: asyncio.Server | None = None
+        self.calls = Outstanding()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._inner: dict[asyncio.StreamWriter, asyncio.Task[Any] | None] = {}
         self._roles: dict[str, Roles] = {}
         self._serial = itertools.count()
 
@@ -74,6 +103,10 @@ class Front:
     def close(self) -> None:
         """Stop listening and cut every connection, as a loss of power does."""
         self._loop.call(self._close())
+
+    def drain(self) -> None:
+        """Take no further calls on the connections there are, and end each with its last byte sent."""
+        self._loop.call(self._drain())
 
     def dispose(self) -> None:
         """Close for good."""
@@ -94,8 +127,11 @@ class Front:
             except (OSError, ssl.SSLError):
                 pass
             finally:
+                # Not aborted: the last answer may still be on its way.
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
                 self._writers.discard(writer)
-                writer.transport.abort()
 
         self._server = await asyncio.start_server(serve, self.address, self.port)
 
@@ -105,6 +141,16 @@ class Front:
             self._server = None
         for writer in list(self._writers):
             writer.transport.abort()
+
+    async def _drain(self) -> None:
+        # Told that nobody asks any more, the gRPC server ends its side after its last byte.
+        ending = [task for task in self._inner.values() if task is not None]
+        for inner in list(self._inner):
+            if not inner.transport.is_closing():
+                inner.write_eof()
+        self._inner.clear()
+        if ending:
+            await asyncio.wait(ending, timeout=_DRAIN_S)
 
     async def _serve(self, stream: TlsStream, admit: Admission) -> None:
         async with asyncio.timeout(_HANDSHAKE_S):
@@ -121,13 +167,22 @@ class Front:
         try:
             await asyncio.get_running_loop().sock_connect(caller, str(self.backend))
             inner_reader, inner = await asyncio.open_unix_connection(sock=caller)
-            await _until_one_ends(_inwards(stream, inner), _outwards(inner_reader, stream))
+            self._inner[inner] = asyncio.current_task()
+            await _until_one_ends(self._inwards(stream, inner), _outwards(inner_reader, stream))
         finally:
             self._roles.pop(f"unix:{name}", None)
             Path(name).unlink(missing_ok=True)
             if inner is not None:
+                self._inner.pop(inner, None)
                 inner.transport.abort()
             caller.close()
+
+    async def _inwards(self, stream: TlsStream, inner: asyncio.StreamWriter) -> None:
+        while chunk := await stream.read():
+            # A client goes on with window updates and the like while its connection is drained.
+            if inner in self._inner:
+                inner.write(chunk)
+                await inner.drain()
 
 
 class TlsStream:
@@ -181,12 +236,6 @@ class TlsStream:
         if self._leaving.pending:
             self._writer.write(self._leaving.read())
             await self._writer.drain()
-
-
-async def _inwards(stream: TlsStream, writer: asyncio.StreamWriter) -> None:
-    while chunk := await stream.read():
-        writer.write(chunk)
-        await writer.drain()
 
 
 async def _outwards(reader: asyncio.StreamReader, stream: TlsStream) -> None:

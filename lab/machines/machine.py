@@ -123,15 +123,15 @@ class Machine(PoweredMachine):
 
     def boot(self, session: Session) -> None:
         """As PoweredMachine.boot."""
-        self.stage = "booting"
+        self.enter(session, "booting")
         self.log(f"booting Talos {self.running_system.talos_version}, boot id {self.store.disks.boot_id}")
         config = self.store.config
         if self.store.disks.installed is not None and config is not None:
             self._run(session, Config(config))
             return
         identity = certificates.self_signed([self.address, self.hostname], self.now())
-        self.front.open(certificates.maintenance_tls(identity), self._admit_reader)
-        self.stage = "maintenance"
+        self.listen(session, certificates.maintenance_tls(identity), self._admit_reader)
+        self.enter(session, "maintenance")
         self.log(f"this machine is reachable at: {self.address}")
         self.log(f'server certificate issued {{"fingerprint": "{identity.fingerprint}"}}')
         self.log("maintenance mode: upload a configuration")
@@ -150,19 +150,19 @@ class Machine(PoweredMachine):
         self.going_down = True
 
         def install(session: Session) -> None:
-            session.wait(self.speed.going_down_s)
+            self.settle(session)
             self.going_down = False
             if self.store.disks.installed is not None:
                 self.store.save_config(config.source)
                 self._run(session, config)
                 return
             if self._authority(config) is not None:
-                self._serve(config)
+                self._serve(session, config)
             else:
                 self.front.close()
-            self.stage = "installing"
+            self.enter(session, "installing")
             self._install(session, config)
-            self.stage = "rebooting"
+            self.enter(session, "rebooting")
             self.restart(session)
 
         self.job(install)
@@ -191,26 +191,26 @@ class Machine(PoweredMachine):
 
     def _run(self, session: Session, config: Config) -> None:
         self.config = config
-        self.stage = "booting"
+        self.enter(session, "booting")
         while self._authority(config) is None:
             session.wait(_RETRY_S)
-        self._serve(config)
+        self._serve(session, config)
         session.wait(self.speed.services_s)
         self.cri_up = True
         if config.is_control_plane:
             self._run_control_plane(session)
         self.kubelet_up = True
-        self.stage = "running"
+        self.enter(session, "running")
         self.log("the machine runs")
         self._keep_node(session)
 
-    def _serve(self, config: Config) -> None:
+    def _serve(self, session: Session, config: Config) -> None:
         authority = self._authority(config)
         if authority is None:
             raise PowerLostError
         sans = [str(each) for each in config.machine("certSANs", ())]
         identity = certificates.signed_by(authority, [self.address, self.hostname, *sans], self.now())
-        self.front.open(certificates.mutual_tls(identity, config.trusted_cas), self._admit)
+        self.listen(session, certificates.mutual_tls(identity, config.trusted_cas), self._admit)
         self._serving_mutual = True
 
     def _authority(self, config: Config) -> KeyPair | None:
@@ -281,8 +281,8 @@ class Machine(PoweredMachine):
         if before is not None and _front_settings(before) != _front_settings(config):
 
             def serve_anew(session: Session) -> None:
-                session.wait(self.speed.going_down_s)
-                self._serve(config)
+                self.settle(session)
+                self._serve(session, config)
 
             self.job(serve_anew)
         self.session().changed.set()

@@ -6,6 +6,7 @@ waits in it when it ends gets PowerLostError.
 
 from __future__ import annotations
 
+import ssl
 import threading
 import uuid
 from abc import ABC, abstractmethod
@@ -16,9 +17,11 @@ from pathlib import Path
 from lab.errors import LabError
 from lab.machines.failing import DiedError, PowerLostError
 from lab.machines.faults import Faults
-from lab.machines.front import Front, FrontLoop
+from lab.machines.front import Admission, Front, FrontLoop
 from lab.machines.spec import MachineSpec, Speed
 from lab.machines.state import Store
+
+_ANSWERS_S = 10
 
 
 class Session:
@@ -131,10 +134,30 @@ class PoweredMachine(ABC):
         self.stage = stage
 
         def down(session: Session) -> None:
-            session.wait(self.speed.going_down_s)
+            self.settle(session)
             then(session)
 
         self.job(down)
+
+    def settle(self, session: Session) -> None:
+        """Let the calls that came so far be answered and their connections end, before the front changes or goes."""
+        session.wait(self.speed.going_down_s)
+        self.front.calls.wait(_ANSWERS_S)
+        session.wait(0)
+        self.front.drain()
+        session.wait(0)
+
+    def enter(self, session: Session, stage: str) -> None:
+        """Be in a stage, unless the session is over."""
+        with self._lock:
+            session.wait(0)
+            self.stage = stage
+
+    def listen(self, session: Session, tls: ssl.SSLContext, admit: Admission) -> None:
+        """Open the front, unless the session is over. LabError as Front.open."""
+        with self._lock:
+            session.wait(0)
+            self.front.open(tls, admit)
 
     def point(self, name: str) -> None:
         """Die here if that was asked for."""
@@ -168,6 +191,8 @@ class PoweredMachine(ABC):
         if self._session is None or self._session.is_over:
             return
         self.lost(why)
+        # Whoever sees a connection break must not find the stage of before.
+        self.stage = "unknown"
         self._session.end()
         self.front.close()
         self._forget()

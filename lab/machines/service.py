@@ -65,7 +65,11 @@ class MachineServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no
         )
 
         def stream(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-            roles = self._machine.front.roles_of(context.peer())
+            front = self._machine.front
+            roles, call = front.roles_of(context.peer()), object()
+            front.calls.add(call)
+            if not context.add_callback(lambda: front.calls.remove(call)):
+                front.calls.remove(call)
             try:
                 if roles is None:
                     raise refusal(Code.UNAVAILABLE, "the connection is gone")

@@ -1,6 +1,7 @@
 """A machine with a life: maintenance mode, install, boots, etcd, upgrades; for what the commands do over several calls.
 
-Only as much of Talos as the commands look at. Reboots take `down_s`; an answer in `lost` is cut off after its effect.
+Only as much of Talos as the commands look at. An answer in `lost` is cut off after its effect. A machine that reboots
+lingers for `lingers_s` and until `may_go_down`, answers the calls that it has, and is away for `down_s`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 
 import grpc
 
+from lab.machines.front import Outstanding
 from talos.api.messages import new
 from tests.unit.talos_api.machine_certificates import cluster, self_signed
 from tests.unit.talos_api.machine_server import Machine, data, fail, serving
 
 STAGES = {"installing": 2, "maintenance": 3, "running": 4, "rebooting": 5}
+_LONG_S = 60
 
 
 class ScriptedMachine:
@@ -41,6 +44,9 @@ class ScriptedMachine:
         self.refuses = ""
         self.busy = 0
         self.boots = 0
+        self.may_go_down = threading.Event()
+        self.may_go_down.set()
+        self._calls = Outstanding()
         for name in [
             "Version",
             "ApplyConfiguration",
@@ -75,8 +81,8 @@ class ScriptedMachine:
 
     def _go_down(self, after: Callable[[], None]) -> None:
         time.sleep(self.lingers_s)
-        self.machine.identity = None
-        self._break()
+        self.may_go_down.wait(_LONG_S)
+        self._power_off()
         time.sleep(self.down_s)
         self.boot_id = str(uuid.uuid4())
         self.boots += 1
@@ -97,11 +103,13 @@ class ScriptedMachine:
 
     def _guarded(self, name: str, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def answer(request: Any, context: Any) -> Any:
+            self._calls.add(context)
+            if not context.add_callback(lambda: self._calls.remove(context)):
+                self._calls.remove(context)
             reply = handler(request, context)
             if name in self.lost and not getattr(request, "dry_run", False):
                 self.lost.remove(name)
                 self._break()
-                time.sleep(0.1)
             return reply
 
         return answer
@@ -156,12 +164,14 @@ class ScriptedMachine:
         if request.reboot:
             self.reboot(erase)
         else:
-            threading.Timer(0.1, self._power_off).start()
+            threading.Thread(target=self._power_off, daemon=True).start()
         return new("machine.ResetResponse", messages=[{"actor_id": "a"}])
 
     def _power_off(self) -> None:
+        self._calls.wait(_LONG_S)
         self.machine.identity = None
-        self._break()
+        if self.machine.front:
+            self.machine.front.drain()
 
     def _pull(self, request: Any, context: Any) -> Iterator[Any]:
         if self.legacy:

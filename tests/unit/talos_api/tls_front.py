@@ -10,7 +10,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.machines.front import Outstanding
 from tests.unit.talos_api.machine_certificates import LOOPBACK
+
+_END_S = 10
 
 
 class TlsFront:
@@ -23,6 +26,8 @@ class TlsFront:
         self.port: int = self._listener.getsockname()[1]
         self.connections = 0
         self._epoch = 0
+        self._drains = False
+        self._carried = Outstanding()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -33,8 +38,16 @@ class TlsFront:
         self._listener.close()
 
     def break_connections(self) -> None:
-        """As a machine that loses its power."""
+        """As a machine that loses its power; returns when nothing gets through any more."""
+        self._drains = False
         self._epoch += 1
+        self._carried.wait(_END_S)
+
+    def drain(self) -> None:
+        """End all connections, each with the last byte that the server has sent."""
+        self._drains = True
+        self._epoch += 1
+        self._carried.wait(_END_S)
 
     def _accept(self) -> None:
         while True:
@@ -55,8 +68,20 @@ class TlsFront:
             secured = settings.wrap_socket(plain, server_side=True)
             with secured, socket.socket(socket.AF_UNIX) as inner:
                 inner.connect(str(self._backend))
-                while self._epoch == epoch and _pass_on(secured, inner):
-                    pass
+                self._carried.add(plain)
+                try:
+                    while self._epoch == epoch and _pass_on(secured, inner):
+                        pass
+                    if self._drains:
+                        _drain(secured, inner)
+                finally:
+                    self._carried.remove(plain)
+
+
+def _drain(secured: ssl.SSLSocket, inner: socket.socket) -> None:
+    inner.shutdown(socket.SHUT_WR)
+    while data := inner.recv(1 << 16):
+        secured.sendall(data)
 
 
 def _pass_on(secured: ssl.SSLSocket, inner: socket.socket) -> bool:
