@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.machines.emulated_rack import Bench, new_bench
+from lab.machines.power import Session
+from tests.unit.machines.emulated_rack import HOUR_S, Bench, new_bench
 
 
 @pytest.fixture
@@ -18,6 +20,22 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         for name in made.rack.machines:
             made.wait_stage(name, "maintenance")
         yield made
+
+
+@pytest.fixture
+def hour(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Whatever a machine waits HOUR_S for happens when this is set."""
+    over = threading.Event()
+    plain = Session.wait
+
+    def wait(session: Session, seconds: float) -> None:
+        while seconds >= HOUR_S and not session.is_over and not over.wait(0.05):
+            pass
+        plain(session, 0 if seconds >= HOUR_S else seconds)
+
+    monkeypatch.setattr(Session, "wait", wait)
+    yield over
+    over.set()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from lab.machines.applying import _go_duration
 from talos.api.errors import InvalidError, NotReadyError
 from talos.api.results import Applied, ApplyMode
 from talos.cluster import MachineSettings
-from tests.unit.machines.emulated_rack import Bench, eventually
+from tests.unit.machines.emulated_rack import HOUR_S, Bench, eventually
 
 LABELLED = MachineSettings(node_labels={"site.example/rack": "r1"})
 NEEDS_REBOOT = MachineSettings(udev_rules=('SUBSYSTEM=="net"',))
@@ -74,30 +74,36 @@ def test_staged_waits_for_the_next_boot(running: Bench) -> None:
     assert machine.store.disks.boot_id
 
 
-def test_try_reverts_by_itself(running: Bench) -> None:
-    applied = apply(running, running.control_plane("cp", settings=LABELLED), ApplyMode.TRY, try_s=1)
-    assert applied.details.endswith("in 'try' mode and will be automatically reverted back in 1s")
+def test_try_reverts_by_itself(running: Bench, hour: threading.Event) -> None:
+    applied = apply(running, running.control_plane("cp", settings=LABELLED), ApplyMode.TRY, try_s=int(HOUR_S))
+    assert applied.details.endswith("in 'try' mode and will be automatically reverted back in 1h0m0s")
     eventually(lambda: label(running) == "r1")
+    hour.set()
     eventually(lambda: label(running) is None)
 
 
-def test_a_config_that_is_applied_ends_a_trial(running: Bench) -> None:
+def test_a_config_that_is_applied_ends_a_trial(running: Bench, hour: threading.Event) -> None:
     config = running.control_plane("cp", settings=LABELLED)
-    apply(running, config, ApplyMode.TRY, try_s=1)
+    apply(running, config, ApplyMode.TRY, try_s=int(HOUR_S))
+    (trial,) = [each for each in threading.enumerate() if each.name == "m1-job"]
     apply(running, config, ApplyMode.AUTO)
     eventually(lambda: label(running) == "r1")
-    threading.Event().wait(1.3)
-    assert label(running) == "r1"
+    hour.set()
+    trial.join()
+    effective = running.rack.machines["m1"].config
+    assert effective is not None
+    assert effective.source == config
 
 
-def test_reboot_mode_reboots_for_anything(running: Bench) -> None:
+def test_reboot_mode_reboots_for_anything(running: Bench, hour: threading.Event) -> None:
     machine = running.rack.machines["m1"]
     boot = machine.store.disks.boot_id
-    machine.speed = replace(machine.speed, going_down_s=1.0)
+    machine.speed = replace(machine.speed, going_down_s=HOUR_S)
     with running.client("m1") as client:
         client.apply_configuration(running.control_plane("cp"), mode=ApplyMode.REBOOT)
         with pytest.raises(NotReadyError, match="already applied and node is rebooting"):
             client.apply_configuration(running.control_plane("cp"), mode=ApplyMode.AUTO)
+    hour.set()
     eventually(lambda: machine.store.disks.boot_id != boot and machine.stage == "running")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from talos.api.errors import AbsentError, AlreadyDoneError, MachineApiError, Not
 from talos.api.results import WipeMode
 from talos.factory_schematic import Schematic
 from talos.hgx import HGXProfile
-from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
+from tests.unit.machines.emulated_rack import HOUR_S, Bench, eventually, new_bench
 
 
 def test_the_config_and_schematic_make_the_node(running: Bench) -> None:
@@ -30,16 +32,17 @@ def test_the_config_and_schematic_make_the_node(running: Bench) -> None:
     assert [plan.endpoint for plan in running.cluster.planes] == [running.spec().endpoint]
 
 
-def test_bootstrap_comes_neither_too_early_nor_twice(bench: Bench) -> None:
-    bench.give("m1", bench.control_plane("cp"))
+def test_bootstrap_comes_neither_too_early_nor_twice(bench: Bench, hour: threading.Event) -> None:
     machine = bench.rack.machines["m1"]
+    machine.speed = replace(machine.speed, services_s=HOUR_S)
+    bench.give("m1", bench.control_plane("cp"))
     eventually(lambda: machine.stage == "booting" and machine.forwards_calls)
-    machine.cri_up = False
     with bench.client("m1") as client:
         with pytest.raises(NotReadyError, match="not available yet"):
             client.bootstrap()
-        eventually(lambda: client.machine_status().stage == "booting")
-        machine.cri_up = True
+        assert client.machine_status().stage == "booting"
+        hour.set()
+        eventually(lambda: machine.cri_up)
         assert "etcd not running" in str(client.machine_status().unmet)
         client.bootstrap()
         with pytest.raises(AlreadyDoneError, match="not empty"):

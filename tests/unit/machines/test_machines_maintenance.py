@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lab.machines.config_view import Config
+from lab.machines.machine import Machine
 from talos import secrets
 from talos.api.client import MachineClient
 from talos.api.errors import DeniedError, InvalidError, MachineApiError, UntrustedError
@@ -145,13 +146,22 @@ def test_a_worker_serves_only_once_a_control_plane_signs_for_it(bench: Bench) ->
         assert client.version().tag == "v1.13.9"
 
 
-def test_a_worker_with_a_wrong_token_gets_no_certificate(bench: Bench) -> None:
+def test_a_worker_with_a_wrong_token_gets_no_certificate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, plain = [], bench.rack.trustd
+
+    def trustd(config: Config) -> Machine | None:
+        found = plain(config)
+        asked.append(found)
+        return found
+
     bench.give("m1", bench.control_plane("cp"))
     right = bench.bundle.trustd_token.encode()
     bench.give("m2", bench.hgx("gpu").replace(right, b"abcdef.0123456789abcdef"))
     eventually(lambda: bench.rack.machines["m1"].cri_up and bench.rack.machines["m2"].store.disks.installed is not None)
     bench.wait_stage("m2", "booting")
-    time.sleep(1)
+    monkeypatch.setattr(bench.rack, "trustd", trustd)
+    eventually(lambda: len(asked) == 3)
+    assert asked == [None] * 3
     assert bench.rack.machines["m2"].stage == "booting"
 
 

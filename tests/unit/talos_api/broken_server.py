@@ -6,7 +6,6 @@ import contextlib
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable
 
 from h2.config import H2Configuration
@@ -68,11 +67,11 @@ def reset(code: ErrorCodes = ErrorCodes.INTERNAL_ERROR) -> Step:
     return step
 
 
-def pause(seconds: float) -> Step:
-    """Say nothing for a while."""
+def pause(over: threading.Event, seconds: float) -> Step:
+    """Say nothing until the event is set, or for a while."""
 
     def step(_connection: H2Connection, _stream: int) -> bool:
-        time.sleep(seconds)
+        over.wait(seconds)
         return True
 
     return step

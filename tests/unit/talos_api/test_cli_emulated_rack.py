@@ -34,7 +34,7 @@ class Site:
 
     def __call__(self, command: str, name: str, *options: str, config: bytes | None = None, code: int = 0) -> Any:
         machine = self.bench.rack.machines[name]
-        argv = [command, "--address", f"{machine.address}:{machine.spec.port}", "--name", name, "--timeout", "20s"]
+        argv = [command, "--address", f"{machine.address}:{machine.spec.port}", "--name", name, "--timeout", "60s"]
         if config is not None:
             (self._folder / "config").write_bytes(config)
             argv += ["--config", str(self._folder / "config")]
