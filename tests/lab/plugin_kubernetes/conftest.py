@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator
@@ -73,7 +74,8 @@ class Plane:
 
     @property
     def path(self) -> str:
-        return f"{self.bin}{os.pathsep}{os.environ['PATH']}"
+        """The lab's programs, and the Python that runs the tests: the language host takes the first one."""
+        return os.pathsep.join([str(Path(sys.prefix) / "bin"), str(self.bin), os.environ["PATH"]])
 
     def kubectl(self, *arguments: str, given: object = None) -> str:
         done = subprocess.run(
