@@ -66,7 +66,7 @@ def connect(
         HttpxTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
         GrpcioTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
     )
-    return MachineClient(transport, node=name, forward_to=forward_to, attempts=attempts)
+    return MachineClient(transport, node=name, forward_to=forward_to, attempts=attempts, shown_key=lambda: tls.shown)
 
 
 class MachineClient:
@@ -84,6 +84,7 @@ class MachineClient:
         forward_to: str | None = None,
         attempts: int = 4,
         sleep: Callable[[float], None] = time.sleep,
+        shown_key: Callable[[], str] = lambda: "",
     ) -> None:
         """`node` is the machine's name in errors; `forward_to` has the address's machine pass calls on to another."""
         self.node = node
@@ -91,6 +92,7 @@ class MachineClient:
         self._metadata: Metadata = (("node", forward_to),) if forward_to else ()
         self._attempts = attempts
         self._sleep = sleep
+        self._shown_key = shown_key
         self._cut_short: set[str] = set()
 
     def __enter__(self) -> MachineClient:
@@ -104,6 +106,11 @@ class MachineClient:
     def close(self) -> None:
         """Close the connections; may be called twice."""
         self._transport.close()
+
+    @property
+    def shown_key(self) -> str:
+        """In maintenance mode, the fingerprint of the key that the machine showed last; a boot changes it."""
+        return self._shown_key()
 
     def version(self) -> NodeVersion:
         """What runs on the machine."""

@@ -98,6 +98,8 @@ class TrustingContext(ssl.SSLContext):
 
     sslsocket_class = TellingSocket
     pin: str | None = None
+    shown: str = ""
+    """The fingerprint of the key that was shown last, where no CA vouches for it."""
 
     def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
         """As the base class, and then the pin; raises ssl.SSLCertVerificationError."""
@@ -111,11 +113,11 @@ class TrustingContext(ssl.SSLContext):
 
     def check_pin(self, peer: ssl.SSLSocket | ssl.SSLObject) -> None:
         """Raise ssl.SSLCertVerificationError if the peer's key is not the pinned one."""
-        if self.pin is None:
+        if self.verify_mode is not ssl.CERT_NONE:
             return
-        shown = fingerprint(peer.getpeercert(binary_form=True) or b"")
-        if shown != self.pin:
-            raise ssl.SSLCertVerificationError(f"the key's fingerprint is {shown}, expected {self.pin}")
+        self.shown = fingerprint(peer.getpeercert(binary_form=True) or b"")
+        if self.pin not in {None, self.shown}:
+            raise ssl.SSLCertVerificationError(f"the key's fingerprint is {self.shown}, expected {self.pin}")
 
 
 def context(trust: Trust) -> TrustingContext:

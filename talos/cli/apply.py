@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Literal
 
-from talos.api.errors import InvalidError, TooSlowError, UnreachableError, UntrustedError
+from talos.api.errors import InvalidError, UntrustedError
 from talos.api.results import Applied, ApplyMode
 from talos.api.tls import FirstContact
 from talos.cli import inputs
@@ -124,6 +124,7 @@ class _Applying:
         self._machine, self._config, self._asked = machine, config, mode
         self._watch, self._waits = watch, waits
         self._boot_before = ""
+        self._key_before = ""
         self._left = False
 
     def attempt(self) -> None:
@@ -135,6 +136,7 @@ class _Applying:
             if verdict.change != "none":
                 if mode is ApplyMode.REBOOT:
                     self._boot_before = contact.client.boot_id()
+                self._key_before = contact.client.shown_key
                 self._watch.say(f"applying the config ({verdict.change})")
                 contact.client.apply_configuration(self._config, mode=mode)
         if not self._waits:
@@ -145,19 +147,18 @@ class _Applying:
             self._watch.until("to reboot", lambda: wait_up(self._machine, self._boot_before))
 
     def _installed(self) -> None:
-        """Return when the machine has booted its config; InstallFailedError when it has rebooted without."""
-        try:
-            if self._is_up():
-                return
-            # Only a question is sent, and a machine that rebooted has another key than the one that was pinned.
-            in_maintenance = self._machine.in_maintenance(FirstContact())
-        except (UnreachableError, TooSlowError):
-            self._left = True
-            raise
-        if not in_maintenance:
+        """Return when the machine has booted its config; InstallFailedError when it has rebooted without.
+
+        That it did not answer says nothing, and a quick reboot may go unseen; but a new key tells of it.
+        """
+        if self._is_up():
+            return
+        # Only a question is sent, and a machine that rebooted has another key than the one that was pinned.
+        key = self._machine.maintenance_key(FirstContact())
+        if not key:
             self._left = True
             raise PendingError("it is installing")
-        if self._left:
+        if self._left or key != self._key_before:
             raise InstallFailedError(
                 f"{self._machine.name}: came back in maintenance mode: the install did not succeed",
                 fix="look at the console for the installer image and the install disk, then run it again",

@@ -69,11 +69,15 @@ class Reach:
 
     def in_maintenance(self, trust: Trust) -> bool:
         """Whether the machine answers in maintenance mode. MachineApiError while it does not answer at all."""
+        return bool(self.maintenance_key(trust))
+
+    def maintenance_key(self, trust: Trust) -> str:
+        """The fingerprint of the key of a machine that answers in maintenance mode, or nothing; as `in_maintenance`."""
         with self._client(trust, None) as client:
             try:
-                return client.machine_status().stage == "maintenance"
+                return client.shown_key if client.machine_status().stage == "maintenance" else ""
             except DeniedError:
-                return False
+                return ""
 
     def _client(self, trust: Trust, through: Address | None) -> MachineClient:
         to = through or self.address

@@ -93,9 +93,9 @@ class ScriptedMachine:
         self._up()
 
     def _up(self) -> None:
-        self.stage = "running" if self.configured else "maintenance"
         self.machine.clients_of = self.owner.ca if self.configured else None
         self.machine.identity = self.owner.machine() if self.configured else self_signed()
+        self.stage = "running" if self.configured else "maintenance"
 
     def _break(self) -> None:
         if self.machine.front:

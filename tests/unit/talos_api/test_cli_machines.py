@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from talos.api import calls
+from talos.api.errors import TooSlowError
 from talos.api.results import ApplyMode
 from talos.api.tls import Trust
 from talos.cli import apply, waiting
@@ -113,9 +114,9 @@ def test_apply_waits_for_a_machine_that_goes_away_between_two_looks(
     run: Command, new_machine: ScriptedMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_machine.may_go_down.clear()
-    plain, looks = Reach.in_maintenance, []
+    plain, looks = Reach.maintenance_key, []
 
-    def look(reach: Reach, trust: Trust) -> bool:
+    def look(reach: Reach, trust: Trust) -> str:
         looks.append(trust)
         new_machine.may_go_down.set()
         if len(looks) == 1:
@@ -123,7 +124,7 @@ def test_apply_waits_for_a_machine_that_goes_away_between_two_looks(
         return plain(reach, trust)
 
     new_machine.down_s = 0.5
-    monkeypatch.setattr(Reach, "in_maintenance", look)
+    monkeypatch.setattr(Reach, "maintenance_key", look)
     done = run("apply", new_machine, "--mode", "auto", "--fingerprint", pin(new_machine), config=LIVE)
     assert (done.code, new_machine.boots, len(changes(new_machine))) == (0, 1, 1), done.err
     assert looks
@@ -169,6 +170,41 @@ def test_an_install_that_fails_is_told_as_soon_as_it_shows(run: Command, new_mac
     assert "hgx-1: came back in maintenance mode" in done.err
     new_machine.installs = True
     assert run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE).code == 0
+
+
+def test_an_install_that_fails_between_two_looks_is_told_by_the_new_key(
+    run: Command, new_machine: ScriptedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_machine.installs, plain = False, apply._Applying._installed
+
+    def installed(applying: apply._Applying) -> None:
+        eventually(lambda: new_machine.boots == 1 and new_machine.stage == "maintenance")
+        plain(applying)
+
+    monkeypatch.setattr(apply._Applying, "_installed", installed)
+    done = run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE)
+    assert (done.code, new_machine.boots) == (6, 1), done.err
+
+
+def test_a_machine_that_did_not_answer_has_not_failed_to_install(
+    run: Command, new_machine: ScriptedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_machine.may_go_down.clear()
+    plain, looks = Reach.maintenance_key, []
+
+    def look(reach: Reach, trust: Trust) -> str:
+        looks.append(trust)
+        if len(looks) == 1:
+            raise TooSlowError(node="hgx-1", call="Get", cause="no answer within 10 s")
+        new_machine.stage = "maintenance" if len(looks) == 2 else "rebooting"
+        if len(looks) == 3:
+            new_machine.may_go_down.set()
+        return plain(reach, trust)
+
+    monkeypatch.setattr(Reach, "maintenance_key", look)
+    done = run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE)
+    assert (done.code, new_machine.boots) == (0, 1), done.err
+    assert "it is still in maintenance mode" in done.err
 
 
 def test_apply_sends_nothing_to_another_key(run: Command, new_machine: ScriptedMachine) -> None:
