@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 
-from lab.cluster import network, supervisor
+from lab.cluster import network, processes, supervisor
 from lab.paths import Lab
 from lab.progress import Progress
 
@@ -30,6 +31,8 @@ def take_down(lab: Lab, *, keep_state: bool = False) -> None:
         with progress.step("processes and network"):
             supervisor.stop(lab)
             network.teardown(lab)
+            # It runs on the host, and outlives an engine that was killed by five minutes.
+            processes.send(processes.orphans(lab.bin / "pulumi-language-python"), signal.SIGKILL)
         if keep_state:
             progress.skip("state", f"kept in {lab.home}")
         else:

@@ -56,6 +56,17 @@ def marked(name: str, value: str) -> set[int]:
     return found
 
 
+def orphans(program: Path) -> set[int]:
+    """Processes started as `program` whose parent has died."""
+    found = set()
+    for entry in PROC.iterdir():
+        if entry.name.isdecimal() and command_line(int(entry.name))[:1] == [str(program)]:
+            with contextlib.suppress(OSError, IndexError):
+                if (entry / "stat").read_text().rpartition(")")[2].split()[1] == "1":
+                    found.add(int(entry.name))
+    return found
+
+
 def send(pids: Iterable[int], number: signal.Signals) -> None:
     """Signal each process that still exists."""
     for pid in pids:
