@@ -57,6 +57,10 @@ class Outstanding:
         self._begun: set[object] = set()
         self._changed = threading.Condition()
 
+    def __len__(self) -> int:
+        """How many there are now."""
+        return len(self._begun)
+
     def add(self, one: object) -> None:
         """It begins."""
         with self._changed:

@@ -26,6 +26,27 @@ def test_slow(running: Bench, hour: threading.Event) -> None:
         assert answer.result().tag == "v1.13.9"
 
 
+def test_calls_are_answered_before_it_goes_down(
+    running: Bench, hour: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, waiting = running.rack.machines["m2"], threading.Event()
+    calls, plain = machine.front.calls, machine.front.calls.wait
+
+    def wait(seconds: float) -> None:
+        waiting.set()
+        plain(seconds)
+
+    monkeypatch.setattr(calls, "wait", wait)
+    machine.faults.set((Fault(kind="slow", seconds=HOUR_S, calls=("Version",)),))
+    with ThreadPoolExecutor() as pool, running.client("m2") as slow, running.client("m2") as other:
+        answer = pool.submit(slow.version)
+        eventually(lambda: bool(calls))
+        other.reboot()
+        assert waiting.wait(60)
+        hour.set()
+        assert answer.result().tag == "v1.13.9"
+
+
 def test_refuses_calls_as_often_as_asked(running: Bench) -> None:
     running.rack.machines["m1"].faults.set(
         (Fault(kind="refuse", calls=("Kubeconfig",), code="FAILED_PRECONDITION", message="no", times=1),)
