@@ -41,7 +41,7 @@ test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n auto tests/unit
 
 test-lab: tools ## tests against a running lab
-	@$(RUN) -m pytest tests/lab
+	@$(RUN) -m pytest -n 2 --dist loadgroup --durations=20 tests/lab
 
 check: venv ## lint, format, types and the fast tests
 	@$(RUN) -m ruff check .

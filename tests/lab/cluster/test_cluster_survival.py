@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,12 +51,10 @@ def processes_of(lab: Lab) -> dict[str, int | None]:
     return {c.name: c.pid() for c in supervisor.components(lab) if c.name in COMPONENTS}
 
 
-def test_second_up_starts_nothing_anew_and_is_quick(cluster: Lab) -> None:
+def test_second_up_starts_nothing_anew(cluster: Lab) -> None:
     eventually(lambda: None not in processes_of(cluster).values())
     before = processes_of(cluster)
-    started = time.monotonic()
     up.bring_up(cluster, hgx=2, controllers=False)
-    assert time.monotonic() - started < 10
     assert processes_of(cluster) == before
 
 

@@ -25,8 +25,6 @@ pytestmark = pytest.mark.last
 
 _PLUGINS_END_WITHIN_S = 10.0
 _UP = ("up", "--yes", "--skip-preview", "--stack", session.STACK)
-# Drains of model servers (40 s) included; at rest it takes less than half.
-_DESTROY_WITHIN_S = 400.0
 
 
 def test_destroyed_without_a_trace_and_brought_up_through_faults(site: Site, tmp_path: Path) -> None:
@@ -35,9 +33,7 @@ def test_destroyed_without_a_trace_and_brought_up_through_faults(site: Site, tmp
     undisturbed_inputs, undisturbed = pulumi.inputs(), declared(inventory(lab))
     assert undisturbed
 
-    started = time.monotonic()
     pulumi("destroy", "--yes", "--skip-preview")
-    assert time.monotonic() - started < _DESTROY_WITHIN_S
     left = inventory(lab)
     assert {name for name, item in left.items() if _ours(item)} == set()
     assert pulumi.state().get("resources", []) == []

@@ -71,10 +71,8 @@ def test_what_cannot_start_is_named(tmp_path: Path, changes: dict[str, Any], say
 
 
 def test_a_time_limit_ends_the_command_with_its_children(tmp_path: Path) -> None:
-    started = time.monotonic()
     with pytest.raises(CommandFailedError, match=r"time limit of 0\.3 s"):
-        Runner().run(job(tmp_path, "sleep 60 & echo $! > child; wait", timeout_s=0.3), ignore)
-    assert time.monotonic() - started < 5
+        Runner().run(job(tmp_path, "sleep 3600 & echo $! > child; wait", timeout_s=0.3), ignore)
     assert not _runs(int((tmp_path / "child").read_text()))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,17 @@ from lab.runner.watch import Reflector
 
 
 def test_deadline_only_comes_nearer() -> None:
-    async def scenario() -> float:
+    async def scenario() -> None:
         deadline = Deadline()
-        deadline.within(60)
-        began = time.monotonic()
+        deadline.within(3600)
         waiting = asyncio.create_task(deadline.passed())
         await asyncio.sleep(0)
         deadline.within(0.05)
-        deadline.within(30)
-        await waiting
-        return time.monotonic() - began
+        deadline.within(1800)
+        # Far from both: it passes at the near one or not at all.
+        await asyncio.wait_for(waiting, 60)
 
-    assert asyncio.run(scenario()) < 1
+    asyncio.run(scenario())
 
 
 def test_deadline_limits_work() -> None:
@@ -52,10 +50,8 @@ def test_run_gives_code_and_output_and_kills_at_the_limit() -> None:
     finished = asyncio.run(run(["sh", "-c", "echo out; echo err >&2; exit 3"]))
     assert (finished.code, finished.output) == (3, "out\nerr\n")
     assert asyncio.run(run(["sh", "-c", "kill -9 $$"])).code == 137
-    began = time.monotonic()
     with pytest.raises(TimeoutError):
-        asyncio.run(run(["sleep", "30"], timeout_s=0.1))
-    assert time.monotonic() - began < 5
+        asyncio.run(run(["sleep", "3600"], timeout_s=0.1))
     with pytest.raises(CommandError, match="failed with 4"):
         asyncio.run(check(["sh", "-c", "exit 4"]))
 
