@@ -19,6 +19,8 @@ _HERE = Path(__file__).parent
 _ON_OWN_LAB = {_HERE / "site", _HERE / "test_host_untouched.py", _HERE / "test_reference_site.py"}
 
 
+# First, because xdist reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two groups, so that two workers never use the same lab."""
     for item in items:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import testinfra
 
+from lab import session
 from lab.paths import Lab
 
 
@@ -36,6 +37,7 @@ def test_host_has_one_route_to_the_lab(lab: Lab, host: Any) -> None:
     assert len(ours) <= 2, ours  # the lab's range, and the uplink's own /30
 
 
-def test_kubeconfig_is_the_owners_alone(lab: Lab, host: Any) -> None:
+def test_kubeconfig_and_state_are_the_owners_alone(lab: Lab, host: Any) -> None:
+    session.prepare(lab)
     assert host.file(str(lab.kubeconfig)).mode == 0o600
     assert host.file(str(lab.pulumi)).mode == 0o700
