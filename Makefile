@@ -1,6 +1,6 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab check format docs bench lock
+.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-parts check format docs bench lock
 
 PYTHON ?= python3
 RUN := .venv/bin/python
@@ -40,8 +40,14 @@ test: check test-lab ## all tests: lint, types and the fast tier, then the lab t
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n auto tests/unit
 
-test-lab: tools ## tests against a running lab
-	@$(RUN) -m pytest -n 2 --dist loadgroup --durations=20 tests/lab
+test-lab: tools ## tests against a running lab: the platform, and beside it the lab's parts
+	@$(MAKE) --no-print-directory -j2 test-site test-parts
+
+test-site: tools
+	@$(RUN) -m pytest -v --durations=15 tests/lab/site
+
+test-parts: tools
+	@$(RUN) -m pytest -v --durations=15 tests/lab --ignore=tests/lab/site
 
 check: venv ## lint, format, types and the fast tests
 	@$(RUN) -m ruff check .

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,20 +12,6 @@ from lab.paths import Lab
 
 # Far from 0, the index of the lab that an engineer has running.
 SPARE_INDEX = 7
-
-_HERE = Path(__file__).parent
-# Tests on the checkout's own lab; the others bring what they need, and run beside these.
-_ON_OWN_LAB = {_HERE / "site", _HERE / "test_host_untouched.py", _HERE / "test_reference_site.py"}
-
-
-# First, because xdist reads the groups in the same hook.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two groups, so that two workers never use the same lab."""
-    for item in items:
-        if _HERE in item.path.parents:
-            own = not _ON_OWN_LAB.isdisjoint({item.path, *item.path.parents})
-            item.add_marker(pytest.mark.xdist_group("own lab" if own else "other labs"))
 
 
 @pytest.fixture(scope="session")

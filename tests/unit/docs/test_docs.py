@@ -56,7 +56,7 @@ PROMISES = {
     "lab": ["-m lab install", "-m lab up", "-m lab deploy"],
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],
-    "test": ["pytest -q -n auto tests/unit", "--durations=20 tests/lab"],
+    "test": ["pytest -q -n auto tests/unit", "tests/lab/site", "tests/lab --ignore=tests/lab/site"],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
     "docs": ["-m stacks.reference"],
 }
