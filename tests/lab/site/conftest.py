@@ -1,6 +1,6 @@
 """The lab's platform, brought up once for all tests of this folder by the checked-in program and stack file.
 
-Tests that take something away for good (a destroyed stack, a killed API server) carry the mark `last` and run last.
+Tests that take something away for good (a destroyed stack, a replaced key) carry the mark `last` and run last.
 """
 
 from __future__ import annotations
