@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from talos import v1alpha1 as parts
-from talos.cni import CNI, KUBE_PRISM_PORT, Cilium
+from talos.cni import CNI, KUBE_PRISM_PORT, Cilium, Flannel
 from talos.pki import KeyPair, base64_of
 from talos.secrets import SecretsBundle
 
@@ -177,7 +177,7 @@ class ClusterSpec:
             "token": self.secrets.bootstrap_token,
             "accepted_cas": tuple(map(base64_of, self.accepted_kubernetes_cas)),
             "network": parts.ClusterNetwork(
-                cni="none" if self._cilium else None,
+                cni=None if isinstance(self.cni, Flannel) else "none",
                 dns_domain=self.dns_domain,
                 pod_subnets=self.pod_subnets,
                 service_subnets=self.service_subnets,

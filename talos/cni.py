@@ -1,4 +1,4 @@
-"""The pod network: Cilium over KubePrism, or Talos's own flannel."""
+"""The pod network: Cilium over KubePrism, Talos's own flannel, or somebody else's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,16 @@ class Cilium:
         return "cilium"
 
 
-CNI = Cilium | Flannel
+@dataclass(frozen=True, kw_only=True)
+class External:
+    """Something that this project does not bring gives pods their network, and opens the firewall for it."""
+
+    @property
+    def name(self) -> Literal["external"]:
+        return "external"
+
+
+CNI = Cilium | Flannel | External
 
 
 def cilium_values() -> dict[str, Any]:

@@ -72,20 +72,21 @@ def cluster_rules(
     admins: tuple[str, ...],
     control_planes: tuple[str, ...],
     nodes: tuple[str, ...],
-    cni: Literal["cilium", "flannel"],
+    cni: Literal["cilium", "flannel", "external"],
     load_balancer_ports: tuple[int | str, ...] = (),
     clients: tuple[str, ...] = (),
 ) -> tuple[Document, ...]:
     """Block by default, and the rules without which a node of `role` does not work.
 
     `admins` may reach the Talos and Kubernetes APIs; `control_planes` and `nodes` (all nodes) are subnets in CIDR
-    form; `clients` may reach `load_balancer_ports` on workers, where gateways answer.
+    form; `clients` may reach `load_balancer_ports` on workers, where gateways answer. An external pod network needs
+    rules of its own beside these.
     """
     every = (*nodes, *control_planes)
     rules = [
         _rule("talos-api", (50000,), (*admins, *every)),
         _rule("kubelet", (10250,), every),
-        _rule("pod-network", (OVERLAY_PORTS[cni],), every, protocol="udp"),
+        *([_rule("pod-network", (OVERLAY_PORTS[cni],), every, protocol="udp")] if cni in OVERLAY_PORTS else []),
         _rule("node-metrics", (9100,), every),
     ]
     if cni == "cilium":

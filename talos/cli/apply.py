@@ -72,6 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=list(_MODES), help="what is allowed; needed unless --dry-run")
     parser.add_argument("--dry-run", action="store_true", help="only say what would change")
     parser.add_argument("--no-wait", action="store_true", help="do not wait until the machine is up again")
+    parser.add_argument(
+        "--only-new", action="store_true", help="leave a machine alone that has a config of the cluster"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,7 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
         state, verdict = watch.until("for its verdict", lambda: _judged(machine, config, watch))
         _print(machine.name, state, verdict, applied=False)
         return 0
-    applying = _Applying(machine, config, arguments.mode, watch, waits=not arguments.no_wait)
+    if arguments.only_new and watch.until("for an answer", lambda: _is_ours(machine, watch)):
+        _print(machine.name, "configured", Verdict("none"), applied=False)
+        return 0
+    applying = Applying(machine, config, arguments.mode, watch, waits=not arguments.no_wait)
     watch.until("to apply the config", applying.attempt)
     _print(machine.name, *applying.first, applied=applying.first[1].change != "none")
     return 0
@@ -115,7 +121,12 @@ def _judged(machine: Reach, config: bytes, watch: Watch) -> tuple[State, Verdict
         return contact.state, classify(contact, config)
 
 
-class _Applying:
+def _is_ours(machine: Reach, watch: Watch) -> bool:
+    with machine.contact(watch) as contact:
+        return contact.state == "configured"
+
+
+class Applying:
     """Applying with repeats: each attempt looks at the machine first, for the one before may have had its effect."""
 
     first: tuple[State, Verdict]

@@ -102,6 +102,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def what_is_missing(client: MachineClient, *, allowed: frozenset[str] = frozenset()) -> list[str]:
+    """Why a machine is not well, one phrase each; empty where it is. `allowed` may be unmet."""
+    return [*_status_problems(client.machine_status(), allowed), *_service_problems(client.services())]
+
+
 def _status_problems(status: MachineStatus, allowed: frozenset[str]) -> list[str]:
     if status.stage != "running":
         return [f"it is {status.stage}"]

@@ -10,9 +10,12 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from talos import secrets
+from talos import talosconfig as issuing
 from talos.api.talosconfig import Talosconfig, parse_talosconfig
 from talos.api.transport import MACHINE_API_PORT
 from talos.cli.failures import InputError
@@ -20,10 +23,17 @@ from talos.cli.failures import InputError
 CONFIG_VARIABLE = "TALOS_MACHINE_CONFIG"
 TALOSCONFIG_VARIABLE = "TALOSCONFIG_TEXT"
 TALOSCONFIG_PATH_VARIABLE = "TALOSCONFIG"
+SECRETS_VARIABLE = "TALOS_SECRETS_TEXT"
+KUBECONFIG_VARIABLE = "KUBECONFIG_TEXT"
+# Credentials made out of the secrets bundle live for one command; clocks of new machines may be behind.
+_COMMAND_LIFETIME = timedelta(hours=4)
+_CLOCKS_APART = timedelta(hours=1)
 
 INPUTS = f"""\
 secrets come by file, stdin (`-`) or environment, never as the value of an option:
   talosconfig     --talosconfig FILE, else text in ${TALOSCONFIG_VARIABLE}, else the file ${TALOSCONFIG_PATH_VARIABLE}
+  secrets bundle  text in ${SECRETS_VARIABLE}: takes the talosconfig's place, with credentials for this command alone
+  kubeconfig      text in ${KUBECONFIG_VARIABLE}
   machine config  --config FILE, else text in ${CONFIG_VARIABLE} (up to 128 KiB), else stdin"""
 
 
@@ -86,7 +96,17 @@ def machine_config(arguments: argparse.Namespace) -> bytes:
 
 
 def talosconfig(arguments: argparse.Namespace) -> Talosconfig | None:
-    """The credentials, or None where none were given; TalosconfigError if they cannot be used."""
+    """The credentials, or None where none were given; TalosconfigError or ConfigError if they cannot be used."""
+    if not arguments.talosconfig and (bundle := secrets_bundle()):
+        return parse_talosconfig(
+            issuing.issue(
+                bundle,
+                context="command",
+                endpoints=(),
+                lifetime=_COMMAND_LIFETIME,
+                now=lambda: secrets.utc_now() - _CLOCKS_APART,
+            ).render()
+        )
     if arguments.talosconfig:
         text = text_of(arguments.talosconfig, "talosconfig")
     elif text := os.environ.get(TALOSCONFIG_VARIABLE, ""):
@@ -96,6 +116,12 @@ def talosconfig(arguments: argparse.Namespace) -> Talosconfig | None:
     else:
         return None
     return parse_talosconfig(text, context=arguments.context)
+
+
+def secrets_bundle() -> secrets.SecretsBundle | None:
+    """The cluster's secrets out of the environment, or None; ConfigError if they cannot be used."""
+    text = os.environ.get(SECRETS_VARIABLE)
+    return secrets.load(text) if text else None
 
 
 def print_result(result: dict[str, Any]) -> None:

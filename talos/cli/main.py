@@ -9,7 +9,8 @@ import traceback
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from talos.cli import apply, bootstrap, factory, health, reset, restart, snapshot, upgrade
+from talos.cli import apply, bootstrap, factory, health, leaving, planning, reset, restart, rolling, snapshot, upgrade
+from talos.cli.bundle import IssuedTalosconfig, Secrets
 from talos.cli.credentials import ClientCertificate, Kubeconfig
 from talos.cli.failures import EXIT_CODES, Exit, exit_for
 from talos.cli.inputs import INPUTS
@@ -20,10 +21,16 @@ just as well. A command looks at the machine first and does only what is missing
 interruption. Results are JSON on stdout, progress and errors are text on stderr.
 
 a new cluster, from machines in maintenance mode:
+  secrets     once
   apply       each control plane, then each worker
   bootstrap   one control plane
   kubeconfig  from a control plane
-  health      each machine"""
+  health      each machine
+
+a cluster that runs, one machine after the other:
+  plan        what a config and an image would do to a machine
+  roll        bring a machine to them: drained where it must reboot, and well again afterwards
+  leave       drain a machine, erase it, and forget its node"""
 
 
 class Command(Protocol):
@@ -38,13 +45,18 @@ class Command(Protocol):
 
 
 _COMMANDS: dict[str, Command] = {
+    "secrets": Secrets(),
+    "talosconfig": IssuedTalosconfig(),
+    "plan": planning,
     "apply": apply,
     "bootstrap": bootstrap,
     "kubeconfig": Kubeconfig(),
     "health": health,
     "status": health.Status(),
+    "roll": rolling,
     "upgrade": upgrade,
     "reboot": restart,
+    "leave": leaving,
     "reset": reset,
     "client-cert": ClientCertificate(),
     "etcd-snapshot": snapshot,

@@ -54,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Reset; prints one JSON object."""
     machine = reach(arguments)
     watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
-    resetting = _Resetting(machine, watch, arguments)
+    resetting = Resetting(machine, watch, arguments)
     try:
-        outcome: str = watch.until("to reset", resetting.attempt, passing=(_LostOrderError,))
+        outcome: str = watch.until("to reset", resetting.attempt, passing=(LostOrderError,))
     except NotInTimeError:
         if arguments.if_unreachable != "done" or resetting.answered:
             raise
@@ -65,11 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class _LostOrderError(Exception):
+class LostOrderError(Exception):
     """The machine rebooted, and is what it was before the reset."""
 
 
-class _Resetting:
+class Resetting:
     """A reset with repeats: each attempt looks first whether the machine is erased already."""
 
     def __init__(self, machine: Reach, watch: Watch, arguments: argparse.Namespace) -> None:
@@ -122,7 +122,7 @@ class _Resetting:
             return
         with self._machine.configured() as client, contextlib.suppress(UntrustedError, DeniedError):
             if self._boot_before not in {"", client.boot_id()}:
-                raise _LostOrderError("it rebooted without having been erased")
+                raise LostOrderError("it rebooted without having been erased")
         raise PendingError("it is not in maintenance mode yet")
 
     def _silent(self) -> None:

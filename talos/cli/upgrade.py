@@ -110,13 +110,13 @@ class _Upgrading:
     def attempt(self) -> None:
         with self._machine.configured() as client:
             # In this order: a reboot in between shows as done, never as a machine that fell back or needs another.
-            stage, boot_id, found = client.machine_status().stage, client.boot_id(), _running(client)
+            stage, boot_id, found = client.machine_status().stage, client.boot_id(), running(client)
             self._before = self._before or found
             if found.is_target(self._target):
                 self._finish("none" if found == self._before else "upgraded", found, client.boot_id())
                 return
             if self._boot_before and boot_id != self._boot_before:
-                raise self._fell_back(found)
+                raise fell_back(self._machine.name, found, self._target)
             if stage in PASSING_STAGES:
                 raise PendingError(f"it is {stage}")
             if not self._install(client, boot_id):
@@ -124,9 +124,9 @@ class _Upgrading:
                 return
         boot_id = self._watch.until("to reboot", lambda: wait_up(self._machine, self._boot_before))
         with self._machine.configured() as client:
-            now = _running(client)
+            now = running(client)
         if not now.is_target(self._target):
-            raise self._fell_back(now)
+            raise fell_back(self._machine.name, now, self._target)
         self._finish("upgraded", now, boot_id)
 
     def _install(self, client: MachineClient, boot_id: str) -> bool:
@@ -155,14 +155,6 @@ class _Upgrading:
         client.upgrade_legacy(self._target.image, reboot=self._reboot_mode)
         return True
 
-    def _fell_back(self, found: Running) -> FellBackError:
-        return FellBackError(
-            f"{self._machine.name}: came back with {found}, not with {self._target.version} "
-            f"of {self._target.schematic[:12] or 'the image'}",
-            fix="the new system did not boot, so the machine took the old slot: look at its console and "
-            "`talosctl dmesg`; go on with no other machine before this one is understood",
-        )
-
     def _finish(self, change: str, running: Running, boot_id: str) -> None:
         assert self._before is not None  # noqa: S101 - set by the attempt that calls this
         self.result = {
@@ -175,6 +167,25 @@ class _Upgrading:
         }
 
 
-def _running(client: MachineClient) -> Running:
+def difference(found: Running, target: Target) -> str:
+    """What a machine would leave and get, for people; empty where nothing is left to do."""
+    if found.is_target(target):
+        return ""
+    if found.version != target.version:
+        return f"Talos {found.version} becomes {target.version}"
+    return f"schematic {found.schematic[:12] or 'unknown'} becomes {target.schematic[:12]}"
+
+
+def running(client: MachineClient) -> Running:
+    """What the machine runs now."""
     schematic = next((each.version for each in client.extensions() if each.name == "schematic"), "")
     return Running(client.version().tag, schematic)
+
+
+def fell_back(name: str, found: Running, target: Target) -> FellBackError:
+    """The error for a machine that rebooted into something else."""
+    return FellBackError(
+        f"{name}: came back with {found}, not with {target.version} of {target.schematic[:12] or 'the image'}",
+        fix="the new system did not boot, so the machine took the old slot: look at its console and "
+        "`talosctl dmesg`; go on with no other machine before this one is understood",
+    )

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from talos.cni import KUBE_PRISM_PORT, Cilium, cilium_manifest, cilium_values
+from talos.cni import KUBE_PRISM_PORT, Cilium, External, cilium_manifest, cilium_values
 from talos.document import ConfigError
+from talos.firewall import cluster_rules
 from talos.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 
@@ -106,3 +107,13 @@ def test_what_a_cold_cluster_could_not_use_is_refused(what: str) -> None:
 def test_a_text_that_is_no_manifest_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="Cilium's manifest"):
         cilium_manifest(given)
+
+
+def test_an_external_network_leaves_kube_proxy_and_opens_no_port_of_its_own() -> None:
+    """004.1: something else gives pods their network, and Talos brings none."""
+    install = Install(disk="/dev/sda", image=examples.INSTALLER)
+    base = replace(examples.plain_cluster(), cni=External()).control_plane(install).document()
+    assert base["cluster"]["network"]["cni"] == {"name": "none"}
+    assert "disabled" not in base["cluster"]["proxy"]
+    rules = cluster_rules("worker", admins=("10.1.0.0/24",), control_planes=(), nodes=("10.5.0.0/24",), cni="external")
+    assert not [each for each in rules if each.document().get("name") in {"pod-network", "cilium-health"}]

@@ -175,13 +175,13 @@ def test_an_install_that_fails_is_told_as_soon_as_it_shows(run: Command, new_mac
 def test_an_install_that_fails_between_two_looks_is_told_by_the_new_key(
     run: Command, new_machine: ScriptedMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new_machine.installs, plain = False, apply._Applying._installed
+    new_machine.installs, plain = False, apply.Applying._installed
 
-    def installed(applying: apply._Applying) -> None:
+    def installed(applying: apply.Applying) -> None:
         eventually(lambda: new_machine.boots == 1 and new_machine.stage == "maintenance")
         plain(applying)
 
-    monkeypatch.setattr(apply._Applying, "_installed", installed)
+    monkeypatch.setattr(apply.Applying, "_installed", installed)
     done = run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE)
     assert (done.code, new_machine.boots) == (6, 1), done.err
 

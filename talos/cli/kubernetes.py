@@ -1,0 +1,129 @@
+"""What a node's life needs of Kubernetes: is it Ready, cordon, drain, delete. By kubectl, which knows how to drain.
+
+kubectl gets the kubeconfig through a file without a place on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from talos.cli.failures import CommandError, InputError
+from talos.cli.inputs import KUBECONFIG_VARIABLE
+from talos.cli.waiting import PendingError, Watch
+
+# On a node that was cordoned here: only then is it made schedulable again.
+OURS = "inference-platform/taken-down-by"
+_MARK = "python -m talos"
+_CALL_S = 30
+# What kubectl says when it could not ask, as opposed to having been refused.
+_AWAY = ("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof")
+
+
+class KubernetesError(CommandError):
+    """kubectl was refused, or failed in a way that does not pass."""
+
+
+class DrainError(CommandError):
+    """Pods did not leave the node in time."""
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """A cluster's API, as an administrator."""
+
+    kubeconfig: str = field(repr=False)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Kubernetes | None:
+        """The cluster of $KUBECONFIG_TEXT; None where there is none yet."""
+        text = environment.get(KUBECONFIG_VARIABLE, "")
+        return cls(text) if text.strip() else None
+
+    def node(self, name: str) -> dict[str, Any] | None:
+        """The Node object, or None where there is none. PendingError while the API does not answer."""
+        text = self._run("get", "node", name, "--ignore-not-found", "-o", "json")
+        found: dict[str, Any] | None = json.loads(text) if text.strip() else None
+        return found
+
+    def require_ready(self, name: str) -> None:
+        """PendingError until the node is there and Ready."""
+        node = self.node(name)
+        if node is None:
+            raise PendingError("Kubernetes does not know the node yet")
+        conditions = node.get("status", {}).get("conditions", [])
+        ready = next((each for each in conditions if each["type"] == "Ready"), {"status": "Unknown"})
+        if ready["status"] != "True":
+            raise PendingError(f"its node is not Ready: {ready.get('message') or ready.get('reason') or 'no kubelet'}")
+
+    def drain(self, name: str, watch: Watch, timeout_s: int) -> bool:
+        """Cordon, and evict pods as PodDisruptionBudgets allow; whether there was a node to drain.
+
+        DrainError when pods are still there after `timeout_s`; the node stays cordoned, and a repetition goes on.
+        """
+        node = watch.until("to look for its node", lambda: self.node(name))
+        if node is None:
+            return False
+        if not node["spec"].get("unschedulable"):
+            self._run("annotate", "node", name, "--overwrite", f"{OURS}={_MARK}")
+        watch.say("draining")
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={timeout_s}s")
+        done = self._kubectl("drain", name, *options, timeout_s=timeout_s + _CALL_S)
+        if done.returncode != 0:
+            raise DrainError(
+                f"{name}: its pods did not leave in {timeout_s} s: {_last(done.stderr)}",
+                fix="see which PodDisruptionBudget allows no eviction (kubectl get pdb -A); run it again, or raise "
+                "drain_timeout_s",
+            )
+        return True
+
+    def release(self, name: str) -> None:
+        """Let pods onto the node again, if it was cordoned here."""
+        node = self.node(name)
+        if node is not None and OURS in node["metadata"].get("annotations", {}):
+            self._run("uncordon", name)
+            self._run("annotate", "node", name, f"{OURS}-")
+
+    def delete_node(self, name: str) -> None:
+        """Delete the Node object; nothing happens where there is none."""
+        self._run("delete", "node", name, "--ignore-not-found", "--wait=false")
+
+    def _run(self, *arguments: str) -> str:
+        done = self._kubectl(*arguments, f"--request-timeout={_CALL_S}s", timeout_s=_CALL_S * 2)
+        if done.returncode == 0:
+            return done.stdout
+        said = _last(done.stderr)
+        if any(sign in said.lower() for sign in _AWAY):
+            raise PendingError(f"Kubernetes does not answer: {said}")
+        raise KubernetesError(f"kubectl {arguments[0]}: {said}", fix="mend that, then run it again")
+
+    def _kubectl(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        file = os.memfd_create("kubeconfig")
+        try:
+            with open(file, "w", encoding="utf-8", closefd=False) as target:
+                target.write(self.kubeconfig)
+            hidden = {KUBECONFIG_VARIABLE, "TALOS_SECRETS_TEXT", "TALOS_MACHINE_CONFIG", "TALOSCONFIG_TEXT"}
+            return subprocess.run(
+                ["kubectl", f"--kubeconfig=/proc/self/fd/{file}", *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=timeout_s,
+                pass_fds=(file,),
+                env={name: value for name, value in os.environ.items() if name not in hidden},
+            )
+        except FileNotFoundError:
+            raise InputError("kubectl is not on PATH", fix="install kubectl where pulumi runs") from None
+        except subprocess.TimeoutExpired:
+            raise PendingError("Kubernetes does not answer: kubectl took too long") from None
+        finally:
+            os.close(file)
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("Warning", "WARNING"))]
+    return " / ".join(lines[-3:]) or "no reason given"

@@ -1,0 +1,96 @@
+"""`leave`: take a node out of its cluster: drain it, erase its machine, forget its Node object."""
+
+from __future__ import annotations
+
+import argparse
+
+from talos.api.errors import UntrustedError
+from talos.cli import inputs
+from talos.cli.bootstrap import etcd_state
+from talos.cli.kubernetes import Kubernetes
+from talos.cli.reaching import Reach, add_maintenance_arguments, reach
+from talos.cli.reset import LostOrderError, Resetting
+from talos.cli.rolling import require_others_well
+from talos.cli.waiting import Watch, seconds
+
+HELP = "take a node out of its cluster: drain it, erase its machine, delete its Node"
+DESCRIPTION = f"""\
+Take a machine out of its cluster. It ends in maintenance mode, with the installed system but without config and data;
+other disks than the system's keep what they have.
+
+  1. the node is drained, with respect for PodDisruptionBudgets       (with ${inputs.KUBECONFIG_VARIABLE} only)
+  2. a control plane leaves etcd, once the other members are well; the last one of all is just erased
+  3. STATE and EPHEMERAL are erased, and the machine boots into maintenance mode
+  4. the Node object is deleted
+
+With --dead nothing is asked of the machine, and only the Node object goes; for hardware that will not answer again.
+
+  python -m talos leave --address 10.0.0.11 --name hgx-1"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    inputs.add_machine_arguments(parser, timeout="60m")
+    add_maintenance_arguments(parser)
+    parser.add_argument("--dead", action="store_true", help="the machine will not answer again")
+    parser.add_argument("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (%(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Leave; prints one JSON object."""
+    machine, cluster = reach(arguments), Kubernetes.from_environment()
+    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    outcome = "dead"
+    last = False
+    if not arguments.dead:
+        leaving = _Leaving(machine, cluster, watch, drain_timeout_s=seconds(arguments.drain_timeout))
+        outcome = watch.until("to leave the cluster", leaving.attempt, passing=(LostOrderError,))
+        last = leaving.last
+    # With its last control plane the cluster is gone, and nobody is left to ask.
+    if cluster is not None and not last:
+        watch.until("to delete its node", lambda: cluster.delete_node(machine.name))
+    inputs.print_result({"node": machine.name, "left": outcome})
+    return 0
+
+
+class _Leaving:
+    """Leaving with repeats: each attempt looks first how far the machine is."""
+
+    def __init__(self, machine: Reach, cluster: Kubernetes | None, watch: Watch, *, drain_timeout_s: int) -> None:
+        self._machine, self._cluster, self._watch = machine, cluster, watch
+        self._drain_timeout_s = drain_timeout_s
+        self._drained = False
+        self._resetting: Resetting | None = None
+        self.last = False
+
+    def attempt(self) -> str:
+        if self._resetting is None:
+            self._resetting = self._prepared()
+        return self._resetting.attempt()
+
+    def _prepared(self) -> Resetting:
+        graceful = False
+        with self._machine.configured() as client:
+            try:
+                is_member = etcd_state(client) == "Running"
+            except UntrustedError:
+                # In maintenance mode already; the reset below looks at that.
+                return self._reset(graceful=False)
+            if is_member:
+                graceful = require_others_well(self._machine, client) > 0
+                self.last = not graceful
+        if self._cluster is not None and not self.last and not self._drained:
+            self._cluster.drain(self._machine.name, self._watch, self._drain_timeout_s)
+            self._drained = True
+        return self._reset(graceful=graceful)
+
+    def _reset(self, *, graceful: bool) -> Resetting:
+        options = argparse.Namespace(
+            wipe="system-disk",
+            partition=["STATE", "EPHEMERAL"],
+            disk=[],
+            no_graceful=not graceful,
+            then="reboot",
+            no_wait=False,
+        )
+        return Resetting(self._machine, self._watch, options)

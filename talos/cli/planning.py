@@ -1,0 +1,144 @@
+"""`plan`: what a config and an image would do to a machine, in words, before anything is touched."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from talos.api.errors import MachineApiError
+from talos.cli import inputs
+from talos.cli.apply import classify
+from talos.cli.failures import CommandError
+from talos.cli.reaching import Contact, Reach, add_maintenance_arguments, reach
+from talos.cli.upgrade import Target, difference, running
+from talos.cli.waiting import Watch, seconds
+
+Step = Literal["none", "live", "reboot", "upgrade", "install", "refused", "unreachable"]
+
+HELP = "say what a config and an image would do to a machine"
+DESCRIPTION = f"""\
+Say what `roll`, or for a new machine `apply`, would do, without doing it. The config comes by stdin, or not at all:
+then only the machine's state is looked at. A machine that does not answer is no failure. `change` in the result:
+
+  none         nothing
+  live         the config takes effect at once
+  reboot       the node is drained and the machine reboots
+  upgrade      the same, into another Talos version or schematic; `config` says what the config alone would take
+  install      the machine is in maintenance mode: Talos is installed on its disk
+  refused      the machine does not accept it, or belongs to another cluster; `reason` and `fix` say why
+  unreachable  it does not answer, so nobody knows
+
+  python -m talos plan --address 10.0.0.11 --name hgx-1 --image REF --insecure < hgx-1.yaml
+  (${inputs.SECRETS_VARIABLE} or a talosconfig as for every command)"""
+
+_DIFF_LINE = re.compile(r"^(?P<mark>[-+ ])(?P<indent>\s*(?:-\s+)*)(?P<key>[A-Za-z0-9_./-]+):")
+_PATHS_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would happen; `paths` are places in the config, none of its values."""
+
+    change: Step
+    reason: str = ""
+    fix: str = ""
+    paths: tuple[str, ...] = ()
+    config: str = ""
+    system: str = ""
+    warnings: tuple[str, ...] = field(default=())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    inputs.add_machine_arguments(parser, timeout="20s")
+    add_maintenance_arguments(parser)
+    parser.add_argument("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
+    parser.add_argument("--config", metavar="FILE", help="the machine config (stdin)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan; prints one JSON object."""
+    target = Target.parse(arguments.image)
+    given = os.environ.get(inputs.CONFIG_VARIABLE) or inputs.text_of(arguments.config or "-", "machine config")
+    machine = reach(arguments)
+    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    try:
+        plan = watch.until("for its answer", lambda: look(machine, given.encode(), target, watch))
+    except CommandError as error:
+        away = error.exit.name == "AWAY"
+        plan = Plan("unreachable" if away else "refused", reason=error.what, fix=error.fix)
+    except MachineApiError as error:
+        plan = Plan("refused", reason=f"{error.call}: {error.cause}", fix=error.fix)
+    inputs.print_result({"node": machine.name, **vars(plan), "says": words(plan, target)})
+    return 0
+
+
+def look(machine: Reach, config: bytes, target: Target, watch: Watch) -> Plan:
+    """One look at the machine; PendingError while it is on its way into another state."""
+    with machine.contact(watch) as contact:
+        if not config.strip():
+            return Plan("install" if contact.state == "maintenance" else "none")
+        verdict = classify(contact, config)
+        if verdict.change == "refused":
+            return Plan("refused", reason=verdict.reason, fix=verdict.fix)
+        paths = changed_paths(verdict.details) if verdict.change in {"live", "reboot"} else ()
+        system = _system_change(contact, target)
+        return Plan(
+            "upgrade" if system else verdict.change,
+            reason=system,
+            paths=paths,
+            config=verdict.change,
+            system=system,
+            warnings=verdict.warnings,
+        )
+
+
+def _system_change(contact: Contact, target: Target) -> str:
+    """What the machine runs and what it should run; empty where that is the same, and on a machine without Talos."""
+    if contact.state == "maintenance":
+        return ""
+    return difference(running(contact.client), target)
+
+
+def changed_paths(details: str) -> tuple[str, ...]:
+    """Places that a dry run's diff touches, as far as its context tells them, in their order and each once."""
+    above: list[tuple[int, str]] = []
+    found: dict[str, None] = {}
+    for line in details.partition("Config diff:")[2].splitlines():
+        if line.startswith(("---", "+++", "@@")):
+            above = []
+            continue
+        matched = _DIFF_LINE.match(line)
+        if not matched:
+            continue
+        depth = len(matched["indent"])
+        above = [(at, name) for at, name in above if at < depth]
+        if matched["mark"] != " ":
+            found[".".join([name for _, name in above] + [matched["key"]])] = None
+        above.append((depth, matched["key"]))
+    return tuple(path for path in found if not any(other.startswith(f"{path}.") for other in found))
+
+
+def words(plan: Plan, target: Target) -> str:
+    """The plan as a sentence for people; no value of a config is in it."""
+    shown = ", ".join(plan.paths[:_PATHS_SHOWN]) + (" and more" if len(plan.paths) > _PATHS_SHOWN else "")
+    where = f": {shown}" if shown else ""
+    match plan.change:
+        case "none":
+            return "nothing changes on the machine"
+        case "live":
+            return f"the config changes at once, without a reboot{where}"
+        case "reboot":
+            return f"the node is drained and the machine REBOOTS for its config{where}"
+        case "upgrade":
+            also = f"; its config changes too{where}" if plan.config != "none" else ""
+            return f"{plan.system}: the node is drained and the machine REBOOTS into it{also}"
+        case "install":
+            return f"the machine is in maintenance mode: Talos {target.version} is INSTALLED on its disk"
+        case "unreachable":
+            return f"does not answer, so nobody knows what it takes: {plan.reason}"
+        case _:
+            return f"REFUSED: {plan.reason}; fix: {plan.fix}"

@@ -1,0 +1,176 @@
+"""`roll`: bring a machine that is part of a cluster to its config and its Talos, and leave it well."""
+
+from __future__ import annotations
+
+import argparse
+from urllib.parse import urlsplit
+
+from talos.api.client import MachineClient
+from talos.api.results import ApplyMode
+from talos.cli import inputs
+from talos.cli.apply import Applying, classify
+from talos.cli.bootstrap import etcd_state
+from talos.cli.failures import NotAllowedError
+from talos.cli.health import what_is_missing
+from talos.cli.inputs import Address
+from talos.cli.kubernetes import Kubernetes
+from talos.cli.reaching import Reach, add_maintenance_arguments, reach, wait_up
+from talos.cli.upgrade import Target, difference, fell_back, running
+from talos.cli.waiting import PendingError, Watch, seconds
+
+HELP = "bring a machine of a cluster to its config and image, drained where it must reboot, and leave it well"
+DESCRIPTION = f"""\
+Bring a machine to a config (stdin) and an installer image, and wait until it is well and its node is Ready.
+
+  1. the image is installed into the slot that boots next, if the machine runs another    (disturbs nothing)
+  2. a config that takes effect at once is applied
+  3. only if it must reboot: the other members of etcd are well; the node is drained, with respect for
+     PodDisruptionBudgets; the machine reboots, and must come back with that version and schematic
+  4. Talos's services are healthy, the node is Ready, and takes pods again
+
+What is in effect already is not done again, so after a failure or an interruption the same command goes on. Run it
+for one machine at a time. ${inputs.KUBECONFIG_VARIABLE} is the cluster; without it nothing is drained.
+
+  python -m talos roll --address 10.0.0.11 --name hgx-1 --image REF < hgx-1.yaml"""
+
+_HEALTH_S = 900
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    inputs.add_machine_arguments(parser, timeout="90m")
+    add_maintenance_arguments(parser)
+    parser.add_argument("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
+    parser.add_argument("--config", metavar="FILE", help="the machine config (stdin)")
+    parser.add_argument("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (%(default)s)")
+    parser.add_argument("--health-timeout", default="15m", metavar="DURATION", help="to be well again (%(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Roll; prints one JSON object."""
+    target, config = Target.parse(arguments.image), inputs.machine_config(arguments)
+    machine, cluster = reach(arguments), Kubernetes.from_environment()
+    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    rolling = Rolling(machine, cluster, config, target, watch, drain_timeout_s=seconds(arguments.drain_timeout))
+    watch.until("to take its config and image", rolling.attempt)
+    health = Watch(machine.name, timeout_s=seconds(arguments.health_timeout))
+    health.until("to be well", rolling.require_well)
+    if cluster is not None:
+        health.until("to take pods again", lambda: cluster.release(machine.name))
+    inputs.print_result({"node": machine.name, "talos": target.version, "done": rolling.done or ["nothing"]})
+    return 0
+
+
+class Rolling:
+    """Rolling with repeats: each attempt looks at the machine first, and does what is still missing."""
+
+    def __init__(
+        self,
+        machine: Reach,
+        cluster: Kubernetes | None,
+        config: bytes,
+        target: Target,
+        watch: Watch,
+        *,
+        drain_timeout_s: int,
+    ) -> None:
+        self._machine, self._cluster, self._config, self._target = machine, cluster, config, target
+        self._watch, self._drain_timeout_s = watch, drain_timeout_s
+        self._rebooted_from = ""
+        self.done: list[str] = []
+
+    def attempt(self) -> None:
+        """Do what is missing; PendingError while the machine is busy."""
+        with self._machine.contact(self._watch) as contact:
+            verdict = classify(contact, self._config)
+            if verdict.change == "refused":
+                raise NotAllowedError(
+                    f"{self._machine.name}: the machine refuses the config: {verdict.reason}", fix=verdict.fix
+                )
+            client = contact.client
+            if contact.state == "maintenance":
+                boot_id, needs_reboot = "", False
+            else:
+                boot_id = client.boot_id()
+                needs_reboot = self._install(client, boot_id)
+                if verdict.change == "live":
+                    self._watch.say("applying the config, live")
+                    client.apply_configuration(self._config, mode=ApplyMode.NO_REBOOT)
+                    self.done.append("config")
+                needs_reboot |= verdict.change == "reboot"
+        if contact.state == "maintenance":
+            Applying(self._machine, self._config, "auto", self._watch, waits=True).attempt()
+            self.done.append("install")
+        elif needs_reboot:
+            self._reboot(boot_id, stage=verdict.change == "reboot")
+
+    def require_well(self) -> None:
+        """PendingError until Talos's services are healthy, etcd counts this member, and the node is Ready."""
+        with self._machine.configured() as client:
+            if missing := what_is_missing(client):
+                raise PendingError("; ".join(missing))
+            if etcd_state(client) == "Running":
+                members = {each.hostname: each for each in client.etcd_members()}
+                if self._machine.name not in members or members[self._machine.name].is_learner:
+                    raise PendingError("etcd does not count it as a member yet")
+        if self._cluster is not None:
+            self._cluster.require_ready(self._machine.name)
+
+    def _install(self, client: MachineClient, boot_id: str) -> bool:
+        """Whether the machine must reboot into another system, which is then in the other slot."""
+        found = running(client)
+        if found.is_target(self._target):
+            return False
+        if self._rebooted_from and boot_id != self._rebooted_from:
+            raise fell_back(self._machine.name, found, self._target)
+        self._watch.say(f"pulling {self._target.image}")
+        client.pull_image(self._target.image, on_progress=self._watch.say)
+        self._watch.say("installing beside the running system")
+        client.install_upgrade(self._target.image, on_message=self._watch.say)
+        self.done.append(difference(found, self._target))
+        return True
+
+    def _reboot(self, boot_id: str, *, stage: bool) -> None:
+        with self._machine.configured() as client:
+            require_others_well(self._machine, client)
+        if self._cluster is not None:
+            self._cluster.drain(self._machine.name, self._watch, self._drain_timeout_s)
+        with self._machine.configured() as client:
+            if client.boot_id() == boot_id:
+                if stage:
+                    client.apply_configuration(self._config, mode=ApplyMode.STAGED)
+                    self.done.append("config")
+                self._watch.say("rebooting")
+                self._rebooted_from = boot_id
+                client.reboot()
+                self.done.append("reboot")
+        self._watch.until("to reboot", lambda: wait_up(self._machine, boot_id))
+        with self._machine.configured() as client:
+            found = running(client)
+        if not found.is_target(self._target):
+            raise fell_back(self._machine.name, found, self._target)
+
+
+def require_others_well(machine: Reach, client: MachineClient) -> int:
+    """Number of etcd's other members, 0 on workers; PendingError while one of them is not well.
+
+    Taking a second member of three away takes the cluster away, whatever a first one is ailing from.
+    """
+    if etcd_state(client) != "Running":
+        return 0
+    others = [each for each in client.etcd_members() if each.hostname != machine.name]
+    for other in others:
+        host = urlsplit(other.peer_urls[0]).hostname if other.peer_urls else None
+        if other.is_learner or host is None:
+            raise PendingError(f"etcd's member {other.hostname or 'without a name'} has no vote yet")
+        peer = Reach(
+            name=other.hostname,
+            address=Address(host, machine.address.port),
+            through=None,
+            ours=machine.ours,
+            unconfigured=None,
+        )
+        with peer.configured() as its:
+            if etcd_state(its) != "Running":
+                raise PendingError(f"etcd on {other.hostname} is {etcd_state(its) or 'not there'}")
+    return len(others)

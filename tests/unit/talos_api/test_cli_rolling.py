@@ -1,0 +1,293 @@
+"""`plan`, `roll` and `leave` against emulated machines and a kubectl that records what it was asked (004.6)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.machines.faults import Fault
+from talos.cli import waiting
+from talos.cli.main import main
+from talos.cluster import MachineSettings
+from talos.factory_schematic import Schematic
+from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
+
+KUBECTL = """#!/usr/bin/env python3
+import json, os, sys
+folder = os.path.dirname(os.path.abspath(__file__))
+state_file = os.path.join(folder, "state.json")
+state = json.load(open(state_file))
+arguments = sys.argv[1:]
+kubeconfig = open(arguments[0].partition("=")[2]).read()
+words = [each for each in arguments[1:] if not each.startswith("--request-timeout")]
+open(os.path.join(folder, "log"), "a").write(" ".join(words) + "\\n")
+assert kubeconfig == "canary-kubeconfig", kubeconfig
+assert "canary" not in " ".join(arguments) + json.dumps(dict(os.environ))
+name = words[2] if words[1] == "node" else words[1]
+node = state["nodes"].get(name)
+if words[0] == "get" and node:
+    print(json.dumps(node))
+elif words[0] == "annotate" and node:
+    key = words[-1].partition("=")[0]
+    node["metadata"]["annotations"].pop(key.rstrip("-"), None)
+    if not key.endswith("-"):
+        node["metadata"]["annotations"][key] = "x"
+elif words[0] == "drain":
+    node["spec"]["unschedulable"] = True
+    if state.get("stuck"):
+        print("error: Cannot evict pod as it would violate the pod's disruption budget.", file=sys.stderr)
+        json.dump(state, open(state_file, "w"))
+        sys.exit(1)
+elif words[0] == "uncordon":
+    node["spec"].pop("unschedulable", None)
+elif words[0] == "delete":
+    state["nodes"].pop(name, None)
+json.dump(state, open(state_file, "w"))
+"""
+
+
+class Kubectl:
+    """The recorder: nodes that are Ready, and the calls in order."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        program = folder / "kubectl"
+        program.write_text(KUBECTL)
+        program.chmod(0o700)
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        self.write({"nodes": {name: {"metadata": {"annotations": {}}, "spec": {}, "status": ready} for name in names}})
+
+    def write(self, state: dict[str, Any]) -> None:
+        (self.folder / "state.json").write_text(json.dumps(state))
+
+    def read(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads((self.folder / "state.json").read_text())
+        return state
+
+    def calls(self) -> list[str]:
+        """Verbs so far that change something."""
+        log = self.folder / "log"
+        verbs = [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+        log.unlink(missing_ok=True)
+        return [verb for verb in verbs if verb != "get"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = new_bench(tmp_path / "machines", "infra", "hgx-h200")
+    monkeypatch.setenv("TALOS_SECRETS_TEXT", made.bundle.export())
+    monkeypatch.setattr(waiting, "POLL_S", 0.1)
+    with made.rack:
+        for name in made.rack.machines:
+            made.wait_stage(name, "maintenance")
+        yield made
+
+
+class Site:
+    """Runs commands on m1 (`cp`) and m2 (`gpu`)."""
+
+    names = {"m1": "cp", "m2": "gpu"}  # noqa: RUF012 - read only
+
+    def __init__(self, bench: Bench, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+        self.bench, self._capsys, self._folder = bench, capsys, folder
+
+    def __call__(self, command: str, machine: str, *options: str, config: bytes = b"", code: int = 0) -> Any:
+        spec = self.bench.rack.machines[machine].spec
+        argv = [command, "--address", f"{spec.address}:{spec.port}", "--name", self.names[machine]]
+        if "--timeout" not in options:
+            argv += ["--timeout", "60s"]
+        if command in {"plan", "roll", "apply"}:
+            (self._folder / "config").write_bytes(config)
+            argv += ["--config", str(self._folder / "config")]
+        ended = main([*argv, *options])
+        shown = self._capsys.readouterr()
+        assert self.bench.bundle.trustd_token not in shown.out + shown.err
+        assert ended == code, shown.err
+        return json.loads(shown.out) if code == 0 else shown.err
+
+
+@pytest.fixture
+def site(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Site:
+    return Site(bench, capsys, tmp_path)
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
+    made = Kubectl(tmp_path / "kubectl", "cp", "gpu")
+    monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG_TEXT", "canary-kubeconfig")
+    return made
+
+
+def bring_up(bench: Bench) -> None:
+    """m1 and m2 as a cluster, m2 a worker without GPUs."""
+    bench.give("m1", bench.control_plane("cp"))
+    bench.give("m2", bench.worker("gpu"))
+    eventually(lambda: bench.rack.machines["m1"].cri_up)
+    with bench.client("m1") as client:
+        client.bootstrap()
+    eventually(lambda: all(each.node_is_ready for each in bench.rack.machines.values()))
+
+
+def labelled(bench: Bench, label: str) -> bytes:
+    return bench.worker("gpu", settings=MachineSettings(node_labels={"example.org/rack": label}), image=bench.image)
+
+
+def rebooting(bench: Bench) -> bytes:
+    return bench.worker("gpu", settings=MachineSettings(udev_rules=('SUBSYSTEM=="net"',)), image=bench.image)
+
+
+def test_a_plan_says_what_a_machine_would_do(bench: Bench, site: Site) -> None:
+    worker, image = bench.worker("gpu", image=bench.image), ("--image", bench.image, "--insecure")
+    assert "INSTALLED on its disk" in site("plan", "m2", *image, config=worker)["says"]
+    bring_up(bench)
+    assert site("plan", "m2", *image, config=worker)["change"] == "none"
+    assert site("plan", "m2", *image, config=labelled(bench, "r1"))["change"] == "live"
+    assert "REBOOTS for its config" in site("plan", "m2", *image, config=rebooting(bench))["says"]
+    newer = ("--image", bench.installer(Schematic(), "v1.13.8"), "--insecure")
+    said = site("plan", "m2", *newer, config=labelled(bench, "r1"))
+    assert (said["change"], said["config"]) == ("upgrade", "live")
+    assert "Talos v1.13.9 becomes v1.13.8" in said["says"]
+    refused = site("plan", "m2", *image, config=b"wrong: true\nmachine: {}\n")
+    assert refused["change"] == "refused"
+    assert "unknown key" in refused["reason"]
+    bench.rack.machines["m2"].power_off()
+    away = site("plan", "m2", *image, "--timeout", "2s", config=worker)
+    assert away["change"] == "unreachable"
+    assert "nobody knows" in away["says"]
+
+
+def test_a_machine_of_another_cluster_is_refused(
+    bench: Bench, site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bring_up(bench)
+    image = ("--image", bench.image, "--insecure")
+    assert main(["secrets", "--output", str(tmp_path / "other")]) == 0
+    monkeypatch.setenv("TALOS_SECRETS_TEXT", (tmp_path / "other").read_text())
+    assert site("plan", "m2", *image, config=bench.worker("gpu"))["change"] == "refused"
+    monkeypatch.delenv("TALOS_SECRETS_TEXT")
+    said = site("plan", "m2", *image)
+    assert said["change"] == "refused", "nobody knows its secrets, so it is not ours"
+
+
+def test_only_what_must_reboot_is_drained(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    image = ("--image", bench.image)
+    before = bench.rack.machines["m2"].store.disks.boot_id
+    assert site("roll", "m2", *image, config=labelled(bench, "r2"))["done"] == ["config"]
+    assert site("roll", "m2", *image, config=labelled(bench, "r2"))["done"] == ["nothing"]
+    assert kubectl.calls() == []
+    assert bench.rack.machines["m2"].store.disks.boot_id == before
+
+    assert site("roll", "m2", *image, config=rebooting(bench))["done"] == ["config", "reboot"]
+    assert kubectl.calls() == ["annotate", "drain", "uncordon", "annotate"]
+    assert bench.rack.machines["m2"].store.disks.boot_id != before
+
+
+def test_an_upgrade_installs_first_then_drains_and_reboots(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    older = bench.installer(Schematic(), "v1.13.8")
+    config = bench.worker("gpu", image=older)
+    done = site("roll", "m2", "--image", older, config=config)["done"]
+    assert done[0] == "Talos v1.13.9 becomes v1.13.8"
+    assert done[-1] == "reboot"
+    assert kubectl.calls() == ["annotate", "drain", "uncordon", "annotate"]
+    assert site("roll", "m2", "--image", older, config=config)["done"] == ["nothing"]
+
+
+def test_a_version_that_does_not_exist_disturbs_nothing(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    before = bench.rack.machines["m2"].store.disks.boot_id
+    bad = bench.installer(Schematic(), "v1.13.99")
+    said = site("roll", "m2", "--image", bad, "--timeout", "5s", config=bench.worker("gpu", image=bad), code=6)
+    assert "gpu" in said
+    assert "v1.13.99" in said
+    assert "drain" not in kubectl.calls()
+    assert bench.rack.machines["m2"].store.disks.boot_id == before
+
+
+def test_a_disruption_budget_stops_it_and_the_next_run_goes_on(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    before = bench.rack.machines["m2"].store.disks.boot_id
+    kubectl.write(kubectl.read() | {"stuck": True})
+    said = site("roll", "m2", "--image", bench.image, config=rebooting(bench), code=6)
+    assert "disruption budget" in said
+    assert bench.rack.machines["m2"].store.disks.boot_id == before
+    kubectl.write(kubectl.read() | {"stuck": False})
+    assert site("roll", "m2", "--image", bench.image, config=rebooting(bench))["done"] == ["config", "reboot"]
+    assert kubectl.calls()[-2:] == ["uncordon", "annotate"], "what was cordoned here takes pods again"
+
+
+def test_a_node_that_somebody_cordoned_stays_cordoned(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    state = kubectl.read()
+    state["nodes"]["gpu"]["spec"]["unschedulable"] = True
+    kubectl.write(state)
+    site("roll", "m2", "--image", bench.image, config=rebooting(bench))
+    assert kubectl.calls() == ["drain"]
+
+
+def test_a_machine_that_dies_in_its_reboot_is_named_and_taken_up_again(
+    bench: Bench, site: Site, kubectl: Kubectl
+) -> None:
+    bring_up(bench)
+    bench.rack.machines["m2"].faults.set((Fault(kind="die", at="reboot", times=1),))
+    said = site("roll", "m2", "--image", bench.image, "--timeout", "5s", config=rebooting(bench), code=4)
+    assert "gpu: waited" in said
+    assert "to reboot" in said
+    assert kubectl.read()["nodes"]["gpu"]["spec"] == {"unschedulable": True}
+    bench.rack.machines["m2"].power_on()
+    site("roll", "m2", "--image", bench.image, config=rebooting(bench))
+    assert kubectl.read()["nodes"]["gpu"]["spec"] == {}
+
+
+def test_leaving_drains_erases_and_deletes_the_node(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    assert site("leave", "m2")["left"] == "done"
+    assert kubectl.calls() == ["annotate", "drain", "delete"]
+    assert bench.rack.machines["m2"].stage == "maintenance"
+    assert site("leave", "m2")["left"] == "before"
+    # The last control plane takes the cluster along: nothing is drained, no Node is left to delete.
+    kubectl.calls()
+    assert site("leave", "m1")["left"] == "done"
+    assert kubectl.calls() == []
+    assert bench.rack.machines["m1"].stage == "maintenance"
+
+
+def test_a_dead_machine_is_not_asked(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    bench.rack.machines["m2"].power_off()
+    assert site("leave", "m2", "--dead")["left"] == "dead"
+    assert kubectl.calls() == ["delete"]
+
+
+def test_credentials_out_of_the_bundle(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bring_up(bench)
+    issued = ["talosconfig", "--context", "bench", "--endpoint", "127.0.0.1", "--role", "os:reader", "--lifetime", "1h"]
+    assert main([*issued, "--output", str(tmp_path / "talosconfig")]) == 0
+    assert main(["secrets", "--import", "/nowhere"]) == 2
+    (tmp_path / "bundle").write_text(bench.bundle.export())
+    assert main(["secrets", "--import", str(tmp_path / "bundle")]) == 0
+    assert capsys.readouterr().out == bench.bundle.export()
+    monkeypatch.delenv("TALOS_SECRETS_TEXT")
+    machine = bench.rack.machines["m2"]
+    options = ["--address", f"{machine.address}:{machine.spec.port}", "--talosconfig", str(tmp_path / "talosconfig")]
+    assert main(["health", *options]) == 0
+    assert main(["talosconfig", "--context", "x", "--endpoint", "y"]) == 2
+
+
+def test_a_new_machine_alone_is_installed_with_only_new(bench: Bench, site: Site) -> None:
+    bench.give("m1", bench.control_plane("cp"))
+    config = bench.worker("gpu", image=bench.image)
+    once = ("--mode", "auto", "--insecure", "--only-new")
+    assert site("apply", "m2", *once, config=config)["change"] == "install"
+    eventually(lambda: bench.rack.machines["m2"].stage in {"booting", "running"})
+    assert site("apply", "m2", *once, config=labelled(bench, "r9"))["applied"] is False
