@@ -247,13 +247,14 @@ def _real_and_simulated(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001
     yield Finding(
         check="nodes",
         state="info",
-        found="EMULATED (KWOK): their pods' programs run on this machine, their GPUs do not exist",
+        found="EMULATED (Talos machines, KWOK): their pods' programs run on this machine, their GPUs do not exist",
     )
 
 
 def _running(lab: Lab) -> Iterable[Finding]:
     rows = status.rows(lab)
-    ailing = [row.component for row in rows if row.state != "running"]
+    # Until there is a cluster, some wait for it.
+    ailing = [row.component for row in rows if row.state != "running" and not row.state.startswith("waits for")]
     if not rows:
         yield Finding(check="lab", state="info", found=f"down ({lab.home}, index {lab.index})")
     elif ailing:

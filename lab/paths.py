@@ -50,6 +50,11 @@ class NetworkPlan:
         return IPv4Network((self.base + 63 * 256, 30))
 
     @property
+    def image_factory(self) -> IPv4Address:
+        """Where the emulated image factory answers, beside the machines."""
+        return self.uplink.network_address + 9
+
+    @property
     def bridge_address(self) -> IPv4Address:
         """The pod bridge's address inside the lab's namespace; the API server advertises it."""
         return self.base + 1

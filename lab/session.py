@@ -5,24 +5,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
 import yaml
 
 from lab.errors import LabError
 from lab.install.choices import PluginChoice, plugin_choice, pulumi_choice
-from lab.paths import CHECKOUT, Lab
+from lab.paths import CHECKOUT, Lab, NetworkPlan
 
 HELP = 'print the environment for pulumi by hand: eval "$(python -m lab env)"'
 STACK = "lab"
 # Published on purpose: docs/adr/0003-lab-secrets.md says why, and what it does not protect.
 PASSPHRASE = "inference-platform-lab"  # noqa: S105
 PLUGINS = ("kubernetes", "command")
+# pulumi takes each of its options from a variable too; an option that is given goes first.
+_STACK_FILE_OPTION = "PULUMI_OPTION_CONFIG_FILE"
+_STACK_FILE = f"Pulumi.{STACK}.yaml"
+_ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 
 
 def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -37,6 +43,8 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
         "PULUMI_STACK": STACK,
         # Pods of the lab start within a second, and every Service of every `up` would wait ten for stragglers.
         "LAB_ENDPOINTS_SETTLE_S": environment.get("LAB_ENDPOINTS_SETTLE_S") or "1",
+        # Charts by their name in a registry, which the lab does not reach.
+        "LAB_CHART_MIRROR": environment.get("LAB_CHART_MIRROR") or str(lab.bundle / "charts"),
         # The v3.76 language host takes the first python on PATH, whatever Pulumi.yaml says of a virtual environment.
         "PATH": _path(folders, environment),
     }
@@ -45,7 +53,28 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
         chosen["PULUMI_HOME"] = str(_own_home(lab))
     else:
         chosen["PULUMI_HOME"] = str(_users_home(lab, environment))
+    if lab.index != 0:
+        chosen[_STACK_FILE_OPTION] = str(stack_file(lab))
     return chosen
+
+
+def stack_file(lab: Lab) -> Path:
+    """The stack file of this lab: the checked-in one, or a copy of it whose addresses are those of this index."""
+    return lab.home / _STACK_FILE if lab.index else CHECKOUT / _STACK_FILE
+
+
+def moved(text: str, plan: NetworkPlan) -> str:
+    """The text with the addresses of lab 0 replaced by those of another lab's plan."""
+    first = NetworkPlan(index=0)
+
+    def move(found: re.Match[str]) -> str:
+        try:
+            address = IPv4Address(found.group())
+        except AddressValueError:
+            return found.group()
+        return str(plan.base + (int(address) - int(first.base))) if address in first.whole else found.group()
+
+    return _ADDRESS.sub(move, text)
 
 
 def plugins(lab: Lab, environment: Mapping[str, str] = os.environ) -> tuple[PluginChoice, ...]:
@@ -56,13 +85,17 @@ def plugins(lab: Lab, environment: Mapping[str, str] = os.environ) -> tuple[Plug
 
 def environment(lab: Lab, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """A whole process environment for `pulumi` and for programs that talk to the lab."""
-    return {**base, **settings(lab, base)}
+    # What an outer session says of its stack file is not for this one.
+    rest = {name: value for name, value in base.items() if name != _STACK_FILE_OPTION}
+    return {**rest, **settings(lab, base)}
 
 
 def prepare(lab: Lab, project: Path = CHECKOUT) -> None:
-    """Make the state folder, the links to the stand-ins and the stack exist; drop locks of engines that died."""
+    """Make the state folder, the stack file and the stack exist, and the links to the stand-ins; drop dead locks."""
     for folder in (lab.pulumi, _links(lab)):
         folder.mkdir(parents=True, exist_ok=True)
+    if lab.index:
+        _write_stack_file(lab)
     lab.pulumi.chmod(0o700)
     _link_stand_ins(lab)
     if not pulumi_choice(lab).program.exists():
@@ -84,7 +117,11 @@ def stream_pulumi(lab: Lab, *arguments: str, project: Path = CHECKOUT) -> int:
     """Run `pulumi ARGUMENTS` with its output going straight to the terminal; its exit status."""
     prepare(lab, project)
     return subprocess.run(
-        ["pulumi", *arguments], cwd=project, env=environment(lab), stdin=subprocess.DEVNULL, check=False
+        ["pulumi", *arguments],
+        cwd=project,
+        env=_project_environment(lab, project),
+        stdin=subprocess.DEVNULL,
+        check=False,
     ).returncode
 
 
@@ -122,7 +159,7 @@ def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: boo
     done = subprocess.run(
         ["pulumi", *arguments],
         cwd=project,
-        env=environment(lab),
+        env=_project_environment(lab, project),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -135,6 +172,22 @@ def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: boo
             fix='read its last lines above; by hand: eval "$(python -m lab env)" and run it again',
         )
     return done
+
+
+def _write_stack_file(lab: Lab) -> None:
+    wanted = moved((CHECKOUT / _STACK_FILE).read_text(), lab.network)
+    if not stack_file(lab).exists() or stack_file(lab).read_text() != wanted:
+        draft = stack_file(lab).with_suffix(".draft")
+        draft.write_text(wanted)
+        draft.replace(stack_file(lab))
+
+
+def _project_environment(lab: Lab, project: Path) -> dict[str, str]:
+    """The session's, without the platform's stack file for a project that is another one."""
+    chosen = environment(lab)
+    if project != CHECKOUT:
+        chosen.pop(_STACK_FILE_OPTION, None)
+    return chosen
 
 
 def _link_stand_ins(lab: Lab) -> None:

@@ -15,7 +15,7 @@ from lab.paths import Lab
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """A process of the lab; `needs` is a file without which starting it makes no sense yet."""
+    """A process of the lab; it runs only while the file `needs` is there."""
 
     name: str
     argv: tuple[str, ...]
@@ -52,7 +52,7 @@ class Component:
         return child
 
 
-def own_component(lab: Lab, name: str, argv: tuple[str, ...], *, folder: Path, needs: Path) -> Component:
+def own_component(lab: Lab, name: str, argv: tuple[str, ...], *, folder: Path, needs: Path | None = None) -> Component:
     """A component that kwokctl does not know: its files are in the lab's folder."""
     return Component(
         name=name,

@@ -1,7 +1,8 @@
 """The control plane: etcd, API server, controller manager, scheduler and KWOK as processes in the lab's namespace.
 
-kwokctl makes the certificates and writes down each component's command; after that the lab starts components itself
-from that record, so that one that was killed comes back in the same way as at the first start.
+An emulated machine creates it when it is bootstrapped, and switches it on and off with itself. kwokctl writes down each
+component's command; after that the supervisor starts components from that record, so that one that was killed comes
+back in the same way as at the first start.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from lab.errors import LabError
 from lab.paths import Lab
 
 API_PORT = 6443
+PKI_FILES = ("ca.crt", "ca.key", "admin.crt", "admin.key")
 _CLUSTER = "lab"
 STOP_ORDER = ("kwok-controller", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
 _STAGES = Path(__file__).with_name("node_stages.yaml")
@@ -53,6 +56,11 @@ def cluster_folder(lab: Lab) -> Path:
 def credentials_folder(lab: Lab) -> Path:
     """Kubeconfigs of the lab's own processes; they end with the cluster that issued them."""
     return lab.home / "credentials"
+
+
+def switch(lab: Lab) -> Path:
+    """The control plane runs while this file is there."""
+    return work_folder(lab) / "control-plane-machine"
 
 
 def settings(lab: Lab) -> list[dict[str, Any]]:
@@ -84,7 +92,6 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
         "kubeControllerManagerPort": 10257,
         "kubeSchedulerPort": 10259,
         "kwokControllerPort": 10247,
-        "kubeApiserverCertSANs": [api_address, str(plan.services[1]), str(plan.uplink[2])],
         **{option: str(lab.bin / tool) for option, tool in _BINARIES.items()},
     }
     head = {
@@ -98,23 +105,59 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
 
 def require_tools(lab: Lab) -> None:
     """Raise `LabError` when a program of the control plane was not built."""
-    missing = [tool for tool in (*_BINARIES.values(), "kwokctl", "kube-proxy") if not (lab.bin / tool).exists()]
+    wanted = (*_BINARIES.values(), "kwokctl", "kube-proxy", "talos-checker")
+    missing = [tool for tool in wanted if not (lab.bin / tool).exists()]
     if missing:
         raise LabError(
             f"tools are missing in {lab.bin}: {', '.join(missing)}", fix="`python -m lab install` builds them"
         )
 
 
-def create(lab: Lab) -> bool:
-    """Create and start the control plane unless that was done; whether it was created now."""
-    finished = work_folder(lab) / "created"
-    was_created = finished.exists() and bool(components(lab))
-    if not was_created:
-        finished.unlink(missing_ok=True)
-        _create(lab)
-        finished.touch()
-    _write_kubeconfig(lab)
-    return not was_created
+def is_created(lab: Lab) -> bool:
+    """Whether there is a control plane, running or switched off."""
+    return (work_folder(lab) / "created").exists() and bool(components(lab))
+
+
+def api_names(lab: Lab) -> tuple[str, ...]:
+    """What the API server's certificate must be valid for, beside the names that the machine's config gives it."""
+    plan = lab.network
+    names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+    return (*names, "localhost", "127.0.0.1", str(plan.bridge_address), str(plan.services[1]), str(plan.uplink[2]))
+
+
+def create(lab: Lab, pki: Mapping[str, str]) -> None:
+    """Create and start the control plane unless that was done, and switch it on.
+
+    `pki` is the PEM text of each of PKI_FILES: the authority, and an administrator that is the API server too.
+    """
+    if not is_created(lab):
+        (work_folder(lab) / "created").unlink(missing_ok=True)
+        _create(lab, pki)
+        (work_folder(lab) / "created").touch()
+    switch(lab).touch()
+    ensure_kubeconfig(lab)
+
+
+def switch_off(lab: Lab) -> None:
+    """Have the supervisor stop it; its data stays."""
+    switch(lab).unlink(missing_ok=True)
+
+
+def drop(lab: Lab) -> None:
+    """Forget it with all its data, as when the last machine of its etcd is wiped."""
+    switch_off(lab)
+    (work_folder(lab) / "created").unlink(missing_ok=True)
+    lab.kubeconfig.unlink(missing_ok=True)
+    _end_processes(lab)
+    _remove(lab)
+
+
+def stamp(lab: Lab) -> int | None:
+    """Changes when another control plane is created; None while there is none."""
+    try:
+        return (work_folder(lab) / "created").stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def components(lab: Lab) -> list[Component]:
@@ -133,6 +176,7 @@ def components(lab: Lab) -> list[Component]:
             # kwokctl's own places, so its commands go on to work.
             pid_file=Path(entry["workDir"], "pids", f"{Path(entry['binary']).name}.pid"),
             log_file=Path(entry["workDir"], "logs", f"{Path(entry['binary']).name}.log"),
+            needs=switch(lab),
         )
         for entry in recorded.get("components", ())
     ]
@@ -162,15 +206,16 @@ def wait_ready(lab: Lab, timeout_s: float) -> None:
         time.sleep(0.1)
 
 
-def _create(lab: Lab) -> None:
-    # What a killed creation left has no record to go on from; nothing of value is in it yet, and its credentials,
-    # like its processes, know an authority that is no more.
-    half_done = network.namespace_processes(lab)
-    processes.send(half_done, signal.SIGKILL)
-    processes.wait_gone(half_done, timeout_s=5)
-    for stale in (cluster_folder(lab), credentials_folder(lab)):
-        shutil.rmtree(stale, ignore_errors=True)
-    work_folder(lab).mkdir(parents=True, exist_ok=True)
+def _create(lab: Lab, pki: Mapping[str, str]) -> None:
+    # What a killed creation left has no record to go on from; nothing of value is in it yet.
+    _end_processes(lab)
+    _remove(lab)
+    folder = cluster_folder(lab) / "pki"
+    folder.mkdir(parents=True, mode=0o700)
+    for name in PKI_FILES:
+        # kwokctl makes an authority of its own only where there is none.
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_text(pki[name])
     configuration = work_folder(lab) / "kwokctl.yaml"
     configuration.write_text(yaml.safe_dump_all(settings(lab), sort_keys=False))
     done = subprocess.run(
@@ -196,7 +241,28 @@ def _create(lab: Lab) -> None:
         )
 
 
-def _write_kubeconfig(lab: Lab) -> None:
+def _end_processes(lab: Lab) -> None:
+    """Whatever of a control plane runs in the lab's namespace, recorded or not."""
+    programs = {*_BINARIES.values(), "kwokctl"} - {"kubectl"}
+    running = {
+        pid
+        for pid in network.namespace_processes(lab)
+        if (command := processes.command_line(pid)) and Path(command[0]).name in programs
+    }
+    processes.send(running, signal.SIGKILL)
+    processes.wait_gone(running, timeout_s=5)
+
+
+def _remove(lab: Lab) -> None:
+    """Its data, and credentials that know an authority that is no more."""
+    for stale in (cluster_folder(lab), credentials_folder(lab)):
+        shutil.rmtree(stale, ignore_errors=True)
+
+
+def ensure_kubeconfig(lab: Lab) -> None:
+    """Write the administrator's kubeconfig for people unless it is there."""
+    if lab.kubeconfig.exists():
+        return
     pki = cluster_folder(lab) / "pki"
     write_kubeconfig(
         lab,
@@ -229,5 +295,9 @@ def write_kubeconfig(lab: Lab, path: Path, user: dict[str, str]) -> None:
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(content, indent=2))
+    # Renamed into place: the supervisor starts a process as soon as it sees the file that it needs.
+    draft = path.with_suffix(".draft")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)
+    draft.write_text(json.dumps(content, indent=2))
+    draft.replace(path)

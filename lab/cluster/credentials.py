@@ -36,7 +36,4 @@ def ensure(lab: Lab, connection: client.ApiClient, account: str, *, role: str) -
         return
     request = {"spec": {"expirationSeconds": _VALID_S}}
     answer = client.CoreV1Api(connection).create_namespaced_service_account_token(account, NAMESPACE, request)
-    # Renamed into place: the supervisor starts the process as soon as it sees the file.
-    draft = path.with_suffix(".draft")
-    controlplane.write_kubeconfig(lab, draft, {"token": answer.status.token})
-    draft.replace(path)
+    controlplane.write_kubeconfig(lab, path, {"token": answer.status.token})

@@ -10,6 +10,7 @@ from lab.paths import NetworkPlan
 NAMESPACE = "kube-system"
 IMAGE = "registry.k8s.io/coredns/coredns:v1.14.6"
 _LABELS = {"k8s-app": "kube-dns"}
+_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 # Nothing is forwarded: a name from outside does not exist here, and saying so at once beats a time-out.
 # It is a server of its own because CoreDNS asks its template before the cluster, whatever their order in the file.
@@ -120,7 +121,8 @@ def _deployment() -> Manifest:
                     "priorityClassName": "system-cluster-critical",
                     # Its own resolver would be itself.
                     "dnsPolicy": "Default",
-                    "nodeSelector": {"node-role.kubernetes.io/infra": ""},
+                    "nodeSelector": {_CONTROL_PLANE: ""},
+                    "tolerations": [{"key": _CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"}],
                     "containers": [container],
                     "volumes": [{"name": "config", "configMap": {"name": "coredns"}}],
                 },

@@ -12,7 +12,7 @@ from lab.paths import Lab
 ACCOUNT = "kube-proxy"
 ROLE = "system:node-proxier"
 # Pods behind externalTrafficPolicy Local answer when they are on the node that this name stands for.
-NODE = "infra-1"
+NODE = "cp-1"
 
 
 def settings(lab: Lab) -> dict[str, object]:

@@ -157,8 +157,8 @@ def ensure(lab: Lab) -> None:
         subprocess.run(inside(lab, command), check=True)
 
 
-def own_address(lab: Lab, address: IPv4Address) -> None:
-    """Give the lab's namespace one more address (a node's InternalIP: host-network pods and NodePorts answer there)."""
+def own_address(lab: Lab, address: IPv4Address | str) -> None:
+    """Give the lab's namespace one more address: a machine's, where its API, host-network pods and NodePorts answer."""
     _ip("addr", "replace", f"{address}/32", "dev", lab.bridge, namespace=lab.namespace)
 
 

@@ -1,4 +1,4 @@
-"""`lab status`: what runs, where its log is, and what memory it takes."""
+"""`lab status`: what runs, what the machines are at, and what memory it takes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from lab.cluster import controlplane, network, processes, supervisor
+from lab.errors import LabError
+from lab.machines import lab_rack
+from lab.machines.admin import ask
 from lab.paths import Lab
 
-HELP = "show the lab's processes: state, process id, restarts, memory"
+HELP = "show the lab's processes and machines: state, process id, restarts, memory"
 _HEADINGS = ("COMPONENT", "STATE", "PID", "RESTARTS", "MEMORY")
 
 
@@ -30,17 +34,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    """Exit status 0 when all of the lab runs and its API server is ready, else 1."""
+    """Exit status 0 when all of the lab runs and its API server, if it has one yet, is ready, else 1."""
     table = rows(lab)
+    expected = controlplane.switch(lab).exists()
     ready = bool(table) and controlplane.is_ready(lab)
     if arguments.json:
-        print(json.dumps({"ready": ready, "components": [asdict(row) for row in table]}, indent=2))
+        shown = {"ready": ready, "components": [asdict(row) for row in table], "machines": _machines(lab)}
+        print(json.dumps(shown, indent=2))
     elif table:
         print(render(table))
-        print(f"API server: {'ready' if ready else 'not ready'}, kubeconfig {lab.kubeconfig}")
+        for machine in _machines(lab):
+            print(f"machine {machine['name']} at {machine['address']}: {_stage(machine)}")
+        if expected:
+            print(f"API server: {'ready' if ready else 'not ready'}, kubeconfig {lab.kubeconfig}")
+        else:
+            print("API server: none runs; `pulumi up` brings one up on the control plane's machine")
     else:
         print(f"lab {lab.index} of {lab.home} is down; `python -m lab up` brings it up")
-    return 0 if ready and all(row.state == "running" for row in table) else 1
+    needed = [row for row in table if expected or not row.state.startswith("waits for")]
+    return 0 if table and ready is expected and all(row.state == "running" for row in needed) else 1
+
+
+def _machines(lab: Lab) -> list[dict[str, Any]]:
+    try:
+        return ask(lab_rack.folder(lab), {"machine": "all", "action": "show"})
+    except LabError:
+        return []
+
+
+def _stage(machine: dict[str, Any]) -> str:
+    if machine["power"] == "off":
+        return "off"
+    node = f", node {machine['hostname']} is ready" if machine["node_ready"] else ""
+    return f"{machine['stage']}, Talos {machine['talos']}{node}"
 
 
 def rows(lab: Lab) -> list[Row]:

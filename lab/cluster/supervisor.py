@@ -1,7 +1,8 @@
 """`python -m lab.cluster.supervisor`: keeps the lab's processes running, in the lab's own namespace.
 
-It starts what does not run, restarts what ends (with back-off), and writes what it sees to a status file. It takes over
-processes that an earlier supervisor started, so its own death stops nothing. On SIGTERM it stops all, pods first.
+It starts what does not run, restarts what ends (with back-off), stops what has lost the file that it needs, and writes
+what it sees to a status file. The control plane comes and goes with the machine that runs it. It takes over processes
+that an earlier supervisor started, so its own death stops nothing. On SIGTERM it stops all, pods first.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from typing import Any
 from lab.cluster import assigner, controlplane, credentials, kubeproxy, network, processes
 from lab.cluster.component import Component, own_component
 from lab.errors import LabError
+from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
 
+MACHINES = "machines"
 _TICK_S = 0.5
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 10.0
 _STEADY_AFTER_S = 30.0
 _STOP_GRACE_S = {"pod-runner": 40.0}
 _DEFAULT_STOP_GRACE_S = 10.0
-_STOP_ORDER = ("pod-runner", "assigner", "kube-proxy", *controlplane.STOP_ORDER)
+_STOP_ORDER = ("pod-runner", "assigner", "kube-proxy", MACHINES, *controlplane.STOP_ORDER)
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +44,16 @@ def status_file(lab: Lab) -> Path:
 
 
 def components(lab: Lab) -> list[Component]:
-    """Everything that has to run, control plane first."""
+    """Everything that has to run, control plane first: that one once a machine has created it."""
     return [
-        *controlplane.components(lab),
+        *(controlplane.components(lab) if controlplane.is_created(lab) else ()),
+        own_component(
+            lab,
+            MACHINES,
+            (sys.executable, "-m", "lab.machines", "run", str(lab_rack.file(lab))),
+            folder=CHECKOUT,
+            needs=lab_rack.file(lab),
+        ),
         kubeproxy.component(lab),
         own_component(
             lab,
@@ -54,6 +64,11 @@ def components(lab: Lab) -> list[Component]:
         ),
         own_component(lab, "pod-runner", (sys.executable, "-m", "lab.runner"), folder=CHECKOUT, needs=lab.kubeconfig),
     ]
+
+
+def grace_s(name: str) -> float:
+    """How long a component has to end after it was asked to."""
+    return _STOP_GRACE_S.get(name, _DEFAULT_STOP_GRACE_S)
 
 
 @dataclass
@@ -69,14 +84,19 @@ class Watched:
     started: float = 0.0
     backoff_s: float = _FIRST_BACKOFF_S
     not_before: float = 0.0
+    stopping_since: float | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        needs = self.component.needs
+        return needs is None or needs.exists()
 
     @property
     def state(self) -> str:
         if self.pid is not None:
-            return "running"
-        needs = self.component.needs
-        if needs is not None and not needs.exists():
-            return f"waits for {needs.name}"
+            return "running" if self.stopping_since is None else "stopping"
+        if not self.is_wanted and self.component.needs is not None:
+            return f"waits for {self.component.needs.name}"
         return "restarting" if self.starts or self.restarts else "starting"
 
     def look(self, now: float) -> None:
@@ -84,7 +104,10 @@ class Watched:
         if self.child is not None and self.child.poll() is not None:
             self.last_exit, self.child = self.child.returncode, None
         before, self.pid = self.pid, self.component.pid()
-        if before is not None and self.pid is None:
+        if self.pid is None and self.stopping_since is not None:
+            log.info("%s stopped", self.component.name)
+            self.stopping_since, self.not_before, self.backoff_s = None, now, _FIRST_BACKOFF_S
+        elif before is not None and self.pid is None:
             log.warning("%s ended (process %s, exit status %s)", self.component.name, before, self.last_exit)
             self.restarts += 1
             if now - self.started >= _STEADY_AFTER_S:
@@ -93,9 +116,18 @@ class Watched:
             else:
                 self._back_off(now)
 
+    def stop_if_unwanted(self, now: float) -> None:
+        """Ask it to end, and end it when its time is over; one that is wanted again meanwhile still ends first."""
+        if self.pid is None or (self.is_wanted and self.stopping_since is None):
+            return
+        if self.stopping_since is None:
+            self.stopping_since = now
+            processes.send([self.pid], signal.SIGTERM)
+        elif now - self.stopping_since > grace_s(self.component.name):
+            processes.send([self.pid], signal.SIGKILL)
+
     def start_if_due(self, lab: Lab, now: float) -> None:
-        needs = self.component.needs
-        if self.pid is not None or now < self.not_before or (needs is not None and not needs.exists()):
+        if self.pid is not None or now < self.not_before or not self.is_wanted:
             return
         try:
             self.child = self.component.start(lab)
@@ -113,6 +145,12 @@ class Watched:
         self.backoff_s = min(2 * self.backoff_s, _LONGEST_BACKOFF_S)
 
 
+def renewed(watched: list[Watched], wanted: list[Component]) -> list[Watched]:
+    """An entry for each component, the old one where it is watched already."""
+    known = {entry.component: entry for entry in watched}
+    return [known.get(component) or Watched(component=component) for component in wanted]
+
+
 @dataclass
 class Supervisor:
     """The loop; `stopping` is set by SIGTERM."""
@@ -122,11 +160,16 @@ class Supervisor:
     _written: str = ""
 
     def run(self) -> None:
-        watched = [Watched(component=component) for component in components(self.lab)]
+        created: int | None = None
+        watched: list[Watched] = []
         while not self.stopping.is_set():
             now = time.monotonic()
+            if not watched or created != controlplane.stamp(self.lab):
+                created = controlplane.stamp(self.lab)
+                watched = renewed(watched, components(self.lab))
             for entry in watched:
                 entry.look(now)
+                entry.stop_if_unwanted(now)
                 entry.start_if_due(self.lab, now)
             self._write_status(watched)
             self.stopping.wait(_TICK_S)
@@ -138,8 +181,7 @@ class Supervisor:
             pid = by_name[name].component.pid() if name in by_name else None
             if pid is not None:
                 processes.send([pid], signal.SIGTERM)
-                grace_s = _STOP_GRACE_S.get(name, _DEFAULT_STOP_GRACE_S)
-                processes.send(processes.wait_gone([pid], grace_s), signal.SIGKILL)
+                processes.send(processes.wait_gone([pid], grace_s(name)), signal.SIGKILL)
         status_file(self.lab).unlink(missing_ok=True)
 
     def _write_status(self, watched: list[Watched]) -> None:

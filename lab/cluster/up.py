@@ -1,75 +1,116 @@
-"""`lab up`: bring the emulated cluster up, or what is missing of it. A second run changes nothing and is quick."""
+"""`lab up`: bring the emulated site up, or what is missing of it: its network, its machines, their image factory.
+
+The machines wait in maintenance mode for their configs; who configures and bootstraps them makes a cluster of them. A
+second run changes nothing and is quick. A cluster that was there before comes up again with its machines.
+"""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 from kubernetes import client
 
-from lab.cluster import api, assigner, controlplane, credentials, dns, kubeproxy, network, nodes, supervisor, volumes
-from lab.controllers import installation
+from lab.cluster import api, controlplane, dns, network, processes, supervisor
 from lab.errors import LabError
+from lab.machines import lab_rack
+from lab.machines.admin import ask
 from lab.paths import Lab
 from lab.progress import Progress
 
-HELP = "bring the emulated cluster up, or mend what is missing of it"
-DEFAULT_HGX_NODES = 4
+HELP = "bring the emulated site up, machines waiting for their configs, or mend what is missing of it"
+_MACHINES_WITHIN_S = 60
 _READY_WITHIN_S = 120
+_POLL_S = 0.2
+_MAINTENANCE = "maintenance"
+
+Shown = Sequence[dict[str, Any]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hgx",
         type=int,
-        default=DEFAULT_HGX_NODES,
+        default=lab_rack.DEFAULT_HGX_MACHINES,
         metavar="N",
-        help="number of HGX H200 nodes, each with 8 GPUs (default %(default)s)",
-    )
-    parser.add_argument(
-        "--without-controllers",
-        dest="controllers",
-        action="store_false",
-        help="leave Envoy Gateway and the AI gateway out: a bare cluster",
+        help="number of HGX H200 machines in the rack, each with 8 GPUs (default %(default)s); "
+        "the site's file says which of them are nodes",
     )
 
 
 def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    bring_up(lab, hgx=arguments.hgx, controllers=arguments.controllers)
+    bring_up(lab, hgx=arguments.hgx)
     return 0
 
 
-def bring_up(lab: Lab, *, hgx: int = DEFAULT_HGX_NODES, controllers: bool = True) -> None:
+def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES) -> None:
     """Raises `LabError` when root, a tool, or the lab's index on this machine is not to be had."""
-    machines = nodes.machines(hgx)
+    rack = lab_rack.description(lab.network, hgx)
     network.require_root()
     with network.machine_lock(lab):
         network.require_own(lab)
         controlplane.require_tools(lab)
-        progress = Progress("up", total=5 if controllers else 4)
+        progress = Progress("up", total=3)
         with progress.step("network"):
             network.ensure(lab)
-        with progress.step("control plane"):
-            controlplane.create(lab)
-            kubeproxy.write_settings(lab)
+            for machine in rack["machines"]:
+                network.own_address(lab, machine["address"])
+            network.own_address(lab, lab.network.image_factory)
+        with progress.step(f"{len(rack['machines'])} machines and their image factory"):
+            if lab_rack.write(lab, hgx):
+                _restart_machines(lab)
             supervisor.ensure(lab)
-            controlplane.wait_ready(lab, _READY_WITHIN_S)
-        with progress.step("nodes"):
-            nodes.ensure(lab, machines)
-        with progress.step("cluster services"):
-            apply_services(lab)
-            _wait_for_dns(lab)
-        if controllers:
-            with progress.step("gateway controllers"):
-                installation.install(lab)
+            shown = wait_for_machines(lab, _MACHINES_WITHIN_S)
+        if not controlplane.is_created(lab):
+            progress.skip("cluster", f"none yet: {summary(shown)}, and `pulumi up` makes one of them")
+        elif not controlplane.switch(lab).exists():
+            progress.skip("cluster", f"off, as its control plane's machine is: {summary(shown)}")
+        else:
+            with progress.step("cluster"):
+                controlplane.ensure_kubeconfig(lab)
+                controlplane.wait_ready(lab, _READY_WITHIN_S)
+                _wait_for_dns(lab)
 
 
-def apply_services(lab: Lab) -> None:
-    """kube-proxy's and the assigner's accounts, the StorageClass, and cluster DNS."""
-    with api.connect(lab) as connection:
-        api.apply(connection, assigner.role(), volumes.storage_class(), *dns.manifests(lab.network))
-        credentials.ensure(lab, connection, kubeproxy.ACCOUNT, role=kubeproxy.ROLE)
-        credentials.ensure(lab, connection, assigner.ACCOUNT, role=assigner.ACCOUNT)
+def summary(machines: Shown) -> str:
+    """How many machines are at what, such as `7 in maintenance mode`."""
+    stages = Counter("off" if each["power"] == "off" else each["stage"] for each in machines)
+    words = {_MAINTENANCE: "in maintenance mode"}
+    return ", ".join(f"{count} {words.get(stage, stage)}" for stage, count in stages.most_common())
+
+
+def wait_for_machines(lab: Lab, timeout_s: float) -> Shown:
+    """The machines as they show themselves, once each that is on has come as far as it gets by itself."""
+    wanted = lab_rack.names(lab)
+    deadline = time.monotonic() + timeout_s
+    problem = "the emulator does not answer"
+    while time.monotonic() < deadline:
+        try:
+            machines = ask(lab_rack.folder(lab), {"machine": "all", "action": "show"})
+        except LabError as error:
+            problem = error.what
+        else:
+            late = [each["name"] for each in machines if each["power"] == "on" and each["stage"] == "unknown"]
+            if [each["name"] for each in machines] == wanted and not late:
+                return machines
+            problem = f"{', '.join(late) or 'another rack'} is not up"
+        time.sleep(_POLL_S)
+    raise LabError(
+        f"the emulated machines are not there after {timeout_s:.0f} s: {problem}",
+        fix="`python -m lab logs machines` says why; `python -m lab.machines show` what they are at",
+    )
+
+
+def _restart_machines(lab: Lab) -> None:
+    """Have the supervisor start the emulator anew, with the rack as it is described now."""
+    running = next((part.pid() for part in supervisor.components(lab) if part.name == supervisor.MACHINES), None)
+    if running is not None:
+        processes.send([running], signal.SIGTERM)
+        processes.wait_gone([running], timeout_s=20)
 
 
 def _wait_for_dns(lab: Lab) -> None:
@@ -83,4 +124,4 @@ def _wait_for_dns(lab: Lab) -> None:
                     f"cluster DNS is not ready after {_READY_WITHIN_S} s",
                     fix="`python -m lab logs pod-runner` and `python -m lab logs kube-system/coredns` say why",
                 )
-            time.sleep(0.2)
+            time.sleep(_POLL_S)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import socket
 import socketserver
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,8 @@ class AdminServer:
                     answer = {"ok": False, "what": f"no request: {error}", "fix": "send {machine, action, ...}"}
                 self.wfile.write(json.dumps(answer).encode() + b"\n")
 
-        self._server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
+        with _short(path) as address:
+            self._server = socketserver.ThreadingUnixStreamServer(address, Handler)
         self._server.daemon_threads = True
         path.chmod(0o600)
         threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
@@ -91,9 +95,9 @@ def ask(folder: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
     """Send a request to the rack of a folder; LabError where none runs or it refuses."""
     path = folder / SOCKET
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        with _short(path) as address, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(_TIMEOUT_S)
-            connection.connect(str(path))
+            connection.connect(address)
             connection.sendall(json.dumps(request).encode() + b"\n")
             with connection.makefile() as reader:
                 answer = json.loads(reader.readline())
@@ -103,3 +107,13 @@ def ask(folder: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
         raise LabError(answer["what"], fix=answer["fix"])
     machines: list[dict[str, Any]] = answer["machines"]
     return machines
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Another name of a socket, by its folder's descriptor: an address has room for 107 bytes alone."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

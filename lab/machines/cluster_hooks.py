@@ -22,6 +22,7 @@ class ControlPlane:
     pod_subnets: tuple[str, ...]
     service_subnets: tuple[str, ...]
     kubernetes_ca: KeyPair = field(repr=False)
+    api_server_names: tuple[str, ...] = ()
     inline_manifests: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -61,6 +62,12 @@ class Cluster(Protocol):
     def control_plane_up(self, plane: ControlPlane) -> None:
         """A control plane machine runs: at bootstrap, and at every boot afterwards. Must bear repetition."""
 
+    def control_plane_down(self) -> None:
+        """The last machine that ran it goes down; its data stays. Must bear repetition."""
+
+    def etcd_wiped(self) -> None:
+        """The last machine of its etcd was wiped: the cluster is no more, and a bootstrap makes another one."""
+
     def is_up(self) -> bool:
         """Whether the Kubernetes API answers."""
 
@@ -93,13 +100,25 @@ class RecordedCluster:
         self.not_ready: dict[str, str] = {}
         self.cordoned: set[str] = set()
         self.recovered: bytes | None = None
+        self.running = False
+        self.wiped = 0
 
     def control_plane_up(self, plane: ControlPlane) -> None:
         with self._lock:
             self.planes.append(plane)
+            self.running = True
+
+    def control_plane_down(self) -> None:
+        self.running = False
+
+    def etcd_wiped(self) -> None:
+        with self._lock:
+            self.wiped += 1
+            self.nodes.clear()
+            self.not_ready.clear()
 
     def is_up(self) -> bool:
-        return bool(self.planes)
+        return self.running
 
     def kubeconfig(self, plane: ControlPlane) -> str:
         """One that names the endpoint and the CA of the config; its user has no certificate."""

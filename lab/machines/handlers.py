@@ -103,7 +103,7 @@ def _etcd_member_list(machine: Machine, _request: Any, _roles: frozenset[str]) -
 def _etcd_with_quorum(machine: Machine) -> list[Machine]:
     config = machine.config
     members = machine.site.etcd_members(config.cluster_id) if config is not None else []
-    if 2 * sum(each.etcd_up for each in members) <= len(members):
+    if config is None or not machine.site.has_quorum(config.cluster_id):
         raise refusal(Code.UNAVAILABLE, "etcdserver: no leader" if members else "etcd does not run: connection refused")
     return members
 

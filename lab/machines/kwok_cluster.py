@@ -1,49 +1,85 @@
-"""What emulated machines cause in the lab's own cluster: real Node objects, kept ready by KWOK or let go.
+"""What emulated machines cause in the lab's own cluster: a real control plane, and real Node objects that KWOK keeps.
 
-A node that its machine stands behind has KWOK's annotation, and the lab's stages make such nodes ready. When the
-machine is gone the annotation is taken away, and the node's Ready condition says what became of it.
+A control plane machine creates the control plane at bootstrap, and switches it on and off with itself. A node that its
+machine stands behind has KWOK's annotation, and the lab's stages make such nodes ready. When the machine is gone the
+annotation is taken away, and the node's Ready condition says what became of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
-from kubernetes import client
+import yaml
+from kubernetes import client, dynamic
 
-from lab.cluster import api, controlplane
+from lab.cluster import api, controlplane, services
 from lab.errors import LabError
 from lab.machines.cluster_hooks import ControlPlane, NodeFacts
+from lab.machines.kubernetes_pki import control_plane_pki
 from lab.paths import Lab
+from talos.pki import base64_of
 
 _KWOK_ANNOTATION = "kwok.x-k8s.io/node"
 # Taints that Kubernetes itself puts on nodes; all others are the machine's.
 _KUBERNETES_TAINTS = "node.kubernetes.io/"
 _ETCD = "127.0.0.1:2379"
 _READY_WITHIN_S = 120.0
+_CONFLICT = 409
 
 
 class KwokCluster:
-    """`start` creates the control plane at its first coming up; by default it must run already."""
+    """The cluster of a lab whose supervisor runs; there is one control plane, however many machines say they run it."""
 
-    def __init__(self, lab: Lab, start: Callable[[ControlPlane], None] = lambda _: None) -> None:
+    def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        self._start = start
+        self._changing = threading.Lock()
 
     def control_plane_up(self, plane: ControlPlane) -> None:
-        """As Cluster.control_plane_up."""
-        self._start(plane)
-        controlplane.wait_ready(self._lab, _READY_WITHIN_S)
+        """As Cluster.control_plane_up; everything that Talos itself brings is there afterwards."""
+        with self._changing:
+            names = (*controlplane.api_names(self._lab), *_hosts(plane))
+            controlplane.create(self._lab, control_plane_pki(plane.kubernetes_ca, names))
+            controlplane.wait_ready(self._lab, _READY_WITHIN_S)
+            services.apply(self._lab)
+            with api.connect(self._lab) as connection:
+                _create_missing(connection, plane)
+
+    def control_plane_down(self) -> None:
+        """As Cluster.control_plane_down: the supervisor ends it."""
+        controlplane.switch_off(self._lab)
+
+    def etcd_wiped(self) -> None:
+        """As Cluster.etcd_wiped."""
+        with self._changing:
+            controlplane.drop(self._lab)
 
     def is_up(self) -> bool:
         """As Cluster.is_up."""
         return controlplane.is_ready(self._lab)
 
-    def kubeconfig(self, plane: ControlPlane) -> str:  # noqa: ARG002 - the lab's cluster has its own authority
-        """As Cluster.kubeconfig: the lab's."""
-        return self._lab.kubeconfig.read_text()
+    def kubeconfig(self, plane: ControlPlane) -> str:
+        """As Cluster.kubeconfig: like Talos's, of the config alone, so that there is one before the API answers."""
+        name = plane.cluster_name
+        pki = control_plane_pki(plane.kubernetes_ca, ("admin",))
+        user = {
+            "client-certificate-data": base64_of(pki["admin.crt"]),
+            "client-key-data": base64_of(pki["admin.key"]),
+        }
+        cluster = {"server": plane.endpoint, "certificate-authority-data": base64_of(pki["ca.crt"])}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": f"admin@{name}", "user": user}],
+            "contexts": [{"name": f"admin@{name}", "context": {"cluster": name, "user": f"admin@{name}"}}],
+            "current-context": f"admin@{name}",
+        }
+        return yaml.safe_dump(content, sort_keys=False)
 
     def node_ready(self, node: NodeFacts) -> None:
         """As Cluster.node_ready."""
@@ -98,6 +134,26 @@ class KwokCluster:
         raise LabError(
             "the lab's cluster does not recover etcd from a snapshot", fix="bootstrap without a snapshot in the lab"
         )
+
+
+def _hosts(plane: ControlPlane) -> Iterator[str]:
+    """Names of the API server by the machine's config."""
+    yield from plane.api_server_names
+    if host := urlsplit(plane.endpoint).hostname:
+        yield host
+
+
+def _create_missing(connection: client.ApiClient, plane: ControlPlane) -> None:
+    """The config's inline manifests: Talos makes what is missing, and changes nothing."""
+    resources = dynamic.DynamicClient(connection)
+    for text in plane.inline_manifests:
+        for manifest in filter(None, yaml.safe_load_all(text)):
+            kind = resources.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
+            try:
+                resources.create(kind, body=manifest, namespace=manifest["metadata"].get("namespace"))
+            except client.ApiException as error:
+                if error.status != _CONFLICT:
+                    raise
 
 
 def _find(core: client.CoreV1Api, name: str) -> Any:

@@ -47,6 +47,9 @@ class Site(Protocol):
     def etcd_members(self, cluster_id: str) -> list[Machine]:
         """Every machine that has a member of this cluster's etcd, running or not."""
 
+    def has_quorum(self, cluster_id: str) -> bool:
+        """Whether more than half of these members run."""
+
 
 class Machine(PoweredMachine):
     """Talos on a machine. What must last is in its Store."""
@@ -68,10 +71,17 @@ class Machine(PoweredMachine):
         self._serving_mutual = False
 
     def lost(self, why: str) -> None:
-        """As PoweredMachine.lost: the node is not ready any more."""
+        """As PoweredMachine.lost: the node is not ready any more, nor the control plane if it was its last."""
         if self.node_is_ready:
             node = self.hostname
             self._done("node", lambda: self.site.cluster.node_not_ready(node, why))
+        if self.etcd_up:
+            self.etcd_up = False
+            self._leave_control_plane()
+
+    def _leave_control_plane(self) -> None:
+        if not self.site.has_quorum(self._configured().cluster_id):
+            self._done("control plane", self.site.cluster.control_plane_down)
 
     @property
     def forwards_calls(self) -> bool:
@@ -106,6 +116,7 @@ class Machine(PoweredMachine):
             pod_subnets=tuple(config.cluster("network.podSubnets", ())),
             service_subnets=tuple(config.cluster("network.serviceSubnets", ())),
             kubernetes_ca=config.kubernetes_ca,
+            api_server_names=tuple(config.cluster("apiServer.certSANs", ())),
             inline_manifests=tuple(each["contents"] for each in config.cluster("inlineManifests", ())),
         )
 
@@ -221,15 +232,19 @@ class Machine(PoweredMachine):
         return source.config.machine_ca if source is not None and source.config is not None else None
 
     def _run_control_plane(self, session: Session) -> None:
+        cluster_id = self._configured().cluster_id
         while self.store.disks.etcd is None:
             session.wait(_RETRY_S)
-            members = self.site.etcd_members(self._configured().cluster_id)
+            members = self.site.etcd_members(cluster_id)
             if any(each.etcd_up for each in members):
                 self.join_etcd()
         self.etcd_up = True
         self.log("etcd runs")
         while not self._done("control plane", lambda: self.site.cluster.control_plane_up(self.plane)):
             session.wait(_RETRY_S)
+        if session.is_over and not self.site.has_quorum(cluster_id):
+            # The power went while it was on its way up.
+            self.site.cluster.control_plane_down()
 
     def join_etcd(self) -> None:
         """Become a member: the first one by Bootstrap, later ones by themselves."""
@@ -333,13 +348,25 @@ class Machine(PoweredMachine):
     def wipe(self, *, state: bool, ephemeral: bool, system: bool) -> None:
         """Erase what a reset names: the config, etcd's data and pulled images, the installed system."""
         disks = self.store.disks
+        if (ephemeral or system) and disks.etcd is not None:
+            self._leave_etcd()
         if state or system:
             self.store.save_config(None)
         if ephemeral or system:
-            disks.etcd, disks.images, disks.cordoned = None, {}, False
+            disks.images, disks.cordoned = {}, False
         if system:
             disks.installed = disks.next_boot = None
         self.store.save()
+
+    def _leave_etcd(self) -> None:
+        """Its member's data goes; with the last member goes the cluster."""
+        cluster_id = self.config.cluster_id if self.config is not None else ""
+        self.store.disks.etcd, self.etcd_up = None, False
+        if not self.site.etcd_members(cluster_id):
+            self.node_is_ready = False
+            self._done("etcd", self.site.cluster.etcd_wiped)
+        elif not self.site.has_quorum(cluster_id):
+            self._done("control plane", self.site.cluster.control_plane_down)
 
     def _configured(self) -> Config:
         if self.config is None:

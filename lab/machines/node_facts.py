@@ -5,31 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network
 
-from lab.cluster import nodes
+from lab.machines import hardware
 from lab.machines.cluster_hooks import NodeFacts, Taint
 from lab.machines.config_view import Config
 from lab.machines.spec import Hardware, MachineSpec
 from lab.machines.state import System
-from lab.paths import NetworkPlan
 
 _CONTROL_PLANE_TAINT = Taint(key="node-role.kubernetes.io/control-plane", value="", effect="NoSchedule")
 # Without these two loaded, no program finds a GPU.
 _DRIVER_MODULES = ("nvidia", "nvidia_uvm")
 _KERNEL_PACKAGES = ("nvidia-open-gpu-kernel-modules", "nonfree-kmod-nvidia")
 _TOOLKIT, _FABRIC_MANAGER = "nvidia-container-toolkit", "nvidia-fabricmanager"
-_GPU = "nvidia.com/gpu"
-_PLAN = NetworkPlan(index=0)
 
 
 def node_facts(config: Config, system: System, spec: MachineSpec, *, name: str, boot_id: str) -> NodeFacts:
     """What the kubelet would register."""
     because = why_no_gpus(config, system, spec.hardware)
     has_gpus = spec.hardware == "hgx-h200" and not because
-    # The lab's own table of a node of this kind; a machine without GPUs that work looks like one without GPUs.
-    like = nodes.LabNode(name=name, role="hgx-h200" if has_gpus else "infra", ordinal=0)
-    labels = dict(nodes.node_manifest(like, _PLAN)["metadata"]["labels"])
-    labels.pop("node-role.kubernetes.io/infra", None)
-    labels["node.kubernetes.io/instance-type"] = spec.hardware
+    # A machine without GPUs that work looks like one without GPUs.
+    labels = hardware.labels(name, spec.hardware, has_gpus=has_gpus)
     taints = tuple(_taint(key, text) for key, text in config.machine("nodeTaints", {}).items())
     if has_gpus:
         labels |= _driver_labels(system)
@@ -45,7 +39,7 @@ def node_facts(config: Config, system: System, spec: MachineSpec, *, name: str, 
         kubelet_version=config.kubelet_version,
         os_image=f"Talos ({system.talos_version}), emulated",
         boot_id=boot_id,
-        capacity=_capacity(spec.hardware, has_gpus=has_gpus),
+        capacity=hardware.capacity(spec.hardware, has_gpus=has_gpus),
         labels=labels,
         annotations={key: str(value) for key, value in config.machine("nodeAnnotations", {}).items()},
         taints=taints,
@@ -74,9 +68,9 @@ def pod_cidr_problem(config: Config, spec: MachineSpec) -> str:
     return f"pod network {spec.pod_cidr} is not in cluster.network.podSubnets ({', '.join(map(str, subnets))})"
 
 
-def why_no_gpus(config: Config, system: System, hardware: Hardware) -> str:
+def why_no_gpus(config: Config, system: System, machine: Hardware) -> str:
     """Why no GPU of this machine can be used; empty where all can, and for machines that have none."""
-    if hardware != "hgx-h200":
+    if machine != "hgx-h200":
         return ""
     found = {name.removeprefix("siderolabs/"): tag for name, tag in system.extensions.items()}
     kernel = [name for name in found if name.startswith(_KERNEL_PACKAGES)]
@@ -112,14 +106,6 @@ def _driver_labels(system: System) -> dict[str, str]:
         f"{start}.minor": minor,
         f"{start}.revision": revision,
     }
-
-
-def _capacity(hardware: Hardware, *, has_gpus: bool) -> dict[str, str]:
-    like = nodes.LabNode(name="any", role="hgx-h200" if hardware == "hgx-h200" else "infra", ordinal=0)
-    size = dict(nodes.node_status(like, _PLAN)["status"]["capacity"])
-    if not has_gpus:
-        size.pop(_GPU, None)
-    return size
 
 
 def _taint(key: str, text: str) -> Taint:

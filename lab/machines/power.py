@@ -101,6 +101,14 @@ class PoweredMachine(ABC):
             if self._session is None or self._session.is_over:
                 self._begin(late_s=0)
 
+    def resume(self) -> None:
+        """The emulator is back: a machine that was on has been on, and did not boot meanwhile."""
+        with self._lock:
+            disks = self.store.disks
+            if disks.powered and self._session is None:
+                # A restart that the emulator's end cut off is made up for.
+                self._begin(late_s=0, boots=not disks.boot_id or disks.next_boot is not None)
+
     def power_off(self, why: str = "the power was switched off") -> None:
         """Cut the power."""
         with self._lock:
@@ -172,11 +180,13 @@ class PoweredMachine(ABC):
             timer.start()
         raise DiedError
 
-    def _begin(self, late_s: float) -> None:
+    def _begin(self, late_s: float, *, boots: bool = True) -> None:
         disks = self.store.disks
-        disks.powered, disks.boot_id = True, str(uuid.uuid4())
-        if disks.next_boot is not None:
-            disks.installed, disks.next_boot = disks.next_boot, None
+        disks.powered = True
+        if boots:
+            disks.boot_id = str(uuid.uuid4())
+            if disks.next_boot is not None:
+                disks.installed, disks.next_boot = disks.next_boot, None
         self.store.save()
         self._forget()
         session = self._session = Session()

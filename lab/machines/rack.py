@@ -18,7 +18,7 @@ from lab.machines.spec import RackSpec
 
 
 class Rack:
-    """Switch on with `start`; machines that were on when the emulator ended, or never ran, are switched on."""
+    """Switch on with `start`; machines that were on when the emulator ended go on, new ones are switched on."""
 
     def __init__(
         self,
@@ -60,8 +60,7 @@ class Rack:
     def start(self) -> None:
         """Switch machines on."""
         for machine in self.machines.values():
-            if machine.store.disks.powered:
-                machine.power_on()
+            machine.resume()
 
     def stop(self) -> None:
         """End everything here, once; the machines' disks stay as they are."""
@@ -104,3 +103,8 @@ class Rack:
             if machine.store.disks.etcd is not None and config is not None and config.cluster_id == cluster_id:
                 members.append(machine)
         return members
+
+    def has_quorum(self, cluster_id: str) -> bool:
+        """As Site.has_quorum."""
+        members = self.etcd_members(cluster_id)
+        return 2 * sum(each.etcd_up for each in members) > len(members)

@@ -23,17 +23,22 @@ EMULATED_NODE_ANNOTATION = "kwok.x-k8s.io/node"
 _TICK_S = 20.0
 
 
-def is_emulated(node: Object) -> bool:
-    """Whether the node is one of the lab's."""
+def is_on(node: Object) -> bool:
+    """Whether an emulated machine that is on stands behind the node."""
     return bool((node["metadata"].get("annotations") or {}).get(EMULATED_NODE_ANNOTATION) == "fake")
 
 
+def boot_id(node: Object) -> str:
+    """Another one after each boot of the machine."""
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", ""))
+
+
 def node_facts(node: Object) -> NodeFacts | None:
-    """What pods need of the node; None until it has an address and a podCIDR."""
+    """What pods need of the node; None while it is off, or has no address or podCIDR yet."""
     status = node.get("status") or {}
     addresses = [item["address"] for item in status.get("addresses") or [] if item["type"] == "InternalIP"]
     cidr = node["spec"].get("podCIDR")
-    if not addresses or not cidr:
+    if not is_on(node) or not addresses or not cidr:
         return None
     return NodeFacts(host_ip=addresses[0], pod_cidr=cidr, allocatable=status.get("allocatable") or {})
 
@@ -57,6 +62,9 @@ class Runner:
         self._waiting: dict[str, Object] = {}
         # Pods whose life here is over; late news of them must not start them again.
         self._ended: set[str] = set()
+        # Boot id by node that is on: pods of a node that goes down, or was down unseen, end at once and begin anew.
+        self._boots: dict[str, str] = {}
+        self._interrupted: set[str] = set()
         self._nodes = Reflector(api, "/api/v1/nodes", "Node", self._on_node)
         self._secrets = Reflector(api, "/api/v1/secrets", "Secret", self._on_source)
         self._config_maps = Reflector(api, "/api/v1/configmaps", "ConfigMap", self._on_source)
@@ -112,13 +120,26 @@ class Runner:
                 worker.tick()
 
     def _on_node(self, node: Object, gone: bool) -> None:
-        if gone:
-            return
         name = node["metadata"]["name"]
+        before, now = self._boots.get(name), None if gone or not is_on(node) else boot_id(node)
+        if before is not None and before != now:
+            self._interrupt_pods(name)
+        if now is None:
+            self._boots.pop(name, None)
+            return
+        self._boots[name] = now
         for uid, pod in list(self._waiting.items()):
             if podspec.node_name(pod) == name:
                 self._waiting.pop(uid)
                 self._on_pod(pod, False)
+
+    def _interrupt_pods(self, node: str) -> None:
+        """The node's machine has lost its power: containers end without a word, the Pod objects stay."""
+        for uid, worker in self._workers.items():
+            if podspec.node_name(worker.pod) == node and uid not in self._interrupted:
+                _LOG.info("pod %s ends with its node %s", podspec.full_name(worker.pod), node)
+                self._interrupted.add(uid)
+                self._tasks[uid].cancel()
 
     def _on_source(self, source: Object, gone: bool) -> None:
         """A Secret or ConfigMap changed: pods that mount it see the new files. A deleted one stays as it was."""
@@ -140,18 +161,15 @@ class Runner:
                 worker.removed()
         elif worker:
             worker.update(pod)
+        elif uid in self._waiting:
+            self._waiting[uid] = pod
         elif podspec.node_name(pod) and not podspec.is_finished(pod) and uid not in self._ended:
             self._begin(pod)
 
     def _begin(self, pod: Object) -> None:
         uid = podspec.uid(pod)
         node = self._nodes.get("", podspec.node_name(pod))
-        if node is None:
-            self._waiting[uid] = pod
-            return
-        if not is_emulated(node):
-            return
-        facts = node_facts(node)
+        facts = node_facts(node) if node else None
         if facts is None:
             self._waiting[uid] = pod
             return
@@ -166,7 +184,12 @@ class Runner:
         worker = self._workers.pop(uid)
         self._tasks.pop(uid, None)
         known = self._pods.get(worker.pod["metadata"]["namespace"], worker.pod["metadata"]["name"])
-        if known and podspec.uid(known) == uid:
+        is_known = bool(known) and podspec.uid(known or {}) == uid
+        if uid in self._interrupted:
+            self._interrupted.discard(uid)
+            if known and is_known:
+                self._on_pod(known, False)
+        elif is_known:
             self._ended.add(uid)
         if not task.cancelled() and (error := task.exception()):
             _LOG.error("worker of pod %s failed", podspec.full_name(worker.pod), exc_info=error)

@@ -162,6 +162,8 @@ class PodWorker:
             await self._tear_down()
             await self._finish(publisher)
         except asyncio.CancelledError:
+            # A node that loses its power reports nothing any more.
+            publisher.cancel()
             await self._kill()
             raise
         finally:

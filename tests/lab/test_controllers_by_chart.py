@@ -1,6 +1,6 @@
-"""The gateway controllers installed as production installs them, by our component and the charts' own hooks.
+"""The gateway controllers installed by our component and the charts' own hooks, and nothing else of the program.
 
-In a spare lab without controllers; their pods run for real, the certificates' Job among them.
+In a spare lab; their pods run for real, the certificates' Job among them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 from kubernetes import client, dynamic
 
 from lab import session
-from lab.cluster import api, logs, up
-from lab.controllers import installation
+from lab.cluster import api, logs
 from lab.paths import CHECKOUT, Lab
+from tests.lab.cluster_by_hand import bring_up_cluster
 
 PROGRAM = """
 from pathlib import Path
@@ -73,6 +73,19 @@ class Project:
             return data
 
 
+def rolled_out(lab: Lab) -> bool:
+    """Whether both controllers run their newest version, and every replica of it is ready."""
+    controllers = (("envoy-gateway-system", "envoy-gateway"), ("envoy-ai-gateway-system", "ai-gateway-controller"))
+    with api.connect(lab) as connection:
+        apps = client.AppsV1Api(connection)
+        found = [apps.read_namespaced_deployment(name, namespace) for namespace, name in controllers]
+    return all(
+        each.status.observed_generation >= each.metadata.generation
+        and {each.status.replicas, each.status.updated_replicas, each.status.ready_replicas} == {each.spec.replicas}
+        for each in found
+    )
+
+
 @pytest.fixture(scope="module")
 def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """The program, installed once; the cluster had no controllers before."""
@@ -83,7 +96,7 @@ def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     (folder / "crds").symlink_to(own.bundle / "crds")
     for name in ("components", "stacks", "manifests"):
         (folder / name).symlink_to(CHECKOUT / name)
-    up.bring_up(spare_lab, hgx=1, controllers=False)
+    bring_up_cluster(spare_lab, hgx=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAB_CHART_MIRROR", str(own.bundle / "charts"))
         made = Project(spare_lab, folder)
@@ -92,7 +105,7 @@ def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_both_controllers_run_and_the_class_is_accepted(project: Project) -> None:
-    assert installation.ready(project.lab)
+    assert rolled_out(project.lab)
     with api.connect(project.lab) as connection:
         classes = dynamic.DynamicClient(connection).resources.get(
             api_version="gateway.networking.k8s.io/v1", kind="GatewayClass"
@@ -131,7 +144,7 @@ def test_an_upgrade_keeps_the_certificate_of_the_webhook(project: Project) -> No
     assert changed == {f"gateway-controllers-{which}": {"timeout"} for which in ("ai-gateway", "envoy-gateway")}
     project.up()
     assert project.secret(*WEBHOOK_CERTIFICATE) == before
-    assert installation.ready(project.lab)
+    assert rolled_out(project.lab)
 
 
 def test_destroying_it_leaves_no_controller(project: Project) -> None:

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, up
+from lab.cluster import api
 from lab.paths import Lab
 from tests.lab.cluster.cluster_checks import eventually
+from tests.lab.cluster_by_hand import bring_up_cluster
 
 _SERIAL = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def cluster(spare_lab: Lab) -> Lab:
-    up.bring_up(spare_lab, hgx=2, controllers=False)
+    bring_up_cluster(spare_lab, hgx=2)
     return spare_lab
 
 

@@ -55,9 +55,9 @@ def test_nodes_become_ready_with_eight_gpus_each(cluster: Lab, core: client.Core
         return found if fit else {}
 
     found = eventually(ready)
-    assert sorted(found) == ["hgx-1", "hgx-2", "infra-1"]
+    assert sorted(found) == ["cp-1", "hgx-1", "hgx-2"]
     assert found["hgx-1"].status.allocatable["nvidia.com/gpu"] == "8"
-    assert "nvidia.com/gpu" not in found["infra-1"].status.allocatable
+    assert "nvidia.com/gpu" not in found["cp-1"].status.allocatable
     assert [(t.key, t.effect) for t in found["hgx-1"].spec.taints] == [("nvidia.com/gpu", "NoSchedule")]
 
 
@@ -153,7 +153,7 @@ def test_balanced_service_answers_on_the_host_and_to_its_own_pod(
             {
                 "metadata": {"name": "front-1", "labels": {"kubernetes.io/service-name": "front"}},
                 "addressType": "IPv4",
-                "endpoints": [{"addresses": [str(pod)], "nodeName": "infra-1", "conditions": {"ready": True}}],
+                "endpoints": [{"addresses": [str(pod)], "nodeName": "cp-1", "conditions": {"ready": True}}],
                 "ports": [{"name": "", "port": 8000, "protocol": "TCP"}],
             },
         )

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, controlplane, down, network, nodes, status, supervisor, up
+from lab.cluster import api, controlplane, down, network, status, supervisor, up
 from lab.errors import LabError
+from lab.machines import lab_rack
+from lab.machines.admin import ask
 from lab.paths import Lab
 from tests.lab.cluster.cluster_checks import balanced_service, eventually
+from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.machine_state import left_behind, machine_state
 
 COMPONENTS = (
@@ -26,6 +29,7 @@ COMPONENTS = (
     "kwok-controller",
     "kube-proxy",
     "assigner",
+    "machines",
 )
 
 
@@ -54,7 +58,7 @@ def processes_of(lab: Lab) -> dict[str, int | None]:
 def test_second_up_starts_nothing_anew(cluster: Lab) -> None:
     eventually(lambda: None not in processes_of(cluster).values())
     before = processes_of(cluster)
-    up.bring_up(cluster, hgx=2, controllers=False)
+    bring_up_cluster(cluster, hgx=2)
     assert processes_of(cluster) == before
 
 
@@ -65,7 +69,7 @@ def test_up_replaces_a_killed_supervisor_which_takes_over(cluster: Lab) -> None:
     os.kill(killed, signal.SIGKILL)
     eventually(lambda: supervisor.pid(cluster) is None)
     assert "dead" in status.rows(cluster)[0].state
-    up.bring_up(cluster, hgx=2, controllers=False)
+    bring_up_cluster(cluster, hgx=2)
     assert supervisor.pid(cluster) not in {None, killed}
     assert processes_of(cluster) == before
 
@@ -81,16 +85,28 @@ def test_up_mends_a_damaged_lab_and_keeps_its_objects(
                 os.kill(pid, signal.SIGKILL)
     else:
         subprocess.run(["ip", "netns", "del", cluster.namespace], check=True)
-    up.bring_up(cluster, hgx=2, controllers=False)
+    bring_up_cluster(cluster, hgx=2)
     assert core.read_namespaced_config_map("kept", namespace)
     eventually(lambda: None not in processes_of(cluster).values())
 
 
-def test_up_changes_the_number_of_nodes(cluster: Lab, core: client.CoreV1Api) -> None:
-    nodes.ensure(cluster, nodes.machines(3))
-    assert "hgx-3" in {node.metadata.name for node in core.list_node().items}
-    nodes.ensure(cluster, nodes.machines(2))
-    assert "hgx-3" not in {node.metadata.name for node in core.list_node().items}
+def stages(lab: Lab) -> dict[str, str]:
+    shown = ask(lab_rack.folder(lab), {"machine": "all", "action": "show"})
+    return {each["name"]: each["stage"] for each in shown}
+
+
+def test_up_changes_the_number_of_machines_and_reboots_none(cluster: Lab, core: client.CoreV1Api) -> None:
+    def boots() -> set[str]:
+        return {node.status.node_info.boot_id for node in core.list_node().items}
+
+    before = boots()
+    up.bring_up(cluster, hgx=4)
+    assert stages(cluster)["hgx-4"] == "maintenance"
+    eventually(lambda: stages(cluster)["hgx-1"] == stages(cluster)["cp-1"] == "running")
+    assert boots() == before
+    up.bring_up(cluster, hgx=3)
+    assert "hgx-4" not in stages(cluster)
+    assert boots() == before
 
 
 def test_lab_of_another_folder_is_refused_with_its_name(cluster: Lab, tmp_path: Path) -> None:
@@ -110,10 +126,13 @@ def namespaces(lab: Lab) -> set[str]:
 def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None:
     with api.connect(cluster) as connection:
         client.CoreV1Api(connection).create_namespace({"metadata": {"name": "of-the-first"}})
-    os.kill(eventually(lambda: supervisor.pid(cluster)), signal.SIGKILL)
+    machines = next(c for c in supervisor.components(cluster) if c.name == supervisor.MACHINES)
+    for pid in (eventually(lambda: supervisor.pid(cluster)), eventually(machines.pid)):
+        os.kill(pid, signal.SIGKILL)
     (controlplane.work_folder(cluster) / "created").unlink()
     cluster.kubeconfig.unlink()
-    up.bring_up(cluster, hgx=2, controllers=False)
+    up.bring_up(cluster, hgx=3)
+    eventually(lambda: controlplane.is_created(cluster) and controlplane.is_ready(cluster), timeout_s=120)
     assert "of-the-first" not in namespaces(cluster)
     eventually(lambda: None not in processes_of(cluster).values())
 
@@ -132,7 +151,7 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
 def test_down_leaves_nothing(spare_lab: Lab, ending: str) -> None:
     down.take_down(spare_lab)
     before = machine_state(spare_lab)
-    up.bring_up(spare_lab, hgx=1, controllers=False)
+    bring_up_cluster(spare_lab, hgx=1)
     assert left_behind(spare_lab, before), "the listing does not see a running lab"
     if ending == "supervisor killed":
         os.kill(eventually(lambda: supervisor.pid(spare_lab)), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A bare cluster in a spare lab."""
+"""A spare lab without a cluster, for machines that bring one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.paths import Lab
 
 @pytest.fixture(scope="module")
 def cluster_lab(spare_lab: Lab) -> Lab:
-    up.bring_up(spare_lab, hgx=0, controllers=False)
+    up.bring_up(spare_lab, hgx=0)
     return spare_lab
 
 

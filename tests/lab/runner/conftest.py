@@ -1,4 +1,4 @@
-"""A bare lab: control plane and pod runner, no gateway controllers."""
+"""A bare lab: one node, its control plane and the pod runner."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, down, up
+from lab.cluster import api, down
 from lab.paths import Lab
+from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.runner.pods import (
     INDEX,
     SERVER,
@@ -25,7 +26,7 @@ _SERIAL = itertools.count(1)
 def bare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     lab = replace(Lab.from_environment(), home=tmp_path_factory.mktemp("runner"), index=INDEX)
     lab.bin.symlink_to(Lab.from_environment().bin)
-    up.bring_up(lab, hgx=0, controllers=False)
+    bring_up_cluster(lab, hgx=0)
     yield lab
     down.take_down(lab)
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout

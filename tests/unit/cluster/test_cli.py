@@ -23,7 +23,7 @@ def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[st
 def test_what_the_user_can_mend_is_printed_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["up", "--hgx", "99"]) == 1
     printed = capsys.readouterr().err
-    assert printed.startswith("error: 99 HGX nodes do not fit a lab")
+    assert printed.startswith("error: 99 HGX machines do not fit a lab")
     assert "fix: give --hgx a number from 0 to 30" in printed
 
 

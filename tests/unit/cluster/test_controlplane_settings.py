@@ -35,7 +35,7 @@ def test_every_program_is_named_so_nothing_is_downloaded(home: Lab) -> None:
 
 def test_api_server_advertises_the_bridge_and_its_certificate_has_it(home: Lab) -> None:
     assert arguments(home, "kube-apiserver")["advertise-address"] == "198.18.0.1"
-    assert {"198.18.0.1", "198.18.32.1"} <= set(controlplane.settings(home)[0]["options"]["kubeApiserverCertSANs"])
+    assert {"198.18.0.1", "198.18.32.1", "kubernetes.default.svc"} <= set(controlplane.api_names(home))
 
 
 def test_api_server_and_controller_manager_agree_on_the_service_range(home: Lab) -> None:
@@ -69,6 +69,7 @@ def test_recorded_commands_are_read_back(home: Lab) -> None:
     assert etcd.argv == ("/x/bin/etcd", "--a=b")
     assert etcd.environment == (("E", "1"),)
     assert etcd.pid_file == folder / "pids" / "etcd.pid"
+    assert etcd.needs == controlplane.switch(home), "it must stop with the machine that runs it"
 
 
 def test_no_components_before_creation(home: Lab) -> None:
@@ -101,7 +102,7 @@ def test_kube_proxy_leaves_conntrack_limits_alone_and_its_settings_are_written_o
         "tcpEstablishedTimeout": "0s",
         "tcpCloseWaitTimeout": "0s",
     }
-    assert (written["hostnameOverride"], written["clusterCIDR"]) == ("infra-1", "198.18.0.0/19")
+    assert (written["hostnameOverride"], written["clusterCIDR"]) == ("cp-1", "198.18.0.0/19")
     kubeproxy.write_settings(home)
     first = kubeproxy.settings_file(home).stat().st_mtime_ns
     kubeproxy.write_settings(home)

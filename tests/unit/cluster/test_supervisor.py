@@ -83,6 +83,58 @@ def test_component_waits_for_the_file_that_it_needs(home: Lab) -> None:
     entry.child.wait()
 
 
+def test_component_ends_when_its_file_goes_and_comes_back_with_it(home: Lab) -> None:
+    needed = home.home / "control-plane-machine"
+    needed.touch()
+    entry = Watched(component=component(home, "import time; time.sleep(60)", needs=needed))
+    entry.start_if_due(home, 0.0)
+    entry.stop_if_unwanted(1.0)
+    assert entry.state == "running"
+    needed.unlink()
+    entry.stop_if_unwanted(2.0)
+    assert entry.state == "stopping"
+    assert entry.child is not None
+    entry.child.wait()
+    # Wanted again at once: it is not a failure, so there is no delay and it counts as no restart.
+    needed.touch()
+    entry.look(3.0)
+    assert (entry.pid, entry.restarts) == (None, 0)
+    entry.start_if_due(home, 3.0)
+    assert entry.pid is not None
+    ends(entry, 4.0)
+
+
+def test_component_that_does_not_end_when_asked_is_killed(home: Lab) -> None:
+    needed = home.home / "control-plane-machine"
+    needed.touch()
+    program = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    )
+    entry = Watched(component=component(home, program, needs=needed))
+    entry.start_if_due(home, 0.0)
+    until(lambda: "up" in entry.component.log_file.read_text())
+    needed.unlink()
+    entry.stop_if_unwanted(0.0)
+    entry.stop_if_unwanted(supervisor.grace_s("sample"))
+    assert entry.child is not None
+    assert entry.child.poll() is None
+    entry.stop_if_unwanted(supervisor.grace_s("sample") + 0.1)
+    assert entry.child.wait() == -9
+
+
+def test_a_control_plane_that_is_created_later_is_watched_and_the_others_stay(home: Lab) -> None:
+    machines, etcd = component(home, "machines"), replace(component(home, "etcd"), name="etcd")
+    first = supervisor.renewed([], [machines])
+    both = supervisor.renewed(first, [etcd, machines])
+    assert [entry.component for entry in both] == [etcd, machines]
+    assert both[1] is first[0]
+
+
+def test_machines_run_before_there_is_a_cluster(home: Lab) -> None:
+    names = [each.name for each in supervisor.components(home)]
+    assert names == ["machines", "kube-proxy", "assigner", "pod-runner"]
+
+
 def test_program_that_is_missing_does_not_end_the_supervisor(home: Lab) -> None:
     missing = replace(component(home, "pass"), argv=(str(home.home / "absent"),))
     entry = Watched(component=missing)

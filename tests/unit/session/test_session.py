@@ -74,6 +74,41 @@ def test_state_and_login_are_the_labs_own(lab: Lab, outside: dict[str, str]) -> 
     assert settings["KUBECONFIG"] == str(lab.kubeconfig)
 
 
+def test_the_checked_in_stack_file_is_for_lab_0(lab: Lab, outside: dict[str, str]) -> None:
+    assert "PULUMI_OPTION_CONFIG_FILE" not in session.settings(lab, outside)
+    assert session.stack_file(lab) == CHECKOUT / "Pulumi.lab.yaml"
+
+
+def test_another_lab_has_a_stack_file_of_its_own_addresses(
+    lab: Lab, outside: dict[str, str], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(lab, index=5)
+    fake_pulumi(other, outside, monkeypatch)
+    session.prepare(other, project)
+    file = session.settings(other, outside)["PULUMI_OPTION_CONFIG_FILE"]
+    assert file == str(session.stack_file(other)) == str(other.home / "Pulumi.lab.yaml")
+    assert Path(file).read_text() == session.moved((CHECKOUT / "Pulumi.lab.yaml").read_text(), other.network)
+
+
+def test_a_session_inside_another_ones_takes_no_stack_file_from_it(lab: Lab, outside: dict[str, str]) -> None:
+    within = session.environment(replace(lab, index=5), outside)
+    assert "PULUMI_OPTION_CONFIG_FILE" not in session.environment(lab, within)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://198.18.0.10:6443", "https://198.19.64.10:6443"),
+        ("{pods: 198.18.0.0/19, services: 198.18.32.0/20}", "{pods: 198.19.64.0/19, services: 198.19.96.0/20}"),
+        ("198.18.63.255", "198.19.127.255"),
+        ("198.18.64.1 is lab 1's, 10.0.0.1 nobody's", "198.18.64.1 is lab 1's, 10.0.0.1 nobody's"),
+        ("version 1.198.18.0.10, 198.18.0.999", "version 1.198.18.0.10, 198.18.0.999"),
+    ],
+)
+def test_addresses_of_lab_0_move_and_no_others(lab: Lab, text: str, expected: str) -> None:
+    assert session.moved(text, replace(lab, index=5).network) == expected
+
+
 def test_services_settle_in_a_second_unless_told_otherwise(lab: Lab, outside: dict[str, str]) -> None:
     assert session.settings(lab, outside)[SETTLE_VARIABLE] == "1"
     assert session.settings(lab, {**outside, SETTLE_VARIABLE: "10"})[SETTLE_VARIABLE] == "10"

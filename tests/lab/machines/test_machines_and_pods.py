@@ -1,0 +1,116 @@
+"""The lab's own machines, their cluster and the pods on them: what goes down with a machine, and comes back with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+
+from lab.cluster import api, controlplane
+from lab.machines import lab_rack
+from lab.machines.admin import ask
+from lab.paths import Lab
+from tests.lab.cluster.cluster_checks import eventually
+from tests.lab.cluster_by_hand import ByHand, bring_up_cluster, kubeconfig_of_machine
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "sleeper"},
+    "spec": {
+        "nodeSelector": {"kubernetes.io/hostname": "hgx-1"},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [
+            {
+                "name": "main",
+                "image": "docker.io/library/python:3.11",
+                "command": ["python3", "-c", "import time; time.sleep(3600)"],
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(spare_lab: Lab) -> Lab:
+    bring_up_cluster(spare_lab, hgx=1)
+    return spare_lab
+
+
+@pytest.fixture
+def core(cluster: Lab) -> Iterator[client.CoreV1Api]:
+    with api.connect(cluster) as connection:
+        yield client.CoreV1Api(connection)
+
+
+def tell(lab: Lab, machine: str, action: str) -> dict[str, Any]:
+    (shown,) = ask(lab_rack.folder(lab), {"machine": machine, "action": action})
+    return shown
+
+
+def ready(core: client.CoreV1Api, node: str) -> bool:
+    conditions = core.read_node(node).status.conditions or []
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+def main_container(core: client.CoreV1Api) -> Any:
+    statuses = core.read_namespaced_pod("sleeper", "default").status.container_statuses
+    return statuses[0] if statuses else None
+
+
+def runs(core: client.CoreV1Api, restarts: int) -> bool:
+    status = main_container(core)
+    return bool(status and status.ready and status.restart_count == restarts)
+
+
+def test_the_kubeconfig_of_the_machine_api_opens_the_cluster_from_the_host(cluster: Lab) -> None:
+    with config.new_client_from_config(config_file=str(kubeconfig_of_machine(cluster))) as connection:
+        assert connection.configuration.host == f"https://{cluster.network.node_address(0)}:6443"
+        nodes = client.CoreV1Api(connection).list_node().items
+    assert sorted(each.metadata.name for each in nodes) == ["cp-1", "hgx-1"]
+
+
+def test_a_machine_that_the_site_does_not_name_stays_in_maintenance_mode(cluster: Lab) -> None:
+    assert tell(cluster, "hgx-2", "show")["stage"] == "maintenance"
+
+
+def test_pods_end_with_their_machine_and_begin_again_with_it(cluster: Lab, core: client.CoreV1Api) -> None:
+    core.create_namespaced_pod("default", POD)
+    eventually(lambda: runs(core, restarts=0), timeout_s=60)
+    tell(cluster, "hgx-1", "off")
+    eventually(lambda: not ready(core, "hgx-1"))
+
+    def is_not_ready() -> bool:
+        conditions = core.read_namespaced_pod("sleeper", "default").status.conditions
+        return any(each.type == "Ready" and each.status == "False" for each in conditions)
+
+    eventually(is_not_ready, timeout_s=60)
+    tell(cluster, "hgx-1", "on")
+    eventually(lambda: runs(core, restarts=1), timeout_s=60)
+    assert main_container(core).last_state.terminated.reason == "ContainerStatusUnknown"
+
+
+def test_the_only_control_plane_takes_the_api_down_and_brings_it_back(cluster: Lab, core: client.CoreV1Api) -> None:
+    core.create_namespaced_config_map("default", {"metadata": {"name": "kept"}})
+    tell(cluster, "cp-1", "off")
+    eventually(lambda: not controlplane.is_ready(cluster))
+    etcd = next(each for each in controlplane.components(cluster) if each.name == "etcd")
+    eventually(lambda: etcd.pid() is None)
+    assert tell(cluster, "hgx-1", "show")["stage"] == "running"
+    tell(cluster, "cp-1", "on")
+    eventually(lambda: controlplane.is_ready(cluster), timeout_s=60)
+    assert core.read_namespaced_config_map("kept", "default")
+    eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"), timeout_s=60)
+
+
+def test_wiping_the_only_control_plane_ends_the_cluster_and_another_can_be_made(cluster: Lab) -> None:
+    by_hand = ByHand(cluster, hgx=0)
+    by_hand.talos("reset", "cp-1", "--wipe", "all", "--no-graceful")
+    assert tell(cluster, "cp-1", "show")["stage"] == "maintenance"
+    assert not controlplane.is_created(cluster)
+    assert not cluster.kubeconfig.exists()
+    by_hand.bootstrap()
+    with api.connect(cluster) as connection:
+        core = client.CoreV1Api(connection)
+        eventually(lambda: [each.metadata.name for each in core.list_node().items] == ["cp-1"], timeout_s=60)
+        assert "kept" not in [each.metadata.name for each in core.list_namespaced_config_map("default").items]

@@ -1,0 +1,75 @@
+"""The lab's own rack, and what its machines show by their hardware alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import pytest
+
+from lab.errors import LabError
+from lab.machines import hardware, lab_rack
+from lab.machines.spec import load_rack
+from lab.paths import Lab
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Lab:
+    return Lab(home=tmp_path / "home", cache=tmp_path / "cache")
+
+
+def test_the_rack_is_a_control_plane_machine_and_hgx_machines(home: Lab) -> None:
+    assert lab_rack.write(home, 2)
+    rack = load_rack(lab_rack.file(home))
+    assert [(each.name, each.hardware, each.address) for each in rack.machines] == [
+        ("cp-1", "infra", "198.18.0.10"),
+        ("hgx-1", "hgx-h200", "198.18.0.11"),
+        ("hgx-2", "hgx-h200", "198.18.0.12"),
+    ]
+    assert rack.factory is not None
+    assert (rack.cluster, rack.factory.host, rack.factory.port) == ("kwok", "198.18.63.9", 8080)
+    assert lab_rack.names(home) == ["cp-1", "hgx-1", "hgx-2"]
+
+
+def test_an_unchanged_rack_is_not_written_again(home: Lab) -> None:
+    assert lab_rack.write(home, 2)
+    assert not lab_rack.write(home, 2)
+    assert lab_rack.write(home, 3)
+
+
+@pytest.mark.parametrize("count", [-1, 31])
+def test_too_many_machines_are_refused_with_the_limit(home: Lab, count: int) -> None:
+    with pytest.raises(LabError, match="holds 0 to 30"):
+        lab_rack.write(home, count)
+
+
+@pytest.mark.parametrize("index", [0, 7])
+def test_addresses_and_pod_networks_do_not_meet(home: Lab, index: int) -> None:
+    lab = replace(home, index=index)
+    lab_rack.write(lab, lab_rack.MOST_HGX_MACHINES)
+    rack = load_rack(lab_rack.file(lab))
+    plan = lab.network
+    pods = [IPv4Network(each.pod_cidr) for each in rack.machines]
+    addresses = [IPv4Address(each.address) for each in rack.machines]
+    assert all(network.subnet_of(plan.pods) for network in pods)
+    assert not any(address in network for address in addresses for network in pods)
+    assert plan.image_factory in plan.whole
+    ranges = (plan.pods, plan.services, plan.load_balancers, plan.uplink)
+    assert not any(plan.image_factory in each for each in ranges)
+
+
+def test_hgx_h200_has_gpus_and_the_labels_that_selectors_use() -> None:
+    size = hardware.capacity("hgx-h200", has_gpus=True)
+    assert (size["nvidia.com/gpu"], size["cpu"], size["memory"]) == ("8", "192", "2Ti")
+    labels = hardware.labels("hgx-1", "hgx-h200", has_gpus=True)
+    assert labels["nvidia.com/gpu.product"] == "NVIDIA-H200"
+    assert labels["nvidia.com/gpu.memory"] == "143771"
+    assert labels["nvidia.com/gpu.count"] == "8"
+    assert labels["feature.node.kubernetes.io/pci-10de.present"] == "true"
+
+
+def test_nothing_of_a_gpu_shows_where_none_can_be_used() -> None:
+    for machine in ("infra", "hgx-h200"):
+        shown = (hardware.capacity(machine, has_gpus=False), hardware.labels("n", machine, has_gpus=False))
+        assert "nvidia" not in str(shown)
