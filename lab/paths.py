@@ -19,7 +19,7 @@ _INDEXES = tuple(str(index) for index in range(_TEST_BED.num_addresses // _ADDRE
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPlan:
-    """The addresses of one lab: a /18 of the test-bed range, cut into pods, services, load balancers and an uplink."""
+    """The addresses of one lab: a /18 of the test-bed range, cut into pods, services, load balancers, nodes, uplink."""
 
     index: int
 
@@ -45,6 +45,11 @@ class NetworkPlan:
         return IPv4Network((self.base + 48 * 256, 24))
 
     @property
+    def nodes(self) -> IPv4Network:
+        """The machines' own network."""
+        return IPv4Network((self.base + 49 * 256, 24))
+
+    @property
     def uplink(self) -> IPv4Network:
         """A /30 between the host (first address) and the lab's own network namespace (second address)."""
         return IPv4Network((self.base + 63 * 256, 30))
@@ -65,11 +70,11 @@ class NetworkPlan:
         return self.services.network_address + 10
 
     def node_address(self, ordinal: int) -> IPv4Address:
-        """InternalIP of the node with this ordinal (0 to 199)."""
-        return self.base + 10 + ordinal
+        """Address of the machine with this ordinal (0 to 199)."""
+        return self.nodes.network_address + 10 + ordinal
 
     def node_pods(self, ordinal: int) -> IPv4Network:
-        """The /24 out of which this node's pods get addresses; the first /24 holds the bridge and the nodes."""
+        """The /24 out of which this node's pods get addresses; the first /24 holds the bridge."""
         return list(self.pods.subnets(new_prefix=24))[1 + ordinal]
 
 

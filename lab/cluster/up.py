@@ -94,7 +94,7 @@ def wait_for_machines(lab: Lab, timeout_s: float) -> Shown:
         except LabError as error:
             problem = error.what
         else:
-            late = [each["name"] for each in machines if each["power"] == "on" and each["stage"] == "unknown"]
+            late = [each["name"] for each in machines if _is_late(each)]
             if [each["name"] for each in machines] == wanted and not late:
                 return machines
             problem = f"{', '.join(late) or 'another rack'} is not up"
@@ -103,6 +103,12 @@ def wait_for_machines(lab: Lab, timeout_s: float) -> Shown:
         f"the emulated machines are not there after {timeout_s:.0f} s: {problem}",
         fix="`python -m lab logs machines` says why; `python -m lab.machines show` what they are at",
     )
+
+
+def _is_late(machine: dict[str, Any]) -> bool:
+    # With a config, a machine may wait for another one, and that for whoever bootstraps it.
+    early = {"unknown"} if machine["configured"] else {"unknown", "booting"}
+    return machine["power"] == "on" and machine["stage"] in early
 
 
 def _restart_machines(lab: Lab) -> None:

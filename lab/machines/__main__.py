@@ -5,8 +5,8 @@ Run it where the machines' addresses are: in the lab's network namespace, or on 
     cluster: recorded                 # or kwok: nodes appear in this lab's cluster
     factory: {host: 198.18.0.1, port: 8089}
     machines:
-      - {name: cp-1, address: 198.18.0.10, pod_cidr: 198.18.1.0/24}
-      - {name: hgx-1, address: 198.18.0.11, pod_cidr: 198.18.2.0/24, hardware: hgx-h200}
+      - {name: cp-1, address: 198.18.49.10, pod_cidr: 198.18.1.0/24}
+      - {name: hgx-1, address: 198.18.49.11, pod_cidr: 198.18.2.0/24, hardware: hgx-h200}
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ def shown(machine: Machine) -> dict[str, Any]:
         "power": "on" if disks.powered else "off",
         "stage": machine.stage,
         "hostname": machine.hostname,
+        "configured": machine.store.config is not None,
         "boot_id": disks.boot_id,
         "talos": machine.running_system.talos_version,
         "schematic": machine.running_system.schematic,

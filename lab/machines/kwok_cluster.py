@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import grpc
 import yaml
 from kubernetes import client, dynamic
+from urllib3.exceptions import HTTPError
 
 from lab.cluster import api, controlplane, services
 from lab.errors import LabError
@@ -29,6 +31,7 @@ _KWOK_ANNOTATION = "kwok.x-k8s.io/node"
 _KUBERNETES_TAINTS = "node.kubernetes.io/"
 _ETCD = "127.0.0.1:2379"
 _READY_WITHIN_S = 120.0
+_FAREWELL_S = 3
 _CONFLICT = 409
 
 
@@ -51,6 +54,12 @@ class KwokCluster:
 
     def control_plane_down(self) -> None:
         """As Cluster.control_plane_down: the supervisor ends it."""
+        if self._lab.kubeconfig.exists():
+            with suppress(client.ApiException, HTTPError, OSError), api.connect(self._lab) as connection:
+                # KWOK's next run has another name, and would wait 40 s until what this one holds is over.
+                client.CoordinationV1Api(connection).delete_collection_namespaced_lease(
+                    "kube-node-lease", _request_timeout=_FAREWELL_S
+                )
         controlplane.switch_off(self._lab)
 
     def etcd_wiped(self) -> None:

@@ -21,15 +21,15 @@ def test_labs_share_no_address() -> None:
 
 @pytest.mark.parametrize("plan", PLANS[:1] + PLANS[-1:])
 def test_parts_of_a_lab_do_not_overlap(plan: NetworkPlan) -> None:
-    parts = [plan.pods, plan.services, plan.load_balancers, plan.uplink]
+    parts = [plan.pods, plan.services, plan.load_balancers, plan.nodes, plan.uplink]
     for part in parts:
         assert part.subnet_of(plan.whole)
         assert not any(part.overlaps(other) for other in parts if other is not part)
     assert plan.bridge_address in plan.pods
     assert plan.dns_address in plan.services
     assert plan.bridge_address not in plan.node_pods(0)
-    assert plan.node_address(0) in plan.pods
-    assert plan.node_address(199) not in plan.node_pods(0)
+    assert plan.node_address(0) in plan.nodes
+    assert plan.node_address(199) in plan.nodes
 
 
 @pytest.mark.parametrize("index", ["8", "-1", "two"])

@@ -23,9 +23,9 @@ def test_the_rack_is_a_control_plane_machine_and_hgx_machines(home: Lab) -> None
     assert lab_rack.write(home, 2)
     rack = load_rack(lab_rack.file(home))
     assert [(each.name, each.hardware, each.address) for each in rack.machines] == [
-        ("cp-1", "infra", "198.18.0.10"),
-        ("hgx-1", "hgx-h200", "198.18.0.11"),
-        ("hgx-2", "hgx-h200", "198.18.0.12"),
+        ("cp-1", "infra", "198.18.49.10"),
+        ("hgx-1", "hgx-h200", "198.18.49.11"),
+        ("hgx-2", "hgx-h200", "198.18.49.12"),
     ]
     assert rack.factory is not None
     assert (rack.cluster, rack.factory.host, rack.factory.port) == ("kwok", "198.18.63.9", 8080)
@@ -55,8 +55,9 @@ def test_addresses_and_pod_networks_do_not_meet(home: Lab, index: int) -> None:
     assert all(network.subnet_of(plan.pods) for network in pods)
     assert not any(address in network for address in addresses for network in pods)
     assert plan.image_factory in plan.whole
-    ranges = (plan.pods, plan.services, plan.load_balancers, plan.uplink)
-    assert not any(plan.image_factory in each for each in ranges)
+    assert all(address in plan.nodes for address in addresses)
+    assert not any(plan.image_factory in each for each in (plan.pods, plan.services, plan.load_balancers, plan.nodes))
+    assert plan.image_factory not in plan.uplink
 
 
 def test_hgx_h200_has_gpus_and_the_labels_that_selectors_use() -> None:
