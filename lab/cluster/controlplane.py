@@ -243,11 +243,12 @@ def _create(lab: Lab, pki: Mapping[str, str]) -> None:
 
 def _end_processes(lab: Lab) -> None:
     """Whatever of a control plane runs in the lab's namespace, recorded or not."""
-    programs = {*_BINARIES.values(), "kwokctl"} - {"kubectl"}
     running = {
         pid
         for pid in network.namespace_processes(lab)
-        if (command := processes.command_line(pid)) and Path(command[0]).name in programs
+        if (command := processes.command_line(pid))
+        # kwokctl has the others' programs in its cluster's folder.
+        and (command[0] == str(lab.bin / "kwokctl") or Path(command[0]).is_relative_to(cluster_folder(lab)))
     }
     processes.send(running, signal.SIGKILL)
     processes.wait_gone(running, timeout_s=5)

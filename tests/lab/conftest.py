@@ -16,7 +16,7 @@ SPARE_INDEX = 7
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """This checkout's lab with its gateway controllers, running; taken down afterwards if the tests brought it up."""
+    """This checkout's lab with its machines on; taken down afterwards if the tests brought it up."""
     own = Lab.from_environment()
     was_up = network.owner(own) == own.home
     up.bring_up(own)

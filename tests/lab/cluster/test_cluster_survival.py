@@ -134,7 +134,7 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
     up.bring_up(cluster, hgx=3)
     eventually(lambda: controlplane.is_created(cluster) and controlplane.is_ready(cluster), timeout_s=120)
     assert "of-the-first" not in namespaces(cluster)
-    eventually(lambda: None not in processes_of(cluster).values())
+    eventually(lambda: None not in processes_of(cluster).values(), timeout_s=60)
 
 
 @pytest.mark.parametrize(

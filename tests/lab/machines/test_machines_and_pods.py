@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kubernetes import client, config
 
-from lab.cluster import api, controlplane
+from lab.cluster import api, controlplane, network, processes
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
@@ -103,12 +103,20 @@ def test_the_only_control_plane_takes_the_api_down_and_brings_it_back(cluster: L
     eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"), timeout_s=60)
 
 
+def left_running(lab: Lab) -> list[str]:
+    """Programs in the lab's network other than what runs without a cluster."""
+    lines = [processes.command_line(pid) for pid in network.namespace_processes(lab)]
+    always = ("lab.cluster.supervisor", "lab.machines")
+    return [" ".join(line) for line in lines if line and not set(always) & set(line)]
+
+
 def test_wiping_the_only_control_plane_ends_the_cluster_and_another_can_be_made(cluster: Lab) -> None:
     by_hand = ByHand(cluster, hgx=0)
     by_hand.talos("reset", "cp-1", "--wipe", "all", "--no-graceful")
     assert tell(cluster, "cp-1", "show")["stage"] == "maintenance"
     assert not controlplane.is_created(cluster)
     assert not cluster.kubeconfig.exists()
+    eventually(lambda: left_running(cluster) == [])
     by_hand.bootstrap()
     with api.connect(cluster) as connection:
         core = client.CoreV1Api(connection)

@@ -1,4 +1,4 @@
-"""`pulumi` as an engineer runs it on the lab's stack: by hand, with the checked-in stack file or an edited copy."""
+"""`pulumi` as an engineer runs it on the lab's stack: by hand, with the lab's stack file or an edited copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lab import session
-from lab.paths import CHECKOUT, Lab
+from lab.paths import Lab
 
 Document = dict[str, Any]
 SITE = "inference-platform:site"
@@ -31,7 +31,7 @@ class Pulumi:
 
     def edited(self, edit: Callable[[Document], None]) -> tuple[str, str]:
         """Options that make pulumi take a copy of the stack file, its site changed by `edit`."""
-        document = copy.deepcopy(yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text()))
+        document = copy.deepcopy(yaml.safe_load(session.stack_file(self.lab).read_text()))
         edit(document["config"][SITE])
         file = self._folder / "Pulumi.edited.yaml"
         file.write_text(yaml.safe_dump(document, sort_keys=False))

@@ -12,14 +12,14 @@ import yaml
 
 from lab import session
 from lab.deploy import Front, front
-from lab.paths import CHECKOUT, Lab
+from lab.paths import Lab
 
 Document = dict[str, Any]
 KEY = "inference-platform:site"
 
 
 class EditedStack:
-    """The checked-in stack file with edits, in a file of its own."""
+    """The lab's stack file with edits, in a file of its own."""
 
     def __init__(self, lab: Lab, file: Path) -> None:
         self._lab = lab
@@ -27,7 +27,7 @@ class EditedStack:
 
     def up(self, edit: Callable[[Document], None]) -> Front:
         """`pulumi up` with the site as `edit` changes it; the stack's outputs afterwards."""
-        document = copy.deepcopy(yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text()))
+        document = copy.deepcopy(yaml.safe_load(session.stack_file(self._lab).read_text()))
         edit(document["config"][KEY])
         self._file.write_text(yaml.safe_dump(document, sort_keys=False))
         session.run_pulumi(

@@ -1,5 +1,5 @@
-"""The life of a stack under faults: destroyed without a trace, then brought up by engines that are killed and through
-the death of the API server; the result is the same as without (C.04).
+"""The life of a stack under faults: destroyed without a trace, then brought up from machines in maintenance mode by
+engines that are killed and through the death of the API server; the result is the same as without (C.04).
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import pytest
 
 from lab import deploy, session
 from lab.cluster import controlplane, down, up
+from lab.machines import lab_rack
+from lab.machines.admin import ask
 from lab.paths import CHECKOUT, Lab
 from tests.lab.machine_state import machine_state, of_lab
-from tests.lab.site.cluster_objects import Object, declared, inventory
+from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.pulumi_runs import Pulumi
 from tests.lab.site.running_site import Site
 
@@ -34,9 +36,11 @@ def test_destroyed_without_a_trace_and_brought_up_through_faults(site: Site, tmp
     assert undisturbed
 
     pulumi("destroy", "--yes", "--skip-preview")
-    left = inventory(lab)
-    assert {name for name, item in left.items() if _ours(item)} == set()
     assert pulumi.state().get("resources", []) == []
+    assert {each["stage"] for each in ask(lab_rack.folder(lab), {"action": "show"})} == {"maintenance"}
+    assert not controlplane.is_created(lab)
+    assert not lab.kubeconfig.exists()
+    assert _pods(lab) == set()
 
     made = _interrupted(lab, created=10)
     assert made < len(undisturbed)
@@ -79,21 +83,10 @@ def test_lab_down_leaves_nothing_of_a_running_platform_and_up_resumes_it(site: S
         deploy.ask(front, model=model)
 
 
-def _ours(item: Object) -> bool:
-    """Whether an object is the stack's, was written by it, lies in its namespaces, or was derived from its objects."""
-    meta = item["metadata"]
-    places = ("inference-gateway", "inference-models")
-    managers = {entry.get("manager") for entry in meta.get("managedFields", [])}
-    origins = {value for name, value in (meta.get("labels") or {}).items() if "owning-gateway" in name}
-    claim = item.get("spec", {}).get("claimRef") or {}
-    return (
-        meta.get("namespace") in places
-        or (item["kind"] == "Namespace" and meta["name"] in places)
-        or any(str(manager).startswith(("pulumi", "inference-platform")) for manager in managers)
-        or bool(origins)
-        or claim.get("namespace") in places
-        or (item["kind"] == "CustomResourceDefinition" and "gateway" in meta["name"])
-    )
+def _pods(lab: Lab) -> set[str]:
+    """Network namespaces of pods."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
+    return {name for name in listed if name.startswith(f"{lab.prefix}-p-")}
 
 
 def _interrupted(lab: Lab, *, created: int) -> int:
