@@ -11,3 +11,6 @@ platform = declare_platform(site_of_stack(pulumi.get_stack()), versions.load())
 pulumi.export("endpoint", platform.endpoint)
 pulumi.export("models", platform.models)
 pulumi.export("keys", platform.keys)
+if platform.kubeconfig is not None:
+    pulumi.export("kubeconfig", platform.kubeconfig)
+    pulumi.export("talosconfig", platform.talosconfig)

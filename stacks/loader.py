@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import pulumi
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from stacks import versions
 from stacks.capacity import DoesNotFitError
+from stacks.cluster_plan import problems_of
 from stacks.site import SiteConfig, unknown_references
 from stacks.sizing import plan_model
 
@@ -39,6 +42,9 @@ def load_site(values: Mapping[str, Any], origin: str) -> SiteConfig:
             lines += [f"{origin}:{line}" for line in _unknown_references(values)]
         raise _site_error(lines, origin) from None
     misfits = [f"{origin}:models.{line}" for line in _misfits(site)]
+    if site.cluster.machines is not None:
+        found = problems_of(site.name, site.cluster.machines, versions.load())
+        misfits += [f"{origin}:cluster.machines: {line}" for line in found]
     if misfits:
         raise _site_error(misfits, origin)
     return site
@@ -126,9 +132,16 @@ def _allowed(path: list[str]) -> list[str]:
     for part in path:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             field = kind.model_fields.get(part)
-            kind = field.annotation if field else None
-        else:  # a mapping by name: its values' type
-            kind = getattr(kind, "__args__", (None, None))[-1]
+            kind = _section(field.annotation) if field else None
+        else:  # a mapping by name, or a list: its values' type
+            kind = _section(next((each for each in reversed(get_args(kind)) if each is not Ellipsis), None))
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return sorted(kind.model_fields)
     return []
+
+
+def _section(annotation: Any) -> Any:
+    """The kind of a key that may also be left out."""
+    if get_origin(annotation) in (Union, UnionType):
+        return next((each for each in get_args(annotation) if each is not NoneType), None)
+    return annotation

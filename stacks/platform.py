@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
 from components.access import Access, AccessArgs
 from components.crd_bundle import CrdBundle, read_bundle
@@ -13,6 +12,7 @@ from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_na
 from components.gateway_controllers import Chart, GatewayControllers, GatewayControllersArgs
 from components.model import Model, ModelArgs
 from components.namespace import Namespace
+from stacks.cluster_access import cluster_access
 from stacks.site import SiteConfig
 from stacks.sizing import engine_of, plan_model
 from stacks.versions import ChartVersion, Versions
@@ -29,25 +29,17 @@ class Platform:
     models: list[str]
     keys: pulumi.Output[dict[str, str]]
     """Client id -> API key, secret."""
+    kubeconfig: pulumi.Output[str] | None = None
+    """An administrator's access to the cluster that this program brought up, secret; None for one that exists."""
+    talosconfig: pulumi.Output[str] | None = None
+    """An administrator's access to its machines, secret."""
 
 
 def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
     """Declare every resource of the site."""
     plans = {name: plan_model(site, spec) for name, spec in sorted(site.models.items())}
-    provider = kubernetes.Provider(
-        "cluster",
-        kubeconfig=str(site.cluster.kubeconfig),
-        cluster_identifier=site.name,
-        enable_server_side_apply=True,
-        # An engine that is killed between an object and its state leaves an object that the next `up` takes up again.
-        upsert_existing_objects=True,
-        # The site's file is right and a hand-made change is drift, whoever made it.
-        enable_patch_force=True,
-        # Replacing the Secret of a tenant's keys would shut the tenant out for a moment.
-        enable_config_map_mutable=True,
-        enable_secret_mutable=True,
-    )
-    top = pulumi.ResourceOptions(providers=[provider])
+    cluster = cluster_access(site, versions)
+    top = pulumi.ResourceOptions(providers=[cluster.provider])
 
     definitions: list[pulumi.Resource] = []
     if site.crds.owner == "program":
@@ -104,7 +96,13 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             ),
             top,
         )
-    return Platform(endpoint=gateway.endpoint, models=sorted(site.models), keys=pulumi.Output.all(**access.keys))
+    return Platform(
+        endpoint=gateway.endpoint,
+        models=sorted(site.models),
+        keys=pulumi.Output.all(**access.keys),
+        kubeconfig=cluster.kubeconfig,
+        talosconfig=cluster.talosconfig,
+    )
 
 
 def _chart(version: ChartVersion) -> Chart:

@@ -21,6 +21,7 @@ from stacks import catalogue
 from stacks.catalogue import CatalogueModel
 from stacks.hardware import GPUS
 from stacks.loader import KEY
+from stacks.machine_model import MachineKeys
 from stacks.site import SiteConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -34,6 +35,7 @@ _WORDS: Mapping[Any, str] = {
     bool: "true or false",
     Path: "path",
     type(None): "nothing",
+    Any: "anything",
 }
 _EMPTY: Mapping[str, str] = {"()": "none", "{}": "none", "None": "not set"}
 
@@ -56,6 +58,8 @@ class Key:
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
     """Every key below `model`, each section before its own keys."""
     for name, field in model.model_fields.items():
+        if issubclass(model, MachineKeys) and model is not MachineKeys and name in MachineKeys.model_fields:
+            continue  # told once, at the roles
         path = f"{prefix}{name}"
         inner, below = _section(field.annotation, path)
         yield Key(
@@ -92,6 +96,11 @@ def render() -> str:
             "",
             "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served on port 80 alone.",
             "- `tenants.<name>.models` names models of the same site.",
+            "- `cluster` holds either `kubeconfig` or `machines`.",
+            "- Every key of `cluster.machines.roles.<name>` may also stand at `cluster.machines` itself, for all "
+            "machines, and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
+            "- Every machine's config is made and checked when the site is loaded: disk selectors, bonds, addresses, "
+            "volumes and patches that Talos would refuse are errors with node and document.",
             "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
             "many GPUs would do.",
             "",
@@ -160,10 +169,13 @@ def _section(annotation: Any, path: str) -> tuple[list[type[BaseModel]], str]:
         return [annotation], path
     if origin is dict:
         return _section(arguments[1], f"{path}.<name>")
+    if origin is tuple:
+        return _section(arguments[0], f"{path}[]")
     if origin is Annotated:
         return _section(arguments[0], path)
     if origin in (Union, types.UnionType):
-        return [model for option in arguments for model in _section(option, path)[0]], path
+        found = [_section(option, path) for option in arguments]
+        return [model for models, _ in found for model in models], next((at for models, at in found if models), path)
     return [], path
 
 
@@ -177,9 +189,12 @@ def _kind(annotation: Any) -> str:
         inner, _ = _section(arguments[1], "")
         return "sections by name" if inner else f"{_kind(arguments[1])} by name"
     if origin is tuple:
-        return f"list of {_kind(arguments[0])}"
+        return "list of sections" if _section(arguments[0], "")[0] else f"list of {_kind(arguments[0])}"
     if origin in (Union, types.UnionType):
-        return " or ".join(_kind(option) for option in arguments if option is not type(None))
+        kinds = [_kind(option) for option in arguments if option is not type(None)]
+        return " or ".join(dict.fromkeys(kinds))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
     return _WORDS[annotation]
 
 
@@ -202,8 +217,10 @@ def _allowed(path: str, field: FieldInfo) -> str:
         return _listed(sorted(GPUS))
     if path == "models.<name>.catalogue":
         return _listed(catalogue.names())
-    if get_origin(field.annotation) is Literal:
-        return _listed(list(get_args(field.annotation)))
+    options = get_args(field.annotation) if get_origin(field.annotation) in (Union, types.UnionType) else ()
+    for option in (field.annotation, *options):
+        if get_origin(option) is Literal:
+            return _listed([str(choice) for choice in get_args(option)])
     limits = []
     for rule in field.metadata:
         match rule:

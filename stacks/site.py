@@ -15,6 +15,7 @@ from components.crd_bundle import CrdBundleSpec
 from components.gateway import GatewaySpec
 from components.model import ModelSpec
 from stacks import catalogue
+from stacks.cluster_model import MachinesSpec
 from stacks.hardware import GPUS
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -49,10 +50,12 @@ def unknown_references(
 
 
 class ClusterSpec(Spec):
-    """The cluster that the platform is declared on."""
+    """The cluster that the platform is declared on: one that exists, or machines that become one."""
 
-    kubeconfig: Path
-    """File with the cluster's address and credentials; relative to the project."""
+    kubeconfig: Path | None = None
+    """File with address and credentials of a cluster that exists; relative to the project."""
+    machines: MachinesSpec | None = None
+    """Machines that this program makes a cluster of."""
     gpu: str = "h200-sxm"
     """Kind of GPU in the nodes; the figures of every model follow from it."""
 
@@ -62,6 +65,16 @@ class ClusterSpec(Spec):
         if value not in GPUS:
             raise ValueError(f"is not in the hardware table; allowed: {', '.join(sorted(GPUS))}")
         return value
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ClusterSpec:
+        if (self.kubeconfig is None) == (self.machines is None):
+            got = "neither" if self.machines is None else "both"
+            raise ValueError(
+                f"got {got} of kubeconfig and machines, allowed: one; fix: name the file of a cluster that exists, or "
+                "the machines that become one"
+            )
+        return self
 
 
 class StorageSpec(Spec):

@@ -28,8 +28,11 @@ class Charts(Spec):
 
 
 class Versions(Spec):
-    """Images by tag, charts by version, CRD files by sha256 in hex."""
+    """Talos and Kubernetes as `v1.2.3`, images by tag, charts by version; files by sha256 in hex."""
 
+    talos: str
+    kubernetes: str
+    cilium: str
     images: Images
     charts: Charts
     crds: dict[str, str]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
+
+import yaml
 
 from talos.api.errors import MachineApiError
 from talos.cli import inputs
@@ -16,7 +19,7 @@ from talos.cli.reaching import Contact, Reach, add_maintenance_arguments, reach
 from talos.cli.upgrade import Target, difference, running
 from talos.cli.waiting import Watch, seconds
 
-Step = Literal["none", "live", "reboot", "upgrade", "install", "refused", "unreachable"]
+Step = Literal["none", "live", "reboot", "upgrade", "install", "refused", "unreachable", "unknown"]
 
 HELP = "say what a config and an image would do to a machine"
 DESCRIPTION = f"""\
@@ -30,6 +33,7 @@ then only the machine's state is looked at. A machine that does not answer is no
   install      the machine is in maintenance mode: Talos is installed on its disk
   refused      the machine does not accept it, or belongs to another cluster; `reason` and `fix` say why
   unreachable  it does not answer, so nobody knows
+  unknown      it is part of the cluster, and no config was given
 
   python -m talos plan --address 10.0.0.11 --name hgx-1 --image REF --insecure < hgx-1.yaml
   (${inputs.SECRETS_VARIABLE} or a talosconfig as for every command)"""
@@ -80,11 +84,11 @@ def look(machine: Reach, config: bytes, target: Target, watch: Watch) -> Plan:
     """One look at the machine; PendingError while it is on its way into another state."""
     with machine.contact(watch) as contact:
         if not config.strip():
-            return Plan("install" if contact.state == "maintenance" else "none")
+            return Plan("install" if contact.state == "maintenance" else "unknown")
         verdict = classify(contact, config)
         if verdict.change == "refused":
             return Plan("refused", reason=verdict.reason, fix=verdict.fix)
-        paths = changed_paths(verdict.details) if verdict.change in {"live", "reboot"} else ()
+        paths = changed_paths(verdict.details, config) if verdict.change in {"live", "reboot"} else ()
         system = _system_change(contact, target)
         return Plan(
             "upgrade" if system else verdict.change,
@@ -103,8 +107,13 @@ def _system_change(contact: Contact, target: Target) -> str:
     return difference(running(contact.client), target)
 
 
-def changed_paths(details: str) -> tuple[str, ...]:
-    """Places that a dry run's diff touches, as far as its context tells them, in their order and each once."""
+def changed_paths(details: str, config: bytes) -> tuple[str, ...]:
+    """Places that a dry run's diff touches, in their order and each once; names of keys alone.
+
+    A diff shows a few lines around each change. What stands above them is looked up in the new config; where it has the
+    place not at all, or several times, the path begins in the middle.
+    """
+    known = list(_paths(config))
     above: list[tuple[int, str]] = []
     found: dict[str, None] = {}
     for line in details.partition("Config diff:")[2].splitlines():
@@ -116,10 +125,35 @@ def changed_paths(details: str) -> tuple[str, ...]:
             continue
         depth = len(matched["indent"])
         above = [(at, name) for at, name in above if at < depth]
-        if matched["mark"] != " ":
-            found[".".join([name for _, name in above] + [matched["key"]])] = None
         above.append((depth, matched["key"]))
+        if matched["mark"] != " ":
+            found[_whole(tuple(name for _, name in above), known)] = None
     return tuple(path for path in found if not any(other.startswith(f"{path}.") for other in found))
+
+
+def _whole(seen: tuple[str, ...], known: list[tuple[str, tuple[str, ...]]]) -> str:
+    matching = {(document, path) for document, path in known if path[-len(seen) :] == seen}
+    document, path = matching.pop() if len(matching) == 1 else ("", seen)
+    return document + ".".join(path)
+
+
+def _paths(config: bytes) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every place of a config: the document, empty for the main one, and keys from its top; of lists no positions."""
+    for document in yaml.safe_load_all(config):
+        if isinstance(document, dict):
+            name = " ".join(str(document[key]) for key in ("kind", "name") if key in document)
+            for path in _below(document, ()):
+                yield f"{name} " if name else "", path
+
+
+def _below(value: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield (*path, str(key))
+            yield from _below(inner, (*path, str(key)))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _below(inner, path)
 
 
 def words(plan: Plan, target: Target) -> str:
@@ -138,6 +172,8 @@ def words(plan: Plan, target: Target) -> str:
             return f"{plan.system}: the node is drained and the machine REBOOTS into it{also}"
         case "install":
             return f"the machine is in maintenance mode: Talos {target.version} is INSTALLED on its disk"
+        case "unknown":
+            return "what it takes is not known before its config is"
         case "unreachable":
             return f"does not answer, so nobody knows what it takes: {plan.reason}"
         case _:

@@ -22,8 +22,8 @@ MAY_IMPORT = {
     "policy": {"components"},
 }
 # Inside components: everyone stands on the floor, composites stand on everyone, the rest know nobody.
-FLOOR = {"base", "objects", "namespace", "headers"}
-COMPOSITES = {"model"}
+FLOOR = {"base", "objects", "namespace", "headers", "machine_commands"}
+COMPOSITES = {"model", "cluster"}
 PARTS = {"gateway": {"gateway_errors"}}
 NEVER = {"talos": {"pulumi"}, "manifests": {"pulumi"}}
 

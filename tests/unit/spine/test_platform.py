@@ -17,6 +17,7 @@ from stacks import versions
 from stacks.loader import load_file
 from stacks.platform import declare_platform
 from stacks.site import SiteConfig
+from tests.unit.talos import talos_examples as examples
 
 ROOT = Path(__file__).parents[3]
 CRD = {
@@ -39,7 +40,7 @@ class Recorder(pulumi.runtime.Mocks):
         if args.typ == "kubernetes:gateway.networking.k8s.io/v1:Gateway":
             outputs["status"] = {"addresses": [{"value": "192.0.2.7"}]}
         if args.typ == "command:local:Command":
-            outputs["stdout"] = "sk-canary"
+            outputs["stdout"] = examples.bundle().export() if "talos secrets" in args.inputs["create"] else "sk-canary"
         return args.name, outputs
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
@@ -53,9 +54,17 @@ def declare(site: SiteConfig, tmp_path: Path) -> tuple[Recorder, dict[str, Any]]
     # The SDK asks for the thread's loop, which another test may have closed.
     asyncio.set_event_loop(asyncio.new_event_loop())
     recorder = Recorder()
+    pulumi.runtime.set_all_config({"inference-platform:registry-password": "canary-password"})
     pulumi.runtime.set_mocks(recorder, project="inference-platform", stack="lab")
-    site = site.model_copy(update={"crds": site.crds.model_copy(update={"folder": tmp_path})})
-    platform = declare_platform(site, versions.load().model_copy(update={"crds": {"things.yaml": digest}}))
+    cilium = tmp_path / "cilium" / "cilium.yaml"
+    cilium.parent.mkdir()
+    cilium.write_text("kind: ConfigMap\n")
+    machines = site.cluster.machines and site.cluster.machines.model_copy(update={"cilium_manifest": cilium})
+    cluster = site.cluster.model_copy(update={"machines": machines})
+    crds = site.crds.model_copy(update={"folder": tmp_path})
+    site = site.model_copy(update={"crds": crds, "cluster": cluster})
+    pins = {"crds": {"things.yaml": digest}, "cilium": hashlib.sha256(cilium.read_bytes()).hexdigest()}
+    platform = declare_platform(site, versions.load().model_copy(update=pins))
     seen: dict[str, Any] = {}
 
     async def collect() -> None:
@@ -85,7 +94,6 @@ def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: 
         per_model = 2 if kind.endswith("Deployment") else 1
         assert kinds.count(kind) == per_model * len(lab_site.models), kind
     assert kinds.count("kubernetes:gateway.networking.k8s.io/v1:Gateway") == 1
-    assert not [kind for kind in kinds if "helm" in kind], "controllers are external in the lab"
     assert seen["endpoint"] == "http://192.0.2.7/v1"
     assert seen["keys"] == dict.fromkeys(("acme.laptop", "globex.batch", "globex.laptop"), "sk-canary")
     assert seen["keys_secret"]

@@ -1,0 +1,114 @@
+"""Command lines of `python -m talos` and what they are about: pure text, without a secret in it.
+
+Secrets reach the commands by environment or stdin alone. Paths are relative to the project, so that a state made in one
+checkout goes on in another.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SECRETS_VARIABLE = "TALOS_SECRETS_TEXT"
+KUBECONFIG_VARIABLE = "KUBECONFIG_TEXT"
+# A value that was made once stays, whatever becomes of the words of its command.
+KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
+
+_PROGRAM = (".venv/bin/python", "-m", "talos")
+_LIFETIME = "365d"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One machine, without any secret."""
+
+    name: str
+    address: str
+    is_control_plane: bool
+    image: str
+    """Installer of its schematic for the Talos version."""
+    schematic_id: str
+    schematic: str
+    """The schematic's canonical text."""
+    nvswitch: bool
+    """Whether its GPUs hang on NVSwitches, which need the fabric manager."""
+    fingerprint: str | None = None
+    replacement: int = 0
+    dead: bool = False
+
+
+def talos(*words: str) -> str:
+    """A line of `python -m talos`."""
+    return shlex.join([*_PROGRAM, *words])
+
+
+def secrets(imported: str | None) -> str:
+    """Prints a secrets bundle: a new one, or that of a file."""
+    return talos("secrets", *(["--import", imported] if imported else []))
+
+
+def talosconfig(context: str, control_planes: Sequence[Machine]) -> str:
+    """Prints an administrator's talosconfig."""
+    endpoints = [word for each in control_planes for word in ("--endpoint", each.address)]
+    return talos("talosconfig", "--context", context, "--role", "os:admin", "--lifetime", _LIFETIME, *endpoints)
+
+
+def install(machine: Machine) -> str:
+    """Installs a machine that is in maintenance mode."""
+    return talos("apply", *_of(machine), *_first_contact(machine), "--mode", "auto", "--only-new")
+
+
+def plan(machine: Machine) -> str:
+    """Says what `roll` would do."""
+    return talos("plan", *_of(machine), *_first_contact(machine), "--image", machine.image)
+
+
+def roll(machine: Machine, *, drain_timeout_s: int) -> str:
+    """Brings a machine of the cluster to its config and image."""
+    # Installing, draining and coming back well each have their own limit; this one is beyond their sum.
+    limits = ("--drain-timeout", f"{drain_timeout_s}s", "--timeout", f"{drain_timeout_s + 3600}s")
+    return talos("roll", *_of(machine), *_first_contact(machine), "--image", machine.image, *limits)
+
+
+def leave(machine: Machine, *, drain_timeout_s: int) -> str:
+    """Takes a machine out of the cluster."""
+    limits = ("--drain-timeout", f"{drain_timeout_s}s", "--timeout", f"{drain_timeout_s + 1800}s")
+    return talos("leave", *_of(machine), *(["--dead"] if machine.dead else []), *limits)
+
+
+def erase(machine: Machine) -> str:
+    """Erases a machine that may never have become a node."""
+    return "true" if machine.dead else talos("leave", *_of(machine))
+
+
+def bootstrap(control_planes: Sequence[Machine]) -> str:
+    """Founds the cluster on the first control plane, unless it exists."""
+    first, *others = control_planes
+    peers = [word for each in others for word in ("--peer", f"{each.name}={each.address}")]
+    return talos("bootstrap", *_of(first), *peers)
+
+
+def kubeconfig(control_planes: Sequence[Machine]) -> str:
+    """Prints an administrator's kubeconfig."""
+    return talos("kubeconfig", *_of(control_planes[0]))
+
+
+def post_schematic(factory: str) -> str:
+    """Makes the factory know the schematic on stdin."""
+    return talos("factory", "post", "--factory", factory)
+
+
+def check_schematic(machine: Machine, factory: str, talos_version: str) -> str:
+    """Checks the schematic on stdin against the factory's list; prints nothing where no factory answers."""
+    switch = ["--nvswitch"] if machine.nvswitch else []
+    check = talos("factory", "check", "--factory", factory, "--talos-version", talos_version, *switch)
+    return f"{check} 2>&1 || true"
+
+
+def _of(machine: Machine) -> tuple[str, ...]:
+    return ("--address", machine.address, "--name", machine.name)
+
+
+def _first_contact(machine: Machine) -> tuple[str, ...]:
+    return ("--fingerprint", machine.fingerprint) if machine.fingerprint else ("--insecure",)

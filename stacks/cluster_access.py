@@ -1,0 +1,113 @@
+"""How a site's cluster becomes a provider: machines that are brought up first, or a cluster that exists."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from components.cluster import Cluster, ClusterArgs
+from components.machine_commands import Machine
+from stacks.cluster_checks import warnings
+from stacks.cluster_model import MachinesSpec
+from stacks.cluster_plan import ClusterPlan, plan_cluster
+from stacks.site import SiteConfig
+from stacks.versions import Versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """The one provider of a site, and credentials where this program made the cluster; both secret."""
+
+    provider: kubernetes.Provider
+    kubeconfig: pulumi.Output[str] | None = None
+    talosconfig: pulumi.Output[str] | None = None
+
+
+def cluster_access(site: SiteConfig, versions: Versions) -> Access:
+    """Declare the cluster, if it is this program's, and the provider for whatever is on it."""
+    machines = site.cluster.machines
+    if machines is None:
+        return Access(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
+    for warning in warnings(machines):
+        pulumi.log.warn(f"cluster.machines: {warning}")
+    cluster = Cluster("machines", cluster_args(plan_cluster(site.name, machines, versions))).handle
+    return Access(
+        provider=_provider(site.name, cluster.kubeconfig, cluster.ready),
+        kubeconfig=cluster.kubeconfig,
+        talosconfig=cluster.talosconfig,
+    )
+
+
+def cluster_args(plan: ClusterPlan) -> ClusterArgs:
+    """What the component is told of a plan."""
+    machines = plan.machines
+    config = pulumi.Config()
+    return ClusterArgs(
+        cluster=plan.name,
+        machines=[
+            Machine(
+                name=node.name,
+                address=node.spec.address,
+                is_control_plane=node.is_control_plane,
+                image=node.image,
+                schematic_id=node.schematic.id,
+                schematic=node.schematic.canonical().decode(),
+                nvswitch=node.spec.role == "hgx",
+                fingerprint=node.spec.fingerprint,
+                replacement=node.spec.replacement,
+                dead=node.spec.dead,
+            )
+            for node in plan.nodes
+        ],
+        configs=plan.configs,
+        secret_texts={name: config.require_secret(name) for name in plan.secret_names},
+        image_factory=machines.image_factory,
+        talos_version=plan.versions.talos,
+        protected=machines.secrets == "protected",
+        imported=machines.secrets_import,
+        credentials_rotation=machines.credentials_rotation,
+        at_once=machines.parallel,
+        drain_timeout_s=machines.drain_timeout_s,
+        cilium=_cilium(machines, plan.versions),
+    )
+
+
+class PodNetworkError(pulumi.RunError):
+    """Cilium's manifest is missing, or not the pinned one."""
+
+
+def _cilium(machines: MachinesSpec, versions: Versions) -> str | None:
+    if machines.cni != "cilium":
+        return None
+    path = machines.cilium_manifest
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: make bundle") from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != versions.cilium:
+        raise PodNetworkError(
+            f"{path}: sha256 is {found}, pinned in stacks/versions.yaml is {versions.cilium}\n"
+            "  fix: make bundle; when the pin is to move, look at what differs first, then pin the new sum"
+        )
+    return content.decode()
+
+
+def _provider(name: str, kubeconfig: pulumi.Input[str], needs: list[pulumi.Resource]) -> kubernetes.Provider:
+    return kubernetes.Provider(
+        "cluster",
+        kubeconfig=kubeconfig,
+        cluster_identifier=name,
+        enable_server_side_apply=True,
+        # An engine that is killed between an object and its state leaves an object that the next `up` takes up again.
+        upsert_existing_objects=True,
+        # The site's file is right and a hand-made change is drift, whoever made it.
+        enable_patch_force=True,
+        # Replacing the Secret of a tenant's keys would shut the tenant out for a moment.
+        enable_config_map_mutable=True,
+        enable_secret_mutable=True,
+        opts=pulumi.ResourceOptions(depends_on=needs),
+    )

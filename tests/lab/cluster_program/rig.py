@@ -1,0 +1,222 @@
+"""A rack of emulated machines, a stand-in for kubectl that knows their nodes, and the real engine on a small program.
+
+The program declares a site's cluster and its provider, and nothing on it. Kubernetes itself is left out: its nodes are
+those that the machines register, so that a whole life of a cluster takes a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import session
+from lab.machines.checker import CheckerProgram
+from lab.machines.cluster_hooks import NodeFacts, RecordedCluster
+from lab.machines.faults import Fault
+from lab.machines.machine import Machine
+from lab.machines.rack import Rack
+from lab.machines.spec import Hardware, MachineSpec, RackSpec
+from lab.paths import CHECKOUT, Lab
+from tests.unit.machines.emulated_rack import QUICK, eventually, loopback
+
+CANARY = "canary-0d5c7e"
+PROJECT = "inference-platform"
+PROGRAM = """
+import pulumi
+from stacks import debug_messages, versions
+from stacks.cluster_access import cluster_access
+from stacks.loader import site_of_stack
+
+debug_messages.hide_outputs()
+cluster = cluster_access(site_of_stack(pulumi.get_stack()), versions.load())
+pulumi.export("kubeconfig", cluster.kubeconfig)
+pulumi.export("talosconfig", cluster.talosconfig)
+"""
+KUBECTL = """#!/usr/bin/env python3
+import json, pathlib, sys
+nodes = pathlib.Path(__file__).resolve().parent / "nodes"
+words = [each for each in sys.argv[2:] if not each.startswith("--request-timeout")]
+name = words[2] if words[1] == "node" else words[1]
+file = nodes / name
+node = json.loads(file.read_text()) if file.exists() else None
+with (nodes.parent / "calls").open("a") as log:
+    log.write(f"{words[0]} {name}\\n")
+if words[0] == "get" and node:
+    print(json.dumps(node))
+elif words[0] == "annotate" and node:
+    key = words[-1].partition("=")[0]
+    node["metadata"]["annotations"].pop(key.rstrip("-"), None)
+    if not key.endswith("-"):
+        node["metadata"]["annotations"][key] = "x"
+elif words[0] in ("drain", "uncordon") and node:
+    node["spec"]["unschedulable"] = words[0] == "drain"
+elif words[0] == "delete":
+    file.unlink(missing_ok=True)
+    node = None
+if node and words[0] != "get":
+    file.write_text(json.dumps(node))
+"""
+
+
+class KubectlCluster(RecordedCluster):
+    """Nodes as files, which the stand-in for kubectl reads."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder / "nodes"
+        self.folder.mkdir(parents=True)
+
+    def node_ready(self, node: NodeFacts) -> None:
+        super().node_ready(node)
+        file = self.folder / node.name
+        found = json.loads(file.read_text()) if file.exists() else {"metadata": {"annotations": {}}, "spec": {}}
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        file.write_text(json.dumps(found | {"status": ready, "kubelet": node.kubelet_version}))
+
+    def node_not_ready(self, name: str, why: str) -> None:
+        super().node_not_ready(name, why)
+        file = self.folder / name
+        if file.exists():
+            not_ready = {"conditions": [{"type": "Ready", "status": "False", "message": why}]}
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"status": not_ready}))
+
+
+@dataclass
+class Rig:
+    """The rack, the project and its engine."""
+
+    rack: Rack
+    cluster: KubectlCluster
+    lab: Lab
+    project: Path
+    site: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> dict[str, Any]:
+        """`cluster.machines.nodes` of the site; write_site takes changes over."""
+        found: dict[str, Any] = self.site["cluster"]["machines"]["nodes"]
+        return found
+
+    def write_site(self) -> None:
+        """Write the stack file."""
+        file = self.project / "Pulumi.lab.yaml"
+        document = yaml.safe_load(file.read_text()) if file.exists() else {}
+        document["config"] = {**document.get("config", {}), f"{PROJECT}:site": self.site}
+        file.write_text(yaml.safe_dump(document))
+
+    def versions(self, **changes: str) -> None:
+        """Change versions of the program."""
+        file = self.project / "stacks" / "versions.yaml"
+        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | changes))
+
+    def pulumi(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return session.run_pulumi(self.lab, *arguments, project=self.project, check=check)
+
+    def up(self, *arguments: str, check: bool = True) -> str:
+        """`pulumi up` without preview; all that it said."""
+        done = self.pulumi("up", "--yes", "--skip-preview", *arguments, check=check)
+        assert check or done.returncode != 0, done.stdout
+        return done.stdout + done.stderr
+
+    def preview(self, *, check: bool = True) -> str:
+        """All that `pulumi preview` said."""
+        done = self.pulumi("preview", "--diff", check=check)
+        assert check or done.returncode != 0, done.stdout
+        return done.stdout + done.stderr
+
+    def machine(self, node: str) -> Machine:
+        """The machine that stands behind a node of the site."""
+        address = self.nodes[node]["address"]
+        return next(each for each in self.rack.machines.values() if each.address == address)
+
+    def fault(self, node: str, fault: Fault) -> None:
+        self.machine(node).faults.set((fault,))
+
+    def mend(self) -> None:
+        """No faults, power for all."""
+        for machine in self.rack.machines.values():
+            machine.faults.set(())
+            machine.power_on()
+
+    def calls(self) -> list[str]:
+        """What kubectl was asked to change since the last time, such as `drain hgx-1`."""
+        log = self.cluster.folder.parent / "calls"
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return [line for line in lines if not line.startswith(("get", "annotate"))]
+
+    def boots(self) -> dict[str, str]:
+        """Boot id of each node's machine."""
+        return {name: self.machine(name).store.disks.boot_id for name in self.nodes}
+
+
+def new_rig(folder: Path, *hardware: Hardware) -> Rig:
+    """Machines in maintenance mode and a site of a control plane `cp-1`, and workers for the next, all started."""
+    tools = Lab.from_environment()
+    cluster = KubectlCluster(folder / "kubernetes")
+    addresses = loopback(len(hardware))
+    machines = tuple(
+        MachineSpec(name=f"m{place}", address=address, pod_cidr=f"10.244.{place}.0/24", hardware=kind)
+        for place, (address, kind) in enumerate(zip(addresses, hardware, strict=True))
+    )
+    rack = Rack(
+        RackSpec(machines=machines, speed=replace(QUICK, boot_s=0.3)),
+        folder / "machines",
+        checker=CheckerProgram(tools.bin / "talos-checker"),
+        cluster=cluster,
+    )
+    lab = Lab(home=folder / "lab", cache=tools.cache)
+    lab.bin.mkdir(parents=True)
+    for tool in tools.bin.iterdir():
+        (lab.bin / tool.name).symlink_to(tool.resolve())
+    (lab.bin / "kubectl").unlink(missing_ok=True)
+    program = folder / "kubernetes" / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o700)
+    (lab.bin / "kubectl").symlink_to(program)
+
+    project = folder / "project"
+    project.mkdir()
+    for name in ("components", "talos", "manifests", ".venv"):
+        (project / name).symlink_to(CHECKOUT / name)
+    shutil.copytree(CHECKOUT / "stacks", project / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
+    (project / "Pulumi.yaml").write_text((CHECKOUT / "Pulumi.yaml").read_text())
+    (project / "__main__.py").write_text(PROGRAM)
+    rig = Rig(rack, cluster, lab, project)
+    rig.site = _site(rack, addresses, hardware)
+    rig.write_site()
+    rack.__enter__()
+    for machine in rack.machines.values():
+        eventually(lambda: machine.stage == "maintenance", what=f"{machine.name} in maintenance mode")  # noqa: B023
+    return rig
+
+
+def _site(rack: Rack, addresses: list[str], hardware: tuple[Hardware, ...]) -> dict[str, Any]:
+    assert rack.factory is not None
+    nodes: dict[str, Any] = {"cp-1": {"role": "controlplane", "address": addresses[0]}}
+    for place, (address, kind) in enumerate(zip(addresses[1:], hardware[1:], strict=True), start=1):
+        role = "hgx" if kind == "hgx-h200" else "worker"
+        nodes[f"{role}-{place}"] = {"role": role, "address": address}
+    network = addresses[0].rpartition(".")[0]
+    return {
+        "name": "rig",
+        "cluster": {
+            "machines": {
+                "endpoint": f"https://{addresses[0]}:6443",
+                "image_factory": rack.factory.url,
+                "networks": {"nodes": [f"{network}.0/24"]},
+                "cni": "external",
+                "secrets": "disposable",
+                "install_disk": {"device": "/dev/nvme0n1"},
+                "registries": {"auth": {"registry.example": {"username": "u", "password_secret": "registry-password"}}},
+                "nodes": nodes,
+            }
+        },
+        "gateway": {"controllers": "external", "port": 80},
+    }
