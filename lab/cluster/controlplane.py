@@ -33,6 +33,11 @@ _CLUSTER = "lab"
 STOP_ORDER = ("kwok-controller", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
 _STAGES = Path(__file__).with_name("node_stages.yaml")
 
+_PEER_URL = "http://127.0.0.1:2380"
+_MEMBER = "node0"
+# Revisions that a recovered cluster leaves out, so that none of those given out after the snapshot comes again.
+_SKIPPED_REVISIONS = 1_000_000_000
+
 # Name in kwokctl's options -> tool. Named in full, so kwokctl has nothing to download.
 _BINARIES = {
     "etcdBinary": "etcd",
@@ -58,6 +63,11 @@ def credentials_folder(lab: Lab) -> Path:
     return lab.home / "credentials"
 
 
+def snapshot_file(lab: Lab) -> Path:
+    """etcd's data to begin the next control plane with, where a bootstrap asked for it."""
+    return work_folder(lab) / "recover.db"
+
+
 def switch(lab: Lab) -> Path:
     """The control plane runs while this file is there."""
     return work_folder(lab) / "control-plane-machine"
@@ -78,7 +88,7 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
         )
     ]
     patches = {
-        "etcd": [*loopback_only, {"key": "initial-cluster", "value": "node0=http://127.0.0.1:2380", "override": True}],
+        "etcd": [*loopback_only, {"key": "initial-cluster", "value": f"{_MEMBER}={_PEER_URL}", "override": True}],
         "kube-apiserver": [services, {"key": "advertise-address", "value": api_address}],
         # One of each, so an election would only delay the return of one that was killed.
         "kube-controller-manager": [services, {"key": "leader-elect", "value": "false"}],
@@ -105,7 +115,7 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
 
 def require_tools(lab: Lab) -> None:
     """Raise `LabError` when a program of the control plane was not built."""
-    wanted = (*_BINARIES.values(), "kwokctl", "kube-proxy", "talos-checker")
+    wanted = (*_BINARIES.values(), "etcdutl", "kwokctl", "kube-proxy", "talos-checker")
     missing = [tool for tool in wanted if not (lab.bin / tool).exists()]
     if missing:
         raise LabError(
@@ -134,6 +144,7 @@ def create(lab: Lab, pki: Mapping[str, str]) -> None:
         (work_folder(lab) / "created").unlink(missing_ok=True)
         _create(lab, pki)
         (work_folder(lab) / "created").touch()
+        snapshot_file(lab).unlink(missing_ok=True)
     switch(lab).touch()
     ensure_kubeconfig(lab)
 
@@ -216,6 +227,8 @@ def _create(lab: Lab, pki: Mapping[str, str]) -> None:
         # kwokctl makes an authority of its own only where there is none.
         (folder / name).touch(mode=0o600)
         (folder / name).write_text(pki[name])
+    if snapshot_file(lab).exists():
+        _restore(lab)
     configuration = work_folder(lab) / "kwokctl.yaml"
     configuration.write_text(yaml.safe_dump_all(settings(lab), sort_keys=False))
     done = subprocess.run(
@@ -238,6 +251,27 @@ def _create(lab: Lab, pki: Mapping[str, str]) -> None:
         raise LabError(
             f"kwokctl could not create the control plane (exit status {done.returncode})",
             fix=f"read {work_folder(lab) / 'kwokctl.log'}; `python -m lab down` then `up` starts afresh",
+        )
+
+
+def _restore(lab: Lab) -> None:
+    """etcd's folder out of the snapshot; the machine that was given it has looked at its digest."""
+    done = subprocess.run(
+        [
+            *(str(lab.bin / "etcdutl"), "snapshot", "restore", str(snapshot_file(lab)), "--skip-hash-check"),
+            *("--data-dir", str(cluster_folder(lab) / "etcd"), "--name", _MEMBER),
+            *("--initial-cluster", f"{_MEMBER}={_PEER_URL}", "--initial-advertise-peer-urls", _PEER_URL),
+            *("--bump-revision", str(_SKIPPED_REVISIONS), "--mark-compacted"),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise LabError(
+            f"etcd's snapshot cannot be restored: {''.join(said)}", fix="bootstrap with another one, or without"
         )
 
 

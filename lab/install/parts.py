@@ -163,7 +163,10 @@ GO_FAMILIES = (
     GoFamily(
         name="etcd",
         module="go.etcd.io/etcd/server/v3",
-        programs=(Program(name="etcd", package="go.etcd.io/etcd/server/v3"),),
+        programs=(
+            Program(name="etcd", package="go.etcd.io/etcd/server/v3"),
+            Program(name="etcdutl", package="go.etcd.io/etcd/etcdutl/v3"),
+        ),
     ),
     GoFamily(
         name="kubernetes",

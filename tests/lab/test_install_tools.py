@@ -19,6 +19,7 @@ VERSION_COMMANDS = {
     "envoy": ["envoy", "--version"],
     "envoy-gateway": ["envoy-gateway", "version"],
     "etcd": ["etcd", "--version"],
+    "etcdutl": ["etcdutl", "version"],
     "helm": ["helm", "version"],
     "kube-apiserver": ["kube-apiserver", "--version"],
     "kube-controller-manager": ["kube-controller-manager", "--version"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,23 @@ def test_the_only_control_plane_takes_the_api_down_and_brings_it_back(cluster: L
     eventually(lambda: controlplane.is_ready(cluster), timeout_s=60)
     assert core.read_namespaced_config_map("kept", "default")
     eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"), timeout_s=60)
+
+
+def test_a_cluster_is_recovered_from_a_snapshot_on_a_wiped_machine(cluster: Lab, tmp_path: Path) -> None:
+    by_hand, snapshot = ByHand(cluster, hgx=0), tmp_path / "etcd.db"
+    by_hand.talos("etcd-snapshot", "cp-1", "--output", str(snapshot))
+    with api.connect(cluster) as connection:
+        client.CoreV1Api(connection).create_namespaced_config_map("default", {"metadata": {"name": "too-late"}})
+    by_hand.talos("reset", "cp-1", "--wipe", "all", "--no-graceful")
+    by_hand.apply("cp-1")
+    by_hand.talos("bootstrap", "cp-1", "--recover", str(snapshot))
+    controlplane.wait_ready(cluster, 120)
+    with api.connect(cluster) as connection:
+        core = client.CoreV1Api(connection)
+        eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"), timeout_s=60)
+        found = {each.metadata.name for each in core.list_namespaced_config_map("default").items}
+    assert "kept" in found
+    assert "too-late" not in found
 
 
 def left_running(lab: Lab) -> list[str]:
