@@ -1,4 +1,4 @@
-"""The credentials of an emulated control plane: of the authority in the machines' config, for the names that it gives."""
+"""The credentials of an emulated control plane: of the authority in the config, for the names that it gives."""
 
 from __future__ import annotations
 
