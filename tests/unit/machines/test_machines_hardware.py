@@ -7,11 +7,12 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab.errors import LabError
 from lab.machines import hardware, lab_rack
 from lab.machines.spec import load_rack
-from lab.paths import Lab
+from lab.paths import CHECKOUT, Lab
 
 
 @pytest.fixture
@@ -74,3 +75,17 @@ def test_nothing_of_a_gpu_shows_where_none_can_be_used() -> None:
     for machine in ("infra", "hgx-h200"):
         shown = (hardware.capacity(machine, has_gpus=False), hardware.labels("n", machine, has_gpus=False))
         assert "nvidia" not in str(shown)
+
+
+def test_the_checked_in_site_names_machines_of_the_rack_by_their_addresses_and_leaves_some(home: Lab) -> None:
+    document = yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text())
+    machines = document["config"]["inference-platform:site"]["cluster"]["machines"]
+    rack = lab_rack.description(home.network, lab_rack.DEFAULT_HGX_MACHINES)
+    stands = {each["name"]: (each["address"], each["hardware"]) for each in rack["machines"]}
+    hardware_of = {"controlplane": "infra", "hgx": "hgx-h200"}
+    named = {name: (node["address"], hardware_of[node["role"]]) for name, node in machines["nodes"].items()}
+    assert named.items() < stands.items()
+    assert machines["image_factory"] == f"http://{rack['factory']['host']}:{rack['factory']['port']}"
+    assert machines["endpoint"] == f"https://{stands['cp-1'][0]}:6443"
+    plan = home.network
+    assert machines["networks"] == {"nodes": [str(plan.nodes)], "pods": str(plan.pods), "services": str(plan.services)}
