@@ -1,0 +1,67 @@
+"""Faults at each step of `up`: an error that names node and step, and a next `up` that completes (004)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lab.machines.faults import Fault
+from tests.lab.cluster_program.conftest import NewRig
+from tests.lab.cluster_program.rig import Rig
+
+
+def hurry(rig: Rig) -> None:
+    """Have the program's commands give up soon."""
+    folder = rig.project / "components"
+    source = folder.resolve() / "machine_commands.py"
+    folder.unlink()
+    folder.mkdir()
+    for module in source.parent.glob("*.py"):
+        (folder / module.name).write_text(module.read_text())
+    text = source.read_text()
+    text = text.replace('talos("apply", ', 'talos("apply", "--timeout", "10s", ')
+    text = text.replace('talos("bootstrap", ', 'talos("bootstrap", "--timeout", "10s", ')
+    text = text.replace('talos("kubeconfig", ', 'talos("kubeconfig", "--timeout", "10s", ')
+    text = re.sub(
+        r'"--timeout", f"\{drain_timeout_s \+ 3600\}s"', '"--timeout", "10s", "--health-timeout", "10s"', text
+    )
+    (folder / "machine_commands.py").write_text(text)
+
+
+FAULTS = [
+    pytest.param("hgx-1", Fault(kind="slow", seconds=30, calls=("ApplyConfiguration",)), r"apply", id="slow"),
+    pytest.param(
+        "hgx-1",
+        Fault(kind="refuse", code="INTERNAL", calls=("ApplyConfiguration",)),
+        r"hgx-1: ApplyConfiguration: .*refused on request",
+        id="refuse",
+    ),
+    pytest.param("hgx-1", Fault(kind="late", seconds=30), r"hgx-1: waited 10 s to install and boot", id="late"),
+    pytest.param(
+        "hgx-1", Fault(kind="die", at="install"), r"hgx-1: waited 10 s to install and boot", id="die-installing"
+    ),
+    pytest.param(
+        "cp-1", Fault(kind="die", at="bootstrap"), r"cp-1: waited 10 s (to bootstrap|for etcd)", id="die-founding"
+    ),
+    pytest.param(
+        "cp-1", Fault(kind="refuse", calls=("Kubeconfig",)), r"cp-1: waited 10 s for the kubeconfig", id="no-kubeconfig"
+    ),
+    pytest.param("cp-1", Fault(kind="clock-skew", seconds=864000 * 400), r"cp-1", id="clock-skew"),
+]
+
+
+@pytest.mark.parametrize(("node", "fault", "said"), FAULTS)
+def test_a_fault_of_bring_up_is_named_and_the_next_up_completes(
+    make_rig: NewRig, node: str, fault: Fault, said: str
+) -> None:
+    rig = make_rig("infra", "hgx-h200")
+    hurry(rig)
+    rig.fault(node, fault)
+    failed = rig.up(check=False)
+    assert re.search(said, failed), failed[-3000:]
+    assert node in failed
+    rig.mend()
+    rig.up()
+    assert all(rig.machine(each).node_is_ready for each in rig.nodes)
+    rig.pulumi("preview", "--expect-no-changes")

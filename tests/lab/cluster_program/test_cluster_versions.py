@@ -1,0 +1,53 @@
+"""A changed Talos version goes over the nodes one at a time; one that does not exist stops at the first (004)."""
+
+from __future__ import annotations
+
+from lab.machines.faults import Fault
+from tests.lab.cluster_program.conftest import NewRig
+
+
+def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig: NewRig) -> None:
+    rig = make_rig("infra", "hgx-h200", "hgx-h200")
+    rig.versions(talos="v1.13.8")
+    rig.up()
+    boots = rig.boots()
+    rig.calls()
+
+    rig.versions(talos="v1.13.9")
+    said = rig.preview()
+    for node in rig.nodes:
+        assert f"{node}: Talos v1.13.8 becomes v1.13.9: the node is drained and the machine REBOOTS into it" in said
+    assert rig.boots() == boots, "a preview touches nothing"
+    # The second worker does not come back well: the third is left alone, and the next `up` goes on where it stopped.
+    rig.fault("hgx-1", Fault(kind="installer-fails"))
+    assert "hgx-1" in rig.up(check=False)
+    assert [name for name in rig.nodes if rig.machine(name).running_system.talos_version == "v1.13.9"] == ["cp-1"]
+    assert rig.calls() == ["drain cp-1", "uncordon cp-1"]
+    rig.mend()
+    rig.up()
+    assert rig.calls() == ["drain hgx-1", "uncordon hgx-1", "drain hgx-2", "uncordon hgx-2"]
+    assert {rig.machine(name).running_system.talos_version for name in rig.nodes} == {"v1.13.9"}
+    assert rig.cluster.nodes["hgx-2"].capacity["nvidia.com/gpu"] == "8"
+
+    boots = rig.boots()
+    rig.versions(talos="v1.13.77")
+    failed = rig.up(check=False)
+    assert "cp-1" in failed
+    assert "v1.13.77" in failed
+    assert rig.boots() == boots
+    assert rig.calls() == []
+    rig.versions(talos="v1.13.9")
+    rig.up()
+    assert rig.boots() == boots
+
+
+def test_kubernetes_versions_change_live(make_rig: NewRig) -> None:
+    rig = make_rig("infra", "infra")
+    rig.versions(kubernetes="v1.36.2")
+    rig.up()
+    boots = rig.boots()
+    rig.versions(kubernetes="v1.36.3")
+    assert "worker-1: the config changes at once, without a reboot: machine.kubelet.image" in rig.preview()
+    rig.up()
+    assert rig.boots() == boots
+    assert {node.kubelet_version for node in rig.cluster.nodes.values()} == {"v1.36.3"}

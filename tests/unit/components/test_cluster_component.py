@@ -1,0 +1,223 @@
+"""The cluster's resources under the SDK's mocks: who waits for whom, and that no secret is where it could be read.
+
+(004.6; the canary stands for every secret of the cluster and the site.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime.stack import wait_for_rpcs
+
+from components import cluster_preview, machine_commands
+from components.cluster import Cluster, ClusterArgs
+from components.cluster_preview import LeakError, require_no_secret
+from components.machine_commands import Machine
+from talos import secrets
+from tests.unit.talos import talos_examples as examples
+
+CANARY = "canary-9b1f"
+# The SDK's mark of a secret in a serialized input.
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+BUNDLE = examples.bundle().export()
+
+
+class Recorder(pulumi.runtime.Mocks):
+    """Answers as the command plugin would, and remembers what was declared and asked."""
+
+    def __init__(self, *, change: str = "none") -> None:
+        self.resources: dict[str, pulumi.runtime.MockResourceArgs] = {}
+        self.calls: list[pulumi.runtime.MockCallArgs] = []
+        self.change = change
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        self.resources[args.name] = args
+        said = BUNDLE if "talos secrets" in args.inputs.get("create", "") else f"{CANARY}-{args.name}"
+        return args.name, {**args.inputs, "stdout": said}
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+        self.calls.append(args)
+        if " plan " in args.args["command"]:
+            return {"stdout": json.dumps({"change": self.change, "says": f"it is {self.change}"})}, []
+        return {"stdout": "{}"}, []
+
+
+def machine(name: str, **more: Any) -> Machine:
+    plane = name.startswith("cp")
+    chosen = {
+        "name": name,
+        "address": f"10.5.0.{len(name)}{name[-1]}",
+        "is_control_plane": plane,
+        "image": f"factory/{name}:v1.13.9",
+        "schematic_id": "a" * 64 if plane else "b" * 64,
+        "schematic": "customization: {}\n" if plane else "customization: {x: y}\n",
+        "nvswitch": not plane,
+    }
+    return Machine(**{**chosen, **more})
+
+
+def args(*machines: Machine, **more: Any) -> ClusterArgs:
+    def configs(bundle: secrets.SecretsBundle, texts: Any, cilium: str | None) -> dict[str, str]:
+        assert texts == {"password": CANARY}
+        return {each.name: f"{CANARY} {bundle.trustd_token} {cilium} {each.name}" for each in machines}
+
+    chosen: dict[str, Any] = {
+        "cluster": "site",
+        "machines": machines,
+        "configs": configs,
+        "secret_texts": {"password": pulumi.Output.secret(CANARY)},
+        "image_factory": "https://factory.site.example",
+        "talos_version": "v1.13.9",
+        "protected": True,
+        "imported": None,
+        "credentials_rotation": 1,
+        "at_once": 2,
+        "drain_timeout_s": 60,
+        "cilium": "objects",
+    }
+    return ClusterArgs(**{**chosen, **more})
+
+
+def declare(*machines: Machine, preview: bool = False, change: str = "none", **more: Any) -> Recorder:
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    recorder = Recorder(change=change)
+    pulumi.runtime.set_mocks(recorder, project="inference-platform", stack="lab", preview=preview)
+
+    async def run() -> None:
+        made = Cluster("machines", args(*machines, **more))
+        await made.said.future()
+        secret = (made.handle.kubeconfig, made.handle.talosconfig)
+        assert [await each.is_secret() for each in secret] == [True, True]
+        await asyncio.gather(*(each.urn.future() for each in made.handle.ready))
+        await wait_for_rpcs()
+
+    pulumi.runtime.sync_await._sync_await(run())
+    return recorder
+
+
+def commands(recorder: Recorder) -> dict[str, Any]:
+    return {name: each.inputs for name, each in recorder.resources.items() if each.typ == "command:local:Command"}
+
+
+SIX = tuple(map(machine, ("cp-1", "cp-2", "cp-3", "hgx-1", "hgx-2", "hgx-3")))
+
+
+def test_every_part_is_declared_once() -> None:
+    nodes = [each.name for each in SIX]
+    assert sorted(commands(declare(*SIX))) == sorted(
+        [
+            "machines-identity-secrets",
+            "machines-identity-talosconfig",
+            *(f"machines-nodes-schematic-{letter * 12}" for letter in "ab"),
+            "machines-nodes-bootstrap",
+            "machines-nodes-kubeconfig",
+            *(f"machines-nodes-{name}" for name in nodes),
+            *(f"machines-nodes-{name}-install" for name in nodes),
+        ]
+    )
+
+
+def test_each_waits_for_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control planes, bootstrap, workers (at most two side by side), then a chain over all nodes."""
+    seen: dict[str, set[str]] = {}
+    from_init = pulumi.CustomResource.__init__
+
+    def spy(self: Any, kind: str, name: str, props: Any = None, opts: Any = None, *more: Any, **named: Any) -> None:
+        depends = list(opts.depends_on or []) if opts else []
+        seen[name] = {each._name for each in depends}
+        from_init(self, kind, name, props, opts, *more, **named)
+
+    monkeypatch.setattr(pulumi.CustomResource, "__init__", spy)
+    declare(*SIX)
+    start = "machines-nodes-"
+    needs = {name.removeprefix(start): {each.removeprefix(start) for each in found} for name, found in seen.items()}
+    schematics = {"schematic-aaaaaaaaaaaa", "schematic-bbbbbbbbbbbb"}
+    assert needs["cp-1-install"] == needs["cp-2-install"] == schematics
+    assert needs["cp-3-install"] == schematics | {"cp-1-install"}
+    assert needs["bootstrap"] == {"cp-1-install", "cp-2-install", "cp-3-install"}
+    assert needs["hgx-1-install"] == schematics | {"bootstrap"}
+    assert needs["hgx-3-install"] == schematics | {"bootstrap", "hgx-1-install"}
+    assert needs["kubeconfig"] == {"bootstrap"}
+    assert needs["cp-1"] == {f"{each.name}-install" for each in SIX}
+    for before, after in itertools.pairwise(SIX):
+        assert needs[after.name] == {before.name, f"{before.name}-install"}
+
+
+def plain(value: Any) -> str:
+    """Everything in an input that is not marked as secret."""
+    if isinstance(value, dict):
+        return "" if SIGNATURE in value else " ".join(map(plain, value.values()))
+    return " ".join(map(plain, value)) if isinstance(value, list) else str(value)
+
+
+def test_no_secret_is_in_a_plain_input() -> None:
+    recorder = declare(*SIX)
+    hidden = [CANARY, examples.bundle().trustd_token, examples.bundle().cluster_secret]
+    for name, declared in recorder.resources.items():
+        assert [secret for secret in hidden if secret in plain(declared.inputs)] == [], name
+    for each in SIX:
+        inputs = commands(recorder)[f"machines-nodes-{each.name}"]
+        assert CANARY in str(inputs["stdin"])
+        assert set(inputs["environment"]["value"]) == {"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}
+
+
+def test_what_cannot_be_made_again_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {}
+    from_init = pulumi.CustomResource.__init__
+
+    def spy(self: Any, kind: str, name: str, props: Any = None, opts: Any = None, *more: Any, **named: Any) -> None:
+        options[name] = opts
+        from_init(self, kind, name, props, opts, *more, **named)
+
+    monkeypatch.setattr(pulumi.CustomResource, "__init__", spy)
+    for protected in (True, False):
+        declare(*SIX, protected=protected)
+        secret = options["machines-identity-secrets"]
+        assert (secret.protect, secret.retain_on_delete) == (protected, protected)
+        assert secret.additional_secret_outputs == ["stdout"]
+
+
+def test_outputs_that_are_secrets_are_not_logged() -> None:
+    made = commands(declare(*SIX))
+    assert made["machines-identity-secrets"]["logging"] == "none"
+    assert {made[f"machines-nodes-{name}"]["logging"] for name in ("kubeconfig", "hgx-1", "hgx-1-install")} == {
+        "stderr"
+    }
+
+
+def test_a_preview_asks_each_machine_and_up_asks_none() -> None:
+    asked = [each.args["command"] for each in declare(*SIX, preview=True).calls]
+    assert [f"--name {each.name} " in " ".join(asked) for each in SIX] == [True] * len(SIX)
+    assert sum("factory check" in each for each in asked) == 2
+    assert declare(*SIX).calls == []
+
+
+def test_a_refusal_ends_the_preview_with_every_machine_that_refuses() -> None:
+    with pytest.raises(cluster_preview.RefusedError) as caught:
+        declare(*SIX, preview=True, change="refused")
+    for each in SIX:
+        assert f"{each.name}: it is refused" in str(caught.value)
+
+
+def test_an_answer_that_quotes_a_secret_is_shown_nowhere() -> None:
+    bundle = examples.bundle()
+    require_no_secret("a harmless answer, and the cluster's id " + bundle.cluster_id, BUNDLE)
+    for leak in (bundle.trustd_token, bundle.cluster_secret, bundle.bootstrap_token):
+        with pytest.raises(LeakError) as caught:
+            require_no_secret(f"said {leak}", BUNDLE)
+        assert leak not in str(caught.value)
+
+
+def test_the_words_of_a_node_follow_what_the_site_says() -> None:
+    known = machine("hgx-1", fingerprint="c29t", dead=True)
+    assert "--fingerprint c29t" in machine_commands.install(known)
+    assert "--insecure" in machine_commands.install(machine("hgx-1"))
+    assert "--dead" in machine_commands.leave(known, drain_timeout_s=5)
+    assert machine_commands.erase(known) == "true"
+    assert machine_commands.bootstrap(SIX[:3]).endswith("--peer cp-2=10.5.0.42 --peer cp-3=10.5.0.43")
+    assert "--nvswitch" in machine_commands.check_schematic(known, "https://f", "v1.13.9")

@@ -1,0 +1,101 @@
+"""Sites for tests: the annotated one, and one that says every key of a machine."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stacks import versions
+from stacks.cluster_model import MachinesSpec
+from stacks.cluster_plan import ClusterPlan, plan_cluster
+from stacks.loader import KEY
+from tests.unit.talos import talos_examples as examples
+
+ROOT = Path(__file__).parents[3]
+PROD: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+
+
+def prod() -> dict[str, Any]:
+    """The annotated site, to be changed."""
+    return copy.deepcopy(dict(PROD))
+
+
+def every_key() -> dict[str, Any]:
+    """`cluster.machines` with every key that a machine may have, on one control plane and one HGX node."""
+    pem, _ = examples.authority()
+    return {
+        "endpoint": "https://k8s.site.example:6443",
+        "image_factory": "https://factory.site.example",
+        "networks": {"nodes": ["10.5.0.0/24"], "pods": "10.64.0.0/16", "services": "10.80.0.0/16"},
+        "cni": "external",
+        "discovery": "https://discovery.site.example/",
+        "api_server_sans": ["k8s.site.example"],
+        "trusted_roots": {"site": pem},
+        "registries": {
+            "mirrors": {"docker.io": {"endpoints": ["https://mirror.site.example/hub"], "override_path": True}},
+            "auth": {"mirror.site.example": {"identity_token_secret": "token"}},
+            "tls": {"mirror.site.example": {"ca": pem}},
+        },
+        "patches": {"tuning": {"machine": {"sysctls": {"net.core.somaxconn": "4096"}}}},
+        "roles": {"controlplane": {"patches": {"etcd": {"cluster": {"etcd": {"extraArgs": {"metrics": "basic"}}}}}}},
+        "hgx": {
+            "modules": "proprietary",
+            "fork": "lts",
+            "storage": {"engine": "v2", "disks": {"data": {"selector": 'disk.serial == "A"', "min_size": "3TB"}}},
+        },
+        "firewall": {"admins": ["10.1.0.0/24"], "control_planes": ["10.5.0.0/28"], "load_balancer_ports": [80]},
+        "nodes": {
+            "cp-1": {"role": "controlplane", "address": "10.5.0.11", "install_disk": {"device": "/dev/sda"}},
+            "hgx-1": {
+                "role": "hgx",
+                "address": "10.5.0.21",
+                "install_disk": {"serial": "BOOT"},
+                "kernel_args": ["console=ttyS1"],
+                "link_aliases": {"rail0": "link.driver == 'mlx5_core'"},
+                "links": {"rail0": {"mtu": 9000, "addresses": ["10.9.0.21/24"]}, "eno3": {"dhcp": True}},
+                "bonds": {
+                    "bond0": {"links": ["eno1", "eno2"], "bond_mode": "active-backup", "node_address": True},
+                },
+                "vlans": {"bond0.30": {"parent": "bond0", "vlan_id": 30, "addresses": ["10.30.0.21/24"]}},
+                "ethernet": {"eno1": {"rings": {"rx": 8192}, "features": {"rx-gro-hw": False}}},
+                "static_hosts": {"10.5.0.9": ["weights"]},
+                "system_volumes": {
+                    "STATE": {"encryption": [{"kind": "static", "slot": 0, "passphrase_secret": "passphrase"}]},
+                    "EPHEMERAL": {
+                        "provisioning": {"min_size": "100GiB"},
+                        "encryption": [{"kind": "node_id", "slot": 0}],
+                    },
+                },
+                "volumes": {
+                    "scratch": {"provisioning": {"disk_selector": 'disk.serial == "B"', "min_size": "1TB"}},
+                    "spool": {"volume_type": "directory"},
+                },
+                "raw_volumes": {"raw": {"provisioning": {"disk_selector": 'disk.serial == "C"', "min_size": "1TB"}}},
+                "labels": {"topology.kubernetes.io/zone": "a"},
+                "annotations": {"site.example/asset": "A-1"},
+                "taints": {"site.example/new": "yes:NoSchedule"},
+                "sysctls": {"vm.swappiness": "1"},
+                "sysfs": {"kernel.mm.transparent_hugepage.enabled": "madvise"},
+                "udev_rules": ['SUBSYSTEM=="net"'],
+                "kernel_modules": ["br_netfilter"],
+                "cert_sans": ["hgx-1.site.example"],
+                "kubelet_config": {"maxPods": 64},
+                "patches": {"asset": {"machine": {"nodeAnnotations": {"site.example/row": "a"}}}},
+            },
+        },
+    }
+
+
+def plan(machines: Mapping[str, Any]) -> ClusterPlan:
+    """The plan of a `cluster.machines` section."""
+    return plan_cluster("site", MachinesSpec.model_validate(machines), versions.load())
+
+
+def configs(machines: Mapping[str, Any]) -> dict[str, str]:
+    """Configs with fixed secrets, the site's own being `canary-<key>`."""
+    made = plan(machines)
+    return made.configs(examples.bundle(), {name: f"canary-{name}" for name in made.secret_names}, None)
