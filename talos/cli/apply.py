@@ -137,6 +137,7 @@ class Applying:
         self._boot_before = ""
         self._key_before = ""
         self._left = False
+        self._untrusted = ""
 
     def attempt(self) -> None:
         with self._machine.contact(self._watch) as contact:
@@ -168,7 +169,8 @@ class Applying:
         key = self._machine.maintenance_key(FirstContact())
         if not key:
             self._left = True
-            raise PendingError("it is installing")
+            # A machine that has booted may also be one whose clock is wrong; only the certificate tells.
+            raise PendingError(f"it is installing, or its certificate is not accepted: {self._untrusted}")
         if self._left or key != self._key_before:
             raise InstallFailedError(
                 f"{self._machine.name}: came back in maintenance mode: the install did not succeed",
@@ -180,7 +182,8 @@ class Applying:
         """Whether it has booted its config; False while its certificate is not of the cluster."""
         try:
             wait_up(self._machine)
-        except UntrustedError:
+        except UntrustedError as error:
+            self._untrusted = error.cause
             return False
         return True
 

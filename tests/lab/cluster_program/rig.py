@@ -139,8 +139,10 @@ class Rig:
         self.machine(node).faults.set((fault,))
 
     def mend(self) -> None:
-        """No faults, power for all."""
+        """No faults, power for all; what a wrong clock has signed goes with a reboot."""
         for machine in self.rack.machines.values():
+            if machine.faults.clock_skew_s():
+                machine.power_off()
             machine.faults.set(())
             machine.power_on()
 

@@ -51,3 +51,18 @@ def test_kubernetes_versions_change_live(make_rig: NewRig) -> None:
     rig.up()
     assert rig.boots() == boots
     assert {node.kubelet_version for node in rig.cluster.nodes.values()} == {"v1.36.3"}
+
+    # What the machine refuses fails the preview; one that does not answer is a warning.
+    rig.site["cluster"]["machines"]["patches"] = {"typo": {"machine": {"nodeLabel": {"a": "b"}}}}
+    rig.write_site()
+    said = rig.preview(check=False)
+    for node in rig.nodes:
+        assert f"{node}: REFUSED: " in said
+    assert "unknown keys found" in said
+    del rig.site["cluster"]["machines"]["patches"]
+    rig.write_site()
+    rig.machine("worker-1").power_off()
+    said = rig.preview()
+    assert "worker-1: does not answer, so nobody knows what it takes" in said
+    assert "cp-1: nothing changes on the machine" in said
+    assert "Traceback" not in said
