@@ -23,6 +23,7 @@ STACK = "lab"
 # Published on purpose: docs/adr/0003-lab-secrets.md says why, and what it does not protect.
 PASSPHRASE = "inference-platform-lab"  # noqa: S105
 PLUGINS = ("kubernetes", "command")
+_LINES_SHOWN = 25
 
 
 def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -129,7 +130,8 @@ def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: boo
         check=False,
     )
     if check and done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-15:]
+        # With --json the diagnostics go to stdout, and stderr has warnings alone.
+        said = "\n".join(filter(None, (done.stdout.strip(), done.stderr.strip()))).splitlines()[-_LINES_SHOWN:]
         raise LabError(
             f"`pulumi {shlex.join(arguments)}` ended with {done.returncode}:\n" + "\n".join(said),
             fix='read its last lines above; by hand: eval "$(python -m lab env)" and run it again',

@@ -12,8 +12,8 @@ from kubernetes import client
 
 from lab.cluster import api, down, up
 from lab.paths import Lab
+from tests.lab.lab_index import free_index
 from tests.lab.runner.pods import (
-    INDEX,
     SERVER,
     eventually,
 )
@@ -23,7 +23,8 @@ _SERIAL = itertools.count(1)
 
 @pytest.fixture(scope="package")
 def bare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = replace(Lab.from_environment(), home=tmp_path_factory.mktemp("runner"), index=INDEX)
+    home = tmp_path_factory.mktemp("runner")
+    lab = replace(Lab.from_environment(), home=home, index=free_index(home, (6, 4)))
     lab.bin.symlink_to(Lab.from_environment().bin)
     up.bring_up(lab, hgx=0, controllers=False)
     yield lab
