@@ -30,6 +30,8 @@ class GatewaySpec(Spec):
 
     controllers: Literal["chart", "external"] = "chart"
     """`chart`: this program installs Envoy Gateway and the AI gateway; `external`: the cluster has them already."""
+    webhook_certificate_rotation: int = Field(default=1, ge=1)
+    """Count up within a year: the certificate that the AI gateway's chart makes for its webhook lasts 365 days."""
     port: int = Field(default=443, ge=1, le=65535)
     """Port on the load balancer's address."""
     certificate_secret: str | None = None
