@@ -110,7 +110,7 @@ def schema() -> dict[str, Any]:
     """JSON schema of a whole stack file; what is not the site's own is left to Pulumi."""
     site = SiteConfig.model_json_schema()
     definitions = site.pop("$defs")
-    definitions["ModelSpec"]["properties"]["catalogue"]["enum"] = catalogue.names()
+    definitions["OrderedModelSpec"]["properties"]["catalogue"]["enum"] = catalogue.names()
     definitions["ClusterSpec"]["properties"]["gpu"]["enum"] = sorted(GPUS)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

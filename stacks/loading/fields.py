@@ -1,0 +1,121 @@
+"""What the site's model says of a key: its field, the values it takes in words, and the keys of a section."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from stacks.site import SiteConfig, choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A key of the model: what may stand there, and the field that says so, if it is one."""
+
+    annotation: Any
+    field: FieldInfo | None = None
+    pattern: str = ""
+    """Dotted path with `<name>` for a name that the site chooses."""
+
+    @property
+    def model(self) -> type[BaseModel] | None:
+        """The section that stands here, if one does."""
+        return self.annotation if _is_model(self.annotation) else None
+
+    @property
+    def meaning(self) -> str:
+        """The field's docstring on one line."""
+        return " ".join(((self.field.description if self.field else None) or "").split())
+
+    def below(self, key: str) -> Place | None:
+        """The place of `key` in this section, mapping or list; None if the model knows no such place."""
+        pattern = f"{self.pattern}." if self.pattern else ""
+        if self.model:
+            field = self.model.model_fields.get(key)
+            return Place(annotation=_bare(field.annotation), field=field, pattern=f"{pattern}{key}") if field else None
+        arguments = get_args(self.annotation)
+        if get_origin(self.annotation) is dict:
+            return Place(annotation=_bare(arguments[1]), pattern=f"{pattern}<name>")
+        if get_origin(self.annotation) is tuple:
+            return Place(annotation=_bare(arguments[0]), pattern=pattern.removesuffix("."))
+        return None
+
+    def words(self) -> list[str]:
+        """The words that may stand here, if they can be listed."""
+        if self.model:
+            return sorted(self.model.model_fields)
+        if get_origin(self.annotation) is Literal:
+            return [str(word) for word in get_args(self.annotation)]
+        return choices().get(self.pattern, [])
+
+    def allowed(self) -> str:
+        """What may stand here, as an error names it."""
+        if words := self.words():
+            return ", ".join(words)
+        kind = get_origin(self.annotation) or self.annotation
+        if kind is dict:
+            below = Place(annotation=_bare(get_args(self.annotation)[1]))
+            return "names of your choice, each with a section" if below.model else f"names with {below.allowed()} each"
+        if kind is tuple:
+            return f"a list of {Place(annotation=_bare(get_args(self.annotation)[0]), pattern=self.pattern).plural()}"
+        return f"{_KINDS.get(kind, 'text')}{_range(self.field)}"
+
+    def plural(self) -> str:
+        """What a list of it holds."""
+        return _PLURALS.get(self.annotation, "sections")
+
+
+_KINDS: dict[Any, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    FilePath: "a path",
+}
+_PLURALS: dict[Any, str] = {str: "texts", int: "whole numbers", float: "numbers", FilePath: "paths"}
+
+
+def place(path: Sequence[str]) -> Place | None:
+    """The place in the model of a path in the file; None below a key that the model does not know."""
+    here: Place | None = Place(annotation=SiteConfig)
+    for key in path:
+        here = here.below(key) if here else None
+    return here
+
+
+def _bare(annotation: Any) -> Any:
+    """The type without its notes and without the None that only means `not given`."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        options = [option for option in get_args(annotation) if option is not type(None)]
+        return _bare(options[0]) if len(options) == 1 else annotation
+    return annotation
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _range(field: FieldInfo | None) -> str:
+    limits: dict[type[Any], str] = {}
+    for rule in field.metadata if field else []:
+        match rule:
+            case Ge(ge=least):
+                limits[Ge] = f"from {least}"
+            case Gt(gt=above):
+                limits[Ge] = f"above {above}"
+            case Le(le=most):
+                limits[Le] = f"to {most}"
+            case Lt(lt=below):
+                limits[Le] = f"below {below}"
+            case MinLen(min_length=count):
+                limits[MinLen] = f"at least {count} of them"
+    return f" {' '.join(limits.values())}" if limits else ""
