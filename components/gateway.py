@@ -52,7 +52,10 @@ class GatewaySpec(Spec):
     @model_validator(mode="after")
     def _plain_http_only_on_80(self) -> GatewaySpec:
         if self.port != 80 and not self.certificate_secret:
-            raise ValueError(f"port {self.port} needs certificate_secret; plain HTTP is allowed on port 80 alone")
+            raise ValueError(
+                f"port {self.port} needs certificate_secret; plain HTTP is allowed on port 80 alone\n"
+                "fix: name the TLS Secret of the namespace inference-gateway there, or write port: 80"
+            )
         return self
 
 

@@ -99,20 +99,27 @@ def _load(document: Document, origin: str) -> LoadedSite:
             [
                 Problem(
                     path=(),
-                    what=f"config.{KEY} is not a section of keys",
-                    got=problems.shown(values),
+                    what=f"config.{KEY} " + ("has no keys" if values is None else "is not a section of keys"),
+                    got="" if values is None else problems.shown(values),
                     fix="write keys below it, indented by two more spaces; see Pulumi.prod.yaml",
                     line=document.lines.get(()),
                 )
             ],
         )
     checked = validation.check(values)
-    found = [*document.problems, *checked.problems, *crosschecks.problems(values, where)]
+    first = [*document.problems, *crosschecks.secrets(values)]
+    found = [*first, *_others([*checked.problems, *crosschecks.problems(values, where)], first)]
     if checked.site and not found:
         found += _misfits(checked.site)
     if found or not checked.site:
         raise problems.site_error(origin, [problem.at(_line(document, problem.path)) for problem in found])
     return LoadedSite(site=checked.site, origins=origins(checked.site, document, origin))
+
+
+def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
+    """Problems of other keys than `first` has: how an octal number is out of range need nobody know."""
+    told = {problem.path for problem in first if problem.path}
+    return [problem for problem in found if problem.path not in told and problem.path[:-1] not in told]
 
 
 def _line(document: Document, path: problems.Path) -> int | None:
@@ -126,6 +133,9 @@ def _line(document: Document, path: problems.Path) -> int | None:
 def _site_section(document: Document, file: str) -> Document:
     config = document.values.get("config") if isinstance(document.values, dict) else None
     if not isinstance(config, dict) or KEY not in config:
+        if isinstance(document.values, dict) and KEY in document.values:
+            line = document.lines[(KEY,)]
+            raise _refused(file, f"{KEY} stands beside config", "put it below `config:`, indented by two spaces", line)
         raise _no_site(file, config, document.lines)
     return document.section("config", KEY)
 
@@ -139,15 +149,15 @@ def _no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> Site
             Problem(
                 path=(),
                 what=f"config.{KEY} is missing" + (f"; there is config.{near}" if near else ""),
-                fix=f"rename it to {KEY}" if near else "describe the site there; see Pulumi.prod.yaml",
+                fix=f"rename it to {KEY}" if near else "copy Pulumi.prod.yaml and change what differs",
                 line=lines.get(("config", near)) if near else None,
             )
         ],
     )
 
 
-def _refused(file: str, what: str, fix: str) -> SiteError:
-    return problems.site_error(file, [Problem(path=(), what=what, fix=fix)])
+def _refused(file: str, what: str, fix: str, line: int | None = None) -> SiteError:
+    return problems.site_error(file, [Problem(path=(), what=what, fix=fix, line=line)])
 
 
 def _misfits(site: SiteConfig) -> list[Problem]:

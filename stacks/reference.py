@@ -21,6 +21,7 @@ from stacks import catalogue
 from stacks.catalogue import CatalogueModel
 from stacks.hardware import GPUS
 from stacks.loader import KEY
+from stacks.loading.fields import number_text
 from stacks.site import SiteConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -189,11 +190,8 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, BaseModel):
         return "its own defaults"
-    if isinstance(value, float) and not value.is_integer():
-        return f"`{value:g}`"
     if isinstance(value, float):
-        # Written as YAML wants a number with an exponent: dot and sign.
-        return f"`{value:.1e}`".replace("e+0", "e+") if value >= 1e6 else f"`{value:.0f}`"
+        return f"`{number_text(value)}`"
     return _EMPTY.get(str(value), f"`{value}`")
 
 

@@ -36,7 +36,6 @@ def problems(values: Mapping[str, Any], where: Where) -> list[Problem]:
         *_models_of_tenants(values, where),
         *_names_that_collide(values, where),
         *_forms(values),
-        *_secrets(values),
     ]
 
 
@@ -58,8 +57,10 @@ def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
-    models = values.get("models")
-    names = [str(name) for name in models] if isinstance(models, Mapping) else []
+    models = values.get("models", {})
+    if not isinstance(models, Mapping):
+        return
+    names = [str(name) for name in models]
     there = ", ".join(f"{name} ({where(('models', name))})" for name in sorted(names)) or "none"
     for path, wanted in _found(values, "tenants.<name>.models"):
         seen: dict[str, Path] = {}
@@ -102,19 +103,24 @@ def _forms(values: Mapping[str, Any]) -> Iterator[Problem]:
                     path=path,
                     what=f"not {called}",
                     got=shown(value),
-                    allowed=f"such as {example}",
-                    fix=f"write {called}",
+                    fix=f"write it like {example}",
                 )
 
 
-def _secrets(values: Any, path: Path = ()) -> Iterator[Problem]:
+def secrets(values: Any, path: Path = ()) -> Iterator[Problem]:
     """Secrets in plain text: the file is committed, and whoever reads it would have them."""
-    if isinstance(values, Mapping):
+    if isinstance(values, Mapping) and list(values) == ["secure"] and isinstance(values["secure"], str):
+        yield Problem(
+            path=path,
+            what="an encrypted value, and no key of a site holds a secret",
+            fix=_place_of_secret(path).partition("; revoke")[0],
+        )
+    elif isinstance(values, Mapping):
         for key, value in values.items():
-            yield from _secrets(value, (*path, str(key)))
+            yield from secrets(value, (*path, str(key)))
     elif isinstance(values, list):
         for index, value in enumerate(values):
-            yield from _secrets(value, (*path, str(index)))
+            yield from secrets(value, (*path, str(index)))
     elif isinstance(values, str) and looks_secret(values):
         yield Problem(
             path=path,
@@ -132,6 +138,10 @@ def _place_of_secret(path: Path) -> str:
         return f"name the file that holds it; {revoke}"
     if path[-1] == "certificate_secret":
         return f"make a TLS Secret in the cluster and write its name; {revoke}"
+    if "extra_args" in path:
+        return (
+            f"take the flag out: the gateway checks keys, and weights can be put into the volume beforehand; {revoke}"
+        )
     return f"keep it in a Secret of the cluster; {revoke}"
 
 

@@ -51,7 +51,7 @@ class Document:
             problems=[
                 Problem(path=one.path[size:], what=one.what, fix=one.fix, got=one.got, line=one.line)
                 for one in self.problems
-                if one.path[:size] == names or not one.path
+                if one.path[:size] == names[: len(one.path)]
             ],
         )
 
@@ -68,19 +68,24 @@ def read(text: str) -> Document:
     return found
 
 
-# What the parser says -> what to do.
-_FIXES = (
-    ("found another document", "keep one document a file: take the line --- out"),
-    ("mapping values are not allowed", "put quotes around a text with a colon, and one key on each line"),
-    ("<block end>", "indent the keys of one section by the same number of spaces"),
-    ("could not find expected ':'", "write `key: value`, with a colon and a space"),
-    ("while scanning a quoted scalar", "close the quote that this text begins with"),
-    ("expected ',' or ']'", "close the list with ] and part its items by commas"),
-    ("expected ',' or '}'", "close the section with } and part its keys by commas"),
-    ("while parsing a flow node", "close the list or section, and part its items by commas"),
-    ("found undefined alias", "define the anchor (&name) above the place that uses it (*name)"),
-    ("cannot start any token", "put quotes around a text that begins so"),
+# What the parser says -> the same in plain words, and what to do.
+_PLAINLY = (
+    ("another document", "a second document begins here", "keep one document a file: take the line --- out"),
+    ("quoted scalar", "a quote is not closed", "close the quote that begins here"),
+    ("flow sequence", "a list is not closed", "close the list that begins here with ], and part its items by commas"),
+    (
+        "flow mapping",
+        "a section is not closed",
+        "close the section that begins here with }, and part its keys by commas",
+    ),
+    ("mapping values", "a colon where none can be", 'put quotes around a text with a colon, as in "a: b"'),
+    ("<block end>", "this line is indented otherwise than its section", "indent the keys of one section alike"),
+    ("could not find expected ':'", "a key without a colon", "write `key: value`, with a colon and a space"),
+    ("undefined alias", "no anchor of this name", "define the anchor (&name) above the place that uses it (*name)"),
+    ("cannot start any token", "no text begins with this character", "put quotes around the text"),
 )
+# Whatever is missing at its end, a thing that was left open is mended where it begins.
+_LEFT_OPEN = ("quoted scalar", "flow sequence", "flow mapping")
 
 
 def _unreadable(text: str, error: yaml.YAMLError) -> Problem:
@@ -90,18 +95,28 @@ def _unreadable(text: str, error: yaml.YAMLError) -> Problem:
     except yaml.YAMLError as plain:
         error = plain
     begin, mark = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
-    context, problem = getattr(error, "context", None), getattr(error, "problem", None)
-    said = (problem or str(error).splitlines()[0]).removeprefix("but ")
-    what = f"not YAML: {said}" + (f", {context}" if context else "")
-    # At the end of the file nothing is wrong but what was left open before.
-    place = begin if begin and ("stream end" in what or "end of stream" in what) else mark
-    line = place.line + 1 if place else None
-    tab = re.search(r"^ *\t[ \t]*[^\s#]", text, re.MULTILINE)
-    if tab and line and text.count("\n", 0, tab.start()) < line:
-        line = text.count("\n", 0, tab.start()) + 1
-        return Problem(path=(), what="not YAML: a tab indents this line", fix="indent with spaces alone", line=line)
-    fix = next((fix for part, fix in _FIXES if part in what), "mend this line, or the one before it")
-    return Problem(path=(), what=what, fix=fix, line=line)
+    said = " ".join(str(getattr(error, part, None) or "") for part in ("problem", "context")) or str(error)
+    place = begin if begin and any(word in said for word in _LEFT_OPEN) else mark
+    line = place.line + 1 if place else 0
+    tab = _line_of(r"^ *\t[ \t]*[^\s#]", text)
+    if 0 < tab <= line:
+        return Problem(path=(), what="not YAML: a tab indents this line", fix="indent with spaces alone", line=tab)
+    glued = _line_of(r"^ *(- )?[a-z_0-9-]+:[^\s:]+ *$", text)
+    if "mapping values" in said and 0 < glued <= line:
+        return Problem(path=(), what="not YAML: no space behind the colon", fix="write `key: value`", line=glued)
+    what, fix = next(
+        ((what, fix) for part, what, fix in _PLAINLY if part in said),
+        (said.strip(), "mend this line, or the one before"),
+    )
+    name = re.search("alias '(.+)'", said)
+    what = f"not YAML: {what}" + (f", '{name[1]}'" if name else "")
+    return Problem(path=(), what=what, fix=fix, line=line or None)
+
+
+def _line_of(pattern: str, text: str) -> int:
+    """The first line that matches, or 0."""
+    found = re.search(pattern, text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 0
 
 
 class _Builder:
@@ -159,14 +174,8 @@ class _Builder:
             line = key_node.start_mark.line + 1
             below = (*path, key)
             if key in lines:
-                self.found.problems.append(
-                    Problem(
-                        path=below,
-                        what=f"written twice, here and on line {lines[key]}",
-                        fix="keep one of the two",
-                        line=line,
-                    )
-                )
+                places = f"here and on line {lines[key]}" if lines[key] != line else f"both times on line {line}"
+                self._problem(below, key_node, f"written twice, {places}", "keep one of the two")
                 continue
             lines[key] = self.found.lines[below] = line
             made[key] = self._value(value_node, below)

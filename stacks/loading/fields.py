@@ -62,10 +62,21 @@ class Place:
         kind = get_origin(self.annotation) or self.annotation
         if kind is dict:
             below = Place(annotation=_bare(get_args(self.annotation)[1]))
-            return "names of your choice, each with a section" if below.model else f"names with {below.allowed()} each"
+            least = "at least one name" if _least(self.field) else "names"
+            return f"{least} of your choice with {'a section' if below.model else below.allowed()} each"
         if kind is tuple:
             return f"a list of {Place(annotation=_bare(get_args(self.annotation)[0]), pattern=self.pattern).plural()}"
-        return f"{_KINDS.get(kind, 'text')}{_range(self.field)}"
+        if self.field and any(getattr(rule, "pattern", None) for rule in self.field.metadata):
+            return f"text, {self.meaning[:1].lower()}{self.meaning[1:].rstrip('.')}"
+        return f"{self.kind()}{_range(self.field)}"
+
+    def kind(self) -> str:
+        """What stands here, without its range."""
+        return _KINDS.get(get_origin(self.annotation) or self.annotation, "text")
+
+    def is_share(self) -> bool:
+        """Whether it is a number up to 1, which people like to write in percent."""
+        return any(isinstance(rule, Le) and rule.le == 1 for rule in (self.field.metadata if self.field else []))
 
     def plural(self) -> str:
         """What a list of it holds."""
@@ -104,18 +115,34 @@ def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
+def number_text(number: float) -> str:
+    """A number as a site would write it: 1.0e+9, 0.5, 443."""
+    if number >= 1e6 and float(f"{number:.1e}") == number:
+        # As YAML wants a number with an exponent: dot and sign.
+        return f"{number:.1e}".replace("e+0", "e+")
+    return f"{number:g}" if isinstance(number, float) else str(number)
+
+
+def _least(field: FieldInfo | None) -> int:
+    return next((rule.min_length for rule in field.metadata if isinstance(rule, MinLen)), 0) if field else 0
+
+
 def _range(field: FieldInfo | None) -> str:
-    limits: dict[type[Any], str] = {}
+    low = high = ""
     for rule in field.metadata if field else []:
         match rule:
             case Ge(ge=least):
-                limits[Ge] = f"from {least}"
+                low = f"from {least}"
             case Gt(gt=above):
-                limits[Ge] = f"above {above}"
+                low = f"above {above}"
             case Le(le=most):
-                limits[Le] = f"to {most}"
+                high = f"to {most}"
             case Lt(lt=below):
-                limits[Le] = f"below {below}"
-            case MinLen(min_length=count):
-                limits[MinLen] = f"at least {count} of them"
-    return f" {' '.join(limits.values())}" if limits else ""
+                high = f"below {below}"
+    if least := _least(field):
+        return f" of at least {least} letters"
+    if low.startswith("from") and not high:
+        return f" of at least {low.removeprefix('from ')}"
+    if low.startswith("above") and high.startswith("to"):
+        high = f"and at most {high.removeprefix('to ')}"
+    return "".join(f" {part}" for part in (low, high) if part)

@@ -54,14 +54,14 @@ class Problem:
         """`file:line:key: what; got; allowed; did you mean`, and the fix on a line of its own."""
         file = self.file or origin
         where = ":".join(part for part in (file, str(self.line or ""), self.key) if part)
-        parts = [self.what]
+        said = self.what
         if self.got:
-            parts.append(f"got {self.got}")
+            said += f"; got {self.got}"
         if self.near:
-            parts.append(f"did you mean '{self.near}'?")
+            said += f"; did you mean '{self.near}'?"
         if self.allowed:
-            parts.append(f"allowed: {self.allowed}")
-        return f"{where}: {'; '.join(parts)}\n  fix: {self.fix}"
+            said += f"{'' if self.near else ';'} allowed: {self.allowed}"
+        return f"{where}: {said}\n  fix: {self.fix}"
 
 
 class SiteError(pulumi.RunError):

@@ -7,6 +7,7 @@ offline loader follows it, and refuses the words on which editors, linters and t
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -33,6 +34,8 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
 _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
+# What the engine keeps as a whole number; beyond, it is a float.
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 # Beyond it Go writes a number of JSON with an exponent.
 _LARGEST_WRITTEN_OUT = 1e21
 
@@ -43,7 +46,8 @@ def meaning(text: str) -> str | int | float | bool | None:
         return _WORDS[text]
     plain = text.replace("_", "") if text[0] in "+-0123456789" else text
     if _WHOLE.fullmatch(text):
-        return int(plain)
+        number = int(plain)
+        return number if _SMALLEST <= number <= _LARGEST else whole(float(number))
     if _DECIMAL.fullmatch(plain):
         return whole(float(plain))
     return text
@@ -51,7 +55,8 @@ def meaning(text: str) -> str | int | float | bool | None:
 
 def whole(number: float) -> float | int:
     """The number as the engine hands it over in JSON: without a fraction it is an int."""
-    return int(number) if number.is_integer() and abs(number) < _LARGEST_WRITTEN_OUT else number
+    # Through its digits, because Go writes the shortest ones that mean this float.
+    return int(Decimal(repr(number))) if number.is_integer() and abs(number) < _LARGEST_WRITTEN_OUT else number
 
 
 def trap(text: str) -> tuple[str, str] | None:

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from stacks.loading.fields import Place, place
+from stacks.loading.fields import Place, number_text, place
 from stacks.loading.problems import Path, Problem, nearest, shown
 from stacks.loading.scalars import whole
 from stacks.site import SiteConfig
 
 # Each round takes wrong values out, so that rules between keys speak on what is left; two levels of sections have some.
 _ROUNDS = 4
+
+_MOST_HOMES = 2
+_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE)
+_WITH_UNIT = re.compile(r"[0-9.]+ ?[A-Za-z/%]+")
+
+_UNKNOWN, _MISSING = "unknown key", "missing"
+
+# Place -> the fix for a value of another kind, where one can say more than what is allowed.
+_FIXES: Mapping[str, str] = {
+    "models.<name>": "write `catalogue: NAME` below {key}",
+    "tenants.<name>.keys": "write a name for each key's purpose, as in `chat: {{}}`; `up` makes the key",
+    "tenants.<name>.keys.<name>": "write `{key}: {{}}`; `up` makes the key and keeps it encrypted",
+    "models.<name>.overrides.max_num_seqs": "write `{key}: {{value: {got}, reason: WHY}}`",
+    "models.<name>.overrides.max_num_batched_tokens": "write `{key}: {{value: {got}, reason: WHY}}`",
+    "models.<name>.overrides.max_model_len": "write `{key}: {{value: {got}, reason: WHY}}`",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,40 +49,51 @@ def check(values: Mapping[str, Any]) -> Checked:
     """Values against the model. With problems, `site` is what is left when the wrong values are taken out, or None."""
     left: Any = plain(values)
     problems: list[Problem] = []
-    told: set[Path] = set()
     out: set[Path] = set()
     for _ in range(_ROUNDS):
         try:
             # Over JSON, because that alone is strict about words and numbers and takes lists and paths as written.
             site = SiteConfig.model_validate_json(json.dumps(left), strict=True)
         except ValidationError as error:
-            details = error.errors()
+            details = [(_path(detail), detail) for detail in error.errors()]
         else:
-            return Checked(site=site, problems=tuple(problems))
-        wrong = [(_path(detail), detail) for detail in details]
-        fresh = [
-            (path, detail)
-            for path, detail in wrong
-            if not any(path[: len(one)] == one for one in told) and not (detail["type"] == "missing" and path in out)
-        ]
+            return Checked(site=site, problems=_first_causes(problems))
+        fresh = [(path, detail) for path, detail in details if not _follows(path, detail, out)]
         if not fresh:
             break
-        for path, detail in fresh:
-            problems += _describe(path, detail)
-            # What a section as a whole does wrong says nothing of its keys.
-            if detail["type"] != "value_error":
-                told.add(path)
         left = copy.deepcopy(left)
         for path, detail in fresh:
+            problems.append(_describe(path, detail))
             _take_out(left, path, detail["type"])
             out.add(path)
-    return Checked(site=None, problems=tuple(dict.fromkeys(problems)))
+    return Checked(site=None, problems=_first_causes(problems))
+
+
+def _follows(path: Path, detail: ErrorDetails, out: set[Path]) -> bool:
+    """Whether this is only said because wrong values were taken out before."""
+    if detail["type"] == "value_error":
+        # A rule between keys that names one of those that are gone.
+        said = str(detail["msg"])
+        gone = {one[len(path)] for one in out if len(one) == len(path) + 1 and one[: len(path)] == path}
+        return path in out or any(re.search(rf"\b{re.escape(key)}\b", said) for key in gone)
+    if "too_short" in detail["type"]:
+        return any(one[: len(path)] == path for one in out)
+    return any(path[: len(one)] == one for one in out)
+
+
+def _first_causes(problems: list[Problem]) -> tuple[Problem, ...]:
+    """Without keys that are missing because they are misspelt, which is said already."""
+    meant = {(*problem.path[:-1], problem.near) for problem in problems if problem.what == _UNKNOWN and problem.near}
+    return tuple(one for one in dict.fromkeys(problems) if not (one.what == _MISSING and one.path in meant))
 
 
 def plain(value: Any) -> Any:
-    """The value as the engine hands it over in JSON: keys are text, and a number without a fraction is an int."""
+    """The value as the engine hands it over in JSON: keys are text in order, a number without a fraction is an int."""
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {
+            key: plain(inner)
+            for key, inner in sorted(((str(key), inner) for key, inner in value.items()), key=lambda item: item[0])
+        }
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     if isinstance(value, float):
@@ -90,46 +118,43 @@ def _take_out(values: Any, path: Path, kind: str) -> None:
         values[int(path[-1])] = ""
 
 
-def _describe(path: Path, detail: ErrorDetails) -> list[Problem]:
-    here = place(path)
-    got = shown(detail["input"])
+def _describe(path: Path, detail: ErrorDetails) -> Problem:
+    here, value = place(path), detail["input"]
     match detail["type"]:
         case "extra_forbidden":
-            return [_unknown(path)]
+            return _unknown(path)
         case "missing":
-            return [_missing(path, here)]
+            return _missing(path, here)
         case "value_error":
             cause = str(detail.get("ctx", {}).get("error", detail["msg"]))
             what, _, fix = cause.partition("\nfix: ")
-            return [Problem(path=path, what=what, fix=fix or "change one of them")]
-    allowed = here.allowed() if here else ""
-    near = nearest(detail["input"], here.words()) if here and isinstance(detail["input"], str) else ""
-    if detail["input"] is None:
-        return [Problem(path=path, what="has no value", allowed=allowed, fix=_fix(path, here, near))]
-    return [
-        Problem(
-            path=path,
-            what=_what(here, detail),
-            got=got,
-            allowed="" if here and here.model else allowed,
-            near=near,
-            fix=_fix(path, here, near, detail["input"]),
-        )
-    ]
+            return Problem(path=path, what=what, fix=fix or "change one of them")
+    if here is None:
+        return Problem(path=path, what=str(detail["msg"]), got=shown(value), fix="correct it")
+    allowed = f"a section with {here.allowed()}" if here.model else here.allowed()
+    near = nearest(value, here.words()) if isinstance(value, str) and not here.model else ""
+    what, got = ("has no value", "") if value is None else (_what(here, detail["type"]), shown(value))
+    return Problem(
+        path=path,
+        what=what,
+        got="" if what == "empty" else got,
+        allowed=allowed,
+        near=near,
+        fix=f"write {near}" if near else _fix(path, here, value),
+    )
 
 
 def _unknown(path: Path) -> Problem:
     above = place(path[:-1])
     words = above.words() if above else []
     near = nearest(path[-1], words)
-    others = ", ".join(words)
     if near:
         fix = f"rename it to {near}, or take it out"
-    elif home := _home(path[-1]):
-        fix = f"move it to {home}, or take it out"
+    elif homes := _homes(path[-1]):
+        fix = f"move it to {' or '.join(homes)}, or take it out"
     else:
-        fix = "take it out; every key there is: docs/configuration.md"
-    return Problem(path=path, what="unknown key", allowed=others, near=near, fix=fix)
+        fix = "take it out; docs/configuration.md lists every key"
+    return Problem(path=path, what=_UNKNOWN, allowed=", ".join(words), near=near, fix=fix)
 
 
 def _missing(path: Path, here: Place | None) -> Problem:
@@ -137,64 +162,65 @@ def _missing(path: Path, here: Place | None) -> Problem:
     if here and here.model:
         allowed = f"a section with {allowed}"
     meaning = f" ({here.meaning.rstrip('.')})" if here and here.meaning else ""
-    return Problem(path=path, what="missing", allowed=allowed, fix=f"add it{meaning}")
+    return Problem(path=path, what=_MISSING, allowed=allowed, fix=f"add {path[-1]}{meaning}")
 
 
-def _what(here: Place | None, detail: ErrorDetails) -> str:
-    kind = detail["type"]
-    if here and (here.model or "dict" in kind):
+def _what(here: Place, kind: str) -> str:
+    """What is wrong, out of pydantic's name of the error."""
+    if here.model or kind.startswith(("dict", "model")):
         return "not a section of keys"
-    if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
+    if kind.startswith(("greater_than", "less_than")):
         return "out of range"
+    if kind == "string_too_short":
+        return "too short"
     if kind == "too_short":
         return "empty"
     if kind == "literal_error":
         return "not one of the words that it takes"
-    if "tuple" in kind or "list" in kind:
+    if kind.startswith(("tuple", "list")):
         return "not a list"
     if kind == "string_pattern_mismatch":
         return "not in the form that it takes"
-    if kind.startswith(("int", "float", "finite", "bool", "string", "path")):
-        wanted = here.allowed().partition(" from ")[0].partition(" above ")[0] if here else "that"
-        return f"not {wanted}"
-    return str(detail["msg"])
+    return f"not {here.kind()}"
 
 
-def _fix(path: Path, here: Place | None, near: str, value: Any = None) -> str:
-    name = path[-1] if path else "it"
-    if near:
-        return f"write {near}"
-    if here and here.model:
-        return f"write keys below {name}, indented by two more spaces"
-    if here and isinstance(value, str) and here.annotation in (int, float) and _is_number(value):
+def _fix(path: Path, here: Place, value: Any) -> str:
+    """What to do about a value of the wrong kind or size."""
+    if here.pattern in _FIXES:
+        return _FIXES[here.pattern].format(key=path[-1], got=shown(value))
+    if here.model:
+        return f"write keys below {path[-1]}, indented by two more spaces"
+    kind = get_origin(here.annotation) or here.annotation
+    if kind is dict and isinstance(value, list):
+        return "write each name as a key, `NAME:` and its section below, instead of a list"
+    if kind is tuple and isinstance(value, str | int):
+        return f"write a list: [{value}]"
+    if kind in (int, float) and isinstance(value, str) and _NUMBER.fullmatch(value):
         return "take the quotes off"
-    if here and here.annotation is str and value is not None and not isinstance(value, str | dict | list):
+    if kind in (int, float) and isinstance(value, str) and _WITH_UNIT.fullmatch(value):
+        return "write the number alone, without its unit"
+    if kind is str and isinstance(value, bool | int | float):
         return f'put it in quotes: "{shown(value)}"'
-    default = _default(here)
-    return f"correct it{default}" if value is not None else f"give it a value{default}"
+    if here.is_share() and isinstance(value, int | float) and 1 < value <= 100:
+        return f"write {value / 100:g} if {shown(value)} % is meant"
+    return ("give it a value" if value is None else "correct it") + _otherwise(here)
 
 
-def _default(here: Place | None) -> str:
-    if not here or not here.field:
+def _otherwise(here: Place) -> str:
+    """What becomes of a key that is left out, or what it is for if it must be given."""
+    if not here.field:
         return ""
     if here.field.is_required():
         return f" ({here.meaning.rstrip('.')})" if here.meaning else ""
     default = here.field.get_default(call_default_factory=True, validated_data={})
     if isinstance(default, BaseModel) or default in ((), {}, None):
         return ", or leave the key out"
-    return f", or leave the key out for its default, {shown(plain(default)).strip(chr(39))}"
+    text = number_text(default) if isinstance(default, int | float) else str(default)
+    return f", or leave the key out for its default, {text}"
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _home(key: str) -> str:
-    """Where a key that is unknown here has its place, if it has just one."""
+def _homes(key: str) -> list[str]:
+    """Where a key that is unknown here has its place, if there are not many."""
     found: list[str] = []
 
     def visit(here: Place) -> None:
@@ -215,4 +241,4 @@ def _home(key: str) -> str:
     top = place(())
     if top:
         visit(top)
-    return found[0] if len(found) == 1 else ""
+    return found if len(found) <= _MOST_HOMES else []

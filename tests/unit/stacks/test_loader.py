@@ -50,7 +50,7 @@ def test_model_settings_are_checked_below_their_names() -> None:
     message = str(caught.value)
     assert "site.yaml: 2 errors in the site" in message
     assert "models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?" in message
-    assert "models.glm-5-1.server.replicas: out of range; got 0; allowed: a whole number from 1" in message
+    assert "models.glm-5-1.server.replicas: out of range; got 0; allowed: a whole number of at least 1" in message
 
 
 def test_names_that_lead_nowhere_say_what_there_is() -> None:
@@ -99,7 +99,7 @@ def test_missing_section() -> None:
     site = lab()
     del site["cluster"]
     with pytest.raises(
-        SiteError, match=r"site\.yaml:cluster: missing; allowed: a section with gpu, kubeconfig\n    fix: add it"
+        SiteError, match=r"site\.yaml:cluster: missing; allowed: a section with gpu, kubeconfig\n    fix: add cluster"
     ):
         load_site(site, "site.yaml")
 
