@@ -13,13 +13,11 @@ from typing import Any
 
 import pulumi
 
-from stacks.capacity import DoesNotFitError
-from stacks.loading import crosschecks, problems, validation
+from stacks.loading import crosschecks, problems, sitechecks, validation
 from stacks.loading.document import Document, read
 from stacks.loading.origins import Origin, origins
 from stacks.loading.problems import Problem, SiteError
 from stacks.site import SiteConfig
-from stacks.sizing import plan_model
 
 __all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
 
@@ -90,7 +88,7 @@ def _load(document: Document, origin: str) -> LoadedSite:
 
     def where(path: problems.Path) -> str:
         line = _line(document, path)
-        return f"{origin}:{line}" if line else origin
+        return f" ({origin}:{line})" if line else ""
 
     values = validation.plain(document.values)
     if not isinstance(values, dict):
@@ -107,13 +105,15 @@ def _load(document: Document, origin: str) -> LoadedSite:
             ],
         )
     checked = validation.check(values)
+    sources: dict[str, Origin] = {}
     first = [*document.problems, *crosschecks.secrets(values)]
     found = [*first, *_others([*checked.problems, *crosschecks.problems(values, where)], first)]
     if checked.site and not found:
-        found += _misfits(checked.site)
+        sources = origins(checked.site, document, origin)
+        found += [*sitechecks.misfits(checked.site), *sitechecks.incompatible(checked.site, sources)]
     if found or not checked.site:
         raise problems.site_error(origin, [problem.at(_line(document, problem.path)) for problem in found])
-    return LoadedSite(site=checked.site, origins=origins(checked.site, document, origin))
+    return LoadedSite(site=checked.site, origins=sources)
 
 
 def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
@@ -158,15 +158,3 @@ def _no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> Site
 
 def _refused(file: str, what: str, fix: str, line: int | None = None) -> SiteError:
     return problems.site_error(file, [Problem(path=(), what=what, fix=fix, line=line)])
-
-
-def _misfits(site: SiteConfig) -> list[Problem]:
-    """Models whose replicas cannot work on the GPUs that they are given."""
-    found = []
-    for name, spec in sorted(site.models.items()):
-        try:
-            plan_model(site, spec)
-        except DoesNotFitError as error:
-            what, _, fix = str(error).partition("\n  fix: ")
-            found.append(Problem(path=("models", name, "server", "gpus"), what=what, fix=fix or "give it more GPUs"))
-    return found

@@ -11,7 +11,7 @@ from stacks.loading.problems import Path, Problem, looks_secret, nearest, shown
 from stacks.site import choices
 
 Where = Callable[[Path], str]
-"""`file:line` of a key, for texts that name a second one."""
+"""` (file:line)` of a key, for texts that name a second one; empty where no line is known."""
 
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -61,7 +61,7 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
     if not isinstance(models, Mapping):
         return
     names = [str(name) for name in models]
-    there = ", ".join(f"{name} ({where(('models', name))})" for name in sorted(names)) or "none"
+    there = ", ".join(f"{name}{where(('models', name))}" for name in sorted(names)) or "none"
     for path, wanted in _found(values, "tenants.<name>.models"):
         seen: dict[str, Path] = {}
         for index, name in enumerate(wanted if isinstance(wanted, list) else []):
@@ -72,7 +72,7 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
                 near = nearest(name, names)
                 yield Problem(
                     path=path,
-                    what=f"names {name} ({where(here)}), models has {there}",
+                    what=f"names {name}{where(here)}, models has {there}",
                     near=near,
                     fix=f"write {near}" if near else f"add {name} below models, or take it out of this list",
                 )
@@ -90,7 +90,7 @@ def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Pro
         if taken in names:
             yield Problem(
                 path=("models", taken),
-                what=f"has the name of the endpoint picker of models.{name} ({where(('models', name))})",
+                what=f"has the name of the endpoint picker of models.{name}{where(('models', name))}",
                 fix=f"rename one of the two; a name that ends in {taken.removeprefix(name)} is best avoided",
             )
 

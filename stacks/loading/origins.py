@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
@@ -56,7 +57,8 @@ def origins(site: SiteConfig, written: Document, file: str) -> dict[str, Origin]
     return found
 
 
-def _file(path: FilePath, layer: Layer) -> dict[str, Origin]:
+@cache
+def _file(path: FilePath, layer: Layer) -> Mapping[str, Origin]:
     shown = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
     document = read(path.read_text())
     return {

@@ -86,6 +86,12 @@ def site_error(origin: str, problems: Iterable[Problem]) -> SiteError:
     return SiteError("\n".join(lines), origin=origin, problems=ordered)
 
 
+def from_text(path: Path, text: str) -> Problem:
+    """A problem out of a message that ends in its fix, `what; fix: ...` or with the fix on the next line."""
+    what, _, fix = re.sub(r"\n *fix: |; fix: ", "\0", text, count=1).partition("\0")
+    return Problem(path=path, what=what, fix=fix or "change one of them")
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """The one of `words` that `word` was probably meant to be, or nothing."""
     by_plain = {_plain(one): one for one in words}

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stacks.loading.fields import Place, number_text, place
-from stacks.loading.problems import Path, Problem, nearest, shown
+from stacks.loading.problems import Path, Problem, from_text, nearest, shown
 from stacks.loading.scalars import whole
 from stacks.site import SiteConfig
 
@@ -126,9 +126,7 @@ def _describe(path: Path, detail: ErrorDetails) -> Problem:
         case "missing":
             return _missing(path, here)
         case "value_error":
-            cause = str(detail.get("ctx", {}).get("error", detail["msg"]))
-            what, _, fix = cause.partition("\nfix: ")
-            return Problem(path=path, what=what, fix=fix or "change one of them")
+            return from_text(path, str(detail.get("ctx", {}).get("error", detail["msg"])))
     if here is None:
         return Problem(path=path, what=str(detail["msg"]), got=shown(value), fix="correct it")
     allowed = f"a section with {here.allowed()}" if here.model else here.allowed()

@@ -61,10 +61,7 @@ def test_names_that_lead_nowhere_say_what_there_is() -> None:
         load_site(site, "site.yaml")
     message = str(caught.value)
     assert "models.glm-5-1.catalogue: is not in the catalogue; got 'glm-5.2'; did you mean 'glm-5.1-fp8'?" in message
-    assert (
-        "tenants.acme.models: names glm-5-2 (site.yaml), models has glm-5-1 (site.yaml), qwen3-32b (site.yaml)"
-        in message
-    )
+    assert "tenants.acme.models: names glm-5-2, models has glm-5-1, qwen3-32b" in message
 
 
 def test_what_is_named_is_looked_up_beside_other_mistakes() -> None:
