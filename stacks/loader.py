@@ -67,7 +67,12 @@ def trace_file(path: Path) -> LoadedSite:
 def trace_stack(stack: str) -> LoadedSite:
     """`site_of_stack`, with origins. Lines are known where the file beside the program is the one that was read."""
     origin = f"Pulumi.{stack}.yaml"
-    values = pulumi.Config(PROJECT).get_object("site")
+    config = pulumi.Config(PROJECT)
+    try:
+        values = config.get_object("site")
+    except pulumi.ConfigTypeError:
+        # A word instead of a section is handed over as it is, not as JSON.
+        values = config.get("site")
     if values is None:
         raise _no_site(origin, None, {})
     return _load(_lines_of(Path(origin), values), origin)

@@ -72,7 +72,10 @@ class Place:
 
     def kind(self) -> str:
         """What stands here, without its range."""
-        return _KINDS.get(get_origin(self.annotation) or self.annotation, "text")
+        if get_origin(self.annotation) in (Union, types.UnionType):
+            options = [Place(annotation=_bare(option)).kind() for option in get_args(self.annotation)]
+            return " or ".join(option for option in options if option)
+        return _KINDS.get(get_origin(self.annotation) or self.annotation, "a section" if self.model else "text")
 
     def is_share(self) -> bool:
         """Whether it is a number up to 1, which people like to write in percent."""
@@ -80,7 +83,9 @@ class Place:
 
     def plural(self) -> str:
         """What a list of it holds."""
-        return _PLURALS.get(self.annotation, "sections")
+        if self.words() and not self.model:
+            return f"words out of {', '.join(self.words())}"
+        return _PLURALS.get(self.annotation, "sections" if self.model else f"items, each {self.kind()}")
 
 
 _KINDS: dict[Any, str] = {

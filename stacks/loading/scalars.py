@@ -7,6 +7,7 @@ offline loader follows it, and refuses the words on which editors, linters and t
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from decimal import Decimal
 
 _WORDS: dict[str, bool | None] = {
@@ -27,6 +28,7 @@ _SWITCHES = {
     for word in (base, base.capitalize(), base.upper())
 }
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_OCTAL = re.compile(r"[-+]?0[0-7]+")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
 _OTHER_BASE = re.compile(r"[-+]?0([xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)")
 _SIXTIES = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
@@ -45,12 +47,26 @@ def meaning(text: str) -> str | int | float | bool | None:
     if text in _WORDS:
         return _WORDS[text]
     plain = text.replace("_", "") if text[0] in "+-0123456789" else text
+    if _DATE.fullmatch(text):
+        return _date(text)
+    if _OTHER_BASE.fullmatch(text):
+        return int(plain, 0)
+    if _OCTAL.fullmatch(plain):
+        return int(plain, 8)
     if _WHOLE.fullmatch(text):
         number = int(plain)
         return number if _SMALLEST <= number <= _LARGEST else whole(float(number))
     if _DECIMAL.fullmatch(plain):
         return whole(float(plain))
     return text
+
+
+def _date(text: str) -> str:
+    """A day becomes a point in time, as the engine writes one; other points in time stay as they are here."""
+    try:
+        return f"{datetime.strptime(text, '%Y-%m-%d').date()} 00:00:00 +0000 UTC"
+    except ValueError:
+        return text
 
 
 def whole(number: float) -> float | int:
