@@ -37,7 +37,7 @@ _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 # What the engine keeps as a whole number; beyond, it is a float.
-_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 # Beyond it Go writes a number of JSON with an exponent.
 _LARGEST_WRITTEN_OUT = 1e21
 

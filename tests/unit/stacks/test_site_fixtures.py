@@ -3,8 +3,8 @@
 `tests/fixtures/sites/invalid/*.yaml` begin with the whole error that they must give, as a comment. In it `{a.b}` stands
 for the words that the model allows at that key, and `{pin}` for a version and its line, so that a new key, model or
 version does not change every text.
-`tests/fixtures/sites/engine/*.json` hold what Pulumi's engine hands over for the valid files, made with the Go packages
-of its 3.246 (sdk/v3/go/common/resource/config over gopkg.in/yaml.v3); a test against a lab makes them anew.
+`tests/fixtures/sites/engine/*.json` hold what Pulumi's engine 3.246 hands to the program for the valid files, which
+test_engine_config.py sees by running it.
 """
 
 from __future__ import annotations
