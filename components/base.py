@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import pulumi
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema
 
 from components.objects import KubeObject, declare
 
@@ -24,7 +24,7 @@ def _plain_name(name: str) -> str:
     return name
 
 
-Name = Annotated[str, AfterValidator(_plain_name)]
+Name = Annotated[str, AfterValidator(_plain_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
 """A name that a site chooses and that becomes part of the names of Kubernetes objects."""
 
 
