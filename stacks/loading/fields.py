@@ -94,6 +94,7 @@ _KINDS: dict[Any, str] = {
     float: "a number",
     bool: "true or false",
     FilePath: "a path",
+    Any: "anything",
 }
 _PLURALS: dict[Any, str] = {str: "texts", int: "whole numbers", float: "numbers", FilePath: "paths"}
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, get_origin
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -21,8 +20,16 @@ from stacks.site import SiteConfig
 _ROUNDS = 4
 
 _MOST_HOMES = 2
+# With a good guess, a longer list is in the way.
+_MOST_WORDS = 15
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE)
 _WITH_UNIT = re.compile(r"[0-9.]+ ?[A-Za-z/%]+")
+
+# pydantic's names of errors that are told in words of our own.
+_KINDS_OF_ERROR = (
+    "bool", "dict", "finite", "float", "greater_than", "int", "less_than", "list", "literal_error", "model", "path",
+    "string", "too_short", "tuple",
+)  # fmt: skip
 
 _UNKNOWN, _MISSING = "unknown key", "missing"
 
@@ -51,34 +58,62 @@ def check(values: Mapping[str, Any]) -> Checked:
     problems: list[Problem] = []
     out: set[Path] = set()
     for _ in range(_ROUNDS):
-        try:
-            # Over JSON, because that alone is strict about words and numbers and takes lists and paths as written.
-            site = SiteConfig.model_validate_json(json.dumps(left), strict=True)
-        except ValidationError as error:
-            details = [(_path(detail), detail) for detail in error.errors()]
-        else:
+        site, details = _validated(left)
+        if site:
             return Checked(site=site, problems=_first_causes(problems))
-        fresh = [(path, detail) for path, detail in details if not _follows(path, detail, out)]
+        fresh = [(path, detail) for path, detail in details if not out or _is_news(path, detail, out)]
         if not fresh:
             break
         left = copy.deepcopy(left)
         for path, detail in fresh:
             problems.append(_describe(path, detail))
-            _take_out(left, path, detail["type"])
+            if detail["type"] != "missing":
+                _take_out(left, path)
             out.add(path)
     return Checked(site=None, problems=_first_causes(problems))
 
 
-def _follows(path: Path, detail: ErrorDetails, out: set[Path]) -> bool:
-    """Whether this is only said because wrong values were taken out before."""
-    if detail["type"] == "value_error":
-        # A rule between keys that names one of those that are gone.
-        said = str(detail["msg"])
-        gone = {one[len(path)] for one in out if len(one) == len(path) + 1 and one[: len(path)] == path}
-        return path in out or any(re.search(rf"\b{re.escape(key)}\b", said) for key in gone)
-    if "too_short" in detail["type"]:
-        return any(one[: len(path)] == path for one in out)
-    return any(path[: len(one)] == one for one in out)
+def _validated(values: Any) -> tuple[SiteConfig | None, list[tuple[Path, ErrorDetails]]]:
+    """The site, or every error at its path."""
+    site, details = None, []
+    try:
+        site = SiteConfig.model_validate(values)
+    except ValidationError as error:
+        details = [(_path(detail), detail) for detail in error.errors()]
+    told = {path for path, _ in details}
+    details += [(path, detail) for path, detail in _coerced(values, Place(annotation=SiteConfig)) if path not in told]
+    return (None if details else site), details
+
+
+def _coerced(value: Any, here: Place, path: Path = ()) -> Iterator[tuple[Path, ErrorDetails]]:
+    """Words and switches in the place of numbers, and the like, which pydantic would take: "80" is no 80.
+
+    Its strict mode does not, but takes no list for a tuple either; over JSON it does, and not below a validator that
+    wraps a section.
+    """
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            if below := here.below(str(key)):
+                yield from _coerced(inner, below, (*path, str(key)))
+    elif value is not None:
+        kinds = get_args(here.annotation) or (here.annotation,)
+        numbers = set(kinds) <= {int, float}
+        switch = isinstance(value, bool) and bool not in kinds
+        if (numbers and isinstance(value, str)) or (switch and set(kinds) & {int, float}):
+            yield path, {"type": "int_type", "loc": path, "msg": "", "input": value}
+        elif kinds == (bool,) and not isinstance(value, bool):
+            yield path, {"type": "bool_type", "loc": path, "msg": "", "input": value}
+
+
+def _is_news(path: Path, detail: ErrorDetails, out: set[Path]) -> bool:
+    """Whether a section's own rule speaks, which it does only once its keys are right; and not about keys that are out.
+
+    Everything else is told the first time, or is said only because values were taken out.
+    """
+    if detail["type"] != "value_error" or path in out:
+        return False
+    below = {one[len(path)] for one in out if len(one) > len(path) and one[: len(path)] == path}
+    return bool(below) and not any(re.search(rf"\b{re.escape(key)}\b", str(detail["msg"])) for key in below)
 
 
 def _first_causes(problems: list[Problem]) -> tuple[Problem, ...]:
@@ -106,16 +141,18 @@ def _path(detail: ErrorDetails) -> Path:
     return tuple(str(part) for part in detail["loc"] if part != "[key]")
 
 
-def _take_out(values: Any, path: Path, kind: str) -> None:
-    if kind == "missing" or not path:
-        return
-    for key in path[:-1]:
-        values = values[int(key)] if isinstance(values, list) else values.get(key, {})
+def _take_out(values: Any, path: Path) -> None:
+    """Remove one value, if there is one; a list's item is emptied, or those behind it would change their numbers."""
+    *parents, last = path or ("",)
+    for key in parents:
+        if isinstance(values, list) and key.isdigit() and int(key) < len(values):
+            values = values[int(key)]
+        else:
+            values = values.get(key) if isinstance(values, dict) else None
     if isinstance(values, dict):
-        values.pop(path[-1], None)
-    elif isinstance(values, list) and path[-1].isdigit() and int(path[-1]) < len(values):
-        # Not removed, or the items behind it would change their numbers.
-        values[int(path[-1])] = ""
+        values.pop(last, None)
+    elif isinstance(values, list) and last.isdigit() and int(last) < len(values):
+        values[int(last)] = ""
 
 
 def _describe(path: Path, detail: ErrorDetails) -> Problem:
@@ -127,8 +164,11 @@ def _describe(path: Path, detail: ErrorDetails) -> Problem:
             return _missing(path, here)
         case "value_error":
             return from_text(path, str(detail.get("ctx", {}).get("error", detail["msg"])))
-    if here is None:
-        return Problem(path=path, what=str(detail["msg"]), got=shown(value), fix="correct it")
+    if "[key]" in detail["loc"]:
+        allowed = str(detail.get("ctx", {}).get("expected", ""))
+        return Problem(path=path, what="not a name that may stand here", allowed=allowed, fix="rename it")
+    if here is None or not detail["type"].startswith(_KINDS_OF_ERROR):
+        return replace(from_text(path, str(detail["msg"])), got=shown(value))
     allowed = f"a section with {here.allowed()}" if here.model else here.allowed()
     near = nearest(value, here.words()) if isinstance(value, str) and not here.model else ""
     what, got = ("has no value", "") if value is None else (_what(here, detail["type"]), shown(value))
@@ -152,7 +192,8 @@ def _unknown(path: Path) -> Problem:
         fix = f"move it to {' or '.join(homes)}, or take it out"
     else:
         fix = "take it out; docs/configuration.md lists every key"
-    return Problem(path=path, what=_UNKNOWN, allowed=", ".join(words), near=near, fix=fix)
+    allowed = "" if near and len(words) > _MOST_WORDS else ", ".join(words)
+    return Problem(path=path, what=_UNKNOWN, allowed=allowed, near=near, fix=fix)
 
 
 def _missing(path: Path, here: Place | None) -> Problem:
@@ -195,6 +236,8 @@ def _fix(path: Path, here: Place, value: Any) -> str:
         return f"write a list: [{value}]"
     if kind in (int, float) and isinstance(value, str) and _NUMBER.fullmatch(value):
         return "take the quotes off"
+    if kind is bool and value in ("true", "false"):
+        return "take the quotes off"
     if kind in (int, float) and isinstance(value, str) and _WITH_UNIT.fullmatch(value):
         return "write the number alone, without its unit"
     if kind is str and isinstance(value, bool | int | float):
@@ -213,7 +256,8 @@ def _otherwise(here: Place) -> str:
     default = here.field.get_default(call_default_factory=True, validated_data={})
     if isinstance(default, BaseModel) or default in ((), {}, None):
         return ", or leave the key out"
-    text = number_text(default) if isinstance(default, int | float) else str(default)
+    number = isinstance(default, int | float) and not isinstance(default, bool)
+    text = number_text(default) if number else shown(default).strip("'")
     return f", or leave the key out for its default, {text}"
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
+from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
+from components.base import Spec
 from stacks.loader import KEY, SiteError, load_file, load_site
+from stacks.loading import fields, validation
 
 ROOT = Path(__file__).parents[3]
 LAB: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.lab.yaml").read_text())["config"][KEY]
@@ -128,3 +132,62 @@ def test_file_that_is_no_stack_file(tmp_path: Path) -> None:
     broken.write_text("config: [\n")
     with pytest.raises(SiteError, match="not YAML"):
         load_file(broken)
+
+
+class Door(Spec):
+    """A section with kinds of keys that no section of a site has yet."""
+
+    open: bool = False
+    """Whether it is open."""
+    rooms: tuple[int | str, ...] = ()
+    """Numbers or names."""
+    sides: dict[Literal["left", "right"], Spec] = Field(default_factory=dict)
+    """Names out of a list."""
+    width_m: float | None = None
+    """Width."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _wrapped(cls, values: Any, handler: ModelWrapValidatorHandler[Door]) -> Door:
+        return handler(values)
+
+    @field_validator("width_m")
+    @classmethod
+    def _narrow(cls, value: float) -> float:
+        if value > 3:
+            raise PydanticCustomError("door_width", "{width} m is no door; fix: call it a gate", {"width": value})
+        return value
+
+
+class House(Spec):
+    """Stands in for a site."""
+
+    door: Door
+    """The door."""
+
+
+@pytest.mark.parametrize(
+    ("door", "told"),
+    [
+        ({"open": "true"}, [("door.open", "not true or false", "'true'", "take the quotes off")]),
+        (
+            {"open": 1},
+            [("door.open", "not true or false", "1", "correct it, or leave the key out for its default, false")],
+        ),
+        ({"rooms": [1, "b", True]}, [("door.rooms.2", "not a whole number or text", "true", "correct it")]),
+        ({"width_m": "1.5"}, [("door.width_m", "not a number", "'1.5'", "take the quotes off")]),
+        ({"width_m": True}, [("door.width_m", "not a number", "true", "correct it, or leave the key out")]),
+        ({"width_m": 4}, [("door.width_m", "4.0 m is no door", "4", "call it a gate")]),
+        ({"sides": {"up": {}}}, [("door.sides.up", "not a name that may stand here", "", "rename it")]),
+        ({"open": True, "rooms": [1, "b"], "width_m": 2, "sides": {"left": {}}}, []),
+    ],
+)
+def test_other_kinds_of_keys_are_told_as_well(
+    door: dict[str, Any], told: list[tuple[str, str, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also below a validator that wraps its section."""
+    monkeypatch.setattr(validation, "SiteConfig", House)
+    monkeypatch.setattr(fields, "SiteConfig", House)
+    checked = validation.check({"door": door})
+    assert [(one.key, one.what, one.got, one.fix) for one in checked.problems] == told
+    assert checked.site or told
