@@ -16,7 +16,7 @@ def test_a_site_that_keeps_the_rules_breaks_none(facts: SiteFacts) -> None:
     assert violations(resources(bodies()), facts, RULES) == []
 
 
-@pytest.mark.parametrize(("rule", "case"), list(BROKEN.items()), ids=lambda value: str(value))
+@pytest.mark.parametrize(("rule", "case"), list(BROKEN.items()), ids=["-".join(rule) for rule in BROKEN])
 def test_a_broken_rule_is_the_one_that_is_named(rule: tuple[str, str], case: Broken) -> None:
     """Each rule of 15: a violating site, and a message with the fix."""
     found = copy.deepcopy(bodies())
