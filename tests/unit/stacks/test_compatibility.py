@@ -231,3 +231,12 @@ def test_a_row_that_nobody_can_read_is_refused(row: dict[str, Any]) -> None:
     assert Row.model_validate(whole)
     with pytest.raises(ValueError, match=r"validation error"):
         Row.model_validate(whole | row)
+
+
+def test_a_row_that_stands_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    twice = tmp_path / "compatibility.yaml"
+    rows = yaml.safe_load(compatibility.FILE.read_text())
+    twice.write_text(yaml.safe_dump([*rows, rows[0]]))
+    monkeypatch.setattr(compatibility, "FILE", twice)
+    with pytest.raises(ValueError, match=f"written twice: {rows[0]['id']}"):
+        compatibility.table.__wrapped__()

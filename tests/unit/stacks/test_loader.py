@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 import yaml
-from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from components.base import Spec
 from stacks.loader import KEY, SiteError, load_file, load_site
@@ -134,6 +134,10 @@ def test_file_that_is_no_stack_file(tmp_path: Path) -> None:
         load_file(broken)
 
 
+def _disagreement(what: str, *path: str) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError("value_error", "{e}", {"e": what}), loc=path, input=None)
+
+
 class Door(Spec):
     """A section with kinds of keys that no section of a site has yet."""
 
@@ -149,7 +153,13 @@ class Door(Spec):
     @model_validator(mode="wrap")
     @classmethod
     def _wrapped(cls, values: Any, handler: ModelWrapValidatorHandler[Door]) -> Door:
-        return handler(values)
+        """Speaks of keys below values that hold none, and of a key that was there before it was found wrong."""
+        door = handler(values)
+        if "ghost" in door.rooms:
+            raise ValidationError.from_exception_data("Door", [_disagreement("who lives there?", "rooms", "0", "name")])
+        if door.rooms and "open" not in values:
+            raise ValidationError.from_exception_data("Door", [_disagreement("rooms behind what?", "rooms")])
+        return door
 
     @field_validator("width_m")
     @classmethod
@@ -174,7 +184,9 @@ class House(Spec):
             {"open": 1},
             [("door.open", "not true or false", "1", "correct it, or leave the key out for its default, false")],
         ),
-        ({"rooms": [1, "b", True]}, [("door.rooms.2", "not a whole number or text", "true", "correct it")]),
+        ({"open": True, "rooms": [1, True]}, [("door.rooms.1", "not a whole number or text", "true", "correct it")]),
+        ({"open": True, "rooms": ["ghost"]}, [("door.rooms.0.name", "who lives there?", "", "change one of them")]),
+        ({"open": "true", "rooms": ["a"]}, [("door.open", "not true or false", "'true'", "take the quotes off")]),
         ({"width_m": "1.5"}, [("door.width_m", "not a number", "'1.5'", "take the quotes off")]),
         ({"width_m": True}, [("door.width_m", "not a number", "true", "correct it, or leave the key out")]),
         ({"width_m": 4}, [("door.width_m", "4.0 m is no door", "4", "call it a gate")]),

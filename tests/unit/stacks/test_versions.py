@@ -107,6 +107,14 @@ def test_a_tag_that_moves_is_refused(tag: str) -> None:
         versions.Versions.model_validate(document)
 
 
+def test_every_file_of_definitions_has_a_sum_and_a_release() -> None:
+    for part in ("crds", "crd_versions"):
+        document = yaml.safe_load(versions.FILE.read_text())
+        del document[part]["gateway-api.yaml"]
+        with pytest.raises(ValueError, match=r"crds and crd_versions differ in \['gateway-api\.yaml'\]"):
+            versions.Versions.model_validate(document)
+
+
 def test_image_references_come_apart() -> None:
     digest = "sha256:" + "0" * 64
     assert versions.parts("docker.io/vllm/vllm-openai:v0.32.0") == ("docker.io/vllm/vllm-openai", "v0.32.0")
