@@ -156,7 +156,9 @@ class Door(Spec):
         """Speaks of keys below values that hold none, and of a key that was there before it was found wrong."""
         door = handler(values)
         if "ghost" in door.rooms:
-            raise ValidationError.from_exception_data("Door", [_disagreement("who lives there?", "rooms", "0", "name")])
+            raise ValidationError.from_exception_data(
+                "Door", [_disagreement("who lives there?", "rooms", "0", "name", "first")]
+            )
         if door.rooms and "open" not in values:
             raise ValidationError.from_exception_data("Door", [_disagreement("rooms behind what?", "rooms")])
         return door
@@ -185,7 +187,10 @@ class House(Spec):
             [("door.open", "not true or false", "1", "correct it, or leave the key out for its default, false")],
         ),
         ({"open": True, "rooms": [1, True]}, [("door.rooms.1", "not a whole number or text", "true", "correct it")]),
-        ({"open": True, "rooms": ["ghost"]}, [("door.rooms.0.name", "who lives there?", "", "change one of them")]),
+        (
+            {"open": True, "rooms": ["ghost"]},
+            [("door.rooms.0.name.first", "who lives there?", "", "change one of them")],
+        ),
         ({"open": "true", "rooms": ["a"]}, [("door.open", "not true or false", "'true'", "take the quotes off")]),
         ({"width_m": "1.5"}, [("door.width_m", "not a number", "'1.5'", "take the quotes off")]),
         ({"width_m": True}, [("door.width_m", "not a number", "true", "correct it, or leave the key out")]),
