@@ -108,8 +108,28 @@ class Rule:
 def violations(resources: Sequence[Resource], facts: SiteFacts, rules: Iterable[Rule]) -> list[Violation]:
     """Everything that any rule finds, sorted by resource and rule."""
     found = [
-        Violation(rule=rule.name, level=rule.level, resource=one.resource, problem=one.problem, fix=one.fix)
+        Violation(
+            rule=rule.name,
+            level="advice" if one is _UNJUDGED else rule.level,
+            resource=one.resource,
+            problem=one.problem,
+            fix=one.fix,
+        )
         for rule in rules
-        for one in rule.check(resources, facts)
+        for one in _findings(rule, resources, facts)
     ]
     return sorted(found, key=lambda one: (one.level != "error", one.resource, one.rule, one.problem))
+
+
+_UNJUDGED = Finding(
+    resource="(all)",
+    problem="the rule could not look: a whole section that it reads is a word or not known yet",
+    fix="give the section as plain data; only single values may be outputs",
+)
+
+
+def _findings(rule: Rule, resources: Sequence[Resource], facts: SiteFacts) -> list[Finding]:
+    try:
+        return list(rule.check(resources, facts))
+    except (AttributeError, TypeError, ValueError):
+        return [_UNJUDGED]

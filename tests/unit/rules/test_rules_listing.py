@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from components.rules.listing import RULES, names
-from components.rules.model import Resource, SiteFacts, violations
+from components.rules.model import HIDDEN, Resource, SiteFacts, violations
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, Broken, bodies, resources
 
 
@@ -76,3 +76,12 @@ def test_the_order_of_resources_changes_nothing() -> None:
         case.change(found) if case.facts is FACTS else None
     there = resources(found, protected=False)
     assert violations(there, FACTS, RULES) == violations(there[::-1], FACTS, RULES[::-1])
+
+
+def test_a_section_that_is_not_known_yet_is_no_crash() -> None:
+    """A section may be an output of another resource; the rule says that it could not look."""
+    found = bodies()
+    found["deployment"]["spec"] = HIDDEN
+    said = violations(resources(found), FACTS, RULES)
+    assert {one.level for one in said} == {"advice"}
+    assert all("could not look" in one.problem for one in said)
