@@ -23,6 +23,8 @@ _MOST_HOMES = 2
 # With a good guess, a longer list is in the way.
 _MOST_WORDS = 15
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE)
+_PARTED = re.compile(r"[0-9]{1,3}([, '][0-9]{3})+(\.[0-9]+)?")
+_PERCENT = re.compile(r"[0-9]+(\.[0-9]+)? ?%")
 _WITH_UNIT = re.compile(r"[0-9.]+ ?[A-Za-z/%]+")
 
 # pydantic's names of errors that are told in words of our own.
@@ -238,6 +240,10 @@ def _fix(path: Path, here: Place, value: Any) -> str:
         return "take the quotes off"
     if kind is bool and value in ("true", "false"):
         return "take the quotes off"
+    if kind in (int, float) and isinstance(value, str) and _PARTED.fullmatch(value):
+        return f"write {re.sub('[^0-9.]', '', value)}, without separators"
+    if here.is_share() and isinstance(value, str) and _PERCENT.fullmatch(value):
+        return f"write {float(value.rstrip(' %')) / 100:g}"
     if kind in (int, float) and isinstance(value, str) and _WITH_UNIT.fullmatch(value):
         return "write the number alone, without its unit"
     if kind is str and isinstance(value, bool | int | float):
