@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx
 import yaml
-from kubernetes import client, config
+from kubernetes import client
 
 from lab import deploy, session
+from lab.cluster import api
 from lab.deploy import Front
 from lab.paths import CHECKOUT, Lab
 from stacks.loader import KEY
@@ -43,7 +44,7 @@ class Bench:
         return sorted(f"http://{pod.status.pod_ip}:8000" for pod in pods if not pod.metadata.deletion_timestamp)
 
     def core(self) -> client.CoreV1Api:
-        return client.CoreV1Api(config.new_client_from_config(config_file=str(self.lab.kubeconfig)))
+        return client.CoreV1Api(api.connect(self.lab))
 
 
 def simulator(*, replicas: int, arguments: tuple[str, ...]) -> dict[str, Any]:

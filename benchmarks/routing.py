@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import yaml
-from kubernetes import client, config
+from kubernetes import client
 
 from benchmarks import models
 from benchmarks.arithmetic import median, percentile, spread
@@ -20,6 +20,7 @@ from benchmarks.client import Answer, Connection
 from benchmarks.models import Bench
 from benchmarks.report import Cell, Result, Row, Table
 from components.inference_pool import picker_name
+from lab.cluster import api
 from lab.errors import LabError
 from lab.paths import Lab
 from stacks.platform import MODELS_NAMESPACE
@@ -169,10 +170,10 @@ def _succeeded(address: str) -> float:
 def _pick_by_name(bench: Bench, model: str) -> None:
     """Give the model's picker the plain configuration and restart it; `up` has no say in it until the model goes."""
     name = picker_name(model)
-    api = config.new_client_from_config(config_file=str(bench.lab.kubeconfig))
+    connection = api.connect(bench.lab)
     text = yaml.safe_dump(_NAMED_REPLICA, sort_keys=False)
-    client.CoreV1Api(api).patch_namespaced_config_map(name, MODELS_NAMESPACE, {"data": {"config.yaml": text}})
-    apps = client.AppsV1Api(api)
+    client.CoreV1Api(connection).patch_namespaced_config_map(name, MODELS_NAMESPACE, {"data": {"config.yaml": text}})
+    apps = client.AppsV1Api(connection)
     mark = {"spec": {"template": {"metadata": {"annotations": {"benchmarks/picking": "by-name"}}}}}
     wanted = apps.patch_namespaced_deployment(name, MODELS_NAMESPACE, mark).metadata.generation
     deadline = time.monotonic() + _READY_S

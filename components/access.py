@@ -10,7 +10,7 @@ import pulumi
 from pulumi_command import local
 from pydantic import Field
 
-from components.base import Component, Spec
+from components.base import Component, Name, Spec
 from components.headers import CLIENT_HEADER, MODEL_HEADER
 from components.namespace import NamespaceHandle
 
@@ -31,7 +31,7 @@ class TenantSpec(Spec):
 
     models: tuple[str, ...]
     """Names of the models that its keys may call."""
-    keys: dict[str, KeySpec] = Field(min_length=1)
+    keys: dict[Name, KeySpec] = Field(min_length=1)
     """Keys by purpose, so that one can be replaced while the others go on."""
 
 

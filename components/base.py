@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema
 
 from components.objects import KubeObject, declare
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+def _plain_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        fitting = re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-")
+        raise ValueError(
+            "this name is not 1 to 40 lower-case letters, digits and inner dashes, which Kubernetes objects carry"
+            f"\nfix: rename it{f', for example to {fitting}' if fitting else ''}"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(_plain_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
+"""A name that a site chooses and that becomes part of the names of Kubernetes objects."""
 
 
 class Spec(BaseModel):

@@ -30,6 +30,8 @@ class GatewaySpec(Spec):
 
     controllers: Literal["chart", "external"] = "chart"
     """`chart`: this program installs Envoy Gateway and the AI gateway; `external`: the cluster has them already."""
+    webhook_certificate_rotation: int = Field(default=1, ge=1)
+    """Count up within a year: the certificate that the AI gateway's chart makes for its webhook lasts 365 days."""
     port: int = Field(default=443, ge=1, le=65535)
     """Port on the load balancer's address."""
     certificate_secret: str | None = None
@@ -50,7 +52,10 @@ class GatewaySpec(Spec):
     @model_validator(mode="after")
     def _plain_http_only_on_80(self) -> GatewaySpec:
         if self.port != 80 and not self.certificate_secret:
-            raise ValueError(f"port {self.port} needs certificate_secret; plain HTTP is allowed on port 80 alone")
+            raise ValueError(
+                f"port {self.port} needs certificate_secret; plain HTTP is allowed on port 80 alone\n"
+                "fix: name the TLS Secret of the namespace inference-gateway there, or write port: 80"
+            )
         return self
 
 

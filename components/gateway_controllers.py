@@ -57,6 +57,12 @@ def envoy_gateway_values() -> dict[str, Any]:
     }
 
 
+def ai_gateway_values(webhook_certificate_rotation: int) -> dict[str, Any]:
+    """Chart values of the AI gateway; its chart makes a certificate whenever the Secret of this name is not there."""
+    secret = f"webhook-certificate-{webhook_certificate_rotation}"
+    return {"controller": {"mutatingWebhook": {"tlsCertSecretName": secret}}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chart:
     """A chart's reference (OCI address or folder) and its exact version."""
@@ -71,6 +77,7 @@ class GatewayControllersArgs:
 
     envoy_gateway: Chart
     ai_gateway: Chart
+    webhook_certificate_rotation: int
     needs: list[pulumi.Resource]
 
 
@@ -93,7 +100,7 @@ class GatewayControllers(Component):
         here = pulumi.ResourceOptions(parent=self)
         made: list[pulumi.Resource] = []
         for suffix, release, chart, space, values in (
-            ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, {}),
+            ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_gateway_values(args.webhook_certificate_rotation)),
             ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
         ):
             ready = Namespace(space, pod_security="privileged", opts=here).handle.ready

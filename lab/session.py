@@ -29,6 +29,7 @@ PLUGINS = ("kubernetes", "command")
 _STACK_FILE_OPTION = "PULUMI_OPTION_CONFIG_FILE"
 _STACK_FILE = f"Pulumi.{STACK}.yaml"
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
+_LINES_SHOWN = 25
 
 
 def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -166,7 +167,8 @@ def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: boo
         check=False,
     )
     if check and done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-15:]
+        # With --json the diagnostics go to stdout, and stderr has warnings alone.
+        said = "\n".join(filter(None, (done.stdout.strip(), done.stderr.strip()))).splitlines()[-_LINES_SHOWN:]
         raise LabError(
             f"`pulumi {shlex.join(arguments)}` ended with {done.returncode}:\n" + "\n".join(said),
             fix='read its last lines above; by hand: eval "$(python -m lab env)" and run it again',

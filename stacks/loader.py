@@ -1,147 +1,169 @@
-"""Reads a site: from its file without the engine, or from the engine's configuration. Both give the same SiteConfig."""
+"""Reads a site: from its file without the engine, or from the engine's configuration. Both give the same SiteConfig.
+
+Three layers, each over the one before: defaults of the code, catalogue and versions, the site's own file. A
+`LoadedSite` says of each value which of them it comes from.
+"""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
 import pulumi
-import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
-from stacks import versions
-from stacks.capacity import DoesNotFitError
-from stacks.cluster_plan import problems_of
-from stacks.site import SiteConfig, unknown_references
-from stacks.sizing import plan_model
+from stacks.loading import crosschecks, problems, sitechecks, validation
+from stacks.loading.document import Document, read
+from stacks.loading.origins import Origin, origins
+from stacks.loading.problems import Problem, SiteError
+from stacks.site import SiteConfig
+
+__all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
 
 PROJECT = "inference-platform"
 KEY = f"{PROJECT}:site"
 
 
-class SiteError(pulumi.RunError):
-    """Everything that is wrong with a site, one line each: file:key, what, got, allowed, fix.
+@dataclass(frozen=True, kw_only=True)
+class LoadedSite:
+    """A valid site, and the origin of each of its values by dotted path (see `stacks.loading.origins`)."""
 
-    A RunError, so that the engine prints it without a traceback.
-    """
-
-
-def load_site(values: Mapping[str, Any], origin: str) -> SiteConfig:
-    """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem."""
-    try:
-        site = SiteConfig.model_validate(values)
-    except ValidationError as error:
-        details = error.errors()
-        lines = [line for detail in details for line in _describe(detail, origin)]
-        if all(detail["loc"] for detail in details):
-            # Some key was wrong, so nobody has looked yet at what the keys refer to.
-            lines += [f"{origin}:{line}" for line in _unknown_references(values)]
-        raise _site_error(lines, origin) from None
-    misfits = [f"{origin}:models.{line}" for line in _misfits(site)]
-    if site.cluster.machines is not None:
-        found = problems_of(site.name, site.cluster.machines, versions.load())
-        misfits += [f"{origin}:cluster.machines: {line}" for line in found]
-    if misfits:
-        raise _site_error(misfits, origin)
-    return site
-
-
-def site_of_stack(stack: str) -> SiteConfig:
-    """The site of the running program, out of the engine's configuration. Raises SiteError."""
-    origin = f"Pulumi.{stack}.yaml"
-    values = pulumi.Config(PROJECT).get_object("site")
-    if not isinstance(values, dict):
-        raise SiteError(f"{origin}: config.{KEY} is missing\n  fix: describe the site there; see Pulumi.prod.yaml")
-    return load_site(values, origin)
+    site: SiteConfig
+    origins: Mapping[str, Origin]
 
 
 def load_file(path: Path) -> SiteConfig:
     """The site of one stack file, without the engine. Raises SiteError."""
+    return trace_file(path).site
+
+
+def site_of_stack(stack: str) -> SiteConfig:
+    """The site of the running program, out of the engine's configuration. Raises SiteError."""
+    return trace_stack(stack).site
+
+
+def load_site(values: Mapping[str, Any], origin: str) -> SiteConfig:
+    """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem."""
+    return _load(Document(values=values), origin).site
+
+
+def trace_file(path: Path) -> LoadedSite:
+    """`load_file`, with origins."""
+    file = str(path)
     try:
-        document = yaml.safe_load(path.read_text())
+        text = path.read_text()
     except FileNotFoundError:
-        raise SiteError(f"{path}: no such file\n  fix: name a stack file, Pulumi.<site>.yaml") from None
-    except yaml.YAMLError as error:
-        raise SiteError(f"{path}: not YAML: {error}") from None
-    values = ((document or {}).get("config") or {}).get(KEY)
+        raise _refused(file, "no such file", "name a stack file, Pulumi.<site>.yaml") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refused(file, f"cannot be read: {error}", "name a stack file, Pulumi.<site>.yaml") from None
+    document = read(text)
+    unreadable = [problem for problem in document.problems if not problem.path]
+    if unreadable:
+        raise problems.site_error(file, unreadable)
+    return _load(_site_section(document, file), file)
+
+
+def trace_stack(stack: str) -> LoadedSite:
+    """`site_of_stack`, with origins. Lines are known where the file beside the program is the one that was read."""
+    origin = f"Pulumi.{stack}.yaml"
+    config = pulumi.Config(PROJECT)
+    try:
+        values = config.get_object("site")
+    except pulumi.ConfigTypeError:
+        # A word instead of a section is handed over as it is, not as JSON.
+        values = config.get("site")
+    if values is None:
+        raise _no_site(origin, None, {})
+    return _load(_lines_of(Path(origin), values), origin)
+
+
+def _lines_of(path: Path, values: Any) -> Document:
+    """What the file says if it says just these values: another one may have been given to the engine."""
+    try:
+        found = read(path.read_text()).section("config", KEY)
+    except (OSError, UnicodeDecodeError):
+        return Document(values=values)
+    same = validation.plain(found.values) == validation.plain(values)
+    return replace(found, values=values) if same else Document(values=values)
+
+
+def _load(document: Document, origin: str) -> LoadedSite:
+    """A site out of its section, or every problem that can be seen in it."""
+
+    def where(path: problems.Path) -> str:
+        line = _line(document, path)
+        return f" ({origin}:{line})" if line else ""
+
+    values = validation.plain(document.values)
     if not isinstance(values, dict):
-        raise SiteError(f"{path}: config.{KEY} is missing\n  fix: describe the site there; see Pulumi.prod.yaml")
-    return load_site(values, str(path))
+        raise problems.site_error(
+            origin,
+            [
+                Problem(
+                    path=(),
+                    what=f"config.{KEY} " + ("has no keys" if values is None else "is not a section of keys"),
+                    got="" if values is None else problems.shown(values),
+                    fix="write keys below it, indented by two more spaces; see Pulumi.prod.yaml",
+                    line=document.lines.get(()),
+                )
+            ],
+        )
+    checked = validation.check(values)
+    sources: dict[str, Origin] = {}
+    first = [*document.problems, *crosschecks.secrets(values)]
+    found = [*first, *_others([*checked.problems, *crosschecks.problems(values, where)], first)]
+    if checked.site and not found:
+        sources = origins(checked.site, document, origin)
+        found += [
+            *sitechecks.misfits(checked.site),
+            *sitechecks.refused_machines(checked.site),
+            *sitechecks.incompatible(checked.site, sources),
+        ]
+    if found or not checked.site:
+        raise problems.site_error(origin, [problem.at(_line(document, problem.path)) for problem in found])
+    return LoadedSite(site=checked.site, origins=sources)
 
 
-def _site_error(lines: list[str], origin: str) -> SiteError:
-    count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
-    shown = [line.replace("\n", "\n  ") for line in lines]
-    return SiteError(f"{origin}: {count} in the site\n" + "\n".join(f"  {line}" for line in shown))
+def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
+    """Problems of other keys than `first` has: how an octal number is out of range need nobody know."""
+    told = {problem.path for problem in first if problem.path}
+    return [problem for problem in found if problem.path not in told and problem.path[:-1] not in told]
 
 
-def _unknown_references(values: Mapping[str, Any]) -> list[str]:
-    """The same check as a valid site's, on those parts of a broken one that have the right form."""
-
-    def parts(section: str, key: str, kind: type[Any]) -> dict[str, Any]:
-        entries = values.get(section)
-        named = entries.items() if isinstance(entries, Mapping) else ()
-        return {
-            str(name): entry[key]
-            for name, entry in named
-            if isinstance(entry, Mapping) and isinstance(entry.get(key), kind)
-        }
-
-    models = values.get("models")
-    names = [str(name) for name in models] if isinstance(models, Mapping) else []
-    return unknown_references(names, parts("models", "catalogue", str), parts("tenants", "models", list))
+def _line(document: Document, path: problems.Path) -> int | None:
+    """Line of a key, or of the section that it is missing in."""
+    for size in range(len(path), -1, -1):
+        if path[:size] in document.lines:
+            return document.lines[path[:size]]
+    return None
 
 
-def _misfits(site: SiteConfig) -> list[str]:
-    """Models whose replicas cannot work on the GPUs that they are given."""
-    lines = []
-    for name, spec in sorted(site.models.items()):
-        try:
-            plan_model(site, spec)
-        except DoesNotFitError as error:
-            lines.append(f"{name}.server.gpus: {error}")
-    return lines
+def _site_section(document: Document, file: str) -> Document:
+    config = document.values.get("config") if isinstance(document.values, dict) else None
+    if not isinstance(config, dict) or KEY not in config:
+        if isinstance(document.values, dict) and KEY in document.values:
+            line = document.lines[(KEY,)]
+            raise _refused(file, f"{KEY} stands beside config", "put it below `config:`, indented by two spaces", line)
+        raise _no_site(file, config, document.lines)
+    return document.section("config", KEY)
 
 
-def _describe(detail: ErrorDetails, origin: str) -> list[str]:
-    # pydantic's way to say that a mapping's key, not its value, is wrong.
-    path = [str(part) for part in detail["loc"] if part != "[key]"]
-    where = f"{origin}:{'.'.join(path)}" if path else origin
-    got = detail["input"]
-    match detail["type"]:
-        case "extra_forbidden":
-            near = difflib.get_close_matches(path[-1], _allowed(path[:-1]), n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(_allowed(path[:-1]))}"
-            return [f"{where}: unknown key; {hint}"]
-        case "missing":
-            return [f"{where}: missing; fix: add it"]
-        case "value_error":
-            cause = str(detail.get("ctx", {}).get("error", detail["msg"]))
-            return [f"{where}: {line}" for line in cause.splitlines()]
-        case _:
-            return [f"{where}: {detail['msg']}; got {got!r}"]
+def _no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> SiteError:
+    keys = [str(key) for key in config] if isinstance(config, dict) else []
+    near = next((key for key in keys if key.rpartition(":")[2] == "site"), problems.nearest(KEY, keys))
+    return problems.site_error(
+        file,
+        [
+            Problem(
+                path=(),
+                what=f"config.{KEY} is missing" + (f"; there is config.{near}" if near else ""),
+                fix=f"rename it to {KEY}" if near else "copy Pulumi.prod.yaml and change what differs",
+                line=lines.get(("config", near)) if near else None,
+            )
+        ],
+    )
 
 
-def _allowed(path: list[str]) -> list[str]:
-    """Keys that the section at `path` may hold."""
-    kind: Any = SiteConfig
-    for part in path:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            field = kind.model_fields.get(part)
-            kind = _section(field.annotation) if field else None
-        else:  # a mapping by name, or a list: its values' type
-            kind = _section(next((each for each in reversed(get_args(kind)) if each is not Ellipsis), None))
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return sorted(kind.model_fields)
-    return []
-
-
-def _section(annotation: Any) -> Any:
-    """The kind of a key that may also be left out."""
-    if get_origin(annotation) in (Union, UnionType):
-        return next((each for each in get_args(annotation) if each is not NoneType), None)
-    return annotation
+def _refused(file: str, what: str, fix: str, line: int | None = None) -> SiteError:
+    return problems.site_error(file, [Problem(path=(), what=what, fix=fix, line=line)])

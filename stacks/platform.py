@@ -50,6 +50,7 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
         args = GatewayControllersArgs(
             envoy_gateway=_chart(versions.charts.envoy_gateway),
             ai_gateway=_chart(versions.charts.ai_gateway),
+            webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
             needs=definitions,
         )
         controllers = GatewayControllers("gateway-controllers", args, top).handle.ready

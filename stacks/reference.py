@@ -17,12 +17,11 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from stacks import catalogue
 from stacks.catalogue import CatalogueModel
-from stacks.hardware import GPUS
 from stacks.loader import KEY
+from stacks.loading.fields import number_text
 from stacks.machine_model import MachineKeys
-from stacks.site import SiteConfig
+from stacks.site import SiteConfig, choices
 
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "configuration.md"
@@ -38,6 +37,37 @@ _WORDS: Mapping[Any, str] = {
     Any: "anything",
 }
 _EMPTY: Mapping[str, str] = {"()": "none", "{}": "none", "None": "not set"}
+
+
+_RULES = (
+    "## Rules between keys",
+    "",
+    "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served on port 80 alone.",
+    "- `tenants.<name>.models` names models of the same site, each once.",
+    "- No model may be called like another with `-epp` behind it: that is the name of the other's endpoint picker.",
+    "- `models.<name>.slo` needs `models.<name>.load`: a target means nothing without the traffic that it holds under.",
+    "- `p95` is at least `p50`.",
+    "- `models.<name>.server.extra_args` gives no flag that the platform gives already; the figures would not hold.",
+    "- `cluster` holds either `kubeconfig` or `machines`.",
+    "- Every key of `cluster.machines.roles.<name>` may also stand at `cluster.machines` itself, for all machines, "
+    "and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
+    "- Every machine's config is made and checked when the site is loaded: disk selectors, bonds, addresses, "
+    "volumes and patches that Talos would refuse are errors with node and document.",
+    "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
+    "many GPUs would do.",
+    "- Versions and settings that are known not to go together are refused, by the rows of "
+    "[compatibility.yaml](../stacks/compatibility.yaml).",
+    "",
+    "## How the file is read",
+    "",
+    "- As Pulumi's engine reads it ([why](adr/0020-a-site-is-read-as-the-engine-reads-it.md)).",
+    "- Words that readers of YAML understand differently need quotes where they are text: `yes`, `no`, `on`, `off`, "
+    "`y`, `n`, a number that begins with 0, `0x1F`, `12:30`, a date.",
+    "- A key that stands twice is an error. Anchors, aliases and `<<` are read.",
+    "- A number may be written with an exponent: `1.5e+9`.",
+    "- Nothing in a site is a secret, and what looks like one is an error: keys of tenants are made by `up`, "
+    "certificates and credentials are named.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +122,7 @@ def render() -> str:
             "`<name>` is a name that the site chooses: 1 to 40 lower-case letters, digits and inner dashes.",
             "",
             *_tables(site),
-            "## Rules between keys",
-            "",
-            "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served on port 80 alone.",
-            "- `tenants.<name>.models` names models of the same site.",
-            "- `cluster` holds either `kubeconfig` or `machines`.",
-            "- Every key of `cluster.machines.roles.<name>` may also stand at `cluster.machines` itself, for all "
-            "machines, and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
-            "- Every machine's config is made and checked when the site is loaded: disk selectors, bonds, addresses, "
-            "volumes and patches that Talos would refuse are errors with node and document.",
-            "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
-            "many GPUs would do.",
+            *_RULES,
             "",
             "## A model in the catalogue",
             "",
@@ -117,10 +137,10 @@ def render() -> str:
 
 def schema() -> dict[str, Any]:
     """JSON schema of a whole stack file; what is not the site's own is left to Pulumi."""
-    site = SiteConfig.model_json_schema()
+    site: dict[str, Any] = _names_checked(SiteConfig.model_json_schema())
     definitions = site.pop("$defs")
-    definitions["ModelSpec"]["properties"]["catalogue"]["enum"] = catalogue.names()
-    definitions["ClusterSpec"]["properties"]["gpu"]["enum"] = sorted(GPUS)
+    for path, words in choices().items():
+        _place(site, definitions, path)["enum"] = words
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Stack file of the inference platform",
@@ -129,6 +149,29 @@ def schema() -> dict[str, Any]:
         "required": ["config"],
         "$defs": definitions,
     }
+
+
+def _names_checked(node: Any) -> Any:
+    """Sections by name as editors tell their mistakes best: any name, and a form for names."""
+    if isinstance(node, list):
+        return [_names_checked(inner) for inner in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: _names_checked(inner) for key, inner in node.items()}
+    if "patternProperties" in made:
+        ((pattern, made["additionalProperties"]),) = made.pop("patternProperties").items()
+        made["propertyNames"] = {"pattern": pattern}
+    return made
+
+
+def _place(site: dict[str, Any], definitions: dict[str, Any], path: str) -> dict[str, Any]:
+    """The schema of one key, by its dotted path."""
+    here = site
+    for key in path.split("."):
+        if "$ref" in here:
+            here = definitions[here["$ref"].rpartition("/")[2]]
+        here = here["additionalProperties"] if key == "<name>" else here["properties"][key]
+    return here
 
 
 def schema_text() -> str:
@@ -204,19 +247,14 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, BaseModel):
         return "its own defaults"
-    if isinstance(value, float) and not value.is_integer():
-        return f"`{value:g}`"
     if isinstance(value, float):
-        # Written as YAML wants a number with an exponent: dot and sign.
-        return f"`{value:.1e}`".replace("e+0", "e+") if value >= 1e6 else f"`{value:.0f}`"
+        return f"`{number_text(value)}`"
     return _EMPTY.get(str(value), f"`{value}`")
 
 
 def _allowed(path: str, field: FieldInfo) -> str:
-    if path == "cluster.gpu":
-        return _listed(sorted(GPUS))
-    if path == "models.<name>.catalogue":
-        return _listed(catalogue.names())
+    if path in choices():
+        return _listed(choices()[path])
     options = get_args(field.annotation) if get_origin(field.annotation) in (Union, types.UnionType) else ()
     for option in (field.annotation, *options):
         if get_origin(option) is Literal:
@@ -233,7 +271,7 @@ def _allowed(path: str, field: FieldInfo) -> str:
             case Lt(lt=below):
                 limits.append(f"below {below}")
             case MinLen(min_length=count):
-                limits.append(f"at least {count} of them")
+                limits.append(f"at least {count} {'letters' if field.annotation is str else 'of them'}")
     return ", ".join(limits)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from kubernetes import client, config, dynamic
 
+from lab import kubeconfigs
 from lab.paths import Lab
 
 FIELD_MANAGER = "inference-lab"
@@ -15,7 +16,7 @@ Manifest = dict[str, Any]
 
 def connect(lab: Lab) -> client.ApiClient:
     """A client with the lab's administrator credentials."""
-    return config.new_client_from_config(config_file=str(lab.kubeconfig))
+    return config.new_client_from_config_dict(kubeconfigs.read(lab.kubeconfig), persist_config=False)
 
 
 def apply(connection: client.ApiClient, *manifests: Manifest, subresource: str | None = None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
+from lab import kubeconfigs
 from lab.cluster import credentials
 from lab.cluster.addresses import AddressController
 from lab.cluster.api import Manifest
@@ -79,7 +80,8 @@ def main() -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    connection = config.new_client_from_config(config_file=str(credentials.kubeconfig(lab, ACCOUNT)))
+    own = kubeconfigs.read(credentials.kubeconfig(lab, ACCOUNT))
+    connection = config.new_client_from_config_dict(own, persist_config=False)
     core = client.CoreV1Api(connection)
     keep(
         AddressController(connection, lab.network.load_balancers).reconcile,

@@ -53,7 +53,7 @@ async def follow(lab: Lab, restart_base_s: float) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    api = await KubeApi.connect(str(lab.kubeconfig))
+    api = await KubeApi.connect(lab.kubeconfig)
     try:
         await Runner(lab, api, restart_base_s=restart_base_s).run(stop)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,6 +12,7 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
+from lab import kubeconfigs
 from lab.runner.state import Object, timestamp
 
 COMPONENT = "lab pod runner"
@@ -39,12 +41,12 @@ class KubeApi:
         self._host = str(api.configuration.host)
 
     @classmethod
-    async def connect(cls, kubeconfig: str) -> KubeApi:
+    async def connect(cls, kubeconfig: Path) -> KubeApi:
         """A client from a kubeconfig file.
 
         Raises kubernetes' ConfigException when the file is no kubeconfig.
         """
-        return cls(await config.new_client_from_config(config_file=kubeconfig))
+        return cls(await config.new_client_from_config_dict(kubeconfigs.read(kubeconfig)))
 
     async def close(self) -> None:
         await self._api.close()

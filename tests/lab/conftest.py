@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,9 +10,12 @@ import pytest
 
 from lab.cluster import down, network, up
 from lab.paths import Lab
+from tests.lab.lab_index import free_index
 
-# Far from 0, the index of the lab that an engineer has running.
-SPARE_INDEX = 7
+
+def pytest_configure() -> None:
+    """Leave a lab alone that runs out of another folder of this machine, be it somebody's or a killed test's."""
+    os.environ.setdefault("LAB_INDEX", str(free_index(Lab.from_environment().home, (0, 1, 2, 3))))
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +32,8 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def spare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A second lab on this machine, down at first, whose tools are the checkout's."""
-    spare = replace(Lab.from_environment(), home=tmp_path_factory.mktemp("lab"), index=SPARE_INDEX)
+    home = tmp_path_factory.mktemp("lab")
+    spare = replace(Lab.from_environment(), home=home, index=free_index(home, (7, 5)))
     spare.bin.symlink_to(Lab.from_environment().bin)
     yield spare
     down.take_down(spare)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from kubernetes import client, dynamic
+from kubernetes.client.exceptions import ApiException
 
 from lab import session
 from lab.cluster import api, logs
@@ -38,6 +39,7 @@ charts = versions.charts
 args = GatewayControllersArgs(
     envoy_gateway=Chart(chart=charts.envoy_gateway.chart, version=charts.envoy_gateway.version),
     ai_gateway=Chart(chart=charts.ai_gateway.chart, version=charts.ai_gateway.version),
+    webhook_certificate_rotation=1,
     needs=needs,
 )
 ready = GatewayControllers("gateway-controllers", args, top).handle.ready
@@ -52,7 +54,7 @@ declare(
     pulumi.ResourceOptions(provider=provider, depends_on=ready),
 )
 """
-WEBHOOK_CERTIFICATE = ("self-signed-cert-for-mutating-webhook", "envoy-ai-gateway-system")
+WEBHOOK_CERTIFICATE = ("webhook-certificate-1", "envoy-ai-gateway-system")
 
 
 class Project:
@@ -144,6 +146,21 @@ def test_an_upgrade_keeps_the_certificate_of_the_webhook(project: Project) -> No
     assert changed == {f"gateway-controllers-{which}": {"timeout"} for which in ("ai-gateway", "envoy-gateway")}
     project.up()
     assert project.secret(*WEBHOOK_CERTIFICATE) == before
+    assert rolled_out(project.lab)
+
+
+def test_counting_the_rotation_up_renews_the_certificate_of_the_webhook(project: Project) -> None:
+    before = project.secret(*WEBHOOK_CERTIFICATE)
+    program = project.folder / "__main__.py"
+    program.write_text(program.read_text().replace("certificate_rotation=1", "certificate_rotation=2"))
+    project.up()
+    renewed = project.secret("webhook-certificate-2", "envoy-ai-gateway-system")
+    assert not set(before.values()) & set(renewed.values())
+    with api.connect(project.lab) as connection:
+        with pytest.raises(ApiException, match="Not Found"):
+            project.secret(*WEBHOOK_CERTIFICATE)
+        [hook] = client.AdmissionregistrationV1Api(connection).list_mutating_webhook_configuration().items[0].webhooks
+        assert hook.client_config.ca_bundle == renewed["ca.crt"]
     assert rolled_out(project.lab)
 
 

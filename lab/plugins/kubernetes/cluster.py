@@ -16,6 +16,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.resource import Resource
 
+from lab import kubeconfigs
 from lab.plugins.kubernetes.errors import ApiError, CancelledError, KindNotFoundError, UnreachableError
 from lab.plugins.kubernetes.objects import GroupVersionKind
 from lab.plugins.kubernetes.properties import Tree
@@ -104,7 +105,9 @@ class Cluster:
     """Requests to one API server. Methods raise ApiError, KindNotFoundError, UnreachableError or CancelledError."""
 
     def __init__(self, kubeconfig: Tree, cancelled: threading.Event, request_timeout_s: float | None = None) -> None:
-        api_client = kubernetes_config.new_client_from_config_dict(kubeconfig, persist_config=False)
+        api_client = kubernetes_config.new_client_from_config_dict(
+            kubeconfigs.in_memory(kubeconfig), persist_config=False
+        )
         api_client.configuration.connection_pool_maxsize = _CONNECTIONS
         # Retries are ours: the library's own would repeat without a pause.
         api_client.configuration.retries = False

@@ -13,8 +13,8 @@ from kubernetes import client
 from lab.cluster import api, down
 from lab.paths import Lab
 from tests.lab.cluster_by_hand import bring_up_cluster
+from tests.lab.lab_index import free_index
 from tests.lab.runner.pods import (
-    INDEX,
     SERVER,
     eventually,
 )
@@ -24,7 +24,8 @@ _SERIAL = itertools.count(1)
 
 @pytest.fixture(scope="package")
 def bare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = replace(Lab.from_environment(), home=tmp_path_factory.mktemp("runner"), index=INDEX)
+    home = tmp_path_factory.mktemp("runner")
+    lab = replace(Lab.from_environment(), home=home, index=free_index(home, (6, 4)))
     lab.bin.symlink_to(Lab.from_environment().bin)
     bring_up_cluster(lab, hgx=0)
     yield lab

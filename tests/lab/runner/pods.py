@@ -15,7 +15,6 @@ from urllib3.exceptions import HTTPError
 
 from lab.paths import Lab
 
-INDEX = 6
 SERVER = textwrap.dedent(
     """
     import http.server, json, os, signal, threading, time

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import httpx
-from kubernetes import client, config
+from kubernetes import client
 
+from lab.cluster import api
 from lab.deploy import Front
 from lab.paths import Lab
 
@@ -52,7 +53,7 @@ class Site:
         )
 
     def kubernetes(self) -> client.ApiClient:
-        return config.new_client_from_config(config_file=str(self.lab.kubeconfig))
+        return api.connect(self.lab)
 
     def _headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key or self.key}"}

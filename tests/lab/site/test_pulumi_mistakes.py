@@ -46,10 +46,10 @@ def test_all_mistakes_of_a_site_are_told_with_file_and_key(pulumi: Pulumi, comma
     assert "error: Pulumi.lab.yaml: 5 errors in the site" in said
     for line in (
         "Pulumi.lab.yaml:models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?",
-        "Pulumi.lab.yaml:models.qwen3-32b.server.replicas: Input should be greater than or equal to 1; got 0",
-        "Pulumi.lab.yaml:tenants.acme.models: got 'glm-5', allowed: glm-5-1, qwen3-32b",
-        "Pulumi.lab.yaml:gateway.port: Input should be a valid integer, unable to parse string as an integer; got",
-        "Pulumi.lab.yaml:cluster: missing; fix: add it",
+        "Pulumi.lab.yaml:models.qwen3-32b.server.replicas: out of range; got 0; allowed: a whole number of at least 1",
+        "Pulumi.lab.yaml:tenants.acme.models: names glm-5, models has glm-5-1, qwen3-32b; did you mean",
+        "Pulumi.lab.yaml:gateway.port: not a whole number; got 'eighty'; allowed: a whole number from 1 to 65535",
+        "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, kubeconfig",
     ):
         assert line in said
 
@@ -81,4 +81,4 @@ def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp
 
 def test_a_stack_file_without_a_site_is_refused(pulumi: Pulumi) -> None:
     said = refused(pulumi, Document.clear)
-    assert "Pulumi.lab.yaml:cluster: missing; fix: add it" in said
+    assert "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, kubeconfig" in said

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from components import access, gateway, inference_pool, model_route, model_server, namespace
-from components.gateway_controllers import envoy_gateway_values
+from components.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.gateway_errors import openai_errors
 from components.headers import CLIENT_HEADER
 from stacks import versions
@@ -79,7 +79,7 @@ CASES = {
     "model-simulator": lambda: model_objects("Pulumi.lab.yaml", "glm-5-1"),
     "model-vllm": lambda: model_objects("Pulumi.prod.yaml", "glm-5-1"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
-    "chart-values": lambda: [envoy_gateway_values()],
+    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1)],
 }
 
 

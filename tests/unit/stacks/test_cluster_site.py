@@ -54,7 +54,7 @@ MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [
     ("twice", lambda m: m["nodes"]["hgx-2"].update(address="10.5.0.21"), "10.5.0.21 is also that of hgx-1"),
     ("outside", lambda m: m["nodes"]["hgx-2"].update(address="10.6.0.1"), "outside of networks.nodes (10.5.0.0/24)"),
     ("no address", lambda m: m["nodes"]["hgx-2"].update(address="hgx-2"), "got 'hgx-2', allowed: an address"),
-    ("overlap", lambda m: m["networks"].update(pods="10.80.0.0/15"), "overlaps pods (10.80.0.0/15); fix: move one"),
+    ("overlap", lambda m: m["networks"].update(pods="10.80.0.0/15"), "overlaps pods (10.80.0.0/15)\n    fix: move one"),
     ("few pods", lambda m: m["networks"].update(pods="10.64.0.0/23"), "has no /24 for each of 7 nodes"),
     ("vip taken", lambda m: m["nodes"]["cp-1"].update(address="10.5.0.10"), "10.5.0.10 is the address of cp-1"),
     ("vip nowhere", lambda m: m["networks"].pop("vip_link"), "networks.vip_link: missing"),
@@ -98,7 +98,7 @@ def test_mistakes_of_keys_and_between_keys_are_told_together() -> None:
     for said in (
         "did you mean 'role'",
         "is also that of hgx-1",
-        "parallel: Input should be greater than or equal to 1",
+        "parallel: out of range; got 0; allowed: a whole number of at least 1",
     ):
         assert said in told
 

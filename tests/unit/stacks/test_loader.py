@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from components.base import Spec
 from stacks.loader import KEY, SiteError, load_file, load_site
+from stacks.loading import fields, validation
 
 ROOT = Path(__file__).parents[3]
 LAB: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.lab.yaml").read_text())["config"][KEY]
@@ -50,18 +54,18 @@ def test_model_settings_are_checked_below_their_names() -> None:
     message = str(caught.value)
     assert "site.yaml: 2 errors in the site" in message
     assert "models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?" in message
-    assert "models.glm-5-1.server.replicas: Input should be greater than or equal to 1; got 0" in message
+    assert "models.glm-5-1.server.replicas: out of range; got 0; allowed: a whole number of at least 1" in message
 
 
 def test_names_that_lead_nowhere_say_what_there_is() -> None:
     site = lab()
-    site["models"]["glm-5-1"]["catalogue"] = "glm-9"
+    site["models"]["glm-5-1"]["catalogue"] = "glm-5.2"
     site["tenants"]["acme"]["models"] = ["glm-5-2"]
     with pytest.raises(SiteError) as caught:
         load_site(site, "site.yaml")
     message = str(caught.value)
-    assert "models.glm-5-1.catalogue: got 'glm-9', allowed: glm-5.1-fp8, qwen3-32b-fp8" in message
-    assert "tenants.acme.models: got 'glm-5-2', allowed: glm-5-1, qwen3-32b" in message
+    assert "models.glm-5-1.catalogue: is not in the catalogue; got 'glm-5.2'; did you mean 'glm-5.1-fp8'?" in message
+    assert "tenants.acme.models: names glm-5-2, models has glm-5-1, qwen3-32b" in message
 
 
 def test_what_is_named_is_looked_up_beside_other_mistakes() -> None:
@@ -71,7 +75,7 @@ def test_what_is_named_is_looked_up_beside_other_mistakes() -> None:
     site["tenants"]["acme"]["models"] = ["glm-5-1", "glm-5-2", "qwen3-32b"]
     with pytest.raises(SiteError) as caught:
         load_site(site, "site.yaml")
-    assert [line.strip().split(":")[1] for line in str(caught.value).splitlines()[1:]] == [
+    assert [problem.key for problem in caught.value.problems] == [
         "gateway.replica",
         "models.qwen3-32b",
         "models.glm-5-1.catalogue",
@@ -95,7 +99,9 @@ def test_models_that_do_not_fit_are_all_named() -> None:
 def test_missing_section() -> None:
     site = lab()
     del site["cluster"]
-    with pytest.raises(SiteError, match=r"site\.yaml:cluster: missing; fix: add it"):
+    with pytest.raises(
+        SiteError, match=r"site\.yaml:cluster: missing; allowed: a section with gpu, kubeconfig, machines\n    fix: add cluster"
+    ):
         load_site(site, "site.yaml")
 
 
@@ -111,7 +117,7 @@ def test_names_must_suit_kubernetes() -> None:
 
 
 def test_unknown_gpu() -> None:
-    with pytest.raises(SiteError, match=r"cluster\.gpu: is not in the hardware table; allowed: h200-sxm"):
+    with pytest.raises(SiteError, match=r"cluster\.gpu: is not in the hardware table; got 'h900'; allowed: h200-sxm"):
         load_site(lab(cluster={"kubeconfig": "k", "gpu": "h900"}), "site.yaml")
 
 
@@ -126,3 +132,79 @@ def test_file_that_is_no_stack_file(tmp_path: Path) -> None:
     broken.write_text("config: [\n")
     with pytest.raises(SiteError, match="not YAML"):
         load_file(broken)
+
+
+def _disagreement(what: str, *path: str) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError("value_error", "{e}", {"e": what}), loc=path, input=None)
+
+
+class Door(Spec):
+    """A section with kinds of keys that no section of a site has yet."""
+
+    open: bool = False
+    """Whether it is open."""
+    rooms: tuple[int | str, ...] = ()
+    """Numbers or names."""
+    sides: dict[Literal["left", "right"], Spec] = Field(default_factory=dict)
+    """Names out of a list."""
+    width_m: float | None = None
+    """Width."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _wrapped(cls, values: Any, handler: ModelWrapValidatorHandler[Door]) -> Door:
+        """Speaks of keys below values that hold none, and of a key that was there before it was found wrong."""
+        door = handler(values)
+        if "ghost" in door.rooms:
+            raise ValidationError.from_exception_data(
+                "Door", [_disagreement("who lives there?", "rooms", "0", "name", "first")]
+            )
+        if door.rooms and "open" not in values:
+            raise ValidationError.from_exception_data("Door", [_disagreement("rooms behind what?", "rooms")])
+        return door
+
+    @field_validator("width_m")
+    @classmethod
+    def _narrow(cls, value: float) -> float:
+        if value > 3:
+            raise PydanticCustomError("door_width", "{width} m is no door; fix: call it a gate", {"width": value})
+        return value
+
+
+class House(Spec):
+    """Stands in for a site."""
+
+    door: Door
+    """The door."""
+
+
+@pytest.mark.parametrize(
+    ("door", "told"),
+    [
+        ({"open": "true"}, [("door.open", "not true or false", "'true'", "take the quotes off")]),
+        (
+            {"open": 1},
+            [("door.open", "not true or false", "1", "correct it, or leave the key out for its default, false")],
+        ),
+        ({"open": True, "rooms": [1, True]}, [("door.rooms.1", "not a whole number or text", "true", "correct it")]),
+        (
+            {"open": True, "rooms": ["ghost"]},
+            [("door.rooms.0.name.first", "who lives there?", "", "change one of them")],
+        ),
+        ({"open": "true", "rooms": ["a"]}, [("door.open", "not true or false", "'true'", "take the quotes off")]),
+        ({"width_m": "1.5"}, [("door.width_m", "not a number", "'1.5'", "take the quotes off")]),
+        ({"width_m": True}, [("door.width_m", "not a number", "true", "correct it, or leave the key out")]),
+        ({"width_m": 4}, [("door.width_m", "4.0 m is no door", "4", "call it a gate")]),
+        ({"sides": {"up": {}}}, [("door.sides.up", "not a name that may stand here", "", "rename it")]),
+        ({"open": True, "rooms": [1, "b"], "width_m": 2, "sides": {"left": {}}}, []),
+    ],
+)
+def test_other_kinds_of_keys_are_told_as_well(
+    door: dict[str, Any], told: list[tuple[str, str, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also below a validator that wraps its section."""
+    monkeypatch.setattr(validation, "SiteConfig", House)
+    monkeypatch.setattr(fields, "SiteConfig", House)
+    checked = validation.check({"door": door})
+    assert [(one.key, one.what, one.got, one.fix) for one in checked.problems] == told
+    assert checked.site or told

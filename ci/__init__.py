@@ -1,0 +1,1 @@
+"""What the jobs of CI call; the workflows beside it hold no logic."""

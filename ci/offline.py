@@ -1,0 +1,72 @@
+"""The job without credentials: are the sites valid, do they keep the rules, what do they declare differently.
+
+Runs the code of the change itself, also of a fork's, so nothing that is worth stealing may be near it.
+`python -m ci.offline --base REV --out DIR`
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr
+from pathlib import Path
+
+from sitectl.cli import main as sitectl
+from sitectl.errors import Exit
+from sitectl.markdown import fenced
+
+# GitHub takes 1 MiB of summary a step.
+_MOST_SUMMARY = 900_000
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m ci.offline", description=__doc__)
+    made.add_argument("--base", metavar="REV", help="what the change is compared with")
+    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the job's artifact")
+    made.add_argument("--project", type=Path, default=Path.cwd(), metavar="DIR", help="the checkout")
+    return made
+
+
+def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
+    """Run every check, also after one has failed; the worst status of them."""
+    arguments = parser().parse_args(argv)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    compared = arguments.out / "diff.md"
+    checks = {
+        "validate": ["validate"],
+        "rules": ["rules"],
+        "render": ["render", "--out", str(arguments.out / "rendered")],
+    }
+    if arguments.base:
+        checks["diff"] = ["diff", "--markdown", str(compared), "--", arguments.base]
+    worst = Exit.OK
+    summary: list[str] = []
+    for name, words in checks.items():
+        status, said = _run([words[0], "--quiet", "--project", str(arguments.project), *words[1:]])
+        worst = max(worst, Exit(status))
+        (arguments.out / f"{name}.txt").write_text(said)
+        print(f"== {name}: {'passed' if status == Exit.OK else 'FAILED'}\n{said}", flush=True)
+        if name == "diff" and compared.exists():
+            summary.append(compared.read_text())
+        else:
+            summary += [f"## {name}: {'passed' if status == Exit.OK else 'failed'}", "", *fenced(said), ""]
+    text = "\n".join(summary)
+    (arguments.out / "summary.md").write_text(text)
+    if step := environment.get("GITHUB_STEP_SUMMARY"):
+        Path(step).write_text(text[:_MOST_SUMMARY])
+    return int(worst)
+
+
+def _run(words: list[str]) -> tuple[int, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stderr(err):
+        status = sitectl(words, out=out)
+    return status, out.getvalue() + err.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

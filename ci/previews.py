@@ -1,0 +1,100 @@
+"""The trusted job's first half: the engine's preview of every site, saved for the job that posts them.
+
+It holds the sites' credentials and no token of the forge; it runs the code of the change. The job that posts holds the
+token and runs the code of the target branch. `python -m ci.previews --out DIR [--refresh]`
+
+SITE_KUBECONFIGS: JSON of site -> text of its kubeconfig, written to where the site's file says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sitectl import checkout, engine
+from sitectl.errors import Exit, SitectlError
+from sitectl.previews_folder import SUFFIX, failed
+from stacks.loader import load_file
+from stacks.loading.problems import SiteError
+
+VARIABLE = "SITE_KUBECONFIGS"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m ci.previews", description=__doc__)
+    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder with one preview a site")
+    made.add_argument("--refresh", action="store_true", help="look at the clusters first, so that drift shows")
+    made.add_argument("--project", type=Path, default=Path.cwd(), metavar="DIR", help="the checkout")
+    made.add_argument("--site", action="append", metavar="SITE", help="this site alone; may be repeated")
+    return made
+
+
+def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
+    """Preview each site, also after one has failed: its failure is saved in the place of its preview."""
+    arguments = parser().parse_args(argv)
+    project = checkout.find(arguments.project.resolve())
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    worst = Exit.OK
+    for site, file in checkout.site_files(project, arguments.site or ()).items():
+        try:
+            place_kubeconfig(project, site, file, environment)
+            said = engine.preview(project, site, refresh=arguments.refresh)
+            print(f"{site}: {said.get('changeSummary') or 'refused by the engine'}", flush=True)
+        except (SitectlError, SiteError) as error:
+            worst = Exit.UNABLE
+            said = failed(str(error))
+            print(f"{site}: {error}", file=sys.stderr, flush=True)
+        (arguments.out / f"{site}{SUFFIX}").write_text(json.dumps(without_outputs(said)))
+    return int(worst)
+
+
+def place_kubeconfig(project: Path, site: str, file: Path, environment: Mapping[str, str]) -> None:
+    """Write the site's credentials to the path that its file names, inside of the checkout and readable by us alone."""
+    try:
+        given = json.loads(environment.get(VARIABLE) or "{}")
+    except ValueError:
+        raise SitectlError(f"{VARIABLE} is not JSON", fix='{"SITE": "text of its kubeconfig"}') from None
+    if site not in given:
+        return
+    named = load_file(file).cluster.kubeconfig
+    if named is None:
+        raise SitectlError(
+            f"{site}: {VARIABLE} has a kubeconfig for it",
+            got="a site whose cluster this program brings up",
+            allowed="sites with cluster.kubeconfig; the others' credentials are in their state",
+            status=Exit.REFUSED,
+        )
+    path = (project / named).resolve()
+    if not path.is_relative_to(project.resolve()) or path.exists():
+        raise SitectlError(
+            f"{site}: credentials are not written to {path.name}",
+            got=str(named),
+            allowed="a path inside of the checkout where no file is yet",
+            status=Exit.REFUSED,
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(given[site])
+
+
+def without_outputs(preview: Mapping[str, object]) -> dict[str, object]:
+    """A preview without the outputs of resources, which its readers do not need and an artifact should not hold."""
+    steps = preview.get("steps")
+    kept = []
+    for step in steps if isinstance(steps, list) else []:
+        sides = {
+            side: {k: v for k, v in step[side].items() if k != "outputs"}
+            for side in ("oldState", "newState")
+            if step.get(side)
+        }
+        kept.append({**step, **sides})
+    return {**preview, "steps": kept}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""What rules look at and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+# Stands for a value that is secret or not known yet; a rule never sees more of it.
+HIDDEN = "[secret]"
+
+Level = Literal["error", "advice"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One resource of a site, as its program declares it."""
+
+    type: str
+    """Pulumi's type token, such as `kubernetes:apps/v1:Deployment`."""
+    name: str
+    """Logical name, the last part of its URN."""
+    body: Mapping[str, Any]
+    """Inputs in wire format; secret values are HIDDEN."""
+    protected: bool = False
+    """The engine refuses to delete it."""
+    retained: bool = False
+    """The engine forgets it instead of deleting it."""
+
+    @property
+    def kind(self) -> str:
+        """Kubernetes kind; empty for other resources."""
+        return str(self.body.get("kind", "")) if self.type.startswith("kubernetes:") else ""
+
+    @property
+    def namespace(self) -> str:
+        return str(self._meta.get("namespace", ""))
+
+    @property
+    def label(self) -> str:
+        """How people name it: `Deployment inference-models/glm-5-1`, or type and logical name."""
+        own = str(self._meta.get("name", ""))
+        if not self.kind or not own:
+            return f"{self.type} {self.name}"
+        return f"{self.kind} {self.namespace}/{own}" if self.namespace else f"{self.kind} {own}"
+
+    @property
+    def _meta(self) -> Mapping[str, Any]:
+        meta = self.body.get("metadata")
+        return meta if isinstance(meta, Mapping) else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteFacts:
+    """What a rule has to know of the site that the resources belong to."""
+
+    name: str
+    sovereign: bool = False
+    """Nothing of the site may reach out of it: no foreign registry, no hub, no external name."""
+    registries: tuple[str, ...] = ()
+    """Hosts (and paths) that images and charts of a sovereign site may come from."""
+    load_s: Mapping[str, float] = field(default_factory=dict)
+    """Predicted time in which a replica of a model reads its weights, by model."""
+    privileged_namespaces: tuple[str, ...] = ("envoy-ai-gateway-system", "envoy-gateway-system")
+    """Namespaces whose pod security may be `privileged`: their pods come out of other people's charts."""
+    host_access: tuple[str, ...] = ()
+    """Labels of workloads that may use the host's files, network, processes or privileges."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong with one resource."""
+
+    resource: str
+    """Label of the resource."""
+    problem: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """A finding under the name of its rule."""
+
+    rule: str
+    level: Level
+    resource: str
+    problem: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}: {self.problem} [{self.rule}]\n  fix: {self.fix}"
+
+
+Check = Callable[[Sequence[Resource], SiteFacts], Iterable[Finding]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule. `check` is pure: the same resources and facts give the same findings."""
+
+    name: str
+    says: str
+    """One sentence that a reader can agree or disagree with."""
+    check: Check
+    level: Level = "error"
+
+
+def violations(resources: Sequence[Resource], facts: SiteFacts, rules: Iterable[Rule]) -> list[Violation]:
+    """Everything that any rule finds, sorted by resource and rule."""
+    found = [
+        Violation(
+            rule=rule.name,
+            level="advice" if one is _UNJUDGED else rule.level,
+            resource=one.resource,
+            problem=one.problem,
+            fix=one.fix,
+        )
+        for rule in rules
+        for one in _findings(rule, resources, facts)
+    ]
+    return sorted(found, key=lambda one: (one.level != "error", one.resource, one.rule, one.problem))
+
+
+_UNJUDGED = Finding(
+    resource="(all)",
+    problem="the rule could not look: a whole section that it reads is a word or not known yet",
+    fix="give the section as plain data; only single values may be outputs",
+)
+
+
+def _findings(rule: Rule, resources: Sequence[Resource], facts: SiteFacts) -> list[Finding]:
+    try:
+        return list(rule.check(resources, facts))
+    except (AttributeError, TypeError, ValueError):
+        return [_UNJUDGED]

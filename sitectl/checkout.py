@@ -1,0 +1,105 @@
+"""The checkout that a command works on: its sites, its rules files, its program run without an engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from components.rules.model import Resource
+from sitectl.errors import Exit, SitectlError
+from sitectl.progress import Progress
+
+_PROGRAM = Path(__file__).with_name("mocked_program.py")
+_PREFIX, _SUFFIX = "Pulumi.", ".yaml"
+PROJECT_FILE = "Pulumi.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What a site's program declares, or why it does not."""
+
+    resources: list[Resource]
+    error: str = ""
+    trace: str = ""
+    """Where the program failed, for its author; empty for mistakes of a site."""
+
+
+def find(folder: Path) -> Path:
+    """The checkout that `folder` is in. Raises SitectlError."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / PROJECT_FILE).is_file() and (candidate / "__main__.py").is_file():
+            return candidate
+    raise SitectlError(
+        f"{folder} is in no checkout of the platform: no folder above it holds {PROJECT_FILE} and __main__.py",
+        fix="change into the checkout, or name it with --project",
+        status=Exit.USAGE,
+    )
+
+
+def relative(text: str, project: Path) -> str:
+    """A message with files of the checkout as the user names them."""
+    return text.replace(f"{project}/", "")
+
+
+def site_files(project: Path, names: Sequence[str] = ()) -> dict[str, Path]:
+    """Stack files by site, sorted; all of them unless `names` are given. Raises SitectlError for an unknown name."""
+    there = {
+        path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): path
+        for path in sorted(project.glob(f"{_PREFIX}*{_SUFFIX}"))
+        if path.name != PROJECT_FILE
+    }
+    unknown = [name for name in names if name not in there]
+    if unknown:
+        raise SitectlError(
+            f"no such site in {project}",
+            got=", ".join(unknown),
+            allowed=", ".join(there) or "none: there is no Pulumi.<site>.yaml",
+            fix="name one of these, or make one: python -m sitectl init NAME",
+            status=Exit.USAGE,
+        )
+    return {name: there[name] for name in (names or there)}
+
+
+def declare(project: Path, files: Mapping[str, Path], progress: Progress | None = None) -> dict[str, Declared]:
+    """What the program of `project` declares for each site, run under mocks in a process of its own.
+
+    Raises SitectlError when the process itself ends early; a site that the program refuses has an `error`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "declared.json"
+        done = subprocess.run(
+            [sys.executable, str(_PROGRAM), str(out), *(f"{name}={path.resolve()}" for name, path in files.items())],
+            cwd=project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not out.exists():
+            last = "\n  ".join(done.stderr.strip().splitlines()[-5:])
+            raise SitectlError(f"the program could not be run in {project}:\n  {last}", fix="make venv, then try again")
+        said: dict[str, Any] = json.loads(out.read_text())
+    if progress:
+        for name, one in said.items():
+            progress.took(f"render {name}", one.get("seconds", 0.0))
+    return {name: _declared(one) for name, one in said.items()}
+
+
+def _declared(said: Mapping[str, Any]) -> Declared:
+    resources = [
+        Resource(
+            type=one["type"],
+            name=one["name"],
+            body=one["inputs"],
+            protected=one["protect"],
+            retained=one["retain"],
+        )
+        for one in said.get("resources", [])
+    ]
+    return Declared(resources=resources, error=said.get("error", ""), trace=said.get("trace", ""))

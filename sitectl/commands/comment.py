@@ -1,0 +1,42 @@
+"""`comment`: one comment for all sites on a pull or merge request, edited in place."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sitectl import markdown, previews_folder
+from sitectl.errors import Exit
+from sitectl.forge import choosing
+from sitectl.forge.keeping import keep_comment
+
+HELP = "post what a change does to every site as one comment, edited in place"
+MORE = """\
+Reads previews that the trusted job saved, one DIR/SITE.json a site, and keeps one comment on the request. The token is
+GITHUB_TOKEN or GITLAB_TOKEN. With --dry-run it prints the comment and asks nobody.
+
+  python -m sitectl comment previews --forge github --number 7 --dry-run
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("previews", type=Path, metavar="DIR", help="folder with one preview a site")
+    choosing.add_arguments(parser)
+    parser.add_argument("--number", type=int, required=True, help="number of the pull or merge request")
+    parser.add_argument("--rest", default="", metavar="TEXT", help="where the whole is, if the comment is cut")
+    parser.add_argument("--whole", type=Path, metavar="FILE", help="write the uncut Markdown, for the job's artifact")
+    parser.add_argument("--dry-run", action="store_true", help="print the comment instead of posting it")
+
+
+def run(context: Any, arguments: argparse.Namespace) -> int:
+    reports = previews_folder.reports(arguments.previews)
+    body = markdown.document(reports, rest=arguments.rest)
+    if arguments.whole:
+        arguments.whole.write_text(markdown.uncut(reports))
+    if arguments.dry_run:
+        context.say(body, {"body": body})
+        return int(Exit.OK)
+    did = keep_comment(choosing.choose(arguments), arguments.number, body, markdown.MARK)
+    context.say(f"comment on {arguments.number}: {did}", {"comment": did})
+    return int(Exit.OK)

@@ -1,0 +1,159 @@
+"""`doctor`: can this machine work on sites, and what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sitectl import checkout
+from sitectl.errors import Exit, SitectlError
+from stacks import versions
+from stacks.loader import load_file
+from stacks.loading.problems import SiteError
+
+HELP = "say whether this machine can work on sites, and how to mend what is missing"
+MORE = """\
+`validate`, `render`, `rules` and `diff` need Python and the packages alone; `plan` and `drift` need the engine, its
+plugins and a cluster. What only they need is a note here, not an error. The lab has a doctor of its own: make doctor
+"""
+_PLUGINS = ("kubernetes", "command")
+_OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at. `note`: missing, but some commands work without it."""
+
+    name: str
+    state: Literal["ok", "note", "bad"]
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the checks ask of the machine; tests give their own."""
+
+    environment: Mapping[str, str]
+    which: Callable[[str], str | None]
+    say: Callable[[list[str]], str]
+    """Output of a program."""
+
+
+def here() -> Machine:
+    """This machine."""
+
+    def say(command: list[str]) -> str:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        ).stdout.strip()
+
+    return Machine(environment=os.environ, which=shutil.which, say=say)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - takes no arguments
+    return
+
+
+def run(context: Any, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - the command line's form
+    found = list(checks(context.project, here()))
+    width = max(len(one.name) for one in found)
+    lines = []
+    for one in found:
+        lines.append(f"{one.state:<4}  {one.name:<{width}}  {one.found}")
+        lines += [f"      fix: {one.fix}"] if one.fix else []
+    bad = sum(one.state == "bad" for one in found)
+    lines.append("all commands that need no cluster work here" if not bad else f"{bad} to mend")
+    context.say(
+        "\n".join(lines), [{"name": one.name, "state": one.state, "found": one.found, "fix": one.fix} for one in found]
+    )
+    return int(Exit.REFUSED if bad else Exit.OK)
+
+
+def checks(project: Path, machine: Machine) -> Iterator[Check]:
+    """Every check, the ground first."""
+    yield _python()
+    yield from _packages()
+    yield _program(machine, "git", ["git", "--version"], "`diff` of revisions needs it", "install git")
+    yield _program(
+        machine, "pulumi", ["pulumi", "version"], "`plan` and `drift` need it", "https://www.pulumi.com/docs/install/"
+    )
+    yield from (_plugin(machine, name) for name in _PLUGINS)
+    yield _bundle(project)
+    files = checkout.site_files(project)
+    if not files:
+        yield Check(name="sites", state="note", found="none yet", fix="python -m sitectl init NAME")
+    for site, file in files.items():
+        yield from _site(project, site, file)
+
+
+def _python() -> Check:
+    said = ".".join(str(part) for part in sys.version_info[:3])
+    good = sys.version_info[:2] >= _OLDEST_PYTHON
+    return Check(name="python", state="ok" if good else "bad", found=said, fix="" if good else "Python 3.11 or later")
+
+
+def _packages() -> Iterator[Check]:
+    for package in ("pulumi", "pulumi-kubernetes", "pulumi-command", "pydantic"):
+        try:
+            yield Check(name=package, state="ok", found=importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            yield Check(name=package, state="bad", found="not installed", fix="make venv, and run .venv/bin/python")
+
+
+def _program(machine: Machine, name: str, command: list[str], without: str, fix: str) -> Check:
+    if machine.which(name) is None:
+        return Check(name=name, state="note", found=f"not on PATH; {without}", fix=fix)
+    return Check(name=name, state="ok", found=machine.say(command).splitlines()[0] if machine.say(command) else "there")
+
+
+def _plugin(machine: Machine, name: str) -> Check:
+    version = importlib.metadata.version(f"pulumi-{name}")
+    home = Path(machine.environment.get("PULUMI_HOME") or Path.home() / ".pulumi")
+    ambient = machine.which(f"pulumi-resource-{name}")
+    if (home / "plugins" / f"resource-{name}-v{version}").is_dir():
+        return Check(name=f"plugin {name}", state="ok", found=f"v{version}, installed")
+    if ambient:
+        return Check(name=f"plugin {name}", state="ok", found=f"from PATH: {ambient}")
+    fix = f"pulumi plugin install resource {name} v{version}"
+    return Check(name=f"plugin {name}", state="note", found="not installed; `plan` downloads it", fix=fix)
+
+
+def _bundle(project: Path) -> Check:
+    folder = project / ".lab" / "bundle" / "crds"
+    wrong = [
+        file
+        for file, digest in versions.load().crds.items()
+        if not (folder / file).is_file() or hashlib.sha256((folder / file).read_bytes()).hexdigest() != digest
+    ]
+    if not wrong:
+        return Check(name="CRD bundle", state="ok", found="as pinned")
+    return Check(
+        name="CRD bundle",
+        state="note",
+        found=f"{', '.join(wrong)} missing or not as pinned; `plan` needs it",
+        fix="make bundle",
+    )
+
+
+def _site(project: Path, site: str, file: Path) -> Iterator[Check]:
+    try:
+        loaded = load_file(file)
+    except (SiteError, SitectlError) as error:
+        first = str(error).splitlines()[0]
+        yield Check(name=f"site {site}", state="bad", found=first, fix=f"python -m sitectl validate {site}")
+        return
+    yield Check(name=f"site {site}", state="ok", found="valid")
+    kubeconfig = loaded.cluster.kubeconfig
+    if kubeconfig and not (project / kubeconfig).exists():
+        missing = f"{kubeconfig} is not there; `plan` needs it"
+        yield Check(name=f"cluster of {site}", state="note", found=missing, fix=f"put the kubeconfig of {site} there")

@@ -1,0 +1,147 @@
+"""`explain`: where a value comes from."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from components.rules.model import Resource
+from sitectl import checkout
+from sitectl.errors import Exit, SitectlError
+from stacks.loader import LoadedSite, trace_file
+from stacks.loading.problems import SiteError, nearest
+from stacks.reference import keys
+from stacks.site import SiteConfig
+
+HELP = "say where a value comes from: a key of a site, or a field of an object"
+MORE = """\
+A key gives its value, where it is set, what it means and what is allowed. An object's field gives its value as the
+program declares it. Objects are named as `rules` and `diff` name them, or by kind/name.
+
+  python -m sitectl explain --site prod models.glm-5-1.server.gpus
+  python -m sitectl explain --site prod deployment/glm-5-1 spec.replicas
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--site", required=True, metavar="SITE", help="which site")
+    parser.add_argument("what", metavar="KEY|RESOURCE", help="dotted key of the site, or an object")
+    parser.add_argument("field", nargs="?", metavar="FIELD", help="dotted field of the object")
+
+
+def run(context: Any, arguments: argparse.Namespace) -> int:
+    project = context.project
+    files = checkout.site_files(project, [arguments.site])
+    try:
+        loaded = trace_file(files[arguments.site])
+    except SiteError as error:
+        raise SitectlError(
+            f"the site is not valid:\n{checkout.relative(str(error), project)}",
+            fix=f"python -m sitectl validate {arguments.site}",
+            status=Exit.REFUSED,
+        ) from None
+    if arguments.field is None:
+        record = explain_key(loaded, arguments.what)
+        record = {name: checkout.relative(value, project) for name, value in record.items()}
+    else:
+        with context.progress.layer(f"render {arguments.site}"):
+            declared = checkout.declare(project, files, context.progress)[arguments.site]
+        if declared.error:
+            raise SitectlError(f"the site cannot be rendered: {declared.error}", status=Exit.REFUSED)
+        record = explain_field(declared.resources, arguments.what, arguments.field)
+    width = max(len(name) for name in record)
+    context.say("\n".join(f"{name:<{width}}  {value}" for name, value in record.items()), record)
+    return int(Exit.OK)
+
+
+def explain_key(loaded: LoadedSite, key: str) -> dict[str, str]:
+    """Value, origin and meaning of a site's key. Raises SitectlError with the near one for a key that is none."""
+    origin = loaded.origins.get(key)
+    below = sorted(one for one in loaded.origins if one.startswith(f"{key}."))
+    if origin is None and below:
+        return {one: str(loaded.origins[one]) for one in below}
+    if origin is None:
+        near = nearest(key, loaded.origins)
+        raise SitectlError(
+            f"the site has no key '{key}'" + (f"; did you mean '{near}'?" if near else ""),
+            allowed=f"one of {len(loaded.origins)}, such as {', '.join(sorted(loaded.origins)[:3])}",
+            fix="docs/configuration.md lists every key",
+            status=Exit.USAGE,
+        )
+    record = {"key": key, "value": _value(loaded, key), "origin": str(origin), "layer": origin.layer}
+    pattern = re.sub(r"^(models|tenants)\.[^.]+", r"\1.<name>", key)
+    pattern = re.sub(r"\.keys\.[^.]+", ".keys.<name>", pattern)
+    told = next((one for one in keys(SiteConfig) if one.path == pattern), None)
+    if told:
+        record |= {"meaning": told.meaning, "default": told.default or "(must be given)"}
+        record |= {"allowed": told.allowed} if told.allowed else {}
+    return record
+
+
+def _value(loaded: LoadedSite, key: str) -> str:
+    """A site's own value; pins and catalogue figures are named by their file and line."""
+    value: Any = loaded.site.model_dump(mode="json")
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return "see its origin"
+        value = value[part]
+    return "not set" if value is None else str(value)
+
+
+def explain_field(resources: list[Resource], named: str, field: str) -> dict[str, str]:
+    """Value of an object's field. Raises SitectlError with near names for an object or field that is none."""
+    found = [one for one in resources if named.lower() in _names(one)]
+    if len(found) != 1:
+        labels = sorted(one.label for one in resources)
+        near = nearest(named, [name for one in resources for name in _names(one)])
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise SitectlError(
+            "several objects have this name" if found else f"no such object{hint}",
+            got=named,
+            allowed=", ".join(one.label for one in found) or f"one of {len(labels)}, such as {', '.join(labels[:3])}",
+            fix="name it as `kind/name` or as `sitectl diff` does; `sitectl render` lists all",
+            status=Exit.USAGE,
+        )
+    value: Any = found[0].body
+    walked = ""
+    for part in re.findall(r'\["[^"]+"\]|\[\d+\]|[^.\[\]]+', field):
+        step = part[2:-2] if part.startswith('["') else part[1:-1] if part.startswith("[") else part
+        inner = _below(value, step)
+        if inner is None:
+            there = _there(value)
+            near = nearest(step, there)
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise SitectlError(
+                f"{found[0].label} has no '{step}' below {walked or 'itself'}{hint}",
+                allowed=", ".join(there) or "nothing: this is a value",
+                status=Exit.USAGE,
+            )
+        value, walked = inner, f"{walked}.{step}".lstrip(".")
+    return {
+        "object": found[0].label,
+        "field": field,
+        "value": str(value),
+        "declared as": f"{found[0].type} {found[0].name}",
+    }
+
+
+def _there(value: Any) -> list[str]:
+    """What a path can go on with."""
+    if isinstance(value, Mapping):
+        return sorted(value)
+    return [f"[{place}]" for place in range(len(value))] if isinstance(value, list) else []
+
+
+def _below(value: Any, step: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(step)
+    if isinstance(value, list) and step.isdigit() and int(step) < len(value):
+        return value[int(step)]
+    return None
+
+
+def _names(resource: Resource) -> set[str]:
+    own = str((resource.body.get("metadata") or {}).get("name", ""))
+    return {resource.label.lower(), f"{resource.kind}/{own}".lower()} if own else {resource.name.lower()}

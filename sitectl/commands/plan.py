@@ -1,0 +1,69 @@
+"""`plan`: what `pulumi up` would do to a site, as people ask it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from sitectl import engine, markdown, report, words
+from sitectl.errors import Exit, SitectlError
+from sitectl.verdicts.model import Severity
+
+HELP = "show what `pulumi up` would do: the irreversible first, GPUs, cost, restarts, tenants"
+MORE = """\
+Runs `pulumi preview --json` for the site's stack, so it needs the engine, its state and the cluster; or reads a
+preview that was saved. Each row says what happens, why it is as severe as it is, and whom it touches.
+
+  python -m sitectl plan berlin
+  python -m sitectl plan berlin --from preview.json              out of `pulumi preview --json > preview.json`
+  python -m sitectl plan berlin --refuse irreversible            exit status 1 if anything would be lost for good
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("site", metavar="SITE", help="name of the site, which is its stack")
+    parser.add_argument("--from", dest="file", type=Path, metavar="FILE", help="a saved `pulumi preview --json`")
+    parser.add_argument("--refresh", action="store_true", help="look at the cluster first, so that drift shows")
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help="the stack file, if it is another one")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the engine's preview, for --from")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write it as Markdown that is safe to post")
+    parser.add_argument(
+        "--refuse",
+        choices=[severity.name.lower() for severity in Severity if severity is not Severity.LIVE],
+        help="exit status 1 if a change is this severe or worse",
+    )
+
+
+def run(context: Any, arguments: argparse.Namespace) -> int:
+    if arguments.file:
+        preview = read(arguments.file)
+    else:
+        with context.progress.layer(f"preview {arguments.site}"):
+            preview = engine.preview(
+                context.project, arguments.site, refresh=arguments.refresh, config_file=arguments.config_file
+            )
+    if arguments.save:
+        arguments.save.write_text(json.dumps(preview, indent=1, sort_keys=True) + "\n")
+    one = report.of_preview_document(arguments.site, preview)
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown.document([one]))
+    context.say(words.plan(one), one.record())
+    if one.errors:
+        return int(Exit.REFUSED)
+    refused = arguments.refuse and one.worst is not None and one.worst <= Severity[arguments.refuse.upper()]
+    return int(Exit.REFUSED if refused else Exit.OK)
+
+
+def read(file: Path) -> dict[str, Any]:
+    """A saved preview. Raises SitectlError."""
+    try:
+        said = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise SitectlError(f"no such file: {file}", fix=f"pulumi preview --json > {file}", status=Exit.USAGE) from None
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        raise SitectlError(f"{file} is no preview", fix=f"pulumi preview --json > {file}", status=Exit.USAGE)
+    return said

@@ -1,0 +1,106 @@
+"""`rules`: what no site may do, checked on what it declares."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from pathlib import Path
+from typing import Any
+
+from components.rules.listing import RULES
+from components.rules.waivers import Judgement, judge
+from sitectl import checkout, rules_file
+from sitectl.errors import Exit
+from stacks.loader import load_file
+from stacks.loading.problems import SiteError
+from stacks.sizing import plan_model
+
+HELP = "check what sites declare against the platform's rules"
+MORE = """\
+Renders each site and applies every rule to its objects; no engine, no cluster. A site waives a rule for one resource
+in rules.SITE.yaml, with a reason and a last day:
+
+  waivers:
+    - rule: image-pinned
+      resource: Deployment inference-models/glm-5-1
+      reason: waits for the release that mends the tokenizer
+      expires: 2027-01-31
+
+  python -m sitectl rules --list         what the rules say
+
+exit status 1: a rule is broken, or a waiver has expired
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
+    parser.add_argument("--list", action="store_true", help="say every rule and stop")
+
+
+def run(context: Any, arguments: argparse.Namespace) -> int:
+    if arguments.list:
+        width = max(len(rule.name) for rule in RULES)
+        text = "\n".join(
+            f"{rule.name:<{width}}  {rule.says}{' (advice)' if rule.level == 'advice' else ''}" for rule in RULES
+        )
+        context.say(text, [{"name": rule.name, "says": rule.says, "level": rule.level} for rule in RULES])
+        return int(Exit.OK)
+    project = context.project
+    files = checkout.site_files(project, arguments.site)
+    with context.progress.layer(f"render {len(files)} site(s)"):
+        declared = checkout.declare(project, files, context.progress)
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+    lines: list[str] = []
+    records: dict[str, Any] = {}
+    broken = False
+    for site, one in declared.items():
+        if one.error:
+            broken = True
+            lines.append(f"{site}: not rendered, so no rule could look\n{one.error}")
+            records[site] = {"error": one.error}
+            continue
+        said = rules_file.read(project, site)
+        found = judge(one.resources, said.facts(site, _load_s(files[site])), said.waivers, today)
+        broken = broken or bool(found.errors)
+        lines += _lines(site, found)
+        records[site] = _record(found)
+    if not broken:
+        lines.append(f"next: python -m sitectl plan {' '.join(arguments.site) or 'SITE'}")
+        lines.append("      it needs the stack and its cluster: python -m sitectl docs add-a-site")
+    context.say("\n".join(lines), records)
+    return int(Exit.REFUSED if broken else Exit.OK)
+
+
+def _load_s(file: Path) -> dict[str, float]:
+    """Predicted load of each model; nothing for a site that is not valid, which `validate` tells."""
+    try:
+        site = load_file(file)
+    except SiteError:
+        return {}
+    return {name: plan_model(site, spec).load_s for name, spec in site.models.items()}
+
+
+def _lines(site: str, found: Judgement) -> list[str]:
+    lines = [f"{site}: {len(found.errors)} broken, {len(found.advice)} advised, {len(found.waived)} waived"]
+    for one in found.errors:
+        lines += [f"  {line}" for line in str(one).splitlines()]
+    for one in found.advice:
+        lines += [
+            f"  advice: {line}" if number == 0 else f"  {line}" for number, line in enumerate(str(one).splitlines())
+        ]
+    for one, waiver in found.waived:
+        lines.append(f"  waived until {waiver.expires}: {one.resource} [{one.rule}], {waiver.reason}")
+    return lines
+
+
+def _record(found: Judgement) -> dict[str, Any]:
+    def plain(one: Any) -> dict[str, str]:
+        return {"rule": one.rule, "resource": one.resource, "problem": one.problem, "fix": one.fix}
+
+    return {
+        "errors": [plain(one) for one in found.errors],
+        "advice": [plain(one) for one in found.advice],
+        "waived": [
+            {**plain(one), "until": str(waiver.expires), "reason": waiver.reason} for one, waiver in found.waived
+        ],
+    }

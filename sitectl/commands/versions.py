@@ -1,0 +1,36 @@
+"""`versions`: everything that is pinned."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from stacks.versions import FILE
+
+HELP = "list every version that the platform pins"
+MORE = "Out of stacks/versions.yaml, which alone names versions. Python packages are in requirements.lock."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - takes no arguments
+    return
+
+
+def run(context: Any, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - the command line's form
+    pins: dict[str, str] = dict(_leaves("", yaml.safe_load(FILE.read_text())))
+    width = max(len(name) for name in pins)
+    context.say("\n".join(f"{name:<{width}}  {value}" for name, value in pins.items()), pins)
+    return 0
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(f"{path}.{key}" if path else str(key), inner)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _leaves(f"{path}[{number}]", inner)
+    else:
+        yield path, str(value)

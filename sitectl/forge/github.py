@@ -1,0 +1,54 @@
+"""GitHub's REST API, version 2022-11-28: https://docs.github.com/rest/issues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sitectl.forge.model import Client, Note
+
+API = "https://api.github.com"
+
+
+def headers(token: str) -> dict[str, str]:
+    """What every request carries."""
+    return {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/vnd.github+json",
+        "X-GitHub-Api-Version": "2022-11-28",
+    }
+
+
+class GitHub:
+    """One repository. A pull request's comments are those of the issue with its number."""
+
+    def __init__(self, client: Client, repository: str, author: str = "github-actions[bot]") -> None:
+        self.author = author
+        self._client = client
+        self._root = f"/repos/{repository}/issues"
+
+    def comments(self, number: int) -> Iterator[Note]:
+        for one in self._client.pages(f"{self._root}/{number}/comments"):
+            yield Note(id=one["id"], author=(one.get("user") or {}).get("login", ""), body=one.get("body") or "")
+
+    def add_comment(self, number: int, body: str) -> None:
+        self._client.call("POST", f"{self._root}/{number}/comments", json={"body": body})
+
+    def edit_comment(self, number: int, comment: int, body: str) -> None:  # noqa: ARG002 - GitLab needs the number
+        self._client.call("PATCH", f"{self._root}/comments/{comment}", json={"body": body})
+
+    def open_issues(self, label: str) -> Iterator[Note]:
+        for one in self._client.pages(self._root, state="open", labels=label):
+            # To this part of the API a pull request is an issue.
+            if "pull_request" not in one:
+                author = (one.get("user") or {}).get("login", "")
+                yield Note(id=one["number"], author=author, body=one.get("body") or "")
+
+    def open_issue(self, title: str, body: str, label: str) -> None:
+        self._client.call("POST", self._root, json={"title": title, "body": body, "labels": [label]})
+
+    def edit_issue(self, number: int, body: str) -> None:
+        self._client.call("PATCH", f"{self._root}/{number}", json={"body": body})
+
+    def close_issue(self, number: int, why: str) -> None:
+        self.add_comment(number, why)
+        self._client.call("PATCH", f"{self._root}/{number}", json={"state": "closed", "state_reason": "completed"})

@@ -1,0 +1,50 @@
+"""GitLab's REST API v4: https://docs.gitlab.com/api/notes/ and https://docs.gitlab.com/api/issues/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from sitectl.forge.model import Client, Note
+
+API = "https://gitlab.com/api/v4"
+
+
+def headers(token: str) -> dict[str, str]:
+    """What every request carries. A job's own token may not write notes, so this is a project's access token."""
+    return {"PRIVATE-TOKEN": token, "Accept": "application/json"}
+
+
+class GitLab:
+    """One project, by path or id."""
+
+    def __init__(self, client: Client, project: str, author: str = "") -> None:
+        self._client = client
+        self._root = f"/projects/{quote(project, safe='')}"
+        self.author = author or str(client.call("GET", "/user")["username"])
+
+    def comments(self, number: int) -> Iterator[Note]:
+        for one in self._client.pages(f"{self._root}/merge_requests/{number}/notes"):
+            if not one.get("system"):
+                yield Note(id=one["id"], author=(one.get("author") or {}).get("username", ""), body=one["body"] or "")
+
+    def add_comment(self, number: int, body: str) -> None:
+        self._client.call("POST", f"{self._root}/merge_requests/{number}/notes", json={"body": body})
+
+    def edit_comment(self, number: int, comment: int, body: str) -> None:
+        self._client.call("PUT", f"{self._root}/merge_requests/{number}/notes/{comment}", json={"body": body})
+
+    def open_issues(self, label: str) -> Iterator[Note]:
+        for one in self._client.pages(f"{self._root}/issues", state="opened", labels=label):
+            author = (one.get("author") or {}).get("username", "")
+            yield Note(id=one["iid"], author=author, body=one.get("description") or "")
+
+    def open_issue(self, title: str, body: str, label: str) -> None:
+        self._client.call("POST", f"{self._root}/issues", json={"title": title, "description": body, "labels": label})
+
+    def edit_issue(self, number: int, body: str) -> None:
+        self._client.call("PUT", f"{self._root}/issues/{number}", json={"description": body})
+
+    def close_issue(self, number: int, why: str) -> None:
+        self._client.call("POST", f"{self._root}/issues/{number}/notes", json={"body": why})
+        self._client.call("PUT", f"{self._root}/issues/{number}", json={"state_event": "close"})

@@ -1,0 +1,149 @@
+"""Rendered manifests in a folder: one file an object, names and order that are the same from run to run, no secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from components.rules.model import HIDDEN, Resource
+from sitectl.errors import Exit, SitectlError
+
+MARK = ".rendered-by-sitectl"
+_FIRST = ("apiVersion", "kind", "metadata", "type", "name", "spec")
+# Field managers are the stack's name once more, in every object.
+_NOISE = ("pulumi.com/patchFieldManager",)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Long texts as blocks, so that a changed line shows as one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the base class's form
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def file_name(resource: Resource) -> str:
+    """Path of a resource below its site's folder; unique, because type and logical name are."""
+    if not resource.kind:
+        return f"program/{_plain(resource.type)}.{_plain(resource.name)}.yaml"
+    group = str(resource.body.get("apiVersion", "")).rpartition("/")[0]
+    own = str((resource.body.get("metadata") or {}).get("name") or resource.name)
+    kind = f"{resource.kind.lower()}.{group}" if group else resource.kind.lower()
+    return f"{_plain(resource.namespace) or 'cluster'}/{_plain(kind)}_{_plain(own)}.yaml"
+
+
+def redacted(resource: Resource) -> dict[str, Any]:
+    """The body without any value of a Secret, also those that the program forgot to mark."""
+    body = dict(resource.body)
+    if resource.kind == "Secret":
+        for section in ("data", "stringData"):
+            if isinstance(body.get(section), Mapping):
+                body[section] = dict.fromkeys(sorted(body[section]), HIDDEN)
+            elif section in body:
+                body[section] = HIDDEN
+    if isinstance(body.get("metadata"), Mapping):
+        meta = dict(body["metadata"])
+        notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _NOISE}
+        meta.pop("annotations", None)
+        body["metadata"] = {**meta, "annotations": notes} if notes else meta
+    return body
+
+
+def rendered(resource: Resource) -> str:
+    """YAML of one resource: first keys first, the rest by name."""
+    body = redacted(resource)
+    if not resource.kind:
+        body = {"type": resource.type, "name": resource.name, "inputs": body}
+    if resource.protected or resource.retained:
+        body["x-pulumi"] = {"protect": resource.protected, "retainOnDelete": resource.retained}
+    return yaml.dump(_ordered(body), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+
+
+def contents(resources: Iterable[Resource]) -> dict[str, str]:
+    """File name -> text of every resource. Raises SitectlError when two resources would be one file."""
+    files: dict[str, str] = {}
+    for resource in sorted(resources, key=lambda one: (file_name(one), one.name)):
+        name = file_name(resource)
+        if name in files:
+            raise SitectlError(
+                f"two resources are the same object: {resource.label}",
+                fix="give one of them another name; the cluster can hold only one",
+                status=Exit.REFUSED,
+            )
+        files[name] = rendered(resource)
+    return files
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Make `folder` hold exactly these files. Refuses a folder with files that this command did not write."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise SitectlError(
+            f"{folder} holds files that were not rendered",
+            fix="name an empty folder, or a folder of an earlier render",
+            status=Exit.USAGE,
+        )
+    for old in sorted(folder.rglob("*.yaml")) if folder.exists() else ():
+        if str(old.relative_to(folder)) not in files:
+            old.unlink()
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).write_text("Written by `python -m sitectl render`; changed files are overwritten.\n")
+
+
+def read(folder: Path) -> list[Resource]:
+    """The resources of a rendered folder. Raises SitectlError when it is none."""
+    if not (folder / MARK).exists():
+        raise SitectlError(
+            f"{folder} is no rendered folder", fix=f"python -m sitectl render SITE --out {folder}", status=Exit.USAGE
+        )
+    found = []
+    for path in sorted(folder.rglob("*.yaml")):
+        try:
+            found.append(_resource(yaml.safe_load(path.read_text())))
+        except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+            raise SitectlError(f"{path} is no rendered manifest", fix="render the folder anew") from None
+    return found
+
+
+def _resource(body: dict[str, Any]) -> Resource:
+    options = body.pop("x-pulumi", {})
+    protected, retained = bool(options.get("protect")), bool(options.get("retainOnDelete"))
+    if "inputs" in body:
+        return Resource(
+            type=body["type"], name=body["name"], body=body["inputs"], protected=protected, retained=retained
+        )
+    version = body["apiVersion"] if "/" in body["apiVersion"] else f"core/{body['apiVersion']}"
+    return Resource(
+        type=f"kubernetes:{version}:{body['kind']}",
+        name=str(body["metadata"]["name"]),
+        body=body,
+        protected=protected,
+        retained=retained,
+    )
+
+
+def _ordered(value: Any, top: bool = True) -> Any:
+    if isinstance(value, Mapping):
+        keys = sorted(value, key=lambda key: (_FIRST.index(key) if top and key in _FIRST else len(_FIRST), str(key)))
+        return {key: _ordered(value[key], top=False) for key in keys}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_ordered(inner, top=False) for inner in value]
+    return value
+
+
+def _plain(name: str) -> str:
+    # No separator, and no dot at the start: a name must not lead to another folder.
+    return re.sub(r"^\.+", "-", re.sub(r"[^A-Za-z0-9._-]+", "-", name))

@@ -1,0 +1,140 @@
+"""Runs a checkout's program for some stacks without engine or cluster, and writes down what it declares.
+
+A program of its own, run as `python mocked_program.py OUT NAME=FILE...` in the checkout's folder: it imports nothing
+of this package, so that it runs the program of any revision. What the program reads is its stack file; the CRDs of
+the bundle are left out, because they are pinned by digest in versions.yaml and are not always on the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import runpy
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from google.protobuf.struct_pb2 import Struct, Value
+from pulumi.runtime import proto, rpc
+from pulumi.runtime.mocks import MockMonitor, Mocks, set_mocks
+from pulumi.runtime.settings import set_root_resource
+from pulumi.runtime.stack import run_in_stack
+
+PROJECT = "inference-platform"
+KEY = f"{PROJECT}:site"
+SECRET = "[secret]"  # noqa: S105
+LATER = "[known after up]"
+_SIGNATURE = "4dabf18193072939515e22adb298388d"
+_SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105
+
+
+class _NoMocks(Mocks):
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        return f"{args.name}-id", dict(args.inputs)
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
+        return {}, None
+
+
+class Recorder(MockMonitor):
+    """Answers as an engine does in a preview, and keeps every registration with its secrets hidden."""
+
+    def __init__(self) -> None:
+        super().__init__(_NoMocks())
+        self.declared: list[dict[str, Any]] = []
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the engine's name
+        if request.custom:
+            self.declared.append(
+                {
+                    "type": request.type,
+                    "name": request.name,
+                    "inputs": plain(request.object),
+                    "protect": bool(request.protect),
+                    "retain": bool(request.retainOnDelete),
+                }
+            )
+        urn = self.make_urn(request.parent, request.type, request.name)
+        outputs = Struct()
+        outputs.CopyFrom(request.object)
+        if request.type == "command:local:Command":
+            # What a command prints is a key here, and must stay a secret on its way into other resources.
+            outputs.update({"stdout": {_SIGNATURE: _SECRET_SIGNATURE, "value": SECRET}})
+        # No id: to the program it is known after `up` alone, as in a preview.
+        return proto.resource_pb2.RegisterResourceResponse(urn=urn, object=outputs)
+
+
+def plain(value: Any) -> Any:
+    """A protobuf struct as plain data: whole numbers as int, secrets and unknown values as words."""
+    if isinstance(value, Struct):
+        if _SIGNATURE in value.fields:
+            secret = value.fields[_SIGNATURE].string_value == _SECRET_SIGNATURE
+            return SECRET if secret else LATER
+        return {key: plain(inner) for key, inner in value.fields.items()}
+    if not isinstance(value, Value):
+        return value
+    match value.WhichOneof("kind"):
+        case "struct_value":
+            return plain(value.struct_value)
+        case "list_value":
+            return [plain(inner) for inner in value.list_value.values]
+        case "number_value":
+            number = value.number_value
+            return int(number) if number.is_integer() else number
+        case "string_value":
+            return LATER if value.string_value == rpc.UNKNOWN else value.string_value
+        case "bool_value":
+            return value.bool_value
+    return None
+
+
+def declared(stack: str, file: Path) -> list[dict[str, Any]]:
+    """What the program in the current folder declares for the stack of that file."""
+    document = yaml.safe_load(file.read_text())
+    site = document["config"][KEY]
+    site["crds"] = {**(site.get("crds") or {}), "owner": "external"}
+    recorder = Recorder()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    set_mocks(_NoMocks(), project=PROJECT, stack=stack, preview=True, monitor=recorder)
+    set_root_resource(None)  # type: ignore[arg-type]
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in document["config"].items()
+        if not (isinstance(value, dict) and "secure" in value)
+    }
+    pulumi.runtime.set_all_config({**texts, KEY: json.dumps(site)})
+    loop.run_until_complete(run_in_stack(_run))
+    loop.close()
+    return sorted(recorder.declared, key=lambda one: (one["type"], one["name"]))
+
+
+def _run() -> None:
+    runpy.run_path("__main__.py", run_name="__main__")
+
+
+def main(arguments: list[str]) -> int:
+    """Write {stack: {"resources": [...], "seconds": n} or {"error": text}} to the first argument."""
+    out, *stacks = arguments
+    sys.path.insert(0, str(Path.cwd()))
+    results: dict[str, Any] = {}
+    for named in stacks:
+        stack, _, file = named.partition("=")
+        began = time.monotonic()
+        try:
+            results[stack] = {"resources": declared(stack, Path(file)), "seconds": time.monotonic() - began}
+        except pulumi.RunError as error:
+            results[stack] = {"error": str(error)}
+        except Exception as error:  # the program of another revision may fail in any way
+            results[stack] = {"error": f"the program failed: {error!r}", "trace": traceback.format_exc()}
+        print(f"{stack}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+    Path(out).write_text(json.dumps(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,37 @@
+"""A folder with one saved preview a site, as the jobs of CI hand it on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sitectl.errors import Exit, SitectlError
+from sitectl.report import SiteReport, of_preview_document
+
+SUFFIX = ".json"
+
+
+def failed(message: str) -> dict[str, Any]:
+    """A preview that could not be made, in the engine's own form."""
+    return {"steps": [], "diagnostics": [{"severity": "error", "message": message}]}
+
+
+def reports(folder: Path) -> list[SiteReport]:
+    """A report for each preview, by site. A file that is no preview is a report of its own, so that it is seen."""
+    files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
+    if not files:
+        raise SitectlError(
+            f"{folder} holds no preview",
+            fix=f"python -m sitectl plan SITE --save {folder}/SITE.json",
+            status=Exit.USAGE,
+        )
+    found = []
+    for file in files:
+        site = file.name.removesuffix(SUFFIX)
+        try:
+            said = json.loads(file.read_text())
+            found.append(of_preview_document(site, said if isinstance(said, dict) else failed("this is no preview")))
+        except (ValueError, KeyError, TypeError, AttributeError, SitectlError) as error:
+            found.append(of_preview_document(site, failed(f"the saved preview cannot be read: {error}")))
+    return found

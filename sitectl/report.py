@@ -1,0 +1,198 @@
+"""What changes on one site, as people ask it: how bad, how many GPUs, what it costs, what restarts, whom it touches."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from components.rules.model import Resource
+from sitectl.changes import Change, of_preview
+from sitectl.verdicts.classify import classify
+from sitectl.verdicts.front import access
+from sitectl.verdicts.model import Severity, Verdict
+
+# Hours of a year by twelve.
+HOURS_A_MONTH = 730
+# More than this many rows that say the same are one.
+_MOST_ALIKE = 4
+_SITE_KEY = "inference-platform:site"
+Access = dict[str, set[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What one GPU costs for one hour."""
+
+    gpu_hour: float
+    currency: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteReport:
+    """One site's change. Money is in the unit of the price that was given; times are upper bounds in seconds."""
+
+    site: str
+    rows: list[Verdict]
+    """Worst first; what is merely made or changed without a consequence is last."""
+    operations: dict[str, int]
+    """Resources by operation."""
+    gpus: int
+    cost_per_month: float | None
+    """None when no price is known."""
+    currency: str
+    restarts: int
+    cold_start_s: int
+    """Longest of all models: they restart beside each other."""
+    tenants: list[str]
+    """Tenants that notice: everything above LIVE."""
+    errors: list[str]
+    """What the engine refused, in its own words."""
+    proofs: list[str]
+    """One block a model, where the site's proof offers one."""
+
+    @property
+    def worst(self) -> Severity | None:
+        return min((row.severity for row in self.rows), default=None)
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows and not self.errors
+
+    def record(self) -> dict[str, Any]:
+        """The report as `--json` gives it."""
+        rows = [{**asdict(row), "severity": row.severity.name.lower()} for row in self.rows]
+        worst = self.worst.name.lower() if self.worst is not None else None
+        return {**asdict(self), "rows": rows, "worst": worst}
+
+
+def report(
+    site: str,
+    changes: Sequence[Change],
+    callers: Access,
+    *,
+    price: Price | None = None,
+    errors: Sequence[str] = (),
+    proofs: Sequence[str] = (),
+) -> SiteReport:
+    """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
+    rows = [
+        replace(row, tenants=tuple(sorted(_touched(row, callers)))) for change in changes for row in classify(change)
+    ]
+    rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))
+    gpus = sum(row.gpus for row in rows)
+    return SiteReport(
+        site=site,
+        rows=rows,
+        operations=dict(sorted(Counter(change.op for change in changes).items())),
+        gpus=gpus,
+        cost_per_month=None if price is None else round(gpus * price.gpu_hour * HOURS_A_MONTH, 2),
+        currency=price.currency if price else "",
+        restarts=sum(row.restarts for row in rows),
+        cold_start_s=max((row.cold_start_s for row in rows), default=0),
+        tenants=sorted({name for row in rows if row.severity is not Severity.LIVE for name in row.tenants}),
+        errors=list(errors),
+        proofs=list(proofs),
+    )
+
+
+def of_preview_document(site: str, preview: Mapping[str, Any], *, proofs: Sequence[str] = ()) -> SiteReport:
+    """Report of `pulumi preview --json`. Raises SitectlError when it is none."""
+    changes = of_preview(preview)
+    errors = [
+        str(found.get("message", "")).removeprefix("error: ").strip()
+        for found in preview.get("diagnostics") or ()
+        if found.get("severity") == "error"
+    ]
+    # The engine's last line says no more than that it failed.
+    telling = [one for one in dict.fromkeys(errors) if one and one != "preview failed"]
+    words = _site_words(preview.get("config") or {})
+    callers = _merged(_of_changes(changes), _of_words(words))
+    price = price_of(words.get("prices"))
+    return report(site, changes, callers, price=price, errors=telling or errors[:1], proofs=proofs)
+
+
+def price_of(prices: Any) -> Price | None:
+    """The price in a site's own words."""
+    if not isinstance(prices, Mapping) or not isinstance(prices.get("gpu_hour"), int | float):
+        return None
+    return Price(gpu_hour=float(prices["gpu_hour"]), currency=str(prices.get("currency", "EUR")))
+
+
+def callers_of(resources: Iterable[Resource]) -> Access:
+    """Tenants and their models out of declared resources."""
+    return _merged(*(access(one.body) for one in resources if one.kind == "SecurityPolicy"))
+
+
+def _of_changes(changes: Sequence[Change]) -> Access:
+    policies = [change for change in changes if change.kind == "SecurityPolicy"]
+    return _merged(*(access(side) for change in policies for side in (change.before, change.after)))
+
+
+def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The site out of the stack's configuration, which the engine repeats in a preview as text."""
+    try:
+        site = json.loads(config.get(_SITE_KEY, "{}"))
+    except (TypeError, ValueError):
+        return {}
+    return site if isinstance(site, dict) else {}
+
+
+def _of_words(site: Mapping[str, Any]) -> Access:
+    tenants = site.get("tenants") or {}
+    return {name: set(one.get("models") or ()) for name, one in tenants.items() if isinstance(one, dict)}
+
+
+def _merged(*parts: Access) -> Access:
+    whole: Access = {}
+    for part in parts:
+        for tenant, models in part.items():
+            whole.setdefault(tenant, set()).update(models)
+    return whole
+
+
+# What takes others along comes before them.
+_ROOTS = ("pulumi:providers:", "Namespace ")
+
+
+def _rank(row: Verdict) -> int:
+    return next((place for place, start in enumerate(_ROOTS) if row.resource.startswith(start)), len(_ROOTS))
+
+
+def folded(rows: Sequence[Verdict]) -> list[Verdict]:
+    """Rows for people: many that say the same of one kind are one row with their names."""
+    groups: dict[tuple[Any, ...], list[Verdict]] = {}
+    for row in rows:
+        kind, _, own = row.resource.rpartition(" ")
+        alike = (row.severity, kind, row.reason, row.tenants, row.what.replace(own, "").partition(" ")[0])
+        groups.setdefault(alike, []).append(row)
+    found = []
+    for group in groups.values():
+        if len(group) <= _MOST_ALIKE:
+            found += group
+            continue
+        kind = group[0].resource.rpartition(" ")[0]
+        names = ", ".join(row.resource.rpartition(" ")[2] for row in group)
+        whats = list(dict.fromkeys(row.what for row in group))
+        what = whats[0] if len(whats) == 1 else f"{whats[0]}, and so on"
+        found.append(
+            replace(
+                group[0],
+                resource=f"{len(group)} x {kind}",
+                what=what,
+                reason=f"{group[0].reason} ({names})",
+                gpus=sum(row.gpus for row in group),
+                restarts=sum(row.restarts for row in group),
+            )
+        )
+    return found
+
+
+def _touched(row: Verdict, callers: Access) -> set[str]:
+    if row.tenants:
+        return set(row.tenants)
+    if row.model:
+        return {tenant for tenant, models in callers.items() if row.model in models}
+    return set(callers)

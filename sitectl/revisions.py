@@ -1,0 +1,47 @@
+"""The files of a git revision in a folder of their own, without touching the checkout or its worktrees."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sitectl.errors import Exit, SitectlError
+
+
+@contextmanager
+def tree(project: Path, revision: str) -> Iterator[Path]:
+    """The tree of `revision`, gone afterwards. Raises SitectlError when git knows no such revision."""
+    if revision.startswith("-"):
+        raise SitectlError("a revision does not begin with a dash", got=revision, status=Exit.USAGE)
+    found = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if found.returncode != 0:
+        raise SitectlError(
+            "no such revision, and no folder that `render` wrote",
+            got=revision,
+            allowed="a branch, tag or commit of this checkout, or a rendered folder",
+            fix="git fetch, if it is a branch of the remote; git log names commits",
+            status=Exit.USAGE,
+        )
+    prefix = _git(project, "rev-parse", "--show-prefix").stdout.decode().strip()
+    packed = _git(project, "archive", "--format=tar", f"{found.stdout.decode().strip()}:{prefix}")
+    if packed.returncode != 0:
+        raise SitectlError(f"git cannot pack {revision}: {packed.stderr.decode().strip()}", fix="git fsck")
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+            # Links that lead out of the folder, devices and the like are refused.
+            archive.extractall(folder, filter="data")
+        yield Path(folder)
+
+
+def _git(project: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            ["git", *arguments], cwd=project, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        raise SitectlError("there is no git on PATH", fix="install git, or compare two rendered folders") from None

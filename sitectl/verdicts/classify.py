@@ -1,0 +1,36 @@
+"""From one change to its verdicts: the table of who judges what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sitectl.changes import Change
+from sitectl.verdicts import front, ground, workloads
+from sitectl.verdicts.model import Verdict
+
+_BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
+    "Deployment": workloads.deployment,
+    "PersistentVolumeClaim": workloads.claim,
+    "SecurityPolicy": front.security_policy,
+    "Secret": front.secret,
+    "Gateway": front.gateway,
+    "EnvoyProxy": front.proxy,
+    "ClientTrafficPolicy": front.traffic_policy,
+    "BackendTrafficPolicy": front.traffic_policy,
+    "EnvoyPatchPolicy": front.traffic_policy,
+    "AIGatewayRoute": front.route,
+    "InferencePool": front.pool,
+    "Namespace": ground.namespace,
+    "CustomResourceDefinition": ground.definition,
+}
+_BY_TYPE: Mapping[str, Callable[[Change], list[Verdict]]] = {
+    "command:local:Command": front.command,
+    "kubernetes:helm.sh/v3:Release": ground.release,
+    "pulumi:providers:kubernetes": ground.provider,
+}
+
+
+def classify(change: Change) -> list[Verdict]:
+    """What a change means, the worst first. Pure; a change without a rule of its own is judged by its operation."""
+    judge = _BY_TYPE.get(change.type) or _BY_KIND.get(change.kind) or ground.anything
+    return sorted(judge(change), key=lambda one: one.severity)

@@ -1,0 +1,199 @@
+"""Verdicts on the front door: listener, proxies, policies, keys, routes and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sitectl.changes import Change
+from sitectl.verdicts.model import Severity, Verdict, verdict
+
+_KEYS = "keys-"
+_TALOS = "-m talos "
+# Calls of the machine API -> what they do to a node.
+_MACHINE_CALLS: Mapping[str, tuple[Severity, str, str]] = {
+    "reset": (Severity.IRREVERSIBLE, "wipes the machine", "its disks and its place in the cluster are gone"),
+    "upgrade": (Severity.RESTARTS, "installs another Talos and reboots the machine", "its pods move or wait"),
+    "reboot": (Severity.RESTARTS, "reboots the machine", "its pods move or wait"),
+    "apply": (Severity.RESTARTS, "applies another machine config", "what cannot change in place reboots the machine"),
+}
+
+
+def access(policy: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Tenant -> models that it may call, out of a SecurityPolicy's inputs."""
+    found: dict[str, set[str]] = {}
+    for rule in ((policy.get("spec") or {}).get("authorization") or {}).get("rules") or ():
+        headers: list[Any] = (rule.get("principal") or {}).get("headers") or []
+        if len(headers) > 1:
+            found[str(rule.get("name"))] = {str(value) for value in headers[1].get("values") or ()}
+    return found
+
+
+def security_policy(change: Change) -> list[Verdict]:
+    """Who may call what: each tenant that gains or loses something by name."""
+    if change.op in ("delete", "replace"):
+        reason = "nobody is asked for a key while it is gone, or nobody is let in"
+        return [verdict(change, Severity.REPLACED, "the gateway's keys are taken away", reason)]
+    before, after = access(change.before), access(change.after)
+    found = []
+    for tenant in sorted({*before, *after}):
+        had, has = before.get(tenant, set()), after.get(tenant, set())
+        if lost := sorted(had - has):
+            what = f"tenant {tenant} loses {', '.join(lost)}"
+            found.append(
+                verdict(change, Severity.REPLACED, what, "its requests get 403 from then on", tenants=[tenant])
+            )
+        if won := sorted(has - had):
+            found.append(
+                verdict(
+                    change, Severity.LIVE, f"tenant {tenant} may call {', '.join(won)}", "granted", tenants=[tenant]
+                )
+            )
+    return found or [verdict(change, Severity.LIVE, "rules change, and no tenant's models do", "in place")]
+
+
+def secret(change: Change) -> list[Verdict]:
+    """Keys of a tenant, and other Secrets."""
+    name = str((change.body.get("metadata") or {}).get("name", ""))
+    tenants = [name.removeprefix(_KEYS)] if name.startswith(_KEYS) else []
+    match change.op:
+        case "create":
+            return [verdict(change, Severity.LIVE, "made", "new", tenants=tenants)]
+        case "delete" | "replace":
+            what = f"all keys of tenant {tenants[0]} stop working" if tenants else "its values are gone"
+            severity = Severity.IRREVERSIBLE if change.op == "delete" else Severity.REPLACED
+            return [verdict(change, severity, what, "callers get 401 from then on", tenants=tenants)]
+    return [verdict(change, Severity.LIVE, "values change in place", "Envoy reads them anew", tenants=tenants)]
+
+
+def command(change: Change) -> list[Verdict]:
+    """A key that a command minted, or a call to a machine."""
+    said = f"{change.body.get('create', '')} {change.body.get('update', '')}"
+    if _TALOS in said:
+        call = said.partition(_TALOS)[2].split()[0] if said.partition(_TALOS)[2].split() else ""
+        severity, what, reason = _MACHINE_CALLS.get(call, (Severity.LIVE, f"calls the machine: {call}", "reads only"))
+        if change.op == "delete":
+            return [verdict(change, Severity.LIVE, "no longer called for", "the machine keeps what it has")]
+        return [verdict(change, severity, what, reason, restarts=int(severity is Severity.RESTARTS))]
+    tenants = _tenant_of(change)
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "mints a key", "new", tenants=tenants)]
+    if change.op == "delete":
+        reason = "a key that is minted again is another one"
+        return [verdict(change, Severity.IRREVERSIBLE, "forgets the key", reason, tenants=tenants)]
+    if change.op == "replace":
+        return [
+            verdict(
+                change,
+                Severity.IRREVERSIBLE,
+                "replaces the key by another one",
+                f"{', '.join(change.replaced_by)} changes; callers with the old key get 401 once up is through",
+                tenants=tenants,
+            )
+        ]
+    return [verdict(change, Severity.LIVE, "worded differently", "the key stays", tenants=tenants)]
+
+
+def _tenant_of(change: Change) -> list[str]:
+    """The tenant in `access-TENANT-PURPOSE`, as far as names without a dash tell."""
+    parts = change.name.split("-")
+    return [parts[1]] if len(parts) > 2 and parts[0] == "access" else []
+
+
+def gateway(change: Change) -> list[Verdict]:
+    """The listener: where and how clients connect."""
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "opens the listener", "new")]
+    if change.op in ("delete", "replace"):
+        reason = "the load balancer may give it another address, and no stream survives"
+        return [verdict(change, Severity.IRREVERSIBLE, "the front door and its address go", reason)]
+    found = []
+    before, after = _listener(change.before), _listener(change.after)
+    if (before.get("port"), before.get("protocol")) != (after.get("port"), after.get("protocol")):
+        what = f"{before.get('protocol')} {before.get('port')} -> {after.get('protocol')} {after.get('port')}"
+        reason = "every client has to change its base URL, and running streams are cut"
+        found.append(verdict(change, Severity.REPLACED, what, reason))
+    old, new = _certificates(before), _certificates(after)
+    if old and new and old != new:
+        reason = "clients that do not trust the new issuer are turned away; streams that run go on"
+        found.append(verdict(change, Severity.LIVE, f"certificate {', '.join(old)} -> {', '.join(new)}", reason))
+    return found or [verdict(change, Severity.LIVE, "changed in place", "port, protocol and certificate stay")]
+
+
+def _listener(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    listeners = (body.get("spec") or {}).get("listeners") or [{}]
+    first: Mapping[str, Any] = listeners[0]
+    return first
+
+
+def _certificates(listener: Mapping[str, Any]) -> list[str]:
+    return [str(one.get("name")) for one in (listener.get("tls") or {}).get("certificateRefs") or ()]
+
+
+def proxy(change: Change) -> list[Verdict]:
+    """Shape of the Envoy pods: a changed bootstrap or shutdown rolls them, a count does not."""
+    paths = [leaf.path for leaf in change.fields()]
+    if change.op in ("delete", "replace"):
+        return [verdict(change, Severity.REPLACED, "Envoy falls back to its defaults", "limits and drain times go")]
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "shapes the Envoy pods", "new")]
+    found = []
+    old, new = _envoys(change.before), _envoys(change.after)
+    rolling = [path for path in paths if path.startswith(("spec.bootstrap", "spec.shutdown", "spec.logging"))]
+    if rolling:
+        drain = str(((change.after.get("spec") or {}).get("shutdown") or {}).get("drainTimeout", "their drain time"))
+        found.append(
+            verdict(
+                change,
+                Severity.RESTARTS,
+                f"restarts Envoy ({old} of them)",
+                f"{_sections(rolling)} changes; streams that outlast {drain} are cut",
+                restarts=old,
+            )
+        )
+    if old != new:
+        reason = "streams of pods that go have their drain time" if new < old else "more of them"
+        severity = Severity.RESTARTS if new < old else Severity.LIVE
+        found.append(verdict(change, severity, f"{old} -> {new} Envoy pods", reason, restarts=max(0, old - new)))
+    return found or [verdict(change, Severity.LIVE, "changed in place", "the Envoy pods stay")]
+
+
+def _envoys(body: Mapping[str, Any]) -> int:
+    kubernetes = ((body.get("spec") or {}).get("provider") or {}).get("kubernetes") or {}
+    return int((kubernetes.get("envoyDeployment") or {}).get("replicas", 1))
+
+
+def _sections(paths: list[str]) -> str:
+    return ", ".join(dict.fromkeys(".".join(path.split("[")[0].split(".")[:2]) for path in paths))
+
+
+def traffic_policy(change: Change) -> list[Verdict]:
+    """Limits and timeouts: those of the client side are the listener's own, and a changed listener is a new one."""
+    paths = [leaf.path for leaf in change.fields()]
+    if change.op in ("delete", "replace"):
+        return [verdict(change, Severity.REPLACED, "Envoy's defaults hold instead", "long prompts and streams fail")]
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "sets limits and timeouts", "new")]
+    if change.kind == "ClientTrafficPolicy" or change.kind == "EnvoyPatchPolicy":
+        reason = f"{_sections(paths)} is part of the listener; streams older than the drain time are cut"
+        return [verdict(change, Severity.RESTARTS, "Envoy replaces its listener", reason)]
+    return [verdict(change, Severity.LIVE, f"{_sections(paths)} changes", "for requests that begin from then on")]
+
+
+def route(change: Change) -> list[Verdict]:
+    """The name that clients call."""
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "the model can be called", "new")]
+    if change.op == "delete":
+        return [verdict(change, Severity.REPLACED, "the model can no longer be called", "requests get 404")]
+    if change.op == "replace":
+        return [verdict(change, Severity.REPLACED, "the route is made anew", "requests get 404 in between")]
+    said = ", ".join(dict.fromkeys(leaf.path for leaf in change.fields()))
+    return [verdict(change, Severity.LIVE, "the route changes", f"{said}, for requests that begin from then on")]
+
+
+def pool(change: Change) -> list[Verdict]:
+    """The replicas that a route leads to."""
+    if change.op in ("delete", "replace"):
+        return [verdict(change, Severity.REPLACED, "the pool goes", "its route leads nowhere until there is another")]
+    return [verdict(change, Severity.LIVE, "made" if change.op == "create" else "changed in place", "no pod restarts")]

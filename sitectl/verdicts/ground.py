@@ -1,0 +1,98 @@
+"""Verdicts on the ground: namespaces, definitions, providers, charts, and everything without a rule of its own."""
+
+from __future__ import annotations
+
+from sitectl.changes import Change
+from sitectl.verdicts.model import Severity, Verdict, verdict
+
+
+def namespace(change: Change) -> list[Verdict]:
+    """With a namespace goes everything in it."""
+    if change.op in ("delete", "replace"):
+        cause = f" ({', '.join(change.replaced_by)} changes)" if change.replaced_by else ""
+        return [
+            verdict(
+                change,
+                Severity.IRREVERSIBLE,
+                f"deletes the namespace with everything in it{cause}",
+                "also what others put there; volumes and Secrets do not come back",
+            )
+        ]
+    return [verdict(change, Severity.LIVE, "made" if change.op == "create" else "relabelled", "no pod restarts")]
+
+
+def definition(change: Change) -> list[Verdict]:
+    """With a custom resource definition go all objects of its kind."""
+    name = (change.body.get("spec") or {}).get("names", {}).get("kind", change.name)
+    if change.op in ("delete", "replace") and not change.retained:
+        reason = "the API server deletes the objects with their definition, those of other programs too"
+        return [verdict(change, Severity.IRREVERSIBLE, f"deletes every {name} of the cluster", reason)]
+    if change.op == "update":
+        reason = "objects stay; a version that is no longer served is lost to its clients"
+        return [verdict(change, Severity.LIVE, f"another definition of {name}", reason)]
+    return [verdict(change, Severity.LIVE, "made" if change.op == "create" else "left to others", "no object changes")]
+
+
+def provider(change: Change) -> list[Verdict]:
+    """The connection to the cluster; replaced, it takes every object along."""
+    if change.op in ("delete", "replace"):
+        cause = ", ".join(change.replaced_by) or "it is removed"
+        return [
+            verdict(
+                change,
+                Severity.IRREVERSIBLE,
+                "every object of this provider is deleted and made anew",
+                f"to the engine it is another cluster: {cause}",
+            )
+        ]
+    return [verdict(change, Severity.LIVE, "the connection's settings change", "no object is touched by it")]
+
+
+def release(change: Change) -> list[Verdict]:
+    """A Helm release: its controllers restart, what they serve goes on."""
+    name = str(change.body.get("name", change.name))
+    if change.op in ("delete", "replace"):
+        reason = "what Envoy serves goes on as it is, and no change reaches it any more"
+        return [verdict(change, Severity.REPLACED, f"uninstalls {name}", reason)]
+    old, new = change.before.get("version"), change.after.get("version")
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, f"installs {name} {new}", "new")]
+    if old != new:
+        reason = "its controllers restart, and Envoy's pods may be rolled to the version that they bring"
+        return [verdict(change, Severity.RESTARTS, f"{name} {old} -> {new}", reason)]
+    return [verdict(change, Severity.RESTARTS, f"{name} with other values", "its controllers may restart")]
+
+
+_HARMLESS = {
+    "ConfigMap": "read by pods that a digest in their template restarts",
+    "PodDisruptionBudget": "counts for the next drain",
+    "Service": "addresses stay",
+    "ServiceAccount": "no pod restarts",
+    "Role": "permissions change at once",
+    "RoleBinding": "permissions change at once",
+    "ClusterRole": "permissions change at once",
+    "ClusterRoleBinding": "permissions change at once",
+    "GatewayConfig": "counts of tokens change at once",
+}
+
+
+def anything(change: Change) -> list[Verdict]:
+    """What has no rule of its own: as severe as its operation alone says, and it says so."""
+    known = _HARMLESS.get(change.kind, "")
+    match change.op:
+        case "create":
+            return [verdict(change, Severity.LIVE, "made", known or "new")]
+        case "delete":
+            if known:
+                return [verdict(change, Severity.LIVE, "deleted", "goes with what used it")]
+            return [verdict(change, Severity.REPLACED, "deleted", _unknown(change))]
+        case "replace":
+            cause = ", ".join(change.replaced_by)
+            reason = "it is gone for a moment" if known else _unknown(change)
+            return [verdict(change, Severity.REPLACED, f"deleted and made anew: {cause}", reason)]
+    said = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
+    return [verdict(change, Severity.LIVE, f"changes {said}", known or _unknown(change))]
+
+
+def _unknown(change: Change) -> str:
+    return f"what this does to {change.kind or change.type} is not known here: look at its controller"

@@ -1,0 +1,86 @@
+"""What a verdict says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from sitectl.changes import Change
+
+
+class Severity(IntEnum):
+    """The worst first; the order in which people read."""
+
+    IRREVERSIBLE = 0
+    """Something is lost that no later `up` brings back."""
+    REPLACED = 1
+    """Something is taken away or made anew, and its users notice."""
+    RESTARTS = 2
+    """Pods or streams end and begin again."""
+    LIVE = 3
+    """In place, without an interruption."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One meaning of one change."""
+
+    severity: Severity
+    resource: str
+    what: str
+    """What happens, in words."""
+    reason: str
+    """Why it is as severe as it is."""
+    model: str = ""
+    """The model that it concerns; empty for the whole site."""
+    tenants: tuple[str, ...] = ()
+    """Tenants that the change itself names; those of a model are added by the report."""
+    gpus: int = 0
+    """GPUs that the site holds more (or fewer)."""
+    restarts: int = 0
+    """Pods that stop and start again, or stop for good."""
+    cold_start_s: int = 0
+    """Longest time until the last of them serves, as the startup probes bound it."""
+
+
+def verdict(
+    change: Change,
+    severity: Severity,
+    what: str,
+    reason: str,
+    *,
+    tenants: Sequence[str] = (),
+    gpus: int = 0,
+    restarts: int = 0,
+    cold_start_s: int = 0,
+) -> Verdict:
+    """A verdict on `change`, with its resource and model filled in."""
+    return Verdict(
+        severity=severity,
+        resource=change.label,
+        what=what,
+        reason=reason,
+        model=model_of(change),
+        tenants=tuple(tenants),
+        gpus=gpus,
+        restarts=restarts,
+        cold_start_s=cold_start_s,
+    )
+
+
+_OF_A_MODEL = ("AIGatewayRoute", "InferencePool")
+_PICKER_END = "-epp"
+
+
+def model_of(change: Change) -> str:
+    """The model that a resource belongs to; empty for what all of them share."""
+    meta: Mapping[str, Any] = change.body.get("metadata") or {}
+    own = str(meta.get("name", ""))
+    instance = str((meta.get("labels") or {}).get("app.kubernetes.io/instance", ""))
+    if instance:
+        return instance
+    if own.endswith(_PICKER_END):
+        return own.removesuffix(_PICKER_END)
+    return own if change.kind in _OF_A_MODEL else ""

@@ -1,0 +1,252 @@
+"""Verdicts on what runs: model servers, pickers, other workloads, and the volumes under them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from components.rules.model import Resource
+from components.rules.pods import GPU, asks, containers, pod_spec, startup_budget_s
+from sitectl.changes import Change, FieldChange
+from sitectl.verdicts.model import Severity, Verdict, verdict
+
+_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
+# Engine arguments whose cut takes something from callers, with what it takes.
+_CONTEXT_FLAG = "--max-model-len"
+_MOST_CAUSES = 5
+# Of the picker, whose Deployment is recreated: nobody chooses a replica until it is back.
+_PICKER = "endpoint-picker"
+
+
+def deployment(change: Change) -> list[Verdict]:
+    """A Deployment: what its pods and GPUs do."""
+    if _is_picker(change):
+        return _picker(change)
+    before, after = _shape(change, change.before), _shape(change, change.after)
+    gpus = after.gpus - before.gpus
+    if change.op == "create":
+        what = (
+            f"{_count(after.replicas, 'replica')} on {after.gpus} GPUs"
+            if after.gpus
+            else f"{_count(after.replicas, 'replica')}"
+        )
+        return [
+            verdict(
+                change, Severity.LIVE, f"starts {what}", "new", gpus=gpus, cold_start_s=after.budget_s if gpus else 0
+            )
+        ]
+    if change.op == "delete":
+        return [
+            verdict(
+                change,
+                Severity.REPLACED,
+                f"stops all {_count(before.replicas, 'replica')} for good",
+                "nothing serves in their place",
+                gpus=gpus,
+                restarts=before.replicas,
+            )
+        ]
+    if change.op == "replace":
+        return [
+            verdict(
+                change,
+                Severity.REPLACED,
+                f"stops all {_count(before.replicas, 'replica')} and makes them anew",
+                f"{', '.join(change.replaced_by)} cannot be changed in place, so nothing serves until they have loaded",
+                gpus=gpus,
+                restarts=before.replicas,
+                cold_start_s=after.budget_s,
+            )
+        ]
+    return [
+        *_template(change, before, after),
+        *_replicas(change, before, after, gpus),
+        *_context(change),
+        *_another_model(change),
+    ]
+
+
+class _Shape:
+    """What a Deployment's inputs say of its pods."""
+
+    def __init__(self, resource: Resource) -> None:
+        spec: Mapping[str, Any] = resource.body.get("spec") or {}
+        found = containers(resource)
+        self.replicas = int(spec.get("replicas", 1)) if resource.body else 0
+        self.gpus = self.replicas * sum(int(asks(one, "limits").get(GPU, 0)) for one in found)
+        self.budget_s = max((startup_budget_s(one) for one in found), default=0)
+        self.at_once = self.replicas if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
+        self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
+
+
+def _shape(change: Change, body: Mapping[str, Any]) -> _Shape:
+    return _Shape(Resource(type=change.type, name=change.name, body=body))
+
+
+def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
+    causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
+    if not causes:
+        return []
+    rounds = -(-after.replicas // after.at_once)
+    return [
+        verdict(
+            change,
+            Severity.RESTARTS,
+            f"restarts {_count(before.replicas, 'replica')}, one after the other",
+            f"their pod changes: {_causes(causes)}",
+            restarts=before.replicas,
+            cold_start_s=rounds * (after.budget_s + after.grace_s),
+        )
+    ]
+
+
+def _replicas(change: Change, before: _Shape, after: _Shape, gpus: int) -> list[Verdict]:
+    if before.replicas == after.replicas:
+        if not gpus:
+            return []
+        reason = "each replica is given another number of GPUs"
+        return [verdict(change, Severity.LIVE, f"{before.gpus} -> {after.gpus} GPUs", reason, gpus=gpus)]
+    what = f"{before.replicas} -> {after.replicas} replicas"
+    if after.replicas > before.replicas:
+        return [
+            verdict(change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.budget_s),
+        ]
+    gone = before.replicas - after.replicas
+    reason = f"{_count(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
+    if after.replicas == 1:
+        reason += "; the one that is left has no other when it restarts or its node fails"
+    return [verdict(change, Severity.RESTARTS, what, reason, gpus=gpus, restarts=gone)]
+
+
+def _context(change: Change) -> list[Verdict]:
+    old, new = _last_flag(change, change.before), _last_flag(change, change.after)
+    if old is None or new is None or new >= old:
+        return []
+    what = f"longest request {old:,} -> {new:,} tokens"
+    return [verdict(change, Severity.REPLACED, what, f"requests above {new:,} tokens are refused from then on")]
+
+
+def _another_model(change: Change) -> list[Verdict]:
+    old, new = _weights(change, change.before), _weights(change, change.after)
+    if not old or not new or old == new:
+        return []
+    what = f"another model answers under this name: {new} instead of {old}"
+    reason = "clients notice by the answers alone, and while replicas restart both of them answer"
+    return [verdict(change, Severity.REPLACED, what, reason)]
+
+
+def _weights(change: Change, body: Mapping[str, Any]) -> str:
+    """What the engine loads: vLLM's first word, or the simulator's --model."""
+    for one in containers(Resource(type=change.type, name=change.name, body=body)):
+        words = [str(word) for word in one.get("args") or ()]
+        named = next((word.partition("=")[2] for word in words if word.startswith("--model=")), "")
+        if named:
+            return named.removeprefix("simulator of ")
+        if words and not words[0].startswith("-"):
+            return words[0]
+    return ""
+
+
+def _last_flag(change: Change, body: Mapping[str, Any]) -> int | None:
+    """Value of the context flag; the last one counts, as in the engine."""
+    values = [
+        int(str(word).partition("=")[2])
+        for one in containers(Resource(type=change.type, name=change.name, body=body))
+        for word in one.get("args") or ()
+        if re.fullmatch(rf"{_CONTEXT_FLAG}=\d+", str(word))
+    ]
+    return values[-1] if values else None
+
+
+def _is_picker(change: Change) -> bool:
+    spec: Mapping[str, Any] = change.body.get("spec") or {}
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    return labels.get("app.kubernetes.io/name") == _PICKER
+
+
+def _picker(change: Change) -> list[Verdict]:
+    before, after = _shape(change, change.before), _shape(change, change.after)
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, f"starts {_count(after.replicas, 'picker')}", "new")]
+    if change.op == "delete":
+        what = f"stops {_count(before.replicas, 'picker')} for good"
+        return [verdict(change, Severity.REPLACED, what, "no request of the model is routed", restarts=before.replicas)]
+    causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
+    if causes or change.op == "replace":
+        said = _causes(causes) or ", ".join(change.replaced_by)
+        return [
+            verdict(
+                change,
+                Severity.RESTARTS,
+                f"restarts {_count(before.replicas, 'picker')} at once",
+                f"{said}; the model refuses requests until one is back, and its index of cached prefixes starts empty",
+                restarts=before.replicas,
+            )
+        ]
+    what = f"{before.replicas} -> {after.replicas} pickers"
+    return [verdict(change, Severity.LIVE, what, "the leader goes on")] if before.replicas != after.replicas else []
+
+
+def claim(change: Change) -> list[Verdict]:
+    """A volume claim: with it go its data."""
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, f"makes a volume of {_size(change.after)}", "new")]
+    if change.op in ("delete", "replace") and not change.retained:
+        cause = f" because {', '.join(change.replaced_by)} changes" if change.op == "replace" else ""
+        return [
+            verdict(
+                change,
+                Severity.IRREVERSIBLE,
+                f"deletes the volume of {_size(change.before)} and what is on it{cause}",
+                "weights have to be fetched again, and whatever else was written to it is lost",
+            )
+        ]
+    if change.op == "delete":
+        return [verdict(change, Severity.LIVE, "leaves the volume to itself", "it is retained")]
+    old, new = _bytes(_size(change.before)), _bytes(_size(change.after))
+    if new < old:
+        reason = "a volume cannot shrink: the API server refuses this, and the whole change with it"
+        return [verdict(change, Severity.REPLACED, f"{_size(change.before)} -> {_size(change.after)}", reason)]
+    if new > old:
+        reason = "grows in place where the storage class allows it, and not back"
+        return [verdict(change, Severity.LIVE, f"{_size(change.before)} -> {_size(change.after)}", reason)]
+    return [verdict(change, Severity.LIVE, "changed in place", "size and class stay")]
+
+
+def _size(body: Mapping[str, Any]) -> str:
+    return str((((body.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage", "?"))
+
+
+def _bytes(size: str) -> float:
+    found = re.fullmatch(r"([\d.]+)(Ki|Mi|Gi|Ti|)", size)
+    return float(found[1]) * _UNITS[found[2]] if found else 0.0
+
+
+def _causes(leaves: Sequence[FieldChange]) -> str:
+    """Changed leaves of a pod, short enough to read: lists of variables and volumes are named once."""
+    said = [_word(leaf) for leaf in leaves]
+    shown = list(dict.fromkeys(said))
+    rest = len(shown) - _MOST_CAUSES
+    return ", ".join(shown[:_MOST_CAUSES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _word(leaf: FieldChange) -> str:
+    for part in ("env", "volumes", "volumeMounts"):
+        if f".{part}[" in leaf.path:
+            return part
+    last = leaf.path.removesuffix('"]').rpartition('["' if leaf.path.endswith('"]') else ".")[2]
+    if isinstance(leaf.before, list) and isinstance(leaf.after, list):
+        gone = [f"without {one}" for one in leaf.before if one not in leaf.after]
+        come = [f"with {one}" for one in leaf.after if one not in leaf.before]
+        return _short(f"{last} {', '.join(come + gone)}", 200)
+    return f"{last} {_short(leaf.before)} -> {_short(leaf.after)}"
+
+
+def _short(value: Any, most: int = 80) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

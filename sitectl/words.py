@@ -1,0 +1,133 @@
+"""Reports as text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from sitectl.changes import Change
+from sitectl.report import SiteReport, folded
+from sitectl.verdicts.model import Severity, Verdict
+
+TITLES = {
+    Severity.IRREVERSIBLE: "IRREVERSIBLE: lost, and no later up brings it back",
+    Severity.REPLACED: "REPLACED: taken away or made anew; its users notice",
+    Severity.RESTARTS: "RESTARTS: pods or streams end and begin again",
+    Severity.LIVE: "LIVE: in place, nothing is interrupted",
+}
+_WIDTH = 110
+
+
+def minutes(seconds: int) -> str:
+    """Whole minutes, at least one: `4 min`."""
+    return f"{-(-seconds // 60)} min"
+
+
+def signed(count: float) -> str:
+    return f"{count:+,.0f}" if count else "0"
+
+
+def figures(report: SiteReport) -> list[tuple[str, str]]:
+    """The figures of a report with their names, for every form of output."""
+    return [
+        ("GPUs", signed(report.gpus)),
+        ("cost a month", _money(report)),
+        ("pods that stop or restart", str(report.restarts)),
+        ("cold start, at most", minutes(report.cold_start_s) if report.cold_start_s else "none"),
+        ("tenants touched", ", ".join(report.tenants) or "none"),
+        ("resources", ", ".join(f"{count} {op}" for op, count in report.operations.items()) or "no change"),
+    ]
+
+
+def _money(report: SiteReport) -> str:
+    if report.cost_per_month is None:
+        return "no price known: set prices.gpu_hour in the site"
+    return f"{signed(report.cost_per_month)} {report.currency}".rstrip()
+
+
+def plan(report: SiteReport) -> str:
+    """A whole report for a terminal."""
+    lines = [f"Site {report.site}"]
+    for error in report.errors:
+        lines += [
+            "",
+            "REFUSED BY THE ENGINE: what follows is how far it looked",
+            textwrap.indent(_wrapped(error), "  "),
+        ]
+    if not report.rows:
+        return "\n".join([*lines, "  no change" if not report.errors else "", *_proofs(report)]).rstrip() + "\n"
+    width = max(len(name) for name, _ in figures(report))
+    lines += [f"  {name:<{width}}  {value}" for name, value in figures(report)]
+    for severity in Severity:
+        rows = folded([row for row in report.rows if row.severity is severity])
+        if rows:
+            lines += ["", TITLES[severity]]
+            lines += table(rows)
+    return "\n".join([*lines, *_proofs(report)]) + "\n"
+
+
+def table(rows: Sequence[Verdict]) -> list[str]:
+    """One line for what happens, one for why and whom it touches."""
+    width = min(60, max(len(row.resource) for row in rows))
+    lines = []
+    for row in rows:
+        lines.append(f"  {row.resource:<{width}}  {row.what}")
+        notes = [row.reason, *_extras(row)]
+        lines.append(textwrap.fill("; ".join(notes), _WIDTH, initial_indent="      ", subsequent_indent="      "))
+    return lines
+
+
+def _extras(row: Verdict) -> Iterable[str]:
+    if row.gpus:
+        yield f"GPUs {signed(row.gpus)}"
+    if row.cold_start_s:
+        yield f"cold start at most {minutes(row.cold_start_s)}"
+    if row.tenants and row.severity is not Severity.LIVE:
+        yield f"tenants: {', '.join(row.tenants)}"
+
+
+def _proofs(report: SiteReport) -> list[str]:
+    return ["", *report.proofs] if report.proofs else []
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.fill(line, _WIDTH) for line in text.splitlines())
+
+
+_VERBS = {"create": "added", "update": "changed", "replace": "replaced", "delete": "removed"}
+
+
+def difference(changes: Sequence[Change]) -> list[str]:
+    """Objects that are added, changed and removed, with each changed field."""
+    lines = []
+    for change in sorted(changes, key=lambda one: (list(_VERBS).index(one.op), one.label)):
+        lines.append(f"{_VERBS[change.op]:<8}  {change.label}")
+        lines += [f"            {line}" for line in changed_fields(change)]
+    return lines
+
+
+def changed_fields(change: Change) -> list[str]:
+    """Each changed field of one resource in words."""
+    return [line for leaf in change.fields() for line in field_words(leaf.path, leaf.before, leaf.after)]
+
+
+def field_words(path: str, before: object, after: object) -> list[str]:
+    """One changed leaf in words, lists by what came and went."""
+    if isinstance(before, list) and isinstance(after, list):
+        gone = [f"{path}: without {one}" for one in before if one not in after]
+        come = [f"{path}: with {one}" for one in after if one not in before]
+        return gone + come or [f"{path}: in another order"]
+    if before is None:
+        return [f"{path}: set to {_line(after)}"]
+    if after is None:
+        return [f"{path}: no longer set (was {_line(before)})"]
+    if isinstance(before, str) and isinstance(after, str) and ("\n" in before or "\n" in after):
+        old, new = before.splitlines(), after.splitlines()
+        gone = [f"{path}: - {line.strip()}" for line in old if line not in new]
+        return gone + [f"{path}: + {line.strip()}" for line in new if line not in old]
+    return [f"{path}: {_line(before)} -> {_line(after)}"]
+
+
+def _line(value: object) -> str:
+    text = str(value).replace("\n", "\\n")
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,0 +1,106 @@
+"""What an unquoted word of YAML means to Pulumi's engine, and which words mean something else to other readers.
+
+The engine reads stack files with Go's yaml.v3 (resolve.go of v3.0.1), whose rules are between YAML 1.1 and 1.2. The
+offline loader follows it, and refuses the words on which editors, linters and the engine disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from decimal import Decimal
+
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+}
+_SWITCHES = {
+    word: meaning
+    for base, meaning in (
+        ("y", "true"),
+        ("yes", "true"),
+        ("on", "true"),
+        ("n", "false"),
+        ("no", "false"),
+        ("off", "false"),
+    )
+    for word in (base, base.capitalize(), base.upper())
+}
+_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_OCTAL = re.compile(r"[-+]?0[0-7]+")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
+_OTHER_BASE = re.compile(r"[-+]?0([xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)")
+_SIXTIES = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
+_WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
+_DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+# What the engine keeps as a whole number; beyond, it is a float.
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+# Beyond it Go writes a number of JSON with an exponent.
+_LARGEST_WRITTEN_OUT = 1e21
+
+
+def meaning(text: str) -> str | int | float | bool | None:
+    """What an unquoted scalar is to the engine. Whole numbers are int however they are written: 1.5e+9 is one."""
+    if text in _WORDS:
+        return _WORDS[text]
+    plain = text.replace("_", "") if text[0] in "+-0123456789" else text
+    if _DATE.fullmatch(text):
+        return _date(text)
+    if _OTHER_BASE.fullmatch(text):
+        return int(plain, 0)
+    if _OCTAL.fullmatch(plain):
+        return int(plain, 8)
+    if _WHOLE.fullmatch(text):
+        number = int(plain)
+        return number if _SMALLEST <= number <= _LARGEST else whole(float(number))
+    if _DECIMAL.fullmatch(plain):
+        return whole(float(plain))
+    return text
+
+
+def _date(text: str) -> str:
+    """A day becomes a point in time, as the engine writes one; other points in time stay as they are here."""
+    try:
+        return f"{datetime.strptime(text, '%Y-%m-%d').date()} 00:00:00 +0000 UTC"
+    except ValueError:
+        return text
+
+
+def whole(number: float) -> float | int:
+    """The number as the engine hands it over in JSON: without a fraction it is an int."""
+    # Through its digits, because Go writes the shortest ones that mean this float.
+    return int(Decimal(repr(number))) if number.is_integer() and abs(number) < _LARGEST_WRITTEN_OUT else number
+
+
+def trap(text: str) -> tuple[str, str] | None:
+    """(what is unclear, the fix) of an unquoted word that readers of YAML understand differently, or None."""
+    if text in _SWITCHES:
+        return (
+            f"{text} without quotes is text to the engine and {_SWITCHES[text]} to other readers of YAML",
+            f'write "{text}" in quotes if it is a word, or {_SWITCHES[text]} if it is a switch',
+        )
+    if _INFINITE.fullmatch(text):
+        return f"{text} is no finite number", "write a number"
+    if _LEADING_ZERO.fullmatch(text):
+        digits = text.lstrip("+-0_").replace("_", "") or "0"
+        return (
+            f"{text} begins with a zero, which makes it an octal number to some readers of YAML",
+            f'write {digits} if it is a number, or "{text}" in quotes if it is text',
+        )
+    if _OTHER_BASE.fullmatch(text):
+        digits = str(int(text.replace("_", ""), 0))
+        return (
+            f"{text} is a number to some readers of YAML and text to others",
+            f'write {digits} if it is a number, or "{text}" in quotes if it is text',
+        )
+    if _SIXTIES.fullmatch(text):
+        return (
+            f"{text} is text to the engine and a number of base 60 to other readers of YAML",
+            f'write "{text}" in quotes, or a plain number',
+        )
+    if _DATE.fullmatch(text):
+        return f"{text} without quotes is a date to the engine", f'write "{text}" in quotes'
+    return None

@@ -1,0 +1,82 @@
+"""Checks of a site that is valid by itself: do its models fit, do its flags and versions go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from components.model_server import ModelServerPlan
+from stacks import compatibility, versions
+from stacks.capacity import DoesNotFitError
+from stacks.cluster_plan import problems_of
+from stacks.demand import OrderedModelSpec
+from stacks.loading.origins import Origin
+from stacks.loading.problems import Problem, from_text
+from stacks.site import SiteConfig
+from stacks.sizing import engine_of, plan_model
+
+# Flag that the platform gives to engines -> the key that decides it.
+_DECIDED_BY: Mapping[str, str] = {
+    "--max-num-seqs": "overrides.max_num_seqs",
+    "--max-model-len": "overrides.max_model_len",
+    "--max-num-batched-tokens": "server.max_num_batched_tokens",
+    "--tensor-parallel-size": "server.gpus",
+    "--shutdown-timeout": "server.longest_stream_s",
+    "--startup-duration": "server.simulated_load_scale",
+}
+
+
+def misfits(site: SiteConfig) -> Iterator[Problem]:
+    """Models whose replicas cannot work on the GPUs that they are given, and flags that the platform gives itself."""
+    for name, spec in sorted(site.models.items()):
+        try:
+            plan = plan_model(site, spec)
+        except DoesNotFitError as error:
+            yield from_text(("models", name, "server", "gpus"), str(error))
+        else:
+            yield from _flags_twice(name, spec, plan)
+
+
+def refused_machines(site: SiteConfig) -> Iterator[Problem]:
+    """Machines whose configs Talos would refuse, or whose image no factory builds."""
+    if site.cluster.machines is not None:
+        for line in problems_of(site.name, site.cluster.machines, versions.load()):
+            yield from_text(("cluster", "machines"), line)
+
+
+def incompatible(site: SiteConfig, origins: Mapping[str, Origin]) -> Iterator[Problem]:
+    """Rows of the compatibility table that speak about the pinned versions and this site."""
+    for conflict in compatibility.conflicts(versions.load(), site):
+        named = [(fact, value, key) for fact, (value, key) in conflict.found.items()]
+        said = " with ".join(f"{fact} {value} ({origins.get(key, key)})" for fact, value, key in named)
+        own = next((key for _, _, key in named if not key.startswith(("versions.", "catalogue."))), "")
+        theirs = origins.get(named[0][2])
+        yield Problem(
+            path=tuple(own.split(".")) if own else tuple(named[0][2].split(".")[1:]),
+            what=f"{conflict.row.verdict}: {said}: {conflict.row.text}",
+            fix=f"{conflict.row.fix} (stacks/compatibility.yaml: {conflict.row.id}; source: {conflict.row.source})",
+            file="" if own or not theirs else theirs.file,
+            line=None if own or not theirs else theirs.line,
+        )
+
+
+def _flags_twice(name: str, spec: OrderedModelSpec, plan: ModelServerPlan) -> Iterator[Problem]:
+    """Extra flags that stand already: the engine would take the last one, and the figures would not hold."""
+    extra = spec.server.extra_args
+    args = engine_of(name, spec, plan, versions.load().images).args
+    given = dict(flag.partition("=")[::2] for flag in args[: len(args) - len(extra)])
+    seen: set[str] = set()
+    for index, flag in enumerate(extra):
+        key, _, value = flag.partition("=")
+        path = ("models", name, "server", "extra_args", str(index))
+        got = f"'{value}'" if value else ""
+        if key in given:
+            decided = _DECIDED_BY.get(key)
+            yield Problem(
+                path=path,
+                what=f"{key} is given by the platform already" + (f", as {given[key]}" if given[key] else ""),
+                got=got,
+                fix=f"take it out, and set {decided} if need be" if decided else "take it out",
+            )
+        elif key in seen:
+            yield Problem(path=path, what=f"{key} is given twice", got=got, fix="keep one of the two")
+        seen.add(key)

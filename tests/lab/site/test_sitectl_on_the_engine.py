@@ -1,0 +1,102 @@
+"""`sitectl plan`, the recorded previews and the rules as a stack transform, on the real engine (001.34-39, C.06)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from lab import session
+from lab.paths import CHECKOUT
+from sitectl.report import of_preview_document
+from sitectl.verdicts.model import Severity
+from tests.fixtures.previews.record import FOLDER, copy_project, preview, trimmed
+from tests.fixtures.previews.scenarios import SCENARIOS
+
+if TYPE_CHECKING:
+    from tests.lab.site.running_site import Site
+
+_WATCHED = """
+import datetime
+
+from components.rules.model import SiteFacts
+from components.rules.transform import watch
+
+rules = watch(SiteFacts(name="lab"), (), datetime.date(2026, 1, 1))
+"""
+
+
+def plan(site: Site, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "sitectl", "plan", "lab", "--json", *arguments],
+        cwd=CHECKOUT,
+        env=session.environment(site.lab),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_site_as_its_file_says_has_no_change(site: Site) -> None:
+    """C.06."""
+    status, said = plan(site)
+    assert status == 0
+    assert said["rows"] == []
+
+
+def test_plan_refuses_what_it_is_told_to_refuse(site: Site, tmp_path: Path) -> None:
+    """001.39: what cannot be undone is first and stops a job."""
+    document = yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text())
+    document["config"]["inference-platform:site"]["storage"] = {"storage_class": "another"}
+    file = tmp_path / "Pulumi.edited.yaml"
+    file.write_text(yaml.safe_dump(document))
+    status, said = plan(site, "--config-file", str(file), "--refuse", "irreversible")
+    assert status == 1
+    assert said["worst"] == "irreversible"
+    assert said["rows"][0]["severity"] == "irreversible"
+
+
+@pytest.mark.parametrize("name", ["replica-cut", "tenant-key-removed", "picker-weights"])
+def test_the_recordings_are_what_the_engine_still_says(site: Site, name: str) -> None:
+    """A recording that no longer holds would make the tests of verdicts tests of nothing."""
+    live = of_preview_document("lab", trimmed(preview(site.lab, SCENARIOS[name])))
+    kept = of_preview_document("lab", json.loads((FOLDER / f"{name}.json").read_text()))
+    loud = [
+        sorted((row.severity, row.resource) for row in one.rows if row.severity is not Severity.LIVE)
+        for one in (live, kept)
+    ]
+    assert loud[0] == loud[1]
+    assert live.gpus == kept.gpus
+
+
+def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> None:
+    """All violations at once, and not one resource written, also without a preview before."""
+    copy_project(site.lab, tmp_path)
+    main = tmp_path / "__main__.py"
+    text = main.read_text()
+    before, _, after = text.partition("platform = declare_platform(")
+    call, _, rest = after.partition("\n")
+    main.write_text(f"{before}{_WATCHED}platform = declare_platform({call}\nrules.decide()\n{rest}")
+    pins = tmp_path / "stacks" / "versions.yaml"
+    versions = yaml.safe_load(pins.read_text())
+    pinned = versions["images"]["simulator"]
+    pins.write_text(pins.read_text().replace(pinned, pinned.rpartition(":")[0] + ":latest"))
+    file = tmp_path / "Pulumi.lab.yaml"
+    document = yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text())
+    document["config"]["inference-platform:site"]["gateway"]["replicas"] = 3
+    file.write_text(yaml.safe_dump(document))
+    done = session.run_pulumi(
+        site.lab, "up", "--yes", "--skip-preview", "--stack", "lab", project=tmp_path, check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "2 violations of the platform's rules" in said
+    assert "Traceback" not in said
+    assert plan(site)[1]["rows"] == [], "the site is as it was"

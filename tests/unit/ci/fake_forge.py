@@ -1,0 +1,209 @@
+"""A fake of the few calls of GitHub's and GitLab's REST APIs that we make. It is no forge: it keeps lists in memory.
+
+It refuses what the forges' documentation does not describe: a path, a missing header, a body with a wrong key or type.
+Sources: docs.github.com/rest/issues (version 2022-11-28), docs.gitlab.com/api/notes and docs.gitlab.com/api/issues.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+TOKEN = "a-token-of-the-fake"
+GITHUB_BOT, GITLAB_BOT = "github-actions[bot]", "project_7_bot"
+# GitHub's limit for a comment's body, in characters.
+LONGEST_BODY = 65_536
+
+
+class FakeForge:
+    """What the server keeps, and every request that it got as (method, path)."""
+
+    def __init__(self) -> None:
+        self.comments: list[dict[str, Any]] = []
+        self.issues: list[dict[str, Any]] = []
+        self.closing_words: list[str] = []
+        self.requests: list[tuple[str, str]] = []
+        self.refusals: list[str] = []
+        self.busy = 0
+        """Answer this many requests with 429 first."""
+        self.url = ""
+
+    def comment(self, author: str, body: str) -> int:
+        self.comments.append({"id": 100 + len(self.comments), "author": author, "body": body})
+        return int(self.comments[-1]["id"])
+
+    def issue(self, author: str, body: str, *, pull_request: bool = False) -> None:
+        number = 1 + len(self.issues)
+        self.issues.append(
+            {"number": number, "author": author, "body": body, "open": True, "labels": ["drift"], "pr": pull_request}
+        )
+
+    def writes(self) -> list[tuple[str, str]]:
+        return [one for one in self.requests if one[0] != "GET"]
+
+
+Answer = tuple[int, Any]
+
+
+def _github(forge: FakeForge, method: str, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> Answer:
+    def shown(one: dict[str, Any]) -> dict[str, Any]:
+        return {"id": one["id"], "user": {"login": one["author"], "type": "Bot"}, "body": one["body"]}
+
+    def card(one: dict[str, Any]) -> dict[str, Any]:
+        more = {"pull_request": {"url": "..."}} if one["pr"] else {}
+        return {"number": one["number"], "user": {"login": one["author"]}, "body": one["body"], **more}
+
+    root = "/repos/owner/site/issues"
+    if path == f"{root}/7/comments" and method == "GET":
+        return 200, _page([shown(one) for one in forge.comments], query)
+    if re.fullmatch(rf"{root}/\d+/comments", path) and method == "POST":
+        _keys(body, {"body": str})
+        if path == f"{root}/7/comments":
+            forge.comment(GITHUB_BOT, body["body"])
+        else:
+            forge.closing_words.append(body["body"])
+        return 201, {"id": 1}
+    if (match := re.fullmatch(rf"{root}/comments/(\d+)", path)) and method == "PATCH":
+        _keys(body, {"body": str})
+        one = next(one for one in forge.comments if one["id"] == int(match[1]))
+        one["body"] = body["body"]
+        return 200, shown(one)
+    if path == root and method == "GET":
+        assert query["state"] == ["open"] and query["labels"] == ["drift"]
+        return 200, _page([card(one) for one in forge.issues if one["open"]], query)
+    if path == root and method == "POST":
+        _keys(body, {"title": str, "body": str, "labels": list})
+        forge.issue(GITHUB_BOT, body["body"])
+        return 201, {"number": len(forge.issues)}
+    if (match := re.fullmatch(rf"{root}/(\d+)", path)) and method == "PATCH":
+        one = forge.issues[int(match[1]) - 1]
+        if "state" in body:
+            _keys(body, {"state": str, "state_reason": str})
+            assert (body["state"], body["state_reason"]) == ("closed", "completed")
+            one["open"] = False
+        else:
+            _keys(body, {"body": str})
+            one["body"] = body["body"]
+        return 200, card(one)
+    return 404, {"message": "Not Found"}
+
+
+def _gitlab(forge: FakeForge, method: str, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> Answer:
+    def shown(one: dict[str, Any]) -> dict[str, Any]:
+        return {"id": one["id"], "author": {"username": one["author"]}, "body": one["body"], "system": False}
+
+    def card(one: dict[str, Any]) -> dict[str, Any]:
+        return {"iid": one["number"], "author": {"username": one["author"]}, "description": one["body"]}
+
+    root = "/api/v4/projects/group%2Fsub%2Fsite"
+    notes = f"{root}/merge_requests/7/notes"
+    if path == "/api/v4/user" and method == "GET":
+        return 200, {"username": GITLAB_BOT}
+    if path == notes and method == "GET":
+        system = {"id": 1, "author": {"username": GITLAB_BOT}, "body": "added 1 commit", "system": True}
+        return 200, _page([system, *(shown(one) for one in forge.comments)], query)
+    if path == notes and method == "POST":
+        _keys(body, {"body": str})
+        forge.comment(GITLAB_BOT, body["body"])
+        return 201, {}
+    if (match := re.fullmatch(rf"{notes}/(\d+)", path)) and method == "PUT":
+        _keys(body, {"body": str})
+        next(one for one in forge.comments if one["id"] == int(match[1]))["body"] = body["body"]
+        return 200, {}
+    if path == f"{root}/issues" and method == "GET":
+        assert query["state"] == ["opened"] and query["labels"] == ["drift"]
+        return 200, _page([card(one) for one in forge.issues if one["open"]], query)
+    if path == f"{root}/issues" and method == "POST":
+        _keys(body, {"title": str, "description": str, "labels": str})
+        forge.issue(GITLAB_BOT, body["description"])
+        return 201, {}
+    if re.fullmatch(rf"{root}/issues/\d+/notes", path) and method == "POST":
+        _keys(body, {"body": str})
+        forge.closing_words.append(body["body"])
+        return 201, {}
+    if (match := re.fullmatch(rf"{root}/issues/(\d+)", path)) and method == "PUT":
+        one = forge.issues[int(match[1]) - 1]
+        if "state_event" in body:
+            _keys(body, {"state_event": str})
+            one["open"] = body["state_event"] != "close"
+        else:
+            _keys(body, {"description": str})
+            one["body"] = body["description"]
+        return 200, card(one)
+    return 404, {"message": "404 Not Found"}
+
+
+def _keys(body: dict[str, Any], kinds: dict[str, type]) -> None:
+    assert set(body) == set(kinds), f"keys {sorted(body)}"
+    for key, kind in kinds.items():
+        assert isinstance(body[key], kind), f"{key} is no {kind.__name__}"
+    assert len(body.get("body", "")) <= LONGEST_BODY, "body is too long"
+
+
+def _page(found: list[Any], query: dict[str, list[str]]) -> list[Any]:
+    size, number = int(query["per_page"][0]), int(query["page"][0])
+    assert size <= 100
+    return found[size * (number - 1) : size * number]
+
+
+def _headers_right(kind: str, headers: Any) -> bool:
+    if kind == "gitlab":
+        return bool(headers.get("PRIVATE-TOKEN") == TOKEN)
+    return bool(
+        headers.get("Authorization") == f"Bearer {TOKEN}"
+        and headers.get("Accept") == "application/vnd.github+json"
+        and headers.get("X-GitHub-Api-Version") == "2022-11-28"
+    )
+
+
+@contextmanager
+def fake_forge(kind: str) -> Iterator[FakeForge]:
+    """The fake of `github` or `gitlab` on a port of loopback."""
+    forge = FakeForge()
+    answer = _github if kind == "github" else _gitlab
+
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            parts = urlsplit(self.path)
+            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            forge.requests.append((self.command, parts.path))
+            if forge.busy:
+                forge.busy -= 1
+                return self._say(429, {"message": "slow down"}, {"Retry-After": "3"})
+            if not _headers_right(kind, self.headers):
+                return self._say(401, {"message": "Bad credentials"})
+            try:
+                status, said = answer(forge, self.command, parts.path, parse_qs(parts.query), json.loads(raw or b"{}"))
+            except (AssertionError, KeyError, StopIteration) as error:
+                forge.refusals.append(f"{self.command} {parts.path}: {error}")
+                return self._say(422, {"message": f"Validation Failed: {error}"})
+            return self._say(status, said)
+
+        do_GET = do_POST = do_PATCH = do_PUT = _serve  # noqa: N815 - the base class's names
+
+        def _say(self, status: int, said: Any, headers: dict[str, str] | None = None) -> None:
+            content = json.dumps(said).encode()
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    forge.url = base if kind == "github" else f"{base}/api/v4"
+    try:
+        yield forge
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,150 @@
+"""The scripts that the jobs call, run on a repository as a job does (opening 3, C.06)."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ci import offline, previews
+from sitectl.errors import Exit
+from tests.unit.sitectl.sites_to_work_on import git, make_checkout
+
+PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A commit with the site prod, and an edited file beside it."""
+    folder = make_checkout(tmp_path_factory.mktemp("repository"), sites=("prod",))
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "base")
+    file = folder / "Pulumi.prod.yaml"
+    file.write_text(file.read_text().replace("          replicas: 4\n", "          replicas: 3\n"))
+    return folder
+
+
+def test_the_offline_job_checks_and_compares(repository: Path, tmp_path: Path) -> None:
+    summary = tmp_path / "summary"
+    words = ["--project", str(repository), "--out", str(tmp_path / "out"), "--base", "HEAD"]
+    assert offline.main(words, {"GITHUB_STEP_SUMMARY": str(summary)}) == Exit.OK
+    text = summary.read_text()
+    assert "## validate: passed" in text and "## rules: passed" in text
+    assert "4 \\-&gt; 3 replicas" in text
+    assert (tmp_path / "out" / "rendered" / "prod" / "inference-models").is_dir()
+
+
+def test_the_offline_job_goes_on_after_a_failure_and_fails(repository: Path, tmp_path: Path) -> None:
+    broken = repository / "Pulumi.oslo.yaml"
+    broken.write_text("config: {'inference-platform:site': {name: '```</details>@all'}}\n")
+    try:
+        words = ["--project", str(repository), "--out", str(tmp_path)]
+        assert offline.main(words, {}) == Exit.REFUSED
+    finally:
+        broken.unlink()
+    said = (tmp_path / "summary.md").read_text()
+    assert "## validate: failed" in said and "## rules: failed" in said
+    assert "cluster" in (tmp_path / "validate.txt").read_text()
+
+
+def test_without_a_revision_to_compare_with_nothing_is_compared(repository: Path, tmp_path: Path) -> None:
+    assert offline.main(["--project", str(repository), "--out", str(tmp_path)], {}) == Exit.OK
+    assert not (tmp_path / "diff.txt").exists()
+
+
+def engine(folder: Path, recording: str, *, status: int = 0) -> None:
+    """A stand-in for `pulumi` on PATH that prints a recording, and notes its words and the token that it sees."""
+    program = folder / "pulumi"
+    lines = ["#!/bin/sh", f'echo "$@ token=${{GITHUB_TOKEN:-none}}" >> {folder}/asked']
+    lines += [f"cat {PREVIEWS / recording}.json", f"exit {status}", ""]
+    program.write_text("\n".join(lines))
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def own_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_checkout(tmp_path / "project", sites=("lab", "prod"))
+
+
+def saved(folder: Path, site: str) -> Any:
+    return json.loads((folder / f"{site}.json").read_text())
+
+
+def test_every_site_is_previewed_and_saved(project: Path, own_path: Path, tmp_path: Path) -> None:
+    engine(own_path, "replica-cut")
+    assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], {}) == Exit.OK
+    assert saved(tmp_path / "out", "lab")["changeSummary"] == {"same": 83, "update": 1}
+    asked = (own_path / "asked").read_text().splitlines()
+    assert asked == [f"preview --json --non-interactive --stack {site} token=none" for site in ("lab", "prod")]
+
+
+def test_refresh_looks_at_the_cluster(project: Path, own_path: Path, tmp_path: Path) -> None:
+    engine(own_path, "no-change")
+    words = ["--project", str(project), "--out", str(tmp_path / "out"), "--refresh", "--site", "lab"]
+    assert previews.main(words, {}) == Exit.OK
+    assert "--stack lab --refresh" in (own_path / "asked").read_text()
+
+
+def test_a_site_that_cannot_be_previewed_is_saved_as_that(project: Path, tmp_path: Path, own_path: Path) -> None:
+    assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], {}) == Exit.UNABLE
+    assert "there is no pulumi on PATH" in saved(tmp_path / "out", "lab")["diagnostics"][0]["message"]
+
+
+def test_what_the_engine_refuses_is_a_preview_all_the_same(project: Path, tmp_path: Path, own_path: Path) -> None:
+    engine(own_path, "model-swapped", status=255)
+    assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], {}) == Exit.OK
+    assert saved(tmp_path / "out", "lab")["diagnostics"]
+
+
+def test_outputs_are_not_handed_on() -> None:
+    """A stack's outputs hold what only `up` and its readers need."""
+    said = {"steps": [{"op": "update", "oldState": {"inputs": {"a": 1}, "outputs": {"b": 2}}}], "config": {}}
+    kept = previews.without_outputs(said)
+    assert kept == {"steps": [{"op": "update", "oldState": {"inputs": {"a": 1}}}], "config": {}}
+
+
+def test_credentials_go_to_where_the_site_says_for_us_alone(project: Path, own_path: Path, tmp_path: Path) -> None:
+    engine(own_path, "no-change")
+    given = {previews.VARIABLE: json.dumps({"prod": "text"})}
+    assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], given) == Exit.OK
+    written = project / "kubeconfig.prod"
+    assert written.read_text() == "text"
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/kubeconfig", "__main__.py"])
+def test_credentials_go_nowhere_else(project: Path, own_path: Path, tmp_path: Path, path: str) -> None:
+    """The path comes out of the change."""
+    engine(own_path, "no-change")
+    file = project / "Pulumi.prod.yaml"
+    file.write_text(file.read_text().replace("kubeconfig: kubeconfig.prod", f"kubeconfig: {path}"))
+    before = (project / "__main__.py").read_text()
+    given = {previews.VARIABLE: json.dumps({"prod": "very-secret"})}
+    assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], given) == Exit.UNABLE
+    said = saved(tmp_path / "out", "prod")["diagnostics"][0]["message"]
+    assert "credentials are not written" in said
+    assert "very-secret" not in said
+    assert (project / "__main__.py").read_text() == before
+    assert not (project.parent / "outside").exists()
+
+
+def test_credentials_that_are_no_json_are_named(project: Path, own_path: Path, tmp_path: Path) -> None:
+    engine(own_path, "no-change")
+    assert (
+        previews.main(["--project", str(project), "--out", str(tmp_path / "out")], {previews.VARIABLE: "apiVersion"})
+        == 3
+    )
+    assert "is not JSON" in saved(tmp_path / "out", "lab")["diagnostics"][0]["message"]

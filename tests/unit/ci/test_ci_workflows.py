@@ -1,0 +1,188 @@
+"""The workflows for users: pinned, with few rights, and with no text of a change in a command (opening 3, C.06)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ci import offline, previews
+from sitectl.cli import parser
+
+CI = Path(__file__).parents[3] / "ci"
+GITHUB = sorted((CI / "github").glob("*.yml"))
+GITLAB = CI / "gitlab" / "sites.yml"
+# What a pull request's author chooses, by GitHub's own list of untrusted input; also in expressions of other names.
+UNTRUSTED = re.compile(
+    r"github\.(head_ref|event\.(issue|pull_request|comment|review|review_comment|commits|head_commit|pages)"
+    r"\.[\w.\[\]]*(title|body|ref|label|name|email|message|default_branch|page_name))"
+)
+
+
+def workflow(path: Path) -> dict[Any, Any]:
+    found: dict[Any, Any] = yaml.safe_load(path.read_text())
+    return found
+
+
+def steps(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for job, said in workflow(path)["jobs"].items():
+        for step in said["steps"]:
+            yield job, step
+
+
+def commands(path: Path) -> Iterator[str]:
+    yield from (step["run"] for _, step in steps(path) if "run" in step)
+
+
+def secrets_of(said: dict[str, Any]) -> set[str]:
+    return set(re.findall(r"secrets\.(\w+)|github\.(token)", str(said)))
+
+
+@pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(path: Path) -> None:
+    uses = [step["uses"] for _, step in steps(path) if "uses" in step]
+    assert uses
+    assert [one for one in uses if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", one)] == []
+    for line in path.read_text().splitlines():
+        assert "uses:" not in line or re.search(r"# v\d+\.\d+\.\d+$", line), "a reader sees which version it is"
+
+
+@pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
+def test_no_expression_stands_in_a_command(path: Path) -> None:
+    """An expression is put into the script before a shell reads it; a variable is not."""
+    assert [one for one in commands(path) if "${{" in one] == []
+
+
+@pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
+def test_no_text_of_the_author_is_used_anywhere(path: Path) -> None:
+    assert not UNTRUSTED.search(path.read_text().replace("head.repo.full_name", ""))
+
+
+@pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
+def test_no_trigger_runs_a_fork_with_our_rights(path: Path) -> None:
+    triggers = workflow(path)[True]  # YAML reads `on` as a truth value
+    assert not {"pull_request_target", "workflow_run", "issue_comment"} & set(triggers)
+
+
+@pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
+def test_permissions_are_few(path: Path) -> None:
+    found = workflow(path)
+    assert found["permissions"] in ({}, {"contents": "read"})
+    for job in found["jobs"].values():
+        rights = job.get("permissions", found["permissions"])
+        assert rights.get("contents", "read") == "read"
+        writes = [name for name, right in rights.items() if right == "write"]
+        assert writes in ([], ["pull-requests"], ["issues"])
+        assert job["timeout-minutes"] <= 120
+
+
+@pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
+def test_no_checkout_leaves_its_token_behind(path: Path) -> None:
+    for _, step in steps(path):
+        if "actions/checkout" in step.get("uses", ""):
+            assert step["with"]["persist-credentials"] is False
+
+
+def test_a_job_without_credentials_has_none() -> None:
+    """Forks run it."""
+    path = CI / "github" / "offline.yml"
+    assert not secrets_of(workflow(path))
+    assert "environment" not in str(workflow(path)["jobs"])
+
+
+@pytest.mark.parametrize(("file", "job"), [("plan.yml", "preview"), ("drift.yml", "look")])
+def test_who_runs_the_change_may_not_write(file: str, job: str) -> None:
+    said = workflow(CI / "github" / file)["jobs"][job]
+    assert said["permissions"] == {"contents": "read"}
+    assert said["environment"] == "preview"
+    assert "github.token" not in str(said)
+
+
+@pytest.mark.parametrize(("file", "job"), [("plan.yml", "comment"), ("drift.yml", "issues")])
+def test_who_may_write_runs_the_target_and_knows_no_site(file: str, job: str) -> None:
+    said = workflow(CI / "github" / file)["jobs"][job]
+    assert "secrets." not in str(said)
+    checkout = said["steps"][0]["with"]
+    if file == "plan.yml":
+        assert checkout["ref"] == "${{ github.event.pull_request.base.sha }}"
+
+
+def test_only_branches_of_the_repository_reach_the_credentials() -> None:
+    said = workflow(CI / "github" / "plan.yml")["jobs"]["preview"]
+    assert said["if"] == "github.event.pull_request.head.repo.full_name == github.repository"
+
+
+def test_the_engine_is_the_sdks() -> None:
+    version = importlib.metadata.version("pulumi")
+    for path in (CI / "github" / "plan.yml", CI / "github" / "drift.yml"):
+        (found,) = [
+            step["with"]["pulumi-version"] for _, step in steps(path) if "pulumi/actions" in step.get("uses", "")
+        ]
+        assert found == version
+    assert workflow(GITLAB)[".pulumi"]["image"] == f"pulumi/pulumi-python:{version}"
+
+
+def gitlab_jobs() -> dict[str, dict[str, Any]]:
+    found = workflow(GITLAB)
+    return {name: {**found.get(job.get("extends", ""), {}), **job} for name, job in found.items() if "script" in job}
+
+
+def test_gitlab_images_are_exact_and_jobs_have_a_stage() -> None:
+    stages = workflow(GITLAB)["stages"]
+    assert len(gitlab_jobs()) == 5
+    for job in gitlab_jobs().values():
+        assert re.search(r":\d+\.\d+\.\d+", job["image"])
+        assert job["stage"] in stages
+
+
+def test_gitlab_asks_for_the_same_project_before_credentials() -> None:
+    for name, job in gitlab_jobs().items():
+        conditions = [rule["if"] for rule in job["rules"]]
+        alone = all(
+            "$CI_MERGE_REQUEST_SOURCE_PROJECT_ID == $CI_PROJECT_ID" in one or '"schedule"' in one for one in conditions
+        )
+        assert alone == ("environment" in job), name
+
+
+def test_gitlab_keeps_the_token_from_the_change() -> None:
+    """The environment that has the token is entered by jobs alone that run the target's code."""
+    for job in gitlab_jobs().values():
+        named = job.get("environment", {}).get("name")
+        runs = " ".join(job["script"])
+        assert (named == "forge") == ("sitectl" in runs)
+        if named == "forge" and "comment" in runs:
+            assert any("worktree add --detach ../target" in one for one in job["before_script"])
+
+
+def test_gitlab_quotes_every_variable_in_a_command() -> None:
+    for job in gitlab_jobs().values():
+        for line in [*job["before_script"], *job["script"]]:
+            assert not re.search(r'(?<!["/\w])\$\w+', re.sub(r'"[^"]*"', "", line)), line
+
+
+def every_command() -> Iterator[list[str]]:
+    lines = [line for path in GITHUB for line in commands(path)]
+    lines += [line for job in gitlab_jobs().values() for line in job["script"]]
+    for line in lines:
+        words = shlex.split(line)
+        if "-m" in words:
+            yield words[words.index("-m") + 1 :]
+
+
+def test_every_command_is_understood_by_its_program() -> None:
+    known = {"sitectl": parser(), "ci.offline": offline.parser(), "ci.previews": previews.parser()}
+    seen = set()
+    for program, *words in every_command():
+        seen.add(program)
+        numbers = ["7" if word in ("$NUMBER", "$CI_MERGE_REQUEST_IID") else word for word in words]
+        try:
+            known[program].parse_args(numbers)
+        except SystemExit as refused:
+            pytest.fail(f"{program} {words}: refused with {refused.code}")
+    assert seen == set(known)

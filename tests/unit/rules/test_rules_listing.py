@@ -1,0 +1,87 @@
+"""Every rule finds what breaks it, says the fix, and finds nothing in a site that keeps it (opening 15)."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from components.rules.listing import RULES, names
+from components.rules.model import HIDDEN, Resource, SiteFacts, violations
+from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, Broken, bodies, resources
+
+
+@pytest.mark.parametrize("facts", [FACTS, SOVEREIGN], ids=["a site", "a sovereign site"])
+def test_a_site_that_keeps_the_rules_breaks_none(facts: SiteFacts) -> None:
+    assert violations(resources(bodies()), facts, RULES) == []
+
+
+@pytest.mark.parametrize(("rule", "case"), list(BROKEN.items()), ids=["-".join(rule) for rule in BROKEN])
+def test_a_broken_rule_is_the_one_that_is_named(rule: tuple[str, str], case: Broken) -> None:
+    """Each rule of 15: a violating site, and a message with the fix."""
+    found = copy.deepcopy(bodies())
+    case.change(found)
+    said = violations(resources(found, protected=case.protected), case.facts, RULES)
+    assert {one.rule for one in said} == {rule[0]}
+    assert case.says in said[0].problem
+    assert "\n  fix: " in str(said[0])
+    assert len(said[0].fix) > 10
+
+
+def test_every_rule_has_a_site_that_breaks_it() -> None:
+    assert {rule for rule, _ in BROKEN} == set(names())
+
+
+def test_names_are_said_once() -> None:
+    assert len(names()) == len(set(names()))
+
+
+def test_one_replica_needs_no_budget() -> None:
+    found = bodies()
+    found["deployment"]["spec"]["replicas"] = 1
+    del found["budget"]
+    assert violations(resources(found), FACTS, RULES) == []
+
+
+@pytest.mark.parametrize(
+    "image", ["a/b@sha256:" + "0" * 64, "a/b:v1.2.3", "a:5000/b:1.2-rc1", "a/b:v1.2@sha256:" + "a" * 64]
+)
+def test_exact_images_pass(image: str) -> None:
+    """12: tags that are a release, or digests."""
+    found = bodies()
+    found["deployment"]["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    assert violations(resources(found), FACTS, RULES) == []
+
+
+def test_a_listed_workload_may_use_its_host() -> None:
+    found = bodies()
+    found["deployment"]["spec"]["template"]["spec"]["hostNetwork"] = True
+    facts = SiteFacts(name="test", host_access=("Deployment models/chat",))
+    assert violations(resources(found), facts, RULES) == []
+
+
+def test_a_chart_counts_as_a_source() -> None:
+    chart = Resource(
+        type="kubernetes:helm.sh/v3:Release", name="eg", body={"chart": "oci://docker.io/eg", "name": "eg"}
+    )
+    said = violations([chart], SOVEREIGN, RULES)
+    assert [one.rule for one in said] == ["sovereign-registries"]
+    inside = Resource(type=chart.type, name="eg", body={"chart": "oci://registry.internal/eg", "name": "eg"})
+    assert violations([inside], SOVEREIGN, RULES) == []
+
+
+def test_the_order_of_resources_changes_nothing() -> None:
+    found = bodies()
+    for case in BROKEN.values():
+        case.change(found) if case.facts is FACTS else None
+    there = resources(found, protected=False)
+    assert violations(there, FACTS, RULES) == violations(there[::-1], FACTS, RULES[::-1])
+
+
+def test_a_section_that_is_not_known_yet_is_no_crash() -> None:
+    """A section may be an output of another resource; the rule says that it could not look."""
+    found = bodies()
+    found["deployment"]["spec"] = HIDDEN
+    said = violations(resources(found), FACTS, RULES)
+    assert {one.level for one in said} == {"advice"}
+    assert all("could not look" in one.problem for one in said)

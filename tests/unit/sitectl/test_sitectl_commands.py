@@ -1,0 +1,311 @@
+"""The command line: what each command prints, its exit status, and that its own words lead on (opening 2, C.05)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sitectl.cli import COMMANDS, parser
+from sitectl.commands.doctor import Machine, checks
+from sitectl.errors import MEANINGS, Exit
+from sitectl.progress import Progress
+from stacks.loader import load_file
+from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+
+PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
+SITE = "inference-platform:site"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A checkout that a test may change, with no site yet."""
+    return make_checkout(tmp_path / "own", sites=())
+
+
+def edit(folder: Path, site: str, **values: Any) -> None:
+    file = folder / f"Pulumi.{site}.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["config"][SITE].update(values)
+    file.write_text(yaml.safe_dump(document))
+
+
+def test_from_init_to_a_checked_site_by_the_printed_words_alone(own: Path) -> None:
+    """Whoever follows `next:` gets from nothing to a site that is valid and keeps the rules."""
+    said = run(own, "validate")
+    walked = []
+    assert said.status == Exit.REFUSED
+    command = re.search(r"fix: python -m sitectl (init) NAME", said.err)
+    assert command
+    said = run(own, command[1], "berlin")
+    while found := re.search(r"^next: python -m sitectl (.+)$", said.out, re.MULTILINE):
+        assert said.status == Exit.OK, said.err
+        words = shlex.split(found[1])
+        walked.append(words[0])
+        if words[0] == "plan":
+            break
+        said = run(own, *words)
+    assert walked == ["validate", "rules", "plan"]
+    assert "docs add-a-site" in said.out, "the walk ends where a cluster is needed, and says how to get one"
+    assert "pulumi stack init" in run(own, "docs", "add-a-site").out
+
+
+def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
+    words = ["--model", "chat=qwen3-32b-fp8", "--model", "glm-5-1=glm-5.1-fp8", "--tenant", "search", "--tenant", "ops"]
+    said = run(own, "init", "berlin", *words, "--gpu-hour", "2.5", "--currency", "NOK")
+    assert said.status == Exit.OK, said.err
+    site = load_file(own / "Pulumi.berlin.yaml")
+    assert (site.name, sorted(site.models), sorted(site.tenants)) == ("berlin", ["chat", "glm-5-1"], ["ops", "search"])
+    assert site.prices and (site.prices.gpu_hour, site.prices.currency) == (2.5, "NOK")
+    text = (own / "Pulumi.berlin.yaml").read_text()
+    assert "# File with the cluster's address and credentials" in text
+    assert text.count("# Name of the model's file in the catalogue.") == 1, "a meaning is told once"
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_init_overwrites_nothing(own: Path) -> None:
+    run(own, "init", "berlin")
+    before = (own / "Pulumi.berlin.yaml").read_text()
+    said = run(own, "init", "berlin", "--tenant", "other")
+    assert said.status == Exit.REFUSED
+    assert "already there" in said.err
+    assert "fix: " in said.err
+    assert (own / "Pulumi.berlin.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["--model", "glm=glm-5.1-fp9"], Exit.USAGE, "did you mean 'glm-5.1-fp8'?"),
+        (["--gpu", "h900"], Exit.REFUSED, "h200-sxm"),
+        (["--tenant", "Bad_Name"], Exit.REFUSED, "Bad_Name"),
+        (["--replicas", "0"], Exit.REFUSED, "replicas"),
+    ],
+)
+def test_init_with_a_mistake_writes_nothing_and_says_what_would_do(
+    own: Path, words: list[str], status: Exit, says: str
+) -> None:
+    said = run(own, "init", "berlin", *words)
+    assert said.status == status
+    assert says in said.err
+    assert "fix: " in said.err
+    assert "Traceback" not in said.err
+    assert not (own / "Pulumi.berlin.yaml").exists()
+
+
+def test_validate_tells_all_mistakes_of_all_sites(own: Path) -> None:
+    run(own, "init", "berlin")
+    run(own, "init", "oslo")
+    edit(own, "berlin", gateway={"replica": 2, "port": 443})
+    edit(own, "oslo", cluster={"kubeconfig": "k", "gpu": "h900"})
+    (own / "rules.oslo.yaml").write_text("waivers: [{rule: spreads, resource: a}]\n")
+    said = run(own, "validate")
+    assert said.status == Exit.REFUSED
+    for part in (
+        "Pulumi.berlin.yaml:",
+        "gateway.replica",
+        "did you mean 'replicas'?",
+        "h900",
+        "rules.oslo.yaml",
+        "did you mean 'spread'?",
+        "2 sites: 2 not valid (berlin, oslo)",
+    ):
+        assert part in said.out, part
+    assert str(own) not in said.out, "files are named as the user sees them"
+    data = run(own, "validate", "--json").data
+    assert not data["berlin"]["valid"]
+    assert {problem["key"] for problem in data["berlin"]["problems"]} >= {"gateway.replica"}
+    assert data["berlin"]["problems"][0]["line"] > 0
+
+
+def test_rules_refuse_and_waive(own: Path) -> None:
+    run(own, "init", "berlin")
+    sovereign = {"sovereign": True, "registries": ["registry.internal"]}
+    (own / "rules.berlin.yaml").write_text(yaml.safe_dump(sovereign))
+    said = run(own, "rules", "berlin", "--json")
+    assert said.status == Exit.REFUSED
+    broken = said.data["berlin"]["errors"]
+    assert any(
+        "not in a registry of this sovereign site (allowed: registry.internal)" in one["problem"] for one in broken
+    )
+    held = {"reason": "the mirror is empty", "expires": "2999-01-01"}
+    waivers = [{"rule": one["rule"], "resource": one["resource"], **held} for one in broken]
+    (own / "rules.berlin.yaml").write_text(yaml.safe_dump({**sovereign, "waivers": waivers}))
+    said = run(own, "rules", "berlin")
+    assert said.status == Exit.OK
+    assert "waived until 2999-01-01" in said.out
+
+
+def test_rules_list_says_each_rule(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "rules", "--list")
+    assert "image-pinned" in said.out
+    assert "Every image is a release tag or a digest." in said.out
+
+
+def test_explain_a_key(checkout_folder: Path) -> None:
+    """Opening 2, 13: value, origin, meaning."""
+    said = run(checkout_folder, "explain", "--site", "prod", "models.glm-5-1.server.replicas", "--json").data
+    assert (said["value"], said["layer"]) == ("2", "site")
+    assert re.fullmatch(r"Pulumi\.prod\.yaml:\d+", said["origin"])
+    assert said["meaning"].startswith("Pods that serve the model")
+    default = run(checkout_folder, "explain", "--site", "lab", "models.glm-5-1.server.replicas", "--json").data
+    assert (default["layer"], default["origin"]) == ("default", "default of components/model_server.py")
+
+
+def test_explain_a_section_lists_its_keys(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "explain", "--site", "prod", "models.glm-5-1.pool")
+    assert "models.glm-5-1.pool.prefix_weight" in said.out
+
+
+def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1", "spec.replicas", "--json").data
+    assert said["value"] == "2"
+    assert said["object"] == "Deployment inference-models/glm-5-1"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["models.glm-5-1.server.replica"], "did you mean 'models.glm-5-1.server.replicas'?"),
+        (["deployment/glm-5-2", "spec"], "no such object"),
+        (["deployment/glm-5-1", "spec.replica"], "did you mean 'replicas'?"),
+        (["deployment/glm-5-1", "spec.template.spec.containers[7]"], "allowed: [0]"),
+    ],
+)
+def test_explain_with_a_mistake_says_the_near_one(checkout_folder: Path, words: list[str], says: str) -> None:
+    said = run(checkout_folder, "explain", "--site", "prod", *words)
+    assert said.status == Exit.USAGE
+    assert says in said.err
+
+
+def test_plan_out_of_a_saved_preview(checkout_folder: Path, tmp_path: Path) -> None:
+    saved = PREVIEWS / "model-removed.json"
+    said = run(checkout_folder, "plan", "lab", "--from", str(saved), "--markdown", str(tmp_path / "plan.md"))
+    assert said.status == Exit.OK
+    first = said.out.index("IRREVERSIBLE")
+    assert first < said.out.index("REPLACED") < said.out.index("RESTARTS") < said.out.index("LIVE")
+    assert re.search(r"GPUs +-2", said.out)
+    assert "tenants touched            acme, globex" in said.out
+    assert "**irreversible**" in (tmp_path / "plan.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "refuse", "status"),
+    [
+        ("model-removed", "irreversible", Exit.REFUSED),
+        ("replica-cut", "irreversible", Exit.OK),
+        ("replica-cut", "restarts", Exit.REFUSED),
+        ("gateway-replicas", "restarts", Exit.OK),
+        ("no-change", "restarts", Exit.OK),
+    ],
+)
+def test_plan_refuses_as_severe_or_worse(checkout_folder: Path, name: str, refuse: str, status: Exit) -> None:
+    said = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / f"{name}.json"), "--refuse", refuse)
+    assert said.status == status
+
+
+def test_plan_says_what_the_engine_refused(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "model-swapped.json"))
+    assert said.status == Exit.REFUSED
+    assert "field can not be less than" in " ".join(said.out.split())
+
+
+def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Path) -> None:
+    """001.34."""
+    said = json.loads((PREVIEWS / "replica-cut.json").read_text())
+    site = json.loads(said["config"][SITE])
+    said["config"][SITE] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK"}})
+    (tmp_path / "p.json").write_text(json.dumps(said))
+    shown = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json")).out
+    assert "-14,600 NOK" in shown
+    without = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json")).out
+    assert "no price known: set prices.gpu_hour" in without
+
+
+@pytest.mark.parametrize("content", ["not json", "[]", "{}"])
+def test_plan_of_something_else_is_refused(checkout_folder: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / "x.json").write_text(content)
+    said = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "x.json"))
+    assert said.status in (Exit.USAGE, Exit.UNABLE)
+    assert "fix: " in said.err
+
+
+def test_plan_without_an_engine_says_how_to_get_one(
+    checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = run(checkout_folder, "plan", "lab")
+    assert said.status == Exit.UNABLE
+    assert "there is no pulumi on PATH" in said.err
+    assert "fix: https://www.pulumi.com/docs/install/" in said.err
+
+
+def test_an_unknown_site_lists_those_that_are_there(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "validate", "prud")
+    assert said.status == Exit.USAGE
+    assert said.err.splitlines()[1:3] == ["  got: prud", "  allowed: lab, prod"]
+
+
+def test_outside_of_a_checkout(tmp_path: Path) -> None:
+    said = run(tmp_path, "validate")
+    assert said.status == Exit.USAGE
+    assert "in no checkout" in said.err
+
+
+def test_errors_are_data_with_json(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "validate", "prud", "--json")
+    assert said.data["error"]["got"] == "prud"
+
+
+def test_versions_name_every_pin(checkout_folder: Path) -> None:
+    pins = run(checkout_folder, "versions", "--json").data
+    assert [name for name in pins if "vllm" in name]
+    assert all(isinstance(value, str) for value in pins.values())
+
+
+def test_docs_lists_pages_and_prints_one(checkout_folder: Path) -> None:
+    assert "add-a-model" in run(checkout_folder, "docs").out
+    assert run(checkout_folder, "docs", "add-a-model").out.startswith("# Add a model")
+    assert "did you mean 'add-a-model'?" in run(checkout_folder, "docs", "add-a-modell").err
+
+
+def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, tmp_path: Path) -> None:
+    """Everything is missing on a machine without programs; nothing of that is an error for work without a cluster."""
+    bare = Machine(environment={"PULUMI_HOME": str(tmp_path)}, which=lambda _: None, say=lambda _: "")
+    found = {one.name: one for one in checks(checkout_folder, bare)}
+    for name in ("git", "pulumi", "plugin kubernetes", "plugin command", "CRD bundle", "cluster of prod"):
+        notes = [one for one in checks(checkout_folder, bare) if one.name == name and one.state == "note"]
+        assert notes, name
+        assert notes[0].fix
+    assert found["site prod"].state == "ok"
+    assert [one for one in found.values() if one.state == "bad"] == []
+
+
+def test_doctor_refuses_a_broken_site(own: Path) -> None:
+    run(own, "init", "berlin")
+    edit(own, "berlin", gateway={"port": 1})
+    said = run(own, "doctor")
+    assert said.status == Exit.REFUSED
+    assert "fix: python -m sitectl validate berlin" in said.out
+
+
+def test_help_teaches() -> None:
+    top = parser().format_help()
+    assert all(name in top for name in COMMANDS)
+    assert all(meaning in top for meaning in MEANINGS.values())
+    assert "python -m sitectl init" in top
+    for command in COMMANDS.values():
+        assert command.HELP and command.MORE
+
+
+def test_progress_names_the_slow_item_and_is_silent_when_nothing_was_slow() -> None:
+    progress = Progress(None)
+    progress.took("render prod", 0.3)
+    assert progress.slowest() == ""
+    progress.took("preview berlin", 61.25)
+    assert progress.slowest() == "slowest: preview berlin, 61.2 s"

@@ -1,0 +1,111 @@
+"""Two revisions or folders compared without a cluster (C.06): objects, fields in words, and what it means."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sitectl.errors import Exit
+from sitectl.words import field_words
+from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the platform: `before`, and a commit with fewer replicas and a new site."""
+    folder = make_checkout(tmp_path_factory.mktemp("history"), sites=("prod",))
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "before")
+    git(folder, "tag", "before")
+    file = folder / "Pulumi.prod.yaml"
+    file.write_text(file.read_text().replace("          replicas: 4\n", "          replicas: 3\n"))
+    shutil.copy(file, folder / "Pulumi.oslo.yaml")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "after")
+    return folder
+
+
+def test_two_revisions_say_what_changes_on_each_site(history: Path, tmp_path: Path) -> None:
+    def there() -> list[Path]:
+        return sorted(path for path in history.rglob("*") if not {".git", "__pycache__"} & set(path.parts))
+
+    before = there()
+    said = run(history, "diff", "before", "HEAD", "--markdown", str(tmp_path / "diff.md"))
+    assert said.status == Exit.OK, said.err
+    assert "changed   Deployment inference-models/qwen3-32b" in said.out
+    assert "spec.replicas: 4 -> 3" in said.out
+    assert "4 -> 3 replicas" in said.out
+    assert "Site oslo (a new site)" in said.out
+    assert "added     Deployment inference-models/qwen3-32b" in said.out
+    assert "| `prod` |" in (tmp_path / "diff.md").read_text()
+    assert there() == before, "the checkout is left as it was"
+    assert not (history / ".git" / "worktrees").exists()
+
+
+def test_the_files_as_they_are_are_the_default(history: Path) -> None:
+    said = run(history, "diff", "HEAD")
+    assert (said.status, said.out) == (Exit.OK, "Site oslo: no change\nSite prod: no change\n")
+
+
+def test_one_site_alone_as_data(history: Path) -> None:
+    data = run(history, "diff", "before", "--site", "prod", "--json").data
+    assert list(data) == ["prod"]
+    assert data["prod"]["gpus"] == -1
+    (changed,) = [one for one in data["prod"]["objects"] if "Deployment" in one["object"]]
+    assert (changed["op"], changed["fields"]) == ("update", ["spec.replicas: 4 -> 3"])
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "--output=x", "HEAD:stacks"])
+def test_what_is_no_revision_is_refused(history: Path, revision: str) -> None:
+    """A branch's name comes from a pull request and must not become an option of git."""
+    said = run(history, "diff", "--", revision)
+    assert said.status == Exit.USAGE
+    assert "revision" in said.err
+    assert f"got: {revision}" in said.err
+    assert not (history / "x").exists()
+
+
+def test_a_revision_with_a_broken_site_says_so(history: Path) -> None:
+    file = history / "Pulumi.oslo.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("      port: 443\n", "      port: lots\n"))
+    try:
+        said = run(history, "diff", "HEAD")
+    finally:
+        file.write_text(text)
+    assert said.status == Exit.REFUSED
+    assert "the files as they are cannot be rendered" in said.err
+    assert "gateway.port" in said.err
+
+
+def test_two_folders(history: Path, tmp_path: Path) -> None:
+    run(history, "render", "prod", "--out", str(tmp_path / "a"))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    changed = tmp_path / "b" / "prod" / "inference-models" / "deployment.apps_glm-5-1.yaml"
+    changed.write_text(changed.read_text().replace("replicas: 2", "replicas: 1"))
+    (tmp_path / "b" / "prod" / "inference-models" / "service_glm-5-1-epp.yaml").unlink()
+    said = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert "spec.replicas: 2 -> 1" in said.out
+    assert "removed   Service inference-models/glm-5-1-epp" in said.out
+    (tmp_path / "empty").mkdir()
+    said = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "empty"))
+    assert said.status == Exit.USAGE
+    assert "holds no rendered site" in said.err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (1, 2, ["p: 1 -> 2"]),
+        (None, "a", ["p: set to a"]),
+        ("a", None, ["p: no longer set (was a)"]),
+        (["--a=1", "--b"], ["--a=2", "--b"], ["p: without --a=1", "p: with --a=2"]),
+        (["a", "b"], ["b", "a"], ["p: in another order"]),
+        ("x: 1\ny: 2", "x: 1\ny: 3", ["p: - y: 2", "p: + y: 3"]),
+    ],
+)
+def test_a_field_in_words(before: object, after: object, words: list[str]) -> None:
+    assert field_words("p", before, after) == words

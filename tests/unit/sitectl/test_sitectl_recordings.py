@@ -1,0 +1,330 @@
+"""What the engine said of 29 edits, judged: worst first, GPUs, restarts, tenants (opening 3; 001.34-39, C.06)."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.rules.model import Resource
+from sitectl.changes import between, of_preview
+from sitectl.report import SiteReport, of_preview_document
+from sitectl.verdicts.model import Severity
+from tests.fixtures.previews.scenarios import SCENARIOS
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "previews"
+BY_HAND = {"drift-replicas"}
+GONE, ANEW, AGAIN, LIVE = Severity.IRREVERSIBLE, Severity.REPLACED, Severity.RESTARTS, Severity.LIVE
+MODELS = "inference-models"
+BOTH = ["acme", "globex"]
+
+
+def said(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return found
+
+
+def judged(name: str) -> SiteReport:
+    return of_preview_document("lab", said(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What a recording has to be judged as. `rows`: (severity, part of resource, part of what)."""
+
+    rows: list[tuple[Severity, str, str]]
+    gpus: int = 0
+    restarts: int = 0
+    tenants: list[str] = field(default_factory=list)
+    errors: str = ""
+
+
+EXPECTED = {
+    "no-change": Expected(rows=[]),
+    "engine-image-bump": Expected(
+        rows=[
+            (AGAIN, f"Deployment {MODELS}/glm-5-1", "restarts 2 replicas, one after the other"),
+            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas, one after the other"),
+        ],
+        restarts=4,
+        tenants=BOTH,
+    ),
+    "picker-image-bump": Expected(
+        rows=[
+            (AGAIN, f"Deployment {MODELS}/glm-5-1-epp", "restarts 2 pickers at once"),
+            (AGAIN, f"Deployment {MODELS}/qwen3-32b-epp", "restarts 1 picker at once"),
+        ],
+        restarts=3,
+        tenants=BOTH,
+    ),
+    "replica-cut": Expected(
+        rows=[(AGAIN, f"Deployment {MODELS}/glm-5-1", "2 -> 1 replicas")], gpus=-8, restarts=1, tenants=["acme"]
+    ),
+    "replica-added": Expected(rows=[(LIVE, f"Deployment {MODELS}/glm-5-1", "2 -> 3 replicas")], gpus=8),
+    "tenant-key-removed": Expected(
+        rows=[
+            (GONE, "access-globex-batch", "forgets the key"),
+            (LIVE, "Secret inference-gateway/keys-globex", "values change in place"),
+            (LIVE, "SecurityPolicy inference-gateway/tenants", "no tenant's models do"),
+        ],
+        tenants=["globex"],
+    ),
+    "tenant-key-rotated": Expected(
+        rows=[
+            (GONE, "access-globex-batch", "replaces the key by another one"),
+            (LIVE, "Secret inference-gateway/keys-globex", "values change in place"),
+        ],
+        tenants=["globex"],
+    ),
+    "tenant-removed": Expected(
+        rows=[
+            (GONE, "Secret inference-gateway/keys-globex", "all keys of tenant globex stop working"),
+            (GONE, "access-globex-batch", "forgets the key"),
+            (GONE, "access-globex-laptop", "forgets the key"),
+            (ANEW, "SecurityPolicy inference-gateway/tenants", "tenant globex loses qwen3-32b"),
+        ],
+        tenants=["globex"],
+    ),
+    "tenant-added": Expected(
+        rows=[
+            (LIVE, "Secret inference-gateway/keys-initech", "made"),
+            (LIVE, "SecurityPolicy inference-gateway/tenants", "tenant initech may call qwen3-32b"),
+            (LIVE, "access-initech-laptop", "mints a key"),
+        ],
+    ),
+    "tenant-loses-model": Expected(
+        rows=[(ANEW, "SecurityPolicy inference-gateway/tenants", "tenant acme loses glm-5-1")], tenants=["acme"]
+    ),
+    "model-removed": Expected(
+        rows=[
+            (GONE, f"PersistentVolumeClaim {MODELS}/qwen3-32b-weights", "deletes the volume of 35Gi"),
+            (GONE, "Secret inference-gateway/keys-globex", "all keys of tenant globex stop working"),
+            (ANEW, f"AIGatewayRoute {MODELS}/qwen3-32b", "the model can no longer be called"),
+            (ANEW, f"Deployment {MODELS}/qwen3-32b", "stops all 2 replicas for good"),
+            (ANEW, "SecurityPolicy inference-gateway/tenants", "tenant acme loses qwen3-32b"),
+            (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy (1 of them)"),
+            (LIVE, f"PodDisruptionBudget {MODELS}/qwen3-32b", "deleted"),
+        ],
+        gpus=-2,
+        restarts=4,
+        tenants=BOTH,
+    ),
+    "model-added": Expected(
+        rows=[
+            (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy (1 of them)"),
+            (LIVE, f"Deployment {MODELS}/qwen-batch", "starts 2 replicas on 2 GPUs"),
+            (LIVE, f"AIGatewayRoute {MODELS}/qwen-batch", "the model can be called"),
+            (LIVE, "SecurityPolicy inference-gateway/tenants", "tenant globex may call qwen-batch"),
+            (LIVE, f"PersistentVolumeClaim {MODELS}/qwen-batch-weights", "makes a volume of 35Gi"),
+        ],
+        gpus=2,
+        restarts=1,
+        tenants=BOTH,
+    ),
+    # The engine stops at what the API server refuses, so the rest of the swap is not in its preview.
+    "model-swapped": Expected(
+        rows=[
+            (ANEW, f"PersistentVolumeClaim {MODELS}/glm-5-1-weights", "775Gi -> 35Gi"),
+            (LIVE, f"ConfigMap {MODELS}/glm-5-1-epp", "changes data"),
+        ],
+        tenants=["acme"],
+        errors="field can not be less than status.capacity",
+    ),
+    "model-swapped-larger": Expected(
+        rows=[
+            (ANEW, f"Deployment {MODELS}/qwen3-32b", "zai-org/GLM-5.1-FP8 instead of Qwen/Qwen3-32B-FP8"),
+            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas"),
+            (LIVE, f"Deployment {MODELS}/qwen3-32b", "2 -> 16 GPUs"),
+            (LIVE, f"PersistentVolumeClaim {MODELS}/qwen3-32b-weights", "35Gi -> 775Gi"),
+        ],
+        gpus=14,
+        restarts=3,
+        tenants=BOTH,
+    ),
+    "storage-class-changed": Expected(
+        rows=[
+            (GONE, f"PersistentVolumeClaim {MODELS}/glm-5-1-weights", "because spec.storageClassName changes"),
+            (GONE, f"PersistentVolumeClaim {MODELS}/qwen3-32b-weights", "because spec.storageClassName changes"),
+        ],
+        tenants=BOTH,
+    ),
+    "context-cut": Expected(
+        rows=[
+            (ANEW, f"Deployment {MODELS}/glm-5-1", "longest request 202,752 -> 32,768 tokens"),
+            (AGAIN, f"Deployment {MODELS}/glm-5-1", "restarts 2 replicas"),
+        ],
+        restarts=2,
+        tenants=["acme"],
+    ),
+    "gpus-per-replica-changed": Expected(
+        rows=[
+            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas"),
+            (AGAIN, f"Deployment {MODELS}/qwen3-32b-epp", "restarts 1 picker at once"),
+            (LIVE, f"Deployment {MODELS}/qwen3-32b", "2 -> 4 GPUs"),
+            (LIVE, f"ConfigMap {MODELS}/qwen3-32b-epp", "changes data"),
+        ],
+        gpus=2,
+        restarts=3,
+        tenants=BOTH,
+    ),
+    "gpu-family-changed": Expected(
+        rows=[(AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas")], restarts=2, tenants=BOTH
+    ),
+    "longest-stream-changed": Expected(
+        rows=[
+            (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy"),
+            (AGAIN, f"Deployment {MODELS}/glm-5-1", "restarts 2 replicas"),
+            (AGAIN, f"Deployment {MODELS}/glm-5-1-epp", "restarts 2 pickers at once"),
+        ],
+        restarts=5,
+        tenants=BOTH,
+    ),
+    "engine-to-vllm": Expected(
+        rows=[
+            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas"),
+            (LIVE, f"AIGatewayRoute {MODELS}/qwen3-32b", "the route changes"),
+        ],
+        restarts=2,
+        tenants=BOTH,
+    ),
+    "picker-weights": Expected(
+        rows=[
+            (AGAIN, f"Deployment {MODELS}/glm-5-1-epp", "restarts 2 pickers at once"),
+            (LIVE, f"ConfigMap {MODELS}/glm-5-1-epp", "changes data"),
+        ],
+        restarts=2,
+        tenants=["acme"],
+    ),
+    "picker-count": Expected(
+        rows=[(AGAIN, f"Deployment {MODELS}/qwen3-32b-epp", "restarts 1 picker at once")], restarts=1, tenants=BOTH
+    ),
+    "gateway-port-to-https": Expected(
+        rows=[
+            (ANEW, "Gateway inference-gateway/inference", "HTTP 80 -> HTTPS 443"),
+            (AGAIN, "EnvoyPatchPolicy inference-gateway/openai-errors", "Envoy replaces its listener"),
+        ],
+        tenants=BOTH,
+    ),
+    "certificate-on-the-same-port": Expected(
+        rows=[
+            (ANEW, "Gateway inference-gateway/inference", "HTTP 80 -> HTTPS 80"),
+            (AGAIN, "EnvoyPatchPolicy inference-gateway/openai-errors", "Envoy replaces its listener"),
+        ],
+        tenants=BOTH,
+    ),
+    "gateway-replicas": Expected(rows=[(LIVE, "EnvoyProxy inference-gateway/inference", "1 -> 2 Envoy pods")]),
+    "stream-idle-timeout": Expected(
+        rows=[
+            (AGAIN, "ClientTrafficPolicy inference-gateway/inference", "Envoy replaces its listener"),
+            (LIVE, "BackendTrafficPolicy inference-gateway/inference", "spec.timeout changes"),
+        ],
+        tenants=BOTH,
+    ),
+    "request-timeout": Expected(rows=[(LIVE, f"AIGatewayRoute {MODELS}/glm-5-1", "the route changes")]),
+    "definitions-left-to-others": Expected(
+        rows=[(GONE, "CustomResourceDefinition gateways.gateway.networking.k8s.io", "deletes every Gateway")],
+        tenants=BOTH,
+    ),
+    "provider-identity-changed": Expected(
+        rows=[
+            (GONE, "pulumi:providers:kubernetes cluster", "every object of this provider is deleted"),
+            (GONE, f"Namespace {MODELS}", "deletes the namespace with everything in it"),
+            (GONE, "Gateway inference-gateway/inference", "the front door and its address go"),
+            (ANEW, f"Deployment {MODELS}/glm-5-1", "stops all 2 replicas and makes them anew"),
+        ],
+        restarts=7,
+        tenants=BOTH,
+    ),
+    "namespace-renamed": Expected(
+        rows=[
+            (GONE, f"Namespace {MODELS}", "deletes the namespace with everything in it"),
+            (GONE, "PersistentVolumeClaim models/glm-5-1-weights", "because metadata.namespace changes"),
+            (ANEW, "Deployment models/qwen3-32b", "stops all 2 replicas and makes them anew"),
+            (LIVE, "Namespace models", "made"),
+        ],
+        restarts=8,
+        tenants=BOTH,
+    ),
+    # A replica that somebody added by hand: the next `up` takes it away again.
+    "drift-replicas": Expected(
+        rows=[(AGAIN, f"Deployment {MODELS}/qwen3-32b", "3 -> 2 replicas")], gpus=-1, restarts=1, tenants=BOTH
+    ),
+}
+# Few enough resources that every one of their rows is expected above.
+WHOLE = [name for name, one in EXPECTED.items() if len(one.rows) == len(judged(name).rows)]
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_recorded_change_is_judged_as_it_should_be(name: str) -> None:
+    """001.39, opening 3."""
+    report, expected = judged(name), EXPECTED[name]
+    there = [(row.severity, row.resource, row.what) for row in report.rows]
+    for severity, resource, what in expected.rows:
+        assert [one for one in there if one[0] is severity and one[1].endswith(resource) and what in one[2]], (
+            severity,
+            resource,
+            what,
+            there,
+        )
+    assert (report.gpus, report.restarts, report.tenants) == (expected.gpus, expected.restarts, expected.tenants)
+    assert expected.errors in "\n".join(report.errors)
+    assert bool(report.errors) == bool(expected.errors)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_the_worst_is_first_and_every_row_has_a_reason(name: str) -> None:
+    rows = judged(name).rows
+    assert [row.severity for row in rows] == sorted(row.severity for row in rows)
+    assert all(row.reason and row.what for row in rows)
+    worst = min((one[0] for one in EXPECTED[name].rows), default=None)
+    assert judged(name).worst is worst
+
+
+def test_most_recordings_are_expected_to_the_last_row() -> None:
+    assert len(WHOLE) >= 20
+
+
+def test_each_scenario_has_a_recording_and_an_expectation() -> None:
+    recorded = {path.stem for path in FOLDER.glob("*.json")}
+    assert recorded == set(SCENARIOS) | BY_HAND == set(EXPECTED)
+    assert len(SCENARIOS) >= 20
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_comparison_of_inputs_agrees_with_the_engine(name: str) -> None:
+    """`diff`, which asks no engine, names the same operations and the same forcing fields (C.06)."""
+    engine = [change for change in of_preview(said(name)) if change.replaced_by != ("provider",)]
+    before = [Resource(type=one.type, name=one.name, body=one.before) for one in engine if one.before]
+    after = [Resource(type=one.type, name=one.name, body=one.after) for one in engine if one.after]
+    # A moved object is one that goes and one that comes to those who only see objects.
+    moved = {one.name for one in engine if "metadata.namespace" in one.replaced_by}
+    # The state of a Secret cannot tell which value changed: both are hidden.
+    hidden = {one.name for one in engine if one.kind == "Secret" and one.op == "update"}
+    offline = {one.name: one.op for one in between(before, after)}
+    for one in engine:
+        if one.name not in moved | hidden:
+            assert offline[one.name] == one.op, one.label
+
+
+def test_no_recording_holds_a_secret_or_a_place() -> None:
+    forms = re.compile(
+        r"sk-[A-Za-z0-9_-]{8,}|-----BEGIN|eyJ[A-Za-z0-9_-]{10,}|certificate-authority-data|client-key|/tmp/|/root/|/home/"
+    )
+    for path in FOLDER.glob("*.json"):
+        text = path.read_text()
+        assert not forms.search(text), (path.name, forms.search(text))
+        for change in of_preview(json.loads(text)):
+            for body in (change.before, change.after):
+                if change.kind == "Secret" and body:
+                    values = [body.get("data"), body.get("stringData")]
+                    assert all(_hidden(value) for value in values), (path.name, change.label)
+
+
+def _hidden(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_hidden(inner) for inner in value.values())
+    return value in (None, "[secret]")

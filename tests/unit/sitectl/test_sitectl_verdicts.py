@@ -1,0 +1,188 @@
+"""Verdicts on changes that no lab of today makes: charts, certificates, machines, and what nobody has a rule for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sitectl.changes import Change, Op
+from sitectl.report import HOURS_A_MONTH, Price, folded, report
+from sitectl.verdicts.classify import classify
+from sitectl.verdicts.model import Severity
+
+GONE, ANEW, AGAIN, LIVE = Severity.IRREVERSIBLE, Severity.REPLACED, Severity.RESTARTS, Severity.LIVE
+
+
+def kube(op: Op, kind: str, before: dict[str, Any], after: dict[str, Any], **more: Any) -> Change:
+    def body(spec: dict[str, Any]) -> dict[str, Any]:
+        own = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "thing", "namespace": "space"}}
+        return {**own, **spec} if spec else {}
+
+    return Change(op=op, type=f"kubernetes:v1:{kind}", name="thing", before=body(before), after=body(after), **more)
+
+
+def release(op: Op, before: dict[str, Any], after: dict[str, Any]) -> Change:
+    return Change(op=op, type="kubernetes:helm.sh/v3:Release", name="eg", before=before, after=after)
+
+
+def machine(op: Op, call: str, **more: Any) -> Change:
+    body = {"create": f"python -m talos {call} --node 10.0.0.1"}
+    return Change(
+        op=op,
+        type="command:local:Command",
+        name="node-1",
+        before={} if op == "create" else body,
+        after={} if op == "delete" else body,
+        **more,
+    )
+
+
+def listener(port: int, certificate: str) -> dict[str, Any]:
+    tls = {"certificateRefs": [{"name": certificate}]}
+    return {"spec": {"listeners": [{"port": port, "protocol": "HTTPS", "tls": tls}]}}
+
+
+def claim(size: str) -> dict[str, Any]:
+    return {"spec": {"resources": {"requests": {"storage": size}}}}
+
+
+def picker(replicas: int) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": "endpoint-picker"}
+    return {"spec": {"replicas": replicas, "template": {"metadata": {"labels": labels}}}}
+
+
+def envoys(count: int) -> dict[str, Any]:
+    return {"spec": {"provider": {"kubernetes": {"envoyDeployment": {"replicas": count}}}}}
+
+
+CASES = {
+    "controllers' chart bump": (
+        release("update", {"name": "eg", "version": "v1.9.1"}, {"name": "eg", "version": "v1.9.2"}),
+        (AGAIN, "eg v1.9.1 -> v1.9.2"),
+    ),
+    "controllers' values": (
+        release("update", {"name": "eg", "version": "v1", "values": {"a": 1}}, {"name": "eg", "version": "v1"}),
+        (AGAIN, "with other values"),
+    ),
+    "controllers uninstalled": (release("delete", {"name": "eg", "version": "v1.9.1"}, {}), (ANEW, "uninstalls eg")),
+    "certificate on an https port": (
+        kube("update", "Gateway", listener(443, "old"), listener(443, "new")),
+        (LIVE, "certificate old -> new"),
+    ),
+    "port and certificate": (
+        kube("update", "Gateway", listener(443, "old"), listener(8443, "new")),
+        (ANEW, "HTTPS 443 -> HTTPS 8443"),
+    ),
+    "gateway removed": (kube("delete", "Gateway", listener(443, "a"), {}), (GONE, "address go")),
+    "Talos bump": (machine("update", "upgrade"), (AGAIN, "installs another Talos and reboots")),
+    "machine config": (machine("replace", "apply"), (AGAIN, "applies another machine config")),
+    "node drained and rebooted": (machine("create", "reboot"), (AGAIN, "reboots the machine")),
+    "machine reset": (machine("create", "reset"), (GONE, "wipes the machine")),
+    "machine no longer called": (machine("delete", "apply"), (LIVE, "no longer called for")),
+    "machine looked at": (machine("create", "health"), (LIVE, "calls the machine: health")),
+    "volume grows": (kube("update", "PersistentVolumeClaim", claim("1Gi"), claim("2Gi")), (LIVE, "1Gi -> 2Gi")),
+    "volume shrinks": (kube("update", "PersistentVolumeClaim", claim("2Ti"), claim("900Gi")), (ANEW, "2Ti -> 900Gi")),
+    "volume kept": (
+        kube("delete", "PersistentVolumeClaim", claim("2Gi"), {}, retained=True),
+        (LIVE, "leaves the volume to itself"),
+    ),
+    "standby picker more": (kube("update", "Deployment", picker(2), picker(3)), (LIVE, "2 -> 3 pickers")),
+    "fewer envoys": (kube("update", "EnvoyProxy", envoys(3), envoys(2)), (AGAIN, "3 -> 2 Envoy pods")),
+    "security policy gone": (kube("delete", "SecurityPolicy", {"spec": {}}, {}), (ANEW, "keys are taken away")),
+    "definition bumped": (
+        kube(
+            "update",
+            "CustomResourceDefinition",
+            {"spec": {"names": {"kind": "Thing"}, "versions": 1}},
+            {"spec": {"names": {"kind": "Thing"}, "versions": 2}},
+        ),
+        (LIVE, "another definition of Thing"),
+    ),
+    "unknown kind changed": (
+        kube("update", "Widget", {"spec": {"a": 1}}, {"spec": {"a": 2}}),
+        (LIVE, "changes spec.a"),
+    ),
+    "unknown kind deleted": (kube("delete", "Widget", {"spec": {"a": 1}}, {}), (ANEW, "deleted")),
+    "unknown kind replaced": (
+        kube("replace", "Widget", {"spec": {"a": 1}}, {"spec": {"a": 2}}, replaced_by=("spec.a",)),
+        (ANEW, "deleted and made anew: spec.a"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_change_is_judged(name: str) -> None:
+    """001.39."""
+    change, (severity, what) = CASES[name]
+    first = classify(change)[0]
+    assert first.severity is severity
+    assert what in first.what
+
+
+def test_what_nobody_knows_says_so() -> None:
+    said = classify(CASES["unknown kind changed"][0])[0]
+    assert "not known here" in said.reason
+
+
+@pytest.mark.parametrize("op", ["create", "update", "replace", "delete"])
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "kubernetes:apps/v1:Deployment",
+        "kubernetes:core/v1:Secret",
+        "kubernetes:core/v1:Namespace",
+        "kubernetes:core/v1:PersistentVolumeClaim",
+        "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyProxy",
+        "kubernetes:gateway.networking.k8s.io/v1:Gateway",
+        "kubernetes:helm.sh/v3:Release",
+        "command:local:Command",
+        "pulumi:providers:kubernetes",
+        "some:other:Thing",
+    ],
+)
+def test_every_operation_on_anything_has_a_verdict(type_: str, op: Op) -> None:
+    """Also of bodies that say nothing: a preview must not fail on what it cannot read."""
+    kind = type_.rpartition(":")[2]
+    body = {"kind": kind, "metadata": {"name": "a"}}
+    before, after = ({} if op == "create" else body), ({} if op == "delete" else {**body, "spec": {"x": 1}})
+    found = classify(Change(op=op, type=type_, name="a", before=before, after=after))
+    assert all(one.what and one.reason for one in found)
+    assert found or (op == "update" and kind == "Deployment")
+
+
+def test_cost_is_gpus_by_price_by_hours() -> None:
+    """001.34: 8 GPUs at 2.50 an hour are 14,600 a month."""
+
+    def body(replicas: int) -> dict[str, Any]:
+        gpus = {"nvidia.com/gpu": "4"}
+        containers = [{"name": "engine", "resources": {"limits": gpus, "requests": gpus}}]
+        return {"spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}}}
+
+    change = kube("update", "Deployment", body(1), body(3))
+    found = report("a", [change], {}, price=Price(gpu_hour=2.5, currency="EUR"))
+    assert (found.gpus, found.cost_per_month, found.currency) == (8, 8 * 2.5 * HOURS_A_MONTH, "EUR")
+    assert found.cost_per_month == 14_600
+    assert report("a", [change], {}).cost_per_month is None
+
+
+def test_rows_that_say_the_same_are_one_with_all_names() -> None:
+    changes = [
+        Change(
+            op="delete",
+            type="kubernetes:v1:CustomResourceDefinition",
+            name=f"d{number}",
+            before={
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"d{number}"},
+                "spec": {"names": {"kind": f"K{number}"}},
+            },
+        )
+        for number in range(7)
+    ]
+    rows = report("a", changes, {"acme": set()}).rows
+    assert len(rows) == 7
+    (one,) = folded(rows)
+    assert one.resource == "7 x CustomResourceDefinition"
+    assert all(f"d{number}" in one.reason for number in range(7))
+    assert folded(rows[:3]) == rows[:3]

@@ -1,0 +1,147 @@
+"""One file names versions: each pin is read by somebody, and nobody else names one (000.07)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.install.parts import CRD_SOURCES
+from stacks import compatibility, versions
+from stacks.compatibility import table
+
+ROOT = Path(__file__).parents[3]
+READERS = [ROOT / "__main__.py", *sorted((ROOT / "stacks").rglob("*.py")), *sorted((ROOT / "components").rglob("*.py"))]
+TEXTS = sorted((ROOT / "manifests").rglob("*.j2"))
+# Three numbers, or two behind a v or a tag's colon; addresses have four.
+VERSION = re.compile(r"(?<![\d.])v?\d+\.\d+\.\d+(?![\d.]*\.\d|/)|\bv\d+\.\d+\b|:v?\d+\.\d+")
+
+
+def pinned(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from pinned(inner, (*path, key))
+        else:
+            yield (*path, key), inner
+
+
+PINS = dict(pinned(yaml.safe_load(versions.FILE.read_text())))
+
+
+def literals(path: Path) -> Iterator[tuple[int, str]]:
+    """Texts that the code uses: no docstring, no comment."""
+    tree = ast.parse(path.read_text())
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            yield node.lineno, node.value
+
+
+def attributes() -> set[str]:
+    """Dotted endings that the code reads, such as `charts.envoy_gateway`."""
+    found: set[str] = set()
+    for path in READERS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                found.add(ast.unparse(node))
+    return found
+
+
+@pytest.mark.parametrize("path", READERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_code_names_a_version(path: Path) -> None:
+    # An error may say how a version is written.
+    assert [(line, text) for line, text in literals(path) if VERSION.search(text.replace("v1.2.3", ""))] == []
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_no_template_names_a_version(path: Path) -> None:
+    assert VERSION.findall(path.read_text()) == []
+
+
+def test_the_search_for_versions_finds_them() -> None:
+    for text in ("v1.13.9", "epp:v1.5", "1.36.3", "image:0.32", "v1.13"):
+        assert VERSION.search(text), text
+    for text in (
+        "10.96.0.0/12",
+        "127.0.0.1",
+        "apps/v1",
+        "v1alpha2",
+        "0.92",
+        "networking.k8s.io/v1beta1",
+        "192.168.1.1",
+    ):
+        assert not VERSION.search(text), text
+
+
+def test_every_pin_has_a_reader() -> None:
+    read = attributes()
+    unread = []
+    for path in PINS:
+        # Files and charts are handed on as a whole.
+        wanted = path[:1] if path[0].startswith("crd") else path[:-1] if path[-1] == "chart" else path
+        if not any(re.search(rf"(^|\.){re.escape('.'.join(wanted))}$", one) for one in read):
+            unread.append(".".join(path))
+    assert unread == []
+
+
+def test_every_fact_about_a_version_is_asked_for_by_a_row() -> None:
+    asked = {fact for row in table() for fact in (*row.when, *row.needs)}
+    assert set(compatibility.KEYS) - asked == set()
+
+
+def test_pins_are_releases_or_digests() -> None:
+    for path, value in PINS.items():
+        assert re.search(r"\d+\.\d+\.\d+$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$", value) or path[-1] == "chart", path
+
+
+@pytest.mark.parametrize("tag", [":latest", ":main", "", ":v1", "@sha256:abc"])
+def test_a_tag_that_moves_is_refused(tag: str) -> None:
+    document = yaml.safe_load(versions.FILE.read_text())
+    document["images"]["vllm"] = f"docker.io/vllm/vllm-openai{tag}"
+    with pytest.raises(ValueError, match=r"images\.vllm"):
+        versions.Versions.model_validate(document)
+
+
+def test_every_file_of_definitions_has_a_sum_and_a_release() -> None:
+    for part in ("crds", "crd_versions"):
+        document = yaml.safe_load(versions.FILE.read_text())
+        del document[part]["gateway-api.yaml"]
+        with pytest.raises(ValueError, match=r"crds and crd_versions differ in \['gateway-api\.yaml'\]"):
+            versions.Versions.model_validate(document)
+
+
+def test_image_references_come_apart() -> None:
+    digest = "sha256:" + "0" * 64
+    assert versions.parts("docker.io/vllm/vllm-openai:v0.32.0") == ("docker.io/vllm/vllm-openai", "v0.32.0")
+    assert versions.parts(f"registry:5000/a/b:v1.0.0@{digest}") == ("registry:5000/a/b", "v1.0.0")
+    assert versions.parts(f"ghcr.io/a/b@{digest}") == ("ghcr.io/a/b", "")
+
+
+def test_releases_of_the_definitions_are_those_of_their_modules() -> None:
+    """The lab takes the files out of these modules."""
+    assert {f"{name}.yaml" for name in CRD_SOURCES} == set(versions.load().crds)
+    for name, source in CRD_SOURCES.items():
+        module = (ROOT / "tools" / source.family / "go.mod").read_text()
+        found = re.search(rf"^\s*{re.escape(source.module)} (v\S+)", module, re.MULTILINE)
+        assert found and versions.load().crd_versions[f"{name}.yaml"] == found[1], name
+
+
+def test_the_labs_programs_are_of_the_pinned_versions() -> None:
+    images, load = versions.load().images, versions.load()
+    for family, module, version in (
+        ("kubernetes", "k8s.io/kubernetes", load.kubernetes),
+        ("inference-sim", "github.com/llm-d/llm-d-inference-sim", versions.parts(images.simulator)[1]),
+        (
+            "endpoint-picker",
+            "sigs.k8s.io/gateway-api-inference-extension",
+            versions.parts(images.endpoint_picker)[1],
+        ),
+        ("envoy-gateway", "github.com/envoyproxy/gateway", load.charts.envoy_gateway.version),
+        ("ai-gateway", "github.com/envoyproxy/ai-gateway", load.charts.ai_gateway.version),
+    ):
+        assert f"{module} {version}" in (ROOT / "tools" / family / "go.mod").read_text(), module
