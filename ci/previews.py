@@ -18,6 +18,7 @@ from pathlib import Path
 from sitectl import checkout, engine
 from sitectl.errors import Exit, SitectlError
 from sitectl.previews_folder import SUFFIX, failed
+from sitectl.proofs import blocks_of_file
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 
@@ -44,6 +45,7 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
         try:
             place_kubeconfig(project, site, file, environment)
             said = engine.preview(project, site, refresh=arguments.refresh)
+            said["proofs"] = blocks_of_file(file)
             print(f"{site}: {said.get('changeSummary') or 'refused by the engine'}", flush=True)
         except (SitectlError, SiteError) as error:
             worst = Exit.UNABLE

@@ -98,8 +98,8 @@ def report(
     )
 
 
-def of_preview_document(site: str, preview: Mapping[str, Any], *, proofs: Sequence[str] = ()) -> SiteReport:
-    """Report of `pulumi preview --json`. Raises SitectlError when it is none."""
+def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
+    """Report of `pulumi preview --json`, with `proofs` where somebody added them. Raises SitectlError for others."""
     changes = of_preview(preview)
     errors = [
         str(found.get("message", "")).removeprefix("error: ").strip()
@@ -111,6 +111,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any], *, proofs: Sequen
     words = _site_words(preview.get("config") or {})
     callers = _merged(_of_changes(changes), _of_words(words))
     price = price_of(words.get("prices"))
+    proofs = [str(one) for one in preview.get("proofs") or ()]
     return report(site, changes, callers, price=price, errors=telling or errors[:1], proofs=proofs)
 
 

@@ -32,9 +32,16 @@ def tree(project: Path, revision: str) -> Iterator[Path]:
     if packed.returncode != 0:
         raise SitectlError(f"git cannot pack {revision}: {packed.stderr.decode().strip()}", fix="git fsck")
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-            # Links that lead out of the folder, devices and the like are refused.
-            archive.extractall(folder, filter="data")
+        try:
+            with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+                # Links that lead out of the folder, devices and the like are refused.
+                archive.extractall(folder, filter="data")
+        except tarfile.TarError as error:
+            raise SitectlError(
+                f"the files of {revision} are not unpacked: {error}",
+                fix="take out the link that leads out of the checkout",
+                status=Exit.REFUSED,
+            ) from None
         yield Path(folder)
 
 

@@ -55,7 +55,7 @@ def plan(report: SiteReport) -> str:
             textwrap.indent(_wrapped(error), "  "),
         ]
     if not report.rows:
-        return "\n".join([*lines, "  no change" if not report.errors else "", *_proofs(report)]).rstrip() + "\n"
+        return "\n".join([*lines, *([] if report.errors else ["  no change"]), *_proofs(report)]) + "\n"
     width = max(len(name) for name, _ in figures(report))
     lines += [f"  {name:<{width}}  {value}" for name, value in figures(report)]
     for severity in Severity:

@@ -18,7 +18,7 @@ class Waiver(Spec):
     """Lets one resource break one rule until a date."""
 
     rule: str
-    """Name of the rule; see docs/rules.md."""
+    """Name of the rule, as `sitectl rules --list` says it."""
     resource: str
     """The resource as violations name it: `Deployment inference-models/glm-5-1`."""
     reason: str = Field(min_length=10)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitectl import engine, markdown, report, words
+from sitectl import engine, markdown, proofs, report, words
 from sitectl.errors import Exit, SitectlError
 from sitectl.verdicts.model import Severity
 
@@ -44,6 +44,8 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             preview = engine.preview(
                 context.project, arguments.site, refresh=arguments.refresh, config_file=arguments.config_file
             )
+        file = arguments.config_file or context.project / f"Pulumi.{arguments.site}.yaml"
+        preview["proofs"] = proofs.blocks_of_file(file)
     if arguments.save:
         arguments.save.write_text(json.dumps(preview, indent=1, sort_keys=True) + "\n")
     one = report.of_preview_document(arguments.site, preview)

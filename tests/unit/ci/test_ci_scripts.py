@@ -11,6 +11,8 @@ import pytest
 
 from ci import offline, previews
 from sitectl.errors import Exit
+from sitectl.markdown import document
+from sitectl.previews_folder import reports
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout
 
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
@@ -89,6 +91,16 @@ def test_every_site_is_previewed_and_saved(project: Path, own_path: Path, tmp_pa
     assert saved(tmp_path / "out", "lab")["changeSummary"] == {"same": 83, "update": 1}
     asked = (own_path / "asked").read_text().splitlines()
     assert asked == [f"preview --json --non-interactive --stack {site} token=none" for site in ("lab", "prod")]
+
+
+def test_a_saved_preview_says_what_each_model_holds(project: Path, own_path: Path, tmp_path: Path) -> None:
+    """Opening 1: the job that posts has another checkout, so the figures travel with the preview."""
+    engine(own_path, "replica-cut")
+    previews.main(["--project", str(project), "--out", str(tmp_path / "out"), "--site", "prod"], {})
+    (one,) = reports(tmp_path / "out")
+    assert [block.partition(" (")[0] for block in one.proofs] == ["glm-5-1", "qwen3-32b"]
+    assert "2 x 8 GPUs = 16 GPUs" in one.proofs[0]
+    assert "longest request" in document([one])
 
 
 def test_refresh_looks_at_the_cluster(project: Path, own_path: Path, tmp_path: Path) -> None:

@@ -47,6 +47,33 @@ RUN_BY = {
     "LAB_HOME=/path/to/the/other/.lab LAB_INDEX=0 python -m lab down": "test_down_leaves_nothing",
     "LAB_INDEX=1 python -m lab up": "test_lab_of_another_folder_is_refused_with_its_name",
     "cp Pulumi.prod.yaml Pulumi.berlin.yaml": "test_every_committed_site_loads",
+    # Run as they stand, in their order, on a checkout of its own.
+    **dict.fromkeys(
+        (
+            "python -m sitectl init berlin --model chat=qwen3-32b-fp8 --tenant search",
+            "python -m sitectl validate berlin",
+            "python -m sitectl rules berlin",
+            "python -m sitectl plan berlin",
+            "python -m sitectl explain --site berlin models.chat.server.replicas",
+            "python -m sitectl explain --site berlin deployment/chat spec.replicas",
+            "python -m sitectl render berlin --out rendered",
+            "python -m sitectl diff HEAD",
+            "python -m sitectl plan berlin --save preview.json",
+            "python -m sitectl plan berlin --from preview.json --refuse irreversible",
+            "python -m sitectl versions",
+            "python -m sitectl doctor",
+            "python -m sitectl docs",
+            "python -m sitectl docs add-a-model",
+            "python -m ci.offline --out offline --base HEAD",
+            "python -m ci.previews --out previews",
+            "python -m sitectl comment previews --forge github --number 7 --dry-run",
+            "python -m ci.previews --refresh --out previews",
+            "python -m sitectl drift previews --forge github --dry-run",
+            "python -m sitectl rules --list",
+            "python -m sitectl rules",
+        ),
+        "test_the_pages_commands_run",
+    ),
 }
 # What a target has to lead to, seen by `make -n`.
 PROMISES = {

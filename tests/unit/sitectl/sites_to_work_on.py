@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sitectl import checkout
 from sitectl.cli import main
+from sitectl.progress import Progress
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ("__main__.py", "Pulumi.yaml", "stacks", "components", "talos", "manifests", "docs")
@@ -36,6 +39,35 @@ def git(folder: Path, *arguments: str) -> None:
     """git with an identity of its own."""
     own = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", *own, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+really_declare = checkout.declare
+_remembered: dict[tuple[str, str, str], checkout.Declared] = {}
+
+
+def remembering(
+    project: Path, files: Mapping[str, Path], progress: Progress | None = None
+) -> dict[str, checkout.Declared]:
+    """`checkout.declare`, once for each program and text of a site: a run costs seconds, and gives the same each time.
+
+    That it does is `test_the_same_site_gives_the_same_bytes`, which asks `really_declare`.
+    """
+    program = _digest(project)
+    keys = {name: (program, name, path.read_text()) for name, path in files.items()}
+    missing = {name: files[name] for name, key in keys.items() if key not in _remembered}
+    if missing:
+        for name, one in really_declare(project, missing, progress).items():
+            _remembered[keys[name]] = one
+    return {name: _remembered[key] for name, key in keys.items()}
+
+
+def _digest(project: Path) -> str:
+    found = hashlib.sha256()
+    paths = [project / name for name in PROGRAM if name != "docs"]
+    for path in sorted(below for top in paths for below in (top.rglob("*") if top.is_dir() else [top])):
+        if path.is_file() and "__pycache__" not in path.parts:
+            found.update(str(path.relative_to(project)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,19 @@ def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Pat
     assert "no price known: set prices.gpu_hour" in without
 
 
+def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening 1."""
+    program = tmp_path / "pulumi"
+    program.write_text(f"#!/bin/sh\ncat {PREVIEWS / 'no-change.json'}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    said = run(checkout_folder, "plan", "prod", "--save", str(tmp_path / "saved.json"))
+    assert said.status == Exit.OK
+    assert "qwen3-32b (qwen3-32b-fp8 on h200-sxm): fits" in said.out
+    again = run(checkout_folder, "plan", "prod", "--from", str(tmp_path / "saved.json"))
+    assert again.out == said.out
+
+
 @pytest.mark.parametrize("content", ["not json", "[]", "{}"])
 def test_plan_of_something_else_is_refused(checkout_folder: Path, tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)

@@ -68,6 +68,19 @@ def test_what_is_no_revision_is_refused(history: Path, revision: str) -> None:
     assert not (history / "x").exists()
 
 
+def test_a_link_out_of_the_checkout_is_refused(tmp_path: Path) -> None:
+    """Whoever writes a revision must not have us read or write elsewhere."""
+    folder = make_checkout(tmp_path / "linked", sites=("prod",))
+    (folder / "stacks" / "outside").symlink_to("/etc")
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "link")
+    said = run(folder, "diff", "HEAD")
+    assert said.status == Exit.REFUSED
+    assert "is a link to an absolute path" in said.err
+    assert "Traceback" not in said.err
+
+
 def test_a_revision_with_a_broken_site_says_so(history: Path) -> None:
     file = history / "Pulumi.oslo.yaml"
     text = file.read_text()

