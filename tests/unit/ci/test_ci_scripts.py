@@ -110,7 +110,10 @@ def test_refresh_looks_at_the_cluster(project: Path, own_path: Path, tmp_path: P
     assert "--stack lab --refresh" in (own_path / "asked").read_text()
 
 
-def test_a_site_that_cannot_be_previewed_is_saved_as_that(project: Path, tmp_path: Path, own_path: Path) -> None:
+def test_a_site_that_cannot_be_previewed_is_saved_as_that(
+    project: Path, tmp_path: Path, own_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(own_path))
     assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], {}) == Exit.UNABLE
     assert "there is no pulumi on PATH" in saved(tmp_path / "out", "lab")["diagnostics"][0]["message"]
 
