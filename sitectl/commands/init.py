@@ -14,7 +14,6 @@ from stacks import catalogue
 from stacks.hardware import GPUS
 from stacks.loader import KEY, load_site
 from stacks.loading.problems import SiteError, nearest
-from stacks.proof.weights import weight_bytes
 from stacks.reference import keys
 from stacks.site import SiteConfig
 
@@ -104,15 +103,6 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-<<<<<<< HEAD
-def _smallest() -> str:
-    writing = [one for one in catalogue.names() if catalogue.load(one).task == "generate"]
-    entry = min(writing, key=lambda one: weight_bytes(catalogue.load(one)).files)
-    return f"{entry.replace('.', '-').replace('_', '-').lower()}={entry}"
-
-
-=======
->>>>>>> 510a6e7a79a9f790ce2d01fef01cebe185415f49
 def _model(said: str, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     name, _, entry = said.partition("=")
     entry = entry or name
