@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Protocol
 
-from benchmarks import engine_cost, gateway_latency, report, routing
+from benchmarks import engine_cost, gateway_latency, proof, report, routing
 from benchmarks.report import Result
 from lab.cluster import down, network, up
 from lab.errors import LabError
@@ -15,7 +15,7 @@ from lab.paths import Lab
 
 
 class Benchmark(Protocol):
-    """What a module offers to be a benchmark; `run` finds the lab's control plane up."""
+    """What a module offers to be a benchmark; `run` finds the lab's control plane up unless NEEDS_LAB is False."""
 
     HELP: str
 
@@ -28,6 +28,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "engine_cost": engine_cost,
     "routing": routing,
     "gateway_latency": gateway_latency,
+    "proof": proof,
 }
 
 
@@ -56,10 +57,13 @@ def _run(arguments: argparse.Namespace) -> None:
     if unknown:
         raise LabError(f"no benchmark {', '.join(unknown)}", fix=f"name one of {', '.join(BENCHMARKS)}")
     lab = Lab.from_environment()
-    was_up = network.owner(lab) == lab.home
-    up.bring_up(lab)
+    names = arguments.names or list(BENCHMARKS)
+    needed = any(getattr(BENCHMARKS[name], "NEEDS_LAB", True) for name in names)
+    was_up = not needed or network.owner(lab) == lab.home
+    if needed:
+        up.bring_up(lab)
     try:
-        for name in arguments.names or BENCHMARKS:
+        for name in names:
             conditions = report.machine()
             result = replace(BENCHMARKS[name].run(lab, arguments), machine=conditions)
             print(report.show(result))

@@ -1,8 +1,8 @@
 """Runs a checkout's program for some stacks without engine or cluster, and writes down what it declares.
 
 A program of its own, run as `python mocked_program.py OUT NAME=FILE...` in the checkout's folder: it imports nothing
-of this package, so that it runs the program of any revision. What the program reads is its stack file; the CRDs of
-the bundle are left out, because they are pinned by digest in versions.yaml and are not always on the machine.
+of this package, so that it runs the program of any revision. What the program reads is its stack file; the bundle's
+CRDs and pod network are left out, because they are pinned by digest in versions.yaml and not always on the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class _NoMocks(Mocks):
         return f"{args.name}-id", dict(args.inputs)
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
-        return {}, None
+        # The one call of the program asks machines what `up` would do with them.
+        return {"stdout": json.dumps({"change": "none", "says": "not asked"})}, []
 
 
 class Recorder(MockMonitor):
@@ -62,8 +63,8 @@ class Recorder(MockMonitor):
         outputs = Struct()
         outputs.CopyFrom(request.object)
         if request.type == "command:local:Command":
-            # What a command prints is a key here, and must stay a secret on its way into other resources.
-            outputs.update({"stdout": {_SIGNATURE: _SECRET_SIGNATURE, "value": SECRET}})
+            # What a command prints is a key or a cluster's secrets: made by `up` alone, and secret all the way.
+            outputs.update({"stdout": {_SIGNATURE: _SECRET_SIGNATURE, "value": rpc.UNKNOWN}})
         # No id: to the program it is known after `up` alone, as in a preview.
         return proto.resource_pb2.RegisterResourceResponse(urn=urn, object=outputs)
 
@@ -97,6 +98,8 @@ def declared(stack: str, file: Path) -> list[dict[str, Any]]:
     document = yaml.safe_load(file.read_text())
     site = document["config"][KEY]
     site["crds"] = {**(site.get("crds") or {}), "owner": "external"}
+    if machines := (site.get("cluster") or {}).get("machines"):
+        machines["cni"] = "external"
     recorder = Recorder()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -108,6 +111,8 @@ def declared(stack: str, file: Path) -> list[dict[str, Any]]:
         if not (isinstance(value, dict) and "secure" in value)
     }
     pulumi.runtime.set_all_config({**texts, KEY: json.dumps(site)})
+    # Secrets of a site may be set on the machine that runs `up` alone.
+    pulumi.Config.require_secret = lambda _, key: pulumi.Output.secret(f"[secret {key}]")  # type: ignore[method-assign]
     loop.run_until_complete(run_in_stack(_run))
     loop.close()
     return sorted(recorder.declared, key=lambda one: (one["type"], one["name"]))

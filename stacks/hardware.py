@@ -1,26 +1,49 @@
-"""What a GPU can do, as published by its maker."""
+"""What a GPU can do, as published by its maker: one YAML file each in `stacks/hardware/`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import Field
+
+from stacks.records import Record
+
+FOLDER = Path(__file__).parent / "hardware"
+
+Precision = Literal["bf16", "fp8", "fp4"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """Peak figures of one GPU."""
+class Gpu(Record):
+    """Peak figures of one GPU and of the node that it is in."""
 
-    memory_bytes: float
-    memory_bytes_per_s: float
-    fp8_flops: float
-    """Dense FP8 operations a second."""
-    source: str
+    maker: Literal["nvidia", "amd"]
+    """Who makes it."""
+    memory_bytes: float = Field(gt=0)
+    """Bytes that its driver reports."""
+    memory_bytes_per_s: float = Field(gt=0)
+    """Peak bandwidth of its memory."""
+    flops: dict[Precision, float]
+    """Dense operations a second by precision; a precision that is missing is computed in bf16."""
+    link_bytes_per_s: float = Field(gt=0)
+    """Bandwidth to the other GPUs of its domain, one direction."""
+    link_domain: int = Field(gt=0)
+    """GPUs that its links reach."""
+    pcie_bytes_per_s: float = Field(gt=0)
+    """Bandwidth from the host, one direction."""
+    network_bytes_per_s: float = Field(gt=0)
+    """Bandwidth to other nodes, a GPU and direction."""
+    gpus_per_node: int = Field(gt=0)
+    """GPUs of a node; of a kind that is sold by the card, the usual number."""
+    power_w: float = Field(gt=0)
+    """Power of one GPU under load."""
+    sources: dict[str, str]
+    """Where the figures come from."""
+
+    def flops_at(self, precision: Precision) -> float:
+        """Peak at that precision, or at bf16 where it has no units for it."""
+        return self.flops.get(precision, self.flops["bf16"])
 
 
-GPUS = {
-    "h200-sxm": Gpu(
-        memory_bytes=143_771 * 2**20,  # what GPU feature discovery reports as nvidia.com/gpu.memory
-        memory_bytes_per_s=4.8e12,
-        fp8_flops=1.978e15,
-        source="NVIDIA H200 data sheet; memory as nvidia-smi reports it",
-    )
-}
+GPUS = {path.stem: Gpu.model_validate(yaml.safe_load(path.read_text())) for path in sorted(FOLDER.glob("*.yaml"))}

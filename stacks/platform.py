@@ -14,7 +14,7 @@ from components.model import Model, ModelArgs
 from components.namespace import Namespace
 from stacks.cluster_access import cluster_access
 from stacks.site import SiteConfig
-from stacks.sizing import engine_of, plan_model
+from stacks.sizing import describe, engine_of, kv_dtype, plan_of, prove_model, sized
 from stacks.versions import ChartVersion, Versions
 
 GATEWAY_NAMESPACE = "inference-gateway"
@@ -37,7 +37,10 @@ class Platform:
 
 def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
     """Declare every resource of the site."""
-    plans = {name: plan_model(site, spec) for name, spec in sorted(site.models.items())}
+    proofs = {name: prove_model(site, spec, name) for name, spec in sorted(site.models.items())}
+    for proof in proofs.values():
+        pulumi.log.info(describe(proof))
+    plans = {name: plan_of(proof) for name, proof in proofs.items()}
     cluster = cluster_access(site, versions)
     top = pulumi.ResourceOptions(providers=[cluster.provider])
 
@@ -82,13 +85,14 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
         ),
         top,
     ).handle
-    for name, spec in sorted(site.models.items()):
+    for name, ordered in sorted(site.models.items()):
+        spec = sized(ordered, proofs[name])
         Model(
             name,
             ModelArgs(
                 spec=spec,
                 plan=plans[name],
-                engine=engine_of(name, spec, plans[name], versions.images),
+                engine=engine_of(name, spec, plans[name], versions.images, cache=kv_dtype(site)),
                 namespace=space,
                 storage_class=site.storage.storage_class,
                 picker_image=versions.images.endpoint_picker,

@@ -1,54 +1,155 @@
-"""From the site's words and the capacity figures to the plan and engine of one model."""
+"""From the site's words to a proof, and from the proof to the plan and engine of one model."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+
+import pulumi
 
 from components.model import ModelSpec
 from components.model_server import Engine, ModelServerPlan, simulator_engine, vllm_engine
 from stacks import catalogue
-from stacks.capacity import BLOCK_TOKENS, serving_figures
+from stacks.demand import OrderedModelSpec, TokenCounts
 from stacks.hardware import GPUS
+from stacks.proof.block import block
+from stacks.proof.demand import Load, Prices, Slo, Spread
+from stacks.proof.fixes import nearest
+from stacks.proof.knobs import Serving, knobs
+from stacks.proof.layouts import Layout, why_illegal
+from stacks.proof.memory import BLOCK_TOKENS, KvDtype
+from stacks.proof.order import Order
+from stacks.proof.proof import Proof, prove
+from stacks.proof.serving import REQUEST_OVERHEAD_S
 from stacks.site import SiteConfig
 from stacks.versions import Images
 
 
-def plan_model(site: SiteConfig, spec: ModelSpec) -> ModelServerPlan:
-    """What one replica of this model can do on this site's GPUs. Raises DoesNotFitError."""
-    model = catalogue.load(spec.catalogue)
-    gpus = spec.server.gpus or model.gpus_per_replica
-    figures = serving_figures(
-        model,
-        GPUS[site.cluster.gpu],
-        ranks=gpus,
-        typical_request_tokens=spec.server.typical_request_tokens,
+class DoesNotFitError(pulumi.RunError):
+    """A model cannot work on the GPUs that it is given, or not within its targets. Says what is wrong and the fix."""
+
+
+def order_of(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Order:
+    """What the site asks of this model, in the proof's words."""
+    server, overrides = spec.server, spec.overrides
+    batched = overrides.max_num_batched_tokens
+    by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
+    return Order(
+        name=name or spec.catalogue,
+        model=catalogue.load(spec.catalogue),
+        gpu=site.cluster.gpu,
+        gpus=server.gpus,
+        # The engine component knows no other layout.
+        simple=True,
+        replicas=server.replicas,
+        kv_dtype=kv_dtype(site),
+        context_tokens=overrides.max_model_len.value if overrides.max_model_len else None,
+        load=_load(spec),
+        slo=Slo(ttft_p95_ms=spec.slo.ttft_p95_ms, itl_p95_ms=spec.slo.itl_p95_ms) if spec.slo else Slo(),
+        typical_request_tokens=server.typical_request_tokens,
         storage_bytes_per_s=site.storage.read_bytes_per_s,
+        max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
+        max_num_batched_tokens=batched.value if batched else by_hand,
+        prices=_prices(site),
     )
+
+
+def kv_dtype(site: SiteConfig) -> KvDtype:
+    """fp8 where the site's GPUs have units for it: half the bytes a token."""
+    return "fp8" if "fp8" in GPUS[site.cluster.gpu].flops else "bf16"
+
+
+def _load(spec: OrderedModelSpec) -> Load | None:
+    if spec.load is None:
+        return None
+    answers = spec.load.answer_tokens
+    return Load(
+        requests_per_s=spec.load.requests_per_s,
+        prompt_tokens=_spread(spec.load.prompt_tokens),
+        answer_tokens=_spread(answers) if catalogue.load(spec.catalogue).task == "generate" else Spread(1, 1),
+        prefix_hit=spec.load.prefix_hit,
+    )
+
+
+def _spread(counts: TokenCounts) -> Spread:
+    return Spread(counts.p50, counts.p95)
+
+
+def _prices(site: SiteConfig) -> Prices | None:
+    prices = site.prices
+    if prices is None:
+        return None
+    return Prices(gpu_hour=prices.gpu_hour, currency=prices.currency, power_kwh=prices.power_kwh)
+
+
+def prove_model(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Proof:
+    """What is proven of this model on this site's GPUs. Raises DoesNotFitError with the nearest fixes."""
+    proof = prove(order_of(site, spec, name))
+    if proof.holds:
+        return proof
+    problems = "; ".join(problem.text for problem in proof.problems)
+    fixes = "; or ".join(fix.text for fix in nearest(proof)) or "order another model"
+    verdict = "does not fit" if proof.case.fit_problems else "does not keep its targets"
+    raise DoesNotFitError(f"{proof.order.model.repository} {verdict}: {problems}\n  fix: {fixes}")
+
+
+def describe(proof: Proof) -> str:
+    """The proof as text for people, with the layout that would do better."""
+    return block(proof, better=prove(replace(proof.order, simple=False)))
+
+
+def plan_model(site: SiteConfig, spec: OrderedModelSpec) -> ModelServerPlan:
+    """What one replica of this model can do on this site's GPUs. Raises DoesNotFitError."""
+    return plan_of(prove_model(site, spec))
+
+
+def plan_of(proof: Proof) -> ModelServerPlan:
+    """The engine's settings out of a proof that holds."""
+    case = proof.case
+    derived = knobs(proof)
+    speed = proof.speed
+    alone = case.decode_s(1)
+    full = case.decode_s(case.slots)
     return ModelServerPlan(
-        gpus=gpus,
-        weight_bytes=model.weight_bytes,
-        max_model_len=figures.max_context_tokens,
-        max_num_seqs=figures.max_running_requests,
-        kv_blocks=figures.kv_blocks,
+        gpus=case.layout.gpus,
+        weight_bytes=proof.weights["weight_files"].value * 1e9,
+        max_model_len=int(derived["max_model_len"].value),
+        max_num_seqs=int(derived["max_num_seqs"].value) * case.layout.data,
+        # Encoders keep nothing; the simulator wants room for one request.
+        kv_blocks=max(int(derived["kv_blocks"].value), -(-case.context // BLOCK_TOKENS)),
         block_tokens=BLOCK_TOKENS,
-        prefill_s_per_token=figures.prefill_s_per_token,
-        prefill_overhead_s=figures.prefill_overhead_s,
-        decode_s_per_token=figures.decode_s_per_token,
-        decode_slowdown_when_full=figures.decode_slowdown_when_full,
-        load_s=figures.load_s,
+        prefill_s_per_token=speed["prefill_per_token"].value / 1e6,
+        prefill_overhead_s=REQUEST_OVERHEAD_S,
+        decode_s_per_token=alone,
+        decode_slowdown_when_full=max(1.0, full / alone),
+        load_s=proof.cold_start["read_weights"].value,
     )
 
 
-def engine_of(name: str, spec: ModelSpec, plan: ModelServerPlan, images: Images) -> Engine:
+def sized(spec: OrderedModelSpec, proof: Proof) -> ModelSpec:
+    """The site's words with what the proof derives of them."""
+    derived = knobs(proof, Serving(longest_stream_s=spec.server.longest_stream_s))
+    batched = int(derived["max_num_batched_tokens"].value)
+    return spec.model_copy(update={"server": spec.server.model_copy(update={"max_num_batched_tokens": batched})})
+
+
+def engine_of(name: str, spec: ModelSpec, plan: ModelServerPlan, images: Images, *, cache: KvDtype = "fp8") -> Engine:
     """The engine that the site names for this model."""
     model = catalogue.load(spec.catalogue)
     if spec.server.engine == "simulator":
         return simulator_engine(
             spec.server, plan, image=images.simulator, repository=model.repository, served_name=name
         )
-    return vllm_engine(
+    whole = ["--enable-expert-parallel"] if why_illegal(model, Layout(tensor=plan.gpus)) else []
+    engine = vllm_engine(
         spec.server,
         plan,
         image=images.vllm,
         repository=model.repository,
         served_name=name,
-        flags=model.engine_flags,
+        flags=[*whole, *model.engine_flags],
+    )
+    if cache == "fp8":
+        return engine
+    return replace(
+        engine, args=["--kv-cache-dtype=auto" if arg == "--kv-cache-dtype=fp8" else arg for arg in engine.args]
     )

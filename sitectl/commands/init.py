@@ -25,6 +25,8 @@ Everything has a safe default, and every key says what it means. Nothing is over
   python -m sitectl init berlin --model glm-5-1=glm-5.1-fp8 --model chat=qwen3-32b-fp8 --tenant search --tenant support
 """
 
+# A chat model whose catalogue entry asks for one GPU.
+FIRST_MODEL = "qwen3-32b-fp8"
 # What people change first; the rest keeps its default and is in docs/configuration.md.
 _HEAD = """\
 # yaml-language-server: $schema=docs/site.schema.json
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         action="append",
         metavar="NAME[=CATALOGUE]",
-        help=f"a model; of the catalogue: {', '.join(catalogue.names())} (default: the smallest)",
+        help=f"a model; of the catalogue: {', '.join(catalogue.names())} (default: {FIRST_MODEL})",
     )
     parser.add_argument("--tenant", action="append", metavar="NAME", help="a team that may call every model")
     parser.add_argument(
@@ -87,7 +89,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
 
 
 def _values(arguments: argparse.Namespace) -> dict[str, Any]:
-    models = dict(_model(one, arguments) for one in arguments.model or [_smallest()])
+    models = dict(_model(one, arguments) for one in arguments.model or [FIRST_MODEL])
     tenants = arguments.tenant or ["first-team"]
     prices = {"prices": {"gpu_hour": arguments.gpu_hour, "currency": arguments.currency}} if arguments.gpu_hour else {}
     return {
@@ -99,11 +101,6 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
         "models": models,
         "tenants": {tenant: {"models": list(models), "keys": {"default": {}}} for tenant in tenants},
     }
-
-
-def _smallest() -> str:
-    entry = min(catalogue.names(), key=lambda one: catalogue.load(one).weight_bytes)
-    return f"{entry.replace('.', '-').replace('_', '-').lower()}={entry}"
 
 
 def _model(said: str, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ Layer = Literal["default", "catalogue", "versions", "site"]
 ROOT = FilePath(__file__).parents[2]
 
 # A key that a site may leave to its model's entry in the catalogue -> the key there.
-FROM_CATALOGUE: Mapping[Path, str] = {("server", "gpus"): "gpus_per_replica"}
+FROM_CATALOGUE: Mapping[Path, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)

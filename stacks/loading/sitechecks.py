@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from components.model_server import ModelServerPlan
 from stacks import compatibility, versions
-from stacks.capacity import DoesNotFitError
 from stacks.cluster_plan import problems_of
 from stacks.demand import OrderedModelSpec
 from stacks.loading.origins import Origin
 from stacks.loading.problems import Problem, from_text
 from stacks.site import SiteConfig
-from stacks.sizing import engine_of, plan_model
+from stacks.sizing import DoesNotFitError, engine_of, plan_model
 
 # Flag that the platform gives to engines -> the key that decides it.
 _DECIDED_BY: Mapping[str, str] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ci import offline, previews
 from sitectl.errors import Exit
@@ -110,7 +111,10 @@ def test_refresh_looks_at_the_cluster(project: Path, own_path: Path, tmp_path: P
     assert "--stack lab --refresh" in (own_path / "asked").read_text()
 
 
-def test_a_site_that_cannot_be_previewed_is_saved_as_that(project: Path, tmp_path: Path, own_path: Path) -> None:
+def test_a_site_that_cannot_be_previewed_is_saved_as_that(
+    project: Path, tmp_path: Path, own_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(own_path))
     assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], {}) == Exit.UNABLE
     assert "there is no pulumi on PATH" in saved(tmp_path / "out", "lab")["diagnostics"][0]["message"]
 
@@ -128,8 +132,17 @@ def test_outputs_are_not_handed_on() -> None:
     assert kept == {"steps": [{"op": "update", "oldState": {"inputs": {"a": 1}}}], "config": {}}
 
 
+def on_a_cluster_that_exists(project: Path, kubeconfig: str) -> None:
+    """Let the project's prod name that file in place of machines of its own."""
+    file = project / "Pulumi.prod.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["config"]["inference-platform:site"]["cluster"] = {"kubeconfig": kubeconfig}
+    file.write_text(yaml.safe_dump(document))
+
+
 def test_credentials_go_to_where_the_site_says_for_us_alone(project: Path, own_path: Path, tmp_path: Path) -> None:
     engine(own_path, "no-change")
+    on_a_cluster_that_exists(project, "kubeconfig.prod")
     given = {previews.VARIABLE: json.dumps({"prod": "text"})}
     assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], given) == Exit.OK
     written = project / "kubeconfig.prod"
@@ -141,8 +154,7 @@ def test_credentials_go_to_where_the_site_says_for_us_alone(project: Path, own_p
 def test_credentials_go_nowhere_else(project: Path, own_path: Path, tmp_path: Path, path: str) -> None:
     """The path comes out of the change."""
     engine(own_path, "no-change")
-    file = project / "Pulumi.prod.yaml"
-    file.write_text(file.read_text().replace("kubeconfig: kubeconfig.prod", f"kubeconfig: {path}"))
+    on_a_cluster_that_exists(project, path)
     before = (project / "__main__.py").read_text()
     given = {previews.VARIABLE: json.dumps({"prod": "very-secret"})}
     assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], given) == Exit.UNABLE
@@ -151,6 +163,17 @@ def test_credentials_go_nowhere_else(project: Path, own_path: Path, tmp_path: Pa
     assert "very-secret" not in said
     assert (project / "__main__.py").read_text() == before
     assert not (project.parent / "outside").exists()
+
+
+def test_credentials_of_a_cluster_out_of_machines_are_in_its_state(
+    project: Path, own_path: Path, tmp_path: Path
+) -> None:
+    engine(own_path, "no-change")
+    given = {previews.VARIABLE: json.dumps({"prod": "very-secret"})}
+    assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], given) == Exit.UNABLE
+    said = saved(tmp_path / "out", "prod")["diagnostics"][0]["message"]
+    assert "SITE_KUBECONFIGS has a kubeconfig for it" in said
+    assert "very-secret" not in said
 
 
 def test_credentials_that_are_no_json_are_named(project: Path, own_path: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
     assert (site.name, sorted(site.models), sorted(site.tenants)) == ("berlin", ["chat", "glm-5-1"], ["ops", "search"])
     assert site.prices and (site.prices.gpu_hour, site.prices.currency) == (2.5, "NOK")
     text = (own / "Pulumi.berlin.yaml").read_text()
-    assert "# File with the cluster's address and credentials" in text
+    assert "# File with address and credentials of a cluster that exists" in text
     assert text.count("# Name of the model's file in the catalogue.") == 1, "a meaning is told once"
     assert max(len(line) for line in text.splitlines()) <= 120
 
@@ -291,12 +291,22 @@ def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, t
     """Everything is missing on a machine without programs; nothing of that is an error for work without a cluster."""
     bare = Machine(environment={"PULUMI_HOME": str(tmp_path)}, which=lambda _: None, say=lambda _: "")
     found = {one.name: one for one in checks(checkout_folder, bare)}
-    for name in ("git", "pulumi", "plugin kubernetes", "plugin command", "CRD bundle", "cluster of prod"):
+    for name in ("git", "pulumi", "plugin kubernetes", "plugin command", "CRD bundle"):
         notes = [one for one in checks(checkout_folder, bare) if one.name == name and one.state == "note"]
         assert notes, name
         assert notes[0].fix
     assert found["site prod"].state == "ok"
     assert [one for one in found.values() if one.state == "bad"] == []
+
+
+def test_doctor_names_a_clusters_file_that_is_not_there(own: Path) -> None:
+    run(own, "init", "berlin")
+    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+    found = {one.name: one for one in checks(own, bare)}
+    assert (found["cluster of berlin"].state, found["cluster of berlin"].fix) == (
+        "note",
+        "put the kubeconfig of berlin there",
+    )
 
 
 def test_doctor_refuses_a_broken_site(own: Path) -> None:

@@ -53,8 +53,6 @@ def test_a_default_has_the_file_of_the_class_that_declares_it(prod: LoadedSite) 
 
 
 def test_what_a_site_leaves_to_the_catalogue_comes_from_there(prod: LoadedSite) -> None:
-    entry = "stacks/catalogue/qwen3-32b-fp8.yaml"
-    assert str(prod.origins["models.qwen3-32b.server.gpus"]) == f"{entry}:{line_of(ROOT / entry, 'gpus_per_replica')}"
     assert prod.origins["models.glm-5-1.server.gpus"].layer == "site"
     assert prod.origins["catalogue.qwen3-32b-fp8.licence"].layer == "catalogue"
 

@@ -1,0 +1,226 @@
+"""One order on one layout with a number of replicas: what it holds, how fast it is, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from stacks.proof.layouts import Layout, weights_per_gpu, why_illegal
+from stacks.proof.memory import (
+    BLOCK_TOKENS,
+    DEFAULT_BATCHED_TOKENS,
+    MEMORY_UTILISATION,
+    Cache,
+    cache_of,
+    cache_room,
+    longest_request,
+    reserved_bytes,
+)
+from stacks.proof.order import Order
+from stacks.proof.roofline import Roofline
+from stacks.proof.serving import Engine, Steady
+
+# vLLM's default for --max-num-seqs of a server (engine/arg_utils.py of 0.32).
+ENGINE_MAX_SEQS = 1024
+# Chunks of a prompt that a step may take; less than 512 wastes the GPU on small products.
+CHUNKS = (8192, 4096, 2048, 1024, 512)
+
+Kind = Literal["illegal", "precision", "weights", "context", "knob", "overload", "ttft", "itl"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One reason why an order does not work."""
+
+    kind: Kind
+    text: str
+    """What, got, needed; without the fix."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """`order` on `layout` with `replicas`. Figures in bytes, seconds and tokens."""
+
+    order: Order
+    layout: Layout
+    replicas: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas."""
+        return self.layout.gpus * self.replicas
+
+    @property
+    def schedulers(self) -> int:
+        """Schedulers over all replicas: one for each data-parallel rank."""
+        return self.replicas * self.layout.data
+
+    @cached_property
+    def cache(self) -> Cache:
+        return cache_of(self.order.model, self.layout, self.order.kv_dtype)
+
+    @cached_property
+    def keeps_cache(self) -> bool:
+        """Whether requests leave anything on the GPU between steps; encoders do not."""
+        return self.cache.request_bytes(BLOCK_TOKENS) > 0
+
+    @cached_property
+    def weights(self) -> float:
+        return weights_per_gpu(self.order.model, self.layout)
+
+    @cached_property
+    def reserved(self) -> float:
+        """For the largest step that any knob allows, so that no knob moves the cache."""
+        tokens = max(DEFAULT_BATCHED_TOKENS, self.order.max_num_batched_tokens or 0)
+        return reserved_bytes(self.order.model, self.layout, batched_tokens=tokens)
+
+    @cached_property
+    def room(self) -> float:
+        """Bytes a GPU for caches."""
+        tokens = max(DEFAULT_BATCHED_TOKENS, self.order.max_num_batched_tokens or 0)
+        return cache_room(self.order.model, self.order.hardware, self.layout, batched_tokens=tokens)
+
+    @property
+    def usable(self) -> float:
+        """Bytes a GPU for weights and caches."""
+        return self.order.hardware.memory_bytes * MEMORY_UTILISATION - self.reserved
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest single request, by memory alone."""
+        if self.room <= 0:
+            return 0
+        return longest_request(self.cache, self.room) if self.keeps_cache else self.order.model.max_context_tokens
+
+    @property
+    def context(self) -> int:
+        """Tokens that a request may have: the model's limit, what fits, or what the order asks for if that is less."""
+        most = min(self.order.model.max_context_tokens, self.longest)
+        return min(most, self.order.context_tokens) if self.order.context_tokens else most
+
+    @cached_property
+    def cache_tokens(self) -> int:
+        """Tokens of requests of the mean size that one replica holds, in whole blocks, over its data-parallel ranks."""
+        if not self.keeps_cache or self.room <= 0:
+            return 0
+        size = self.order.request_tokens
+        tokens = self.room / self.cache.request_bytes(size) * size
+        return int(tokens // BLOCK_TOKENS) * BLOCK_TOKENS * self.layout.data
+
+    @cached_property
+    def held(self) -> int:
+        """Requests of the mean size that one scheduler's cache holds at once."""
+        if not self.keeps_cache:
+            return ENGINE_MAX_SEQS
+        return int(max(0.0, self.room) // self.cache.request_bytes(self.order.request_tokens))
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        return Roofline(self.order.model, self.order.hardware, self.layout, self.order.kv_dtype)
+
+    @cached_property
+    def slots(self) -> int:
+        """max-num-seqs of a scheduler: what the cache holds, and what a step can serve within the target."""
+        if self.order.max_num_seqs:
+            return self.order.max_num_seqs
+        most = max(1, min(self.held, ENGINE_MAX_SEQS))
+        limit = self.order.slo.itl_p95_ms
+        if limit is None or self.decode_s(most) * 1e3 <= limit or self.decode_s(1) * 1e3 > limit:
+            return most
+        low, high = 1, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.decode_s(middle) * 1e3 <= limit else (low, middle)
+        return low
+
+    def decode_s(self, running: float) -> float:
+        """Step of so many requests of the mean size."""
+        running = max(1.0, running / self.layout.pipeline)
+        return self.roofline.step_s(decodes=running, context=self.order.request_tokens)
+
+    @cached_property
+    def batched_tokens(self) -> int:
+        """max-num-batched-tokens: the largest chunk that keeps a step within the target between two tokens."""
+        if self.order.max_num_batched_tokens:
+            return self.order.max_num_batched_tokens
+        limit = self.order.slo.itl_p95_ms
+        if limit is None or not self.order.load:
+            return DEFAULT_BATCHED_TOKENS
+        for size in CHUNKS:
+            if self._steady(size).itl_quantile_s(0.95) * 1e3 <= limit:
+                return size
+        return CHUNKS[-1]
+
+    def _steady(self, batched_tokens: int) -> Steady:
+        load = self.order.load
+        if load is None:
+            raise ValueError("no load is declared")
+        engine = Engine(
+            roofline=self.roofline,
+            slots=self.slots,
+            batched_tokens=batched_tokens,
+            stages=self.layout.pipeline,
+            generates=self.order.model.task == "generate",
+        )
+        return Steady(engine, load, self.schedulers)
+
+    @cached_property
+    def steady(self) -> Steady:
+        """The declared load in its steady state. Raises ValueError where none is declared."""
+        return self._steady(self.batched_tokens)
+
+    @cached_property
+    def fit_problems(self) -> list[Problem]:
+        """Why no replica could start or hold the longest request."""
+        order, layout = self.order, self.layout
+        if illegal := why_illegal(order.model, layout):
+            return [Problem(kind="illegal", text=f"{layout}: {illegal}")]
+        if order.kv_dtype == "fp8" and "fp8" not in order.hardware.flops:
+            return [Problem(kind="precision", text=f"{order.gpu} has no FP8 units, and the cache is to be fp8")]
+        if self.longest < BLOCK_TOKENS:
+            return [
+                Problem(
+                    kind="weights",
+                    text=f"weights take {self.weights / 1e9:.1f} GB on each of {layout.gpus} GPUs ({layout}), and "
+                    f"{order.gpu} has {self.usable / 1e9:.1f} GB for weights and KV cache",
+                )
+            ]
+        wanted = order.needed_context
+        found = []
+        if wanted > order.model.max_context_tokens:
+            most = order.model.max_context_tokens
+            text = f"a context of {wanted:,} tokens is asked for, and the model's limit is {most:,}"
+            found.append(Problem(kind="context", text=text))
+        elif wanted > self.context or order.request_tokens > self.longest:
+            longest = max(wanted, int(order.request_tokens))
+            text = f"requests of {longest:,} tokens are asked for, and {layout} holds {self.longest:,}"
+            found.append(Problem(kind="context", text=text))
+        if order.max_num_seqs and order.max_num_seqs > self.held:
+            text = (
+                f"max_num_seqs is {order.max_num_seqs:,}, and the cache holds {self.held:,} requests of the mean size"
+            )
+            found.append(Problem(kind="knob", text=text))
+        return found
+
+    @cached_property
+    def load_problems(self) -> list[Problem]:
+        """Why the declared load is not carried within its targets; only where it fits."""
+        if not self.order.load or self.fit_problems:
+            return []
+        if not self.steady.stable:
+            text = (
+                f"{self.order.load.requests_per_s:g} requests/s are more than {self.replicas} x {self.layout} can carry"
+            )
+            return [Problem(kind="overload", text=text)]
+        found, slo = [], self.order.slo
+        if slo.itl_p95_ms is not None and (got := self.steady.itl_quantile_s(0.95) * 1e3) > slo.itl_p95_ms:
+            found.append(Problem(kind="itl", text=f"ITL p95 is {got:,.0f} ms, target {slo.itl_p95_ms:,.0f} ms"))
+        if slo.ttft_p95_ms is not None and (late := self.steady.ttft_quantile_s(0.95) * 1e3) > slo.ttft_p95_ms:
+            found.append(Problem(kind="ttft", text=f"TTFT p95 is {late:,.0f} ms, target {slo.ttft_p95_ms:,.0f} ms"))
+        return found
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Everything that is wrong; empty where the order works."""
+        return [*self.fit_problems, *self.load_problems]

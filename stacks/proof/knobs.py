@@ -1,0 +1,288 @@
+"""Every setting that follows from a proof, with its formula and inputs: engine, picker, gateway, probes, scaling.
+
+A setting is written here once; whoever renders a flag, a threshold or a budget takes it from here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from stacks.proof.case import Case
+from stacks.proof.figures import Explanation
+from stacks.proof.memory import BLOCK_TOKENS
+from stacks.proof.proof import Proof
+from stacks.proof.search import with_replicas
+from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
+
+# Kubernetes asks a starting replica this often.
+PROBE_PERIOD_S = 5
+# Compilation and CUDA graphs on a slow day, beside twice the predicted read: a slow disk is no crash.
+START_SLACK_S = 300
+# The picker keeps at least this share of a cache for growth, and never thinks more than this is free; estimated.
+_KV_SHARES = (0.5, 0.95)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What a site says beside the order, and the knobs need."""
+
+    longest_stream_s: int = 600
+    """A replica that is told to stop lets its streams run on for this long."""
+    reasons: Mapping[str, str] | None = None
+    """Of overrides, by the knob's name."""
+
+
+def knobs(proof: Proof, serving: Serving | None = None) -> dict[str, Explanation]:
+    """All of them by name, in a stable order. Of a proof that does not hold they say what was tried."""
+    serving = serving or Serving()
+    case = proof.case
+    found = [*_engine(case, serving), *_queue(case), *_gateway(case, serving), *_start(proof), *_scaling(proof)]
+    return {each.key: each for each in found}
+
+
+def _engine(case: Case, serving: Serving) -> list[Explanation]:
+    order, layout = case.order, case.layout
+    reasons = serving.reasons or {}
+    memory = {
+        "cache_bytes_per_gpu": round(max(0.0, case.room)),
+        "request_bytes": round(case.cache.request_bytes(order.request_tokens)),
+        "request_tokens": round(order.request_tokens),
+    }
+    targets = {"itl_p95_ms": order.slo.itl_p95_ms} if order.slo.itl_p95_ms is not None else {}
+
+    def size(key: str, value: int, formula: str) -> Explanation:
+        inputs = {"weight_bytes_per_gpu": round(case.weights), "usable_bytes_per_gpu": round(case.usable)}
+        return Explanation(key=key, value=value, unit="GPUs", origin="derived", formula=formula, inputs=inputs)
+
+    def limit(
+        key: str, value: int, unit: str, formula: str, overridden: bool, inputs: Mapping[str, float]
+    ) -> Explanation:
+        return Explanation(
+            key=key,
+            value=value,
+            unit=unit,
+            origin="override" if overridden else "derived",
+            formula=formula,
+            inputs=dict(inputs),
+            reason=reasons.get(key, ""),
+        )
+
+    fewest = "fewest GPUs that hold weights and the longest request, and carry the load within its targets"
+    return [
+        size("tensor_parallel_size", layout.tensor, fewest),
+        size("pipeline_parallel_size", layout.pipeline, fewest),
+        size("data_parallel_size", layout.data, fewest),
+        Explanation(
+            key="enable_expert_parallel",
+            value=layout.expert_parallel,
+            unit="",
+            origin="derived",
+            formula="whole experts where ranks are data-parallel, or a slice would not be whole blocks",
+            inputs={"layout": str(layout)},
+        ),
+        Explanation(
+            key="kv_cache_dtype",
+            value="fp8" if order.kv_dtype == "fp8" else "auto",
+            unit="",
+            origin="derived",
+            formula="fp8 where the GPU has FP8 units: half the bytes a token",
+            inputs={"gpu": order.gpu},
+        ),
+        limit(
+            "max_model_len",
+            case.context,
+            "tokens",
+            "min(model's limit, longest request that the cache holds, what the site asks for)",
+            order.context_tokens is not None,
+            {"model_limit": order.model.max_context_tokens, "cache_holds": case.longest},
+        ),
+        limit(
+            "max_num_seqs",
+            case.slots,
+            "requests",
+            "min(cache / bytes of a mean request, largest batch whose decode step is within the ITL target, 1024)",
+            order.max_num_seqs is not None,
+            memory | targets,
+        ),
+        limit(
+            "max_num_batched_tokens",
+            case.batched_tokens,
+            "tokens",
+            "largest chunk with which the declared load keeps its ITL target; 8192 without one",
+            order.max_num_batched_tokens is not None,
+            targets,
+        ),
+        limit(
+            "kv_blocks",
+            case.cache_tokens // BLOCK_TOKENS,
+            "blocks",
+            "cache / bytes of a mean request x its tokens / 16, over data-parallel ranks",
+            False,
+            memory,
+        ),
+    ]
+
+
+def queue_requests(case: Case) -> int:
+    """Requests that may wait in front of one scheduler: those that it works off before the TTFT target is gone.
+
+    Without a target as many as run, so that a full replica has its next batch at hand.
+    """
+    limit = case.order.slo.ttft_p95_ms
+    if limit is None or not case.order.load or case.fit_problems:
+        return case.slots
+    times = case.steady.prompt_service_s
+    mean = sum(times) / len(times)
+    left = limit / 1e3 - PATH_S - REQUEST_OVERHEAD_S - case.steady.prompt_service_s[-2]
+    return max(1, math.floor(left / mean))
+
+
+def _queue(case: Case) -> list[Explanation]:
+    order, waiting = case.order, queue_requests(case)
+    ranks = case.layout.data
+    prompt = order.load.prompt_tokens.mean if order.load else order.request_tokens
+    longest = order.load.longest_tokens if order.load else order.request_tokens
+    share = 1 - case.cache.request_bytes(longest) / case.room if case.keeps_cache and case.room > 0 else 1.0
+    low, high = _KV_SHARES
+    targets = {"ttft_p95_ms": order.slo.ttft_p95_ms} if order.slo.ttft_p95_ms is not None else {}
+
+    def bound(key: str, value: int | float, unit: str, formula: str, **inputs: float) -> Explanation:
+        return Explanation(key=key, value=value, unit=unit, origin="derived", formula=formula, inputs=inputs | targets)
+
+    return [
+        bound(
+            "max_num_queued_reqs",
+            waiting * ranks,
+            "requests",
+            "(TTFT target - path - long prompt) / mean prompt time, at least 1; without a target as many as run",
+            ranks=ranks,
+        ),
+        bound(
+            "max_num_queued_tokens",
+            math.ceil(waiting * ranks * prompt),
+            "tokens",
+            "waiting requests x mean prompt",
+            waiting=waiting * ranks,
+            mean_prompt_tokens=round(prompt),
+        ),
+        bound(
+            "picker_max_concurrency",
+            (case.slots + waiting) * ranks,
+            "requests",
+            "running + waiting requests of a replica",
+            max_num_seqs=case.slots,
+            waiting=waiting,
+            ranks=ranks,
+        ),
+        bound("picker_queue_threshold", waiting * ranks, "requests", "waiting requests of a replica", waiting=waiting),
+        bound(
+            "picker_kv_threshold",
+            round(min(high, max(low, share)), 3),
+            "share",
+            "1 - cache of one long request / cache, between 0.5 and 0.95",
+            long_request_tokens=round(longest),
+        ),
+    ]
+
+
+def _gateway(case: Case, serving: Serving) -> list[Explanation]:
+    context = Explanation(
+        key="gateway_context_tokens",
+        value=case.context,
+        unit="tokens",
+        origin="derived",
+        formula="max_model_len",
+        inputs={"max_model_len": case.context},
+    )
+    if case.order.model.task != "generate" or case.fit_problems:
+        return [context]
+    slow = case.decode_s(case.slots)
+    if case.order.load and case.steady.stable:
+        slow = max(case.steady.itl_mean_s, case.steady.itl_quantile_s(0.95))
+    longest = max(1, min(case.context, math.floor(serving.longest_stream_s / slow)))
+    return [
+        context,
+        Explanation(
+            key="gateway_max_tokens",
+            value=longest,
+            unit="tokens",
+            origin="derived",
+            formula="min(max_model_len, longest stream / time between tokens): a rollout cuts longer answers",
+            inputs={"longest_stream_s": serving.longest_stream_s, "itl_ms": round(slow * 1e3, 1)},
+        ),
+    ]
+
+
+def _start(proof: Proof) -> list[Explanation]:
+    read = proof.cold_start["read_weights"].value
+    budget = math.ceil(2 * read) + START_SLACK_S
+    inputs = {"read_weights_s": round(read)}
+    return [
+        Explanation(
+            key="start_budget_s",
+            value=budget,
+            unit="s",
+            origin="derived",
+            formula="2 x time to read the weights + 300",
+            inputs=inputs,
+        ),
+        Explanation(
+            key="startup_probe_failures",
+            value=math.ceil(budget / PROBE_PERIOD_S),
+            unit="probes",
+            origin="derived",
+            formula="start budget / period of 5 s",
+            inputs=inputs,
+        ),
+    ]
+
+
+def _scaling(proof: Proof) -> list[Explanation]:
+    case = proof.case
+    needed = case.replicas
+    if case.order.load and proof.holds:
+        needed = min(case.replicas, with_replicas(replace(case.order, replicas=None), case.layout).replicas)
+    spare = max(1, case.replicas - needed)
+    cold = math.ceil(proof.cold_start["cold_start"].value)
+    waiting = queue_requests(case) * case.layout.data
+    prompt = case.order.load.prompt_tokens.mean if case.order.load else case.order.request_tokens
+    kv = next(each for each in _queue(case) if each.key == "picker_kv_threshold")
+
+    def scale(key: str, value: int | float, unit: str, formula: str, **inputs: float) -> Explanation:
+        return Explanation(key=key, value=value, unit=unit, origin="derived", formula=formula, inputs=inputs)
+
+    return [
+        scale("autoscale_min_replicas", needed, "replicas", "fewest that carry the declared load within its targets"),
+        scale(
+            "autoscale_queue_tokens",
+            math.ceil(waiting * prompt / 2),
+            "tokens a replica",
+            "half of what may wait: a new replica is asked for before the bound is reached",
+            waiting=waiting,
+            mean_prompt_tokens=round(prompt),
+        ),
+        scale(
+            "autoscale_kv_share",
+            round(float(kv.value) - 0.1, 3),
+            "share",
+            "a tenth below the picker's threshold",
+            picker_kv_threshold=float(kv.value),
+        ),
+        scale(
+            "autoscale_window_s",
+            cold,
+            "s",
+            "cold start: nothing is taken away that could not be back in time",
+            cold_start_s=cold,
+        ),
+        scale(
+            "disruption_max_unavailable",
+            spare,
+            "replicas",
+            "replicas - those that the load needs, at least 1 so that a node can be drained",
+            replicas=case.replicas,
+            needed=needed,
+        ),
+    ]

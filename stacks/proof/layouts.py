@@ -1,0 +1,134 @@
+"""How a replica's model is cut over GPUs, which cuts the engine allows, and what each GPU then holds of the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stacks import catalogue
+from stacks.catalogue import CatalogueModel, Experts
+from stacks.hardware import Gpu
+from stacks.proof.weights import weight_bytes
+
+# Elements of a block-quantised matrix that share a scale, in each direction (weight_block_size of the checkpoints).
+_BLOCK = 128
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Layout:
+    """Parallel sizes of one replica, as vLLM's flags have them."""
+
+    tensor: int = 1
+    """--tensor-parallel-size."""
+    pipeline: int = 1
+    """--pipeline-parallel-size."""
+    data: int = 1
+    """--data-parallel-size: attention replicated, experts divided; each rank schedules and caches for itself."""
+    expert_parallel: bool = False
+    """--enable-expert-parallel: whole experts a GPU instead of a slice of each."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor * self.pipeline * self.data
+
+    def __str__(self) -> str:
+        sizes = [f"TP{self.tensor}"]
+        sizes += [f"PP{self.pipeline}"] if self.pipeline > 1 else []
+        sizes += [f"DP{self.data}"] if self.data > 1 else []
+        sizes += ["EP"] if self.expert_parallel else []
+        return " ".join(sizes)
+
+
+def layer_count(model: CatalogueModel) -> int:
+    """Layers that a pipeline divides: those that mix tokens."""
+    return sum(mixer.count for mixer in model.mixers.values())
+
+
+def experts_of(model: CatalogueModel) -> list[Experts]:
+    """Layers with routed experts."""
+    return [layer for layer in model.feed_forward.values() if isinstance(layer, Experts)]
+
+
+def why_illegal(model: CatalogueModel, layout: Layout) -> str:
+    """Why the engine would refuse this layout, or nothing. Source: vLLM 0.32 config/parallel.py, fused_moe, fp8.py."""
+    tensor = layout.tensor
+    for mixer in model.mixers.values():
+        heads = mixer.value_heads if isinstance(mixer, catalogue.DeltaNet) else mixer.heads
+        if heads % tensor:
+            return f"{heads} heads cannot be divided by TP{tensor}"
+        kv = getattr(mixer, "kv_heads", tensor)
+        if kv % tensor and tensor % kv:
+            return f"{kv} key-value heads can be neither divided by TP{tensor} nor repeated"
+    if layout.pipeline > layer_count(model):
+        return f"{layer_count(model)} layers are fewer than PP{layout.pipeline}"
+    routed = experts_of(model)
+    if (layout.data > 1 or layout.expert_parallel) and not routed:
+        return "data and expert parallelism inside a replica are for models with experts; use more replicas"
+    if layout.expert_parallel and any(layer.experts % (tensor * layout.data) for layer in routed):
+        return f"{routed[0].experts} experts cannot be divided by {tensor * layout.data} GPUs"
+    if not layout.expert_parallel and layout.data > 1:
+        return "data parallelism without expert parallelism is not considered"
+    return _block_misfit(model, layout)
+
+
+def _block_misfit(model: CatalogueModel, layout: Layout) -> str:
+    """A slice of a block-quantised matrix must be whole blocks."""
+    if model.quantisation.format != "fp8-block":
+        return ""
+    for layer in model.feed_forward.values():
+        whole = isinstance(layer, Experts) and layout.expert_parallel
+        part = "experts" if isinstance(layer, Experts) else "dense"
+        if part in model.quantisation.parts and not whole and layer.width / layout.tensor % _BLOCK:
+            return (
+                f"inner width {layer.width} over TP{layout.tensor} is {layer.width / layout.tensor:g}, which is not "
+                f"whole blocks of {_BLOCK}"
+            )
+    return ""
+
+
+def weights_per_gpu(model: CatalogueModel, layout: Layout) -> float:
+    """Bytes of weights on the fullest GPU.
+
+    Attention, dense and shared parts are divided by TP, experts by TP x DP, layers by PP; compressions, indexer and
+    router are whole on every GPU. Embeddings are on the first and last stage, and divided by TP.
+    """
+    size = weight_bytes(model)
+    stage = math.ceil(layer_count(model) / layout.pipeline) / layer_count(model)
+    divided = (size.mixers + size.dense + size.shared) / layout.tensor
+    experts = size.experts / (layout.tensor * layout.data)
+    # With a pipeline, input and output embeddings are on different stages.
+    embeddings = size.embeddings / layout.tensor / (2 if layout.pipeline > 1 and not model.tied else 1)
+    return (divided + size.replicated + experts) * stage + embeddings
+
+
+def candidates(
+    model: CatalogueModel, gpu: Gpu, *, gpus: int | None = None, most: int | None = None, simple: bool = False
+) -> Iterator[Layout]:
+    """Legal layouts, small ones first: within one node, then pipelines over whole nodes.
+
+    gpus: only layouts of this many GPUs. most: none of more GPUs; default: four nodes. simple: only tensor parallelism,
+    with whole experts a GPU where the engine wants them so.
+    """
+    most = most or 4 * gpu.gpus_per_node
+    for layout in sorted(set(_shapes(gpu, gpus)), key=lambda each: (each.gpus, each.pipeline, each.data, each)):
+        if layout.gpus > most or gpus not in (None, layout.gpus) or (simple and layout.tensor != layout.gpus):
+            continue
+        if not why_illegal(model, layout):
+            yield layout
+
+
+def _shapes(gpu: Gpu, gpus: int | None) -> Iterator[Layout]:
+    """Layouts that a machine room allows, whatever the model: within a node, or over whole nodes."""
+    node = gpu.gpus_per_node
+    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= node]
+    for tensor in sizes:
+        for data in (size for size in sizes if tensor * size <= node):
+            yield Layout(tensor=tensor, data=data)
+            yield Layout(tensor=tensor, data=data, expert_parallel=True)
+        for nodes in (1, 2, 4):
+            yield Layout(tensor=tensor, pipeline=nodes * node // tensor)
+    if gpus is not None and (gpus <= node or gpus % node == 0):
+        for tensor in (size for size in range(1, min(gpus, node) + 1) if gpus % size == 0):
+            yield Layout(tensor=tensor, pipeline=gpus // tensor)

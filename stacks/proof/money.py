@@ -1,0 +1,96 @@
+"""What tokens cost, from the bill of the GPUs and what each kind of token takes of their time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stacks.hardware import Gpu
+from stacks.proof.case import Case
+from stacks.proof.demand import Prices
+
+_MILLION = 1e6
+_HOUR_S = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Seconds of one scheduler that a token takes."""
+
+    fresh_s: float
+    """A prompt token that is computed."""
+    cached_s: float
+    """A prompt token that is found in the cache: what attending to it costs the fresh ones."""
+    answer_s: float
+    """A token of an answer: its share of a decode step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """In the site's currency, a million tokens."""
+
+    hour: float
+    """Bill of an hour, all GPUs of the model, idle or not."""
+    fresh: float
+    cached: float
+    answer: float
+    blended: float
+    """A million tokens of any kind, as the load mixes them."""
+    output_only: float
+    """A million answer tokens if they alone were sold: bill / (tokens a second x 3600)."""
+
+
+def hourly(case: Case, prices: Prices) -> float:
+    """Bill of an hour: GPUs x (their price, and their power at full load)."""
+    gpu: Gpu = case.order.hardware
+    return case.gpus * (prices.gpu_hour + gpu.power_w / 1000 * prices.power_kwh)
+
+
+def work(case: Case) -> Work:
+    """What each kind of token takes of a scheduler, at the declared load."""
+    steady = case.steady
+    load = steady.load
+    fresh = load.prompt_tokens.mean * (1 - load.prefix_hit)
+    cached = load.prompt_tokens.mean * load.prefix_hit
+    attention = 0.0
+    if cached and fresh:
+        near = case.roofline.step_s(prefill=fresh, reach=fresh / 2)
+        far = case.roofline.step_s(prefill=fresh, reach=fresh / 2 + cached)
+        attention = max(0.0, far - near)
+    running = max(1.0, steady.running)
+    generates = case.order.model.task == "generate"
+    return Work(
+        fresh_s=max(0.0, steady.prompt_token_s - (attention / fresh if fresh else 0.0)),
+        cached_s=attention / cached if cached else 0.0,
+        answer_s=steady.decode_s(steady.running) / running if generates else 0.0,
+    )
+
+
+def costs(case: Case, prices: Prices) -> Costs:
+    """Prices a million tokens that together pay the bill of the declared load, its idle time included."""
+    load = case.steady.load
+    rate = load.requests_per_s
+    fresh = rate * load.prompt_tokens.mean * (1 - load.prefix_hit)
+    cached = rate * load.prompt_tokens.mean * load.prefix_hit
+    answers = rate * load.answer_tokens.mean if case.order.model.task == "generate" else 0.0
+    each = work(case)
+    busy = fresh * each.fresh_s + cached * each.cached_s + answers * each.answer_s
+    bill_s = hourly(case, prices) / _HOUR_S
+    price = bill_s / busy * _MILLION
+    return Costs(
+        hour=hourly(case, prices),
+        fresh=each.fresh_s * price,
+        cached=each.cached_s * price,
+        answer=each.answer_s * price,
+        blended=bill_s / (fresh + cached + answers) * _MILLION,
+        output_only=bill_s / answers * _MILLION if answers else 0.0,
+    )
+
+
+def break_even_requests_per_s(case: Case, prices: Prices, *, input_price: float, output_price: float) -> float:
+    """Load at which tokens bought elsewhere would cost what the GPUs cost; both prices a million tokens.
+
+    Below it, buying is cheaper; above what the replicas carry, no load of this site reaches it.
+    """
+    load = case.steady.load
+    request = (load.prompt_tokens.mean * input_price + load.answer_tokens.mean * output_price) / _MILLION
+    return hourly(case, prices) / _HOUR_S / request

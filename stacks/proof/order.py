@@ -1,0 +1,66 @@
+"""What a site asks of one model, in plain values: the proof's input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stacks.catalogue import CatalogueModel
+from stacks.hardware import GPUS, Gpu
+from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo
+from stacks.proof.layouts import Layout
+from stacks.proof.memory import KvDtype
+
+# Prompt plus answer of a usual request where no load is declared.
+TYPICAL_REQUEST_TOKENS = 16_384
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One model on one kind of GPU. What is None is searched or derived."""
+
+    name: str
+    """What clients call the model."""
+    model: CatalogueModel
+    gpu: str
+    """Key of the hardware table."""
+    gpus: int | None = None
+    """GPUs of one replica."""
+    layout: Layout | None = None
+    simple: bool = False
+    """Whether only tensor parallelism is searched, with whole experts a GPU where the engine wants them so."""
+    replicas: int | None = None
+    """Copies of the model; without a load and without this, one."""
+    kv_dtype: KvDtype = "fp8"
+    """Elements of the cache (--kv-cache-dtype)."""
+    context_tokens: int | None = None
+    """Longest prompt plus answer that must fit."""
+    load: Load | None = None
+    slo: Slo = NO_TARGETS
+    typical_request_tokens: int = TYPICAL_REQUEST_TOKENS
+    """Stands for the load's mean request where no load is declared."""
+    storage_bytes_per_s: float = 1.0e9
+    """What one replica reads from the weights' volume."""
+    max_num_seqs: int | None = None
+    """Set by the site over the derived one."""
+    max_num_batched_tokens: int | None = None
+    """Set by the site over the derived one."""
+    prices: Prices | None = None
+
+    @property
+    def hardware(self) -> Gpu:
+        """Figures of the GPU."""
+        return GPUS[self.gpu]
+
+    @property
+    def request_tokens(self) -> float:
+        """Mean tokens of a request."""
+        if self.load:
+            return self.load.request_tokens
+        return float(min(self.typical_request_tokens, self.model.max_context_tokens))
+
+    @property
+    def needed_context(self) -> int:
+        """Tokens that one request must be able to have."""
+        if self.context_tokens is not None:
+            return self.context_tokens
+        return int(self.load.longest_tokens) if self.load else 1

@@ -1,0 +1,192 @@
+"""The proof of one order: whether it works, what it holds, how fast it is, what it costs, how well each is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from stacks.proof import money
+from stacks.proof.case import Case, Problem
+from stacks.proof.figures import Fidelity, Figure
+from stacks.proof.order import Order
+from stacks.proof.search import best
+from stacks.proof.weights import parameters, weight_bytes
+
+# Compilation, CUDA graphs and warm-up after the weights are there; estimated, as the start budget allows for it.
+ENGINE_START_S = 120.0
+
+_MEMORY = "GPU memory x 0.92 - weights - context and activations"
+_ROOFLINE = "roofline: operations / (peak x share) + bytes / (bandwidth x share), fitted to aiconfigurator 0.12"
+_QUEUE = "M/G/k: Erlang C, (1 + c^2) / 2, exponential tail"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What `best` found, in figures. Cheap to build; figures are computed when they are asked for."""
+
+    case: Case
+
+    @property
+    def order(self) -> Order:
+        return self.case.order
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Empty where the order works."""
+        return self.case.problems
+
+    @property
+    def holds(self) -> bool:
+        """Whether the order works: it fits, carries its load and keeps its targets."""
+        return not self.problems
+
+    @cached_property
+    def capacity_requests_per_s(self) -> float:
+        """The most requests a second of the declared kind that these replicas carry within the targets."""
+        load = self.order.load
+        if load is None or self.case.fit_problems:
+            return 0.0
+
+        def carries(rate: float) -> bool:
+            order = replace(self.order, load=replace(load, requests_per_s=rate))
+            return not Case(order, self.case.layout, self.case.replicas).load_problems
+
+        low, high = 0.0, load.requests_per_s
+        while carries(high) and high < 1e6:
+            low, high = high, high * 2
+        for _ in range(7):
+            middle = (low + high) / 2
+            low, high = (middle, high) if carries(middle) else (low, middle)
+        return low
+
+    @cached_property
+    def weights(self) -> dict[str, Figure]:
+        """The model itself."""
+        model = self.order.model
+        counts, sizes = parameters(model), weight_bytes(model)
+        exact = "layers x matrices of config.json; norms and biases left out"
+        return {
+            "parameters": _figure(counts.total / 1e9, "billion", exact),
+            "active_parameters": _figure(counts.active / 1e9, "billion", exact),
+            "weight_files": _figure(sizes.files / 1e9, "GB", "parameters by part x stored bits / 8"),
+            "weights_per_gpu": _figure(self.case.weights / 1e9, "GB", "parts over TP, PP, DP and EP as vLLM cuts them"),
+        }
+
+    @cached_property
+    def memory(self) -> dict[str, Figure]:
+        """What fits."""
+        case = self.case
+        kept = "2 x layers x heads on a rank x head size x element; latent: whole on every rank"
+        return {
+            "reserved_per_gpu": _figure(
+                case.reserved / 1e9, "GB", "context + NCCL + activations of a step", "estimated"
+            ),
+            "cache_per_gpu": _figure(max(0.0, case.room) / 1e9, "GB", _MEMORY, "estimated"),
+            "cache_per_token": _figure(case.cache.per_token, "B", kept),
+            "state_per_request": _figure(case.cache.state, "B", "float32 state + convolution tail"),
+            "cache_tokens": _figure(
+                case.cache_tokens, "tokens", "cache / bytes of a mean request x its tokens", "estimated"
+            ),
+            "context": _figure(case.context, "tokens", "least of model, cache and order", "estimated"),
+            "parallel_requests": _figure(
+                case.slots * case.layout.data, "a replica", "cache / bytes of a mean request; ITL target", "estimated"
+            ),
+        }
+
+    @cached_property
+    def speed(self) -> dict[str, Figure]:
+        """How fast one replica is, whatever the load."""
+        case = self.case
+        fidelity: Fidelity = "calibrated" if self.order.gpu in CALIBRATED_GPUS else "estimated"
+        reach = self.order.request_tokens / 2
+        alone = case.roofline.step_s(decodes=1, context=1)
+        prompt = (case.roofline.step_s(prefill=2048, reach=reach, decodes=1, context=1) - alone) / 2048
+        found = {"prefill_per_token": _figure(prompt * 1e6, "us", _ROOFLINE, fidelity)}
+        if self.order.model.task == "generate":
+            found["decode_alone"] = _figure(case.decode_s(1) * 1e3, "ms", _ROOFLINE, fidelity)
+            found["decode_full"] = _figure(case.decode_s(case.slots) * 1e3, "ms", _ROOFLINE, fidelity)
+            full = case.slots * case.layout.data / case.decode_s(case.slots) / case.layout.gpus
+            found["full_tokens_per_s_per_gpu"] = _figure(full, "tokens/s", "requests / step / GPUs", fidelity)
+        return found
+
+    @cached_property
+    def cold_start(self) -> dict[str, Figure]:
+        """From a scheduled Pod with its image to the first answer."""
+        read = weight_bytes(self.order.model).files / self.order.storage_bytes_per_s
+        copy = self.case.weights / self.order.hardware.pcie_bytes_per_s
+        return {
+            "read_weights": _figure(read, "s", "weight files / storage bandwidth of a replica", "estimated"),
+            "copy_weights": _figure(copy, "s", "weights a GPU / PCIe bandwidth"),
+            "cold_start": _figure(
+                max(read, copy) + ENGINE_START_S, "s", "longer of both + compilation and CUDA graphs", "estimated"
+            ),
+        }
+
+    @cached_property
+    def serving(self) -> dict[str, Figure]:
+        """The declared load; empty without one, and where nothing fits or keeps up."""
+        load = self.order.load
+        if load is None or self.case.fit_problems or not self.case.steady.stable:
+            return {}
+        steady, found = self.case.steady, {}
+        for share in (50, 95, 99):
+            found[f"ttft_p{share}"] = _figure(steady.ttft_quantile_s(share / 100) * 1e3, "ms", _QUEUE, "estimated")
+        if self.order.model.task == "generate":
+            for share in (50, 95, 99):
+                found[f"itl_p{share}"] = _figure(
+                    steady.itl_quantile_s(share / 100) * 1e3,
+                    "ms",
+                    "decode step, and chunks that ride in it",
+                    "estimated",
+                )
+            found["running_requests"] = _figure(
+                steady.running * self.case.schedulers, "requests", "Little's law over the decode step", "estimated"
+            )
+            rate = load.requests_per_s * load.answer_tokens.mean / self.case.gpus
+            found["tokens_per_s_per_gpu"] = _figure(rate, "tokens/s", "load x mean answer / GPUs", "estimated")
+        capacity = self.capacity_requests_per_s
+        found["capacity"] = _figure(capacity, "requests/s", "largest load within the targets", "estimated")
+        used = load.requests_per_s / capacity if capacity else 1.0
+        found["utilisation"] = _figure(used * 100, "%", "load / capacity", "estimated")
+        return found
+
+    @cached_property
+    def cost(self) -> dict[str, Figure]:
+        """What it costs; empty without prices, and per token without a load that is carried."""
+        prices = self.order.prices
+        if prices is None:
+            return {}
+        unit = prices.currency
+        hour = money.hourly(self.case, prices)
+        found = {"hour": _figure(hour, f"{unit}/h", "GPUs x (price + power x kWh price)", "estimated")}
+        if self.serving:
+            paid = money.costs(self.case, prices)
+            shared = "bill by each token's share of the GPUs' time"
+            each = f"{unit}/M tokens"
+            found["input"] = _figure(paid.fresh, each, shared, "estimated")
+            found["cached_input"] = _figure(paid.cached, each, shared, "estimated")
+            if self.order.model.task == "generate":
+                found["output"] = _figure(paid.answer, each, shared, "estimated")
+                found["output_alone"] = _figure(paid.output_only, each, "bill / (answer tokens/s x 3600)", "estimated")
+            found["break_even"] = _figure(paid.blended, each, "bill / all tokens: the price that pays it", "estimated")
+            full = self.serving["utilisation"].value / 100
+            found["break_even_full"] = _figure(paid.blended * full, each, "the same at full capacity", "estimated")
+        return found
+
+    def figures(self) -> Mapping[str, Figure]:
+        """All of them by name; names are unique over the groups."""
+        return self.weights | self.memory | self.speed | self.cold_start | self.serving | self.cost
+
+
+# Kinds of which the recorded timings are.
+CALIBRATED_GPUS = ("h100-sxm", "h200-sxm")
+
+
+def prove(order: Order) -> Proof:
+    """The best that can be done for this order. It may not work: see `holds`, and `fixes.nearest` for the way out."""
+    return Proof(best(order))
+
+
+def _figure(value: float, unit: str, source: str, fidelity: Fidelity = "published") -> Figure:
+    return Figure(value=value, unit=unit, source=source, fidelity=fidelity)

@@ -1,0 +1,110 @@
+"""Waiting times in front of k equal servers, for random arrivals and any service time (M/G/k).
+
+The probability of waiting is Erlang's C formula; the mean wait is the M/M/k wait times (1 + c^2) / 2 with c^2 the
+squared coefficient of variation of the service time (Lee and Longton 1959; exact for k = 1, Pollaczek and Khinchine);
+those who wait do so for an exponential time, which is exact for M/M/k and the heavy-traffic limit of M/G/k (Kingman).
+A picker that sends each request to the emptiest replica comes close to the one queue that this assumes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """The time that a request waits for a server."""
+
+    probability: float
+    """That it waits at all, 0 to 1."""
+    mean_s: float
+    """Of those who wait; infinite when the servers cannot keep up."""
+
+    def beyond(self, seconds: float) -> float:
+        """Probability of waiting longer than that."""
+        if seconds < 0:
+            return 1.0
+        if not self.probability:
+            return 0.0
+        return self.probability * (math.exp(-seconds / self.mean_s) if math.isfinite(self.mean_s) else 1.0)
+
+
+_NORMAL = NormalDist()
+# Beyond so many servers the limit of Halfin and Whitt (1981) stands for the recursion.
+_MANY = 5000
+
+NONE = Wait(probability=0.0, mean_s=0.0)
+
+
+def erlang_c(servers: int, offered: float) -> float:
+    """Probability that an arrival finds every server busy; `offered` is arrival rate x mean service time."""
+    if offered >= servers:
+        return 1.0
+    if offered <= 0:
+        return 0.0
+    if servers > _MANY:
+        slack = (1 - offered / servers) * math.sqrt(servers)
+        # Far from full: nobody waits, and the density below would vanish.
+        return 1 / (1 + slack * _NORMAL.cdf(slack) / _NORMAL.pdf(slack)) if slack < 30 else 0.0
+    # Erlang's B by its recursion, which overflows for no number of servers.
+    blocked = 1.0
+    for count in range(1, servers + 1):
+        blocked = offered * blocked / (count + offered * blocked)
+    return blocked * servers / (servers - offered * (1 - blocked))
+
+
+def wait(*, servers: int, arrivals_per_s: float, service_s: float, squared_variation: float) -> Wait:
+    """Wait in front of `servers` equal servers.
+
+    squared_variation: variance of the service time over its squared mean.
+    """
+    offered = arrivals_per_s * service_s
+    if offered <= 0:
+        return NONE
+    if offered >= servers:
+        return Wait(probability=1.0, mean_s=math.inf)
+    mean = service_s / (servers - offered) * (1 + squared_variation) / 2
+    return Wait(probability=erlang_c(servers, offered), mean_s=mean)
+
+
+def sojourn_quantile(share: float, service_s: Sequence[float], waits: Sequence[Wait]) -> float:
+    """The time within which this share of requests has waited and been served.
+
+    service_s: service times of equal probability, ascending; between them the distribution is drawn straight. Several
+    waits one after the other are joined by a bound of their tails: the probability that one of them exceeds its part of
+    the time that is left, in proportion to their means.
+    """
+    active = [each for each in waits if each.probability > 0]
+    if any(math.isinf(each.mean_s) for each in active):
+        return math.inf
+    weights = [each.mean_s / sum(other.mean_s for other in active) for each in active]
+
+    def late(seconds: float) -> float:
+        return min(1.0, sum(w.beyond(seconds * s) for w, s in zip(active, weights, strict=True)))
+
+    inner = [(one + other) / 2 for one, other in pairwise(service_s)]
+    edges = [service_s[0], *inner, service_s[-1] + (service_s[-1] - inner[-1] if inner else 0.0)]
+
+    def served(seconds: float) -> float:
+        total = 0.0
+        for service, start, end in zip(service_s, edges, edges[1:], strict=False):
+            if seconds <= start:
+                total += 1.0
+            elif seconds >= end:
+                total += late(seconds - service)
+            else:
+                done = (seconds - start) / (end - start)
+                total += 1 - done + done * late((seconds - start) / 2)
+        return 1 - total / len(service_s)
+
+    low, high = 0.0, edges[-1] + 1e-6
+    while served(high) < share:
+        high *= 2
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (low, middle) if served(middle) >= share else (middle, high)
+    return high

@@ -1,0 +1,91 @@
+"""Finds the layout and the number of replicas that carry an order with the fewest GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stacks.proof.case import Case
+from stacks.proof.layouts import Layout, candidates
+from stacks.proof.order import Order
+
+# Replicas beyond which a load is refused instead of searched further.
+MOST_REPLICAS = 1024
+# Layouts of more GPUs are looked at only where nothing smaller works.
+_ROUNDS = ("node", "nodes")
+
+
+def best(order: Order) -> Case:
+    """The cheapest case that works, or the one that is nearest to it (with its problems)."""
+    if order.layout:
+        return with_replicas(order, order.layout)
+    chosen: Case | None = None
+    for reach in _ROUNDS:
+        most = order.hardware.gpus_per_node * (1 if reach == "node" else 4)
+        for case in _cases(order, most):
+            if chosen is None or _rank(case) < _rank(chosen):
+                chosen = case
+        # A load that a node does not carry in time is not carried sooner over a slower network.
+        if chosen and not chosen.fit_problems:
+            break
+    return chosen or with_replicas(order, Layout(tensor=order.gpus or 1))
+
+
+def _cases(order: Order, most: int) -> Iterator[Case]:
+    most = max(most, order.gpus or 0)
+    fewest = math.inf
+    for layout in candidates(order.model, order.hardware, gpus=order.gpus, most=most, simple=order.simple):
+        case = Case(order, layout, order.replicas or 1)
+        if case.fit_problems:
+            yield case
+            continue
+        # Fewer GPUs than one replica of the cheapest so far cannot be had from here on.
+        if layout.gpus * (order.replicas or 1) > fewest:
+            continue
+        case = with_replicas(order, layout)
+        if not case.problems:
+            fewest = min(fewest, case.gpus)
+        yield case
+
+
+def _rank(case: Case) -> tuple[float, ...]:
+    """Fewer problems first, then fewer GPUs, then no pipeline, then the shorter wait."""
+    order, kinds = case.order, {problem.kind for problem in case.problems}
+    severity = sum(
+        weight for kind, weight in {"illegal": 16, "precision": 8, "weights": 8, "context": 4}.items() if kind in kinds
+    ) + len(kinds)
+    if case.fit_problems:
+        return (severity, case.layout.pipeline, case.weights, case.layout.gpus, case.layout.data)
+    speed = case.decode_s(1)
+    if order.load:
+        speed = case.steady.itl_mean_s + case.steady.ttft_quantile_s(0.95) / max(1.0, order.load.answer_tokens.mean)
+    return (severity, case.gpus, case.layout.pipeline, speed, case.layout.data)
+
+
+def with_replicas(order: Order, layout: Layout) -> Case:
+    """The order on that layout with its own replicas, or with as few as its load needs."""
+    if order.replicas or not order.load:
+        return Case(order, layout, order.replicas or 1)
+    first = Case(order, layout, 1)
+    if first.fit_problems:
+        return first
+    low, high = 0, 1
+    while (case := Case(order, layout, high)).load_problems:
+        # More replicas make no single step faster: a target that an idle replica misses is missed by all.
+        if high >= MOST_REPLICAS or _hopeless(case):
+            return case
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if not Case(order, layout, middle).load_problems else (middle, high)
+    return Case(order, layout, high)
+
+
+def _hopeless(case: Case) -> bool:
+    """Whether the targets are missed even by a replica that has a request for itself."""
+    load = case.order.load
+    if load is None or case.replicas > 1:
+        return False
+    calm = replace(case.order, load=replace(load, requests_per_s=1e-6))
+    return bool(Case(calm, case.layout, 1).load_problems)

@@ -1,0 +1,148 @@
+"""AIConfigurator as a second opinion on step times: kernel timings measured by NVIDIA, against this proof's roofline.
+
+Optional, and pinned to the series that the roofline was fitted to (850 MB with its data). It answers in seconds, so the
+proof never asks it; a test and the command line do. `python -m stacks.proof.second_source NAME GPU LAYOUT...` prints a
+comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import math
+import os
+import sys
+from dataclasses import dataclass
+
+from stacks import catalogue
+from stacks.hardware import GPUS
+from stacks.proof.layouts import Layout, experts_of
+from stacks.proof.roofline import Roofline
+
+SERIES = "0.12"
+# The larger of both over the smaller one, of one step. Recorded steps: half within 1.1, nine of ten within 1.3.
+BAND = 1.75
+SYSTEMS = {
+    "a100-80gb": "a100_sxm",
+    "b200": "b200_sxm",
+    "gb200": "gb200",
+    "h100-sxm": "h100_sxm",
+    "h200-sxm": "h200_sxm",
+    "l4": "l4",
+    "l40s": "l40s",
+}
+_PROMPT = 2048
+_BATCH = 32
+
+
+class SecondSourceError(RuntimeError):
+    """AIConfigurator is missing, is another version, or has no data for what is asked. Says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One step, in milliseconds."""
+
+    what: str
+    ours_ms: float
+    theirs_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """Ours over theirs."""
+        return self.ours_ms / self.theirs_ms
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both are within the stated band."""
+        return abs(math.log(self.ratio)) <= math.log(BAND)
+
+
+def available() -> bool:
+    """Whether the pinned series is installed."""
+    if importlib.util.find_spec("aiconfigurator") is None:
+        return False
+    return importlib.metadata.version("aiconfigurator").startswith(f"{SERIES}.")
+
+
+def compare(name: str, gpu: str, layout: Layout) -> list[Comparison]:
+    """A prompt of 2,048 tokens, and decode steps of 1 and 32 requests behind such prompts, on a scheduler's GPUs.
+
+    name: of the catalogue. Both assume a 16-bit cache. Raises SecondSourceError.
+    """
+    if not available():
+        raise SecondSourceError(
+            f"aiconfigurator {SERIES} is not installed\n  fix: pip install 'aiconfigurator~={SERIES}.0'"
+        )
+    if gpu not in SYSTEMS:
+        raise SecondSourceError(f"aiconfigurator has no data of {gpu}; allowed: {', '.join(SYSTEMS)}")
+    model = catalogue.load(name)
+    roofline = Roofline(model, GPUS[gpu], layout, "bf16")
+    steps = [
+        ("prefill", 1, roofline.step_s(prefill=_PROMPT, reach=_PROMPT / 2)),
+        ("decode", 1, roofline.step_s(decodes=1, context=_PROMPT + 1)),
+        ("decode", _BATCH, roofline.step_s(decodes=_BATCH, context=_PROMPT + 1)),
+    ]
+    return [
+        Comparison(
+            what=f"{name} on {gpu}, {layout}: {phase} of {batch}",
+            ours_ms=ours * 1e3,
+            theirs_ms=_theirs_ms(model, SYSTEMS[gpu], layout, phase, batch),
+        )
+        for phase, batch, ours in steps
+    ]
+
+
+def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, phase: str, batch: int) -> float:
+    # Without it the package asks the hub for models that it does not know.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    logging.getLogger("aiconfigurator").setLevel(logging.ERROR)
+    api = importlib.import_module("aiconfigurator.cli.api")
+    ranks = layout.tensor * layout.data
+    routed = {"moe_tp_size": layout.tensor, "moe_ep_size": 1}
+    if layout.expert_parallel:
+        routed = {"moe_tp_size": 1, "moe_ep_size": ranks}
+    try:
+        answer = api.cli_estimate(
+            model.repository,
+            system,
+            mode="static_ctx" if phase == "prefill" else "static_gen",
+            backend_name="vllm",
+            isl=_PROMPT,
+            osl=1 if phase == "prefill" else 2,
+            batch_size=batch,
+            tp_size=layout.tensor,
+            pp_size=layout.pipeline,
+            attention_dp_size=layout.data,
+            **(routed if experts_of(model) else {}),
+        )
+    except Exception as error:  # its own errors share no base
+        raise SecondSourceError(f"aiconfigurator cannot say: {error}") from error
+    return float(answer.ttft if phase == "prefill" else answer.tpot)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print a comparison; exit status 1 where it leaves the band, 2 where there is nothing to compare."""
+    parser = argparse.ArgumentParser(prog="python -m stacks.proof.second_source", description=__doc__)
+    parser.add_argument("name", choices=catalogue.names())
+    parser.add_argument("gpu", choices=sorted(SYSTEMS))
+    parser.add_argument("--tensor", type=int, default=1)
+    parser.add_argument("--data", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    layout = Layout(tensor=arguments.tensor, data=arguments.data, expert_parallel=arguments.data > 1)
+    try:
+        found = compare(arguments.name, arguments.gpu, layout)
+    except SecondSourceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for each in found:
+        verdict = "agrees" if each.agrees else f"leaves the band of {BAND}"
+        print(f"{each.what}: {each.ours_ms:.1f} ms here, {each.theirs_ms:.1f} ms there, {each.ratio:.2f}; {verdict}")
+    return 0 if all(each.agrees for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

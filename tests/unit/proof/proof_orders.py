@@ -1,0 +1,27 @@
+"""Orders that several tests of the proof use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stacks import catalogue
+from stacks.proof.demand import Load, Slo, Spread
+from stacks.proof.order import Order
+
+CHAT = Load(requests_per_s=2.0, prefix_hit=0.5)
+TARGETS = Slo(ttft_p95_ms=4000, itl_p95_ms=80)
+GENERATING = [name for name in catalogue.names() if catalogue.load(name).task == "generate"]
+
+
+def order(name: str, gpu: str = "h200-sxm", **more: Any) -> Order:
+    return Order(name=name, model=catalogue.load(name), gpu=gpu, **more)
+
+
+def fixed(prompt: float, answer: float, rate: float = 1.0, hit: float = 0.0) -> Load:
+    """Requests that are all alike."""
+    return Load(
+        requests_per_s=rate,
+        prompt_tokens=Spread(prompt, prompt * 1.0001),
+        answer_tokens=Spread(answer, answer * 1.0001),
+        prefix_hit=hit,
+    )

@@ -1,0 +1,102 @@
+"""What the catalogue says of each model agrees with what its maker publishes (000.02, 000.18, 003.03)."""
+
+from __future__ import annotations
+
+import pytest
+
+from stacks import catalogue
+from stacks.hardware import GPUS
+from stacks.proof.layouts import Layout, layer_count, weights_per_gpu
+from stacks.proof.weights import parameters, part_bits, weight_bytes
+
+GIB = 2**30
+
+
+def test_the_catalogue_has_what_people_serve() -> None:
+    tasks = [catalogue.load(name).task for name in catalogue.names()]
+    kinds = {mixer.kind for name in catalogue.names() for mixer in catalogue.load(name).mixers.values()}
+    assert len(tasks) >= 12
+    assert set(tasks) == {"generate", "embed", "rerank"}
+    assert kinds == {"full", "sliding", "latent", "delta", "mamba", "encoder"}
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_derived_parameters_are_the_published_ones(name: str) -> None:
+    """All parameters within 2 %; active ones within 12 %, because makers count embeddings differently."""
+    model = catalogue.load(name)
+    counts = parameters(model)
+    assert counts.total == pytest.approx(model.published.parameters, rel=0.02)
+    if model.task == "generate":
+        assert counts.active == pytest.approx(model.published.active_parameters, rel=0.12)
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_every_figure_has_a_source(name: str) -> None:
+    model = catalogue.load(name)
+    assert {"geometry", "licence"} <= set(model.sources)
+    assert not model.vision_parameters or "estimated" in model.sources["vision_parameters"]
+    assert model.published.source
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"),
+    [
+        # gpt-oss model card, table 1: checkpoints of 60.8 and 12.8 GiB.
+        ("gpt-oss-120b", 60.8 * GIB / 1e9),
+        ("gpt-oss-20b", 12.8 * GIB / 1e9),
+        # What the documents say of GLM-5.1 in FP8.
+        ("glm-5.1-fp8", 756),
+        # 70.55 billion parameters of 16 bits.
+        ("llama-3.3-70b", 141.1),
+    ],
+)
+def test_files_have_the_published_size(name: str, gigabytes: float) -> None:
+    assert weight_bytes(catalogue.load(name)).files / 1e9 == pytest.approx(gigabytes, rel=0.005)
+
+
+def test_draft_layers_are_in_the_files_and_not_in_memory() -> None:
+    """DeepSeek-V3: 671 billion and a draft layer; the hub counts GLM-5.2, of the same geometry as GLM-5.1, as 753."""
+    glm = parameters(catalogue.load("glm-5.1-fp8"))
+    assert (glm.total + glm.draft) / 1e9 == pytest.approx(753, abs=1.5)
+    sizes = weight_bytes(catalogue.load("deepseek-r1"))
+    assert sizes.files - sizes.loaded == pytest.approx(sizes.draft)
+    assert sizes.draft > 10e9
+
+
+def test_scales_count_as_stored_bits() -> None:
+    assert part_bits(catalogue.load("gpt-oss-120b"), "experts") == 4.25
+    assert part_bits(catalogue.load("gpt-oss-120b"), "mixers") == 16
+    assert part_bits(catalogue.load("deepseek-v3.1-nvfp4"), "experts") == 4.5
+
+
+def test_parts_are_cut_as_the_engine_cuts_them() -> None:
+    """Compressions of latent attention stay whole on each rank, experts are divided over all of them."""
+    model = catalogue.load("deepseek-r1")
+    sizes, loaded = weight_bytes(model), weight_bytes(model).loaded
+    eight = weights_per_gpu(model, Layout(tensor=8))
+    assert eight == pytest.approx((loaded - sizes.replicated) / 8 + sizes.replicated)
+    spread = weights_per_gpu(model, Layout(data=8, expert_parallel=True))
+    assert spread == pytest.approx(loaded - sizes.experts * 7 / 8)
+    dense = catalogue.load("llama-3.3-70b")
+    assert weights_per_gpu(dense, Layout(tensor=4)) == pytest.approx(weight_bytes(dense).loaded / 4)
+    # Two stages of 40 layers each; input and output embeddings are on different ones.
+    assert weights_per_gpu(dense, Layout(pipeline=2)) == pytest.approx(weight_bytes(dense).loaded / 2)
+
+
+def test_layers_add_up() -> None:
+    for name, layers in {
+        "gpt-oss-120b": 36,
+        "qwen3.5-122b-a10b": 48,
+        "llama-4-maverick": 48,
+        "gemma-3-27b": 62,
+    }.items():
+        assert layer_count(catalogue.load(name)) == layers
+
+
+def test_hardware_has_what_was_asked_for_and_says_where_from() -> None:
+    assert {"h100-sxm", "h200-sxm", "b200", "gb200", "a100-80gb", "l4", "l40s", "mi300x"} <= set(GPUS)
+    for gpu in GPUS.values():
+        assert {"memory_bytes", "speed"} <= set(gpu.sources)
+        assert gpu.flops_at("fp8") >= gpu.flops["bf16"]
+        assert gpu.link_domain >= gpu.gpus_per_node
+    assert GPUS["a100-80gb"].flops_at("fp8") == GPUS["a100-80gb"].flops["bf16"]

@@ -1,0 +1,270 @@
+"""A config.json becomes a catalogue file, or every reason why not (003.03, 003.12)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks import catalogue
+from stacks.catalogue import CatalogueModel
+from stacks.proof.geometry import NotUnderstoodError, geometry
+from stacks.proof.import_config import catalogue_file, main, text
+from stacks.proof.quantising import quantisation
+from stacks.proof.weights import parameters
+
+# What the published files say, without what changes no size.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "qwen3-32b-fp8": {
+        "model_type": "qwen3",
+        "hidden_size": 5120,
+        "intermediate_size": 25600,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 40960,
+        "use_sliding_window": False,
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    },
+    "glm-5.1-fp8": {
+        "model_type": "glm_moe_dsa",
+        "hidden_size": 6144,
+        "intermediate_size": 12288,
+        "moe_intermediate_size": 2048,
+        "first_k_dense_replace": 3,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "num_hidden_layers": 78,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "head_dim": 64,
+        "kv_lora_rank": 512,
+        "q_lora_rank": 2048,
+        "qk_nope_head_dim": 192,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 256,
+        "index_head_dim": 128,
+        "index_n_heads": 32,
+        "index_topk": 2048,
+        "num_nextn_predict_layers": 1,
+        "vocab_size": 154880,
+        "max_position_embeddings": 202752,
+        "rope_theta": 1000000,
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    },
+    "gpt-oss-120b": {
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"] * 18,
+        "vocab_size": 201088,
+        "max_position_embeddings": 131072,
+        "quantization_config": {"quant_method": "mxfp4"},
+    },
+    "kimi-k2.5": {
+        "text_config": {
+            "model_type": "kimi_k2",
+            "hidden_size": 7168,
+            "intermediate_size": 18432,
+            "moe_intermediate_size": 2048,
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 384,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 8,
+            "num_hidden_layers": 61,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 64,
+            "kv_lora_rank": 512,
+            "q_lora_rank": 1536,
+            "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+            "num_nextn_predict_layers": 0,
+            "vocab_size": 163840,
+            "max_position_embeddings": 262144,
+            "quantization_config": {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}},
+                "ignore": [
+                    "lm_head",
+                    "re:.*self_attn.*",
+                    "re:.*shared_experts.*",
+                    "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
+                ],
+            },
+        },
+        "vision_config": {"depth": 27},
+    },
+    "llama-4-maverick": {
+        "text_config": {
+            "model_type": "llama4_text",
+            "hidden_size": 5120,
+            "intermediate_size": 8192,
+            "intermediate_size_mlp": 16384,
+            "interleave_moe_layer_step": 2,
+            "attention_chunk_size": 8192,
+            "num_local_experts": 128,
+            "num_experts_per_tok": 1,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 40,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "vocab_size": 202048,
+            "max_position_embeddings": 1048576,
+        }
+    },
+    "nemotron-3-nano": {
+        "model_type": "nemotron_h",
+        "hidden_size": 2688,
+        "intermediate_size": 1856,
+        "moe_intermediate_size": 1856,
+        "moe_shared_expert_intermediate_size": 3712,
+        "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+        "n_routed_experts": 128,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 6,
+        "num_hidden_layers": 52,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "mamba_num_heads": 64,
+        "mamba_head_dim": 64,
+        "n_groups": 8,
+        "ssm_state_size": 128,
+        "conv_kernel": 4,
+        "vocab_size": 131072,
+        "max_position_embeddings": 262144,
+    },
+    "bge-reranker-v2-m3": {
+        "model_type": "xlm-roberta",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "vocab_size": 250002,
+        "max_position_embeddings": 8194,
+    },
+}
+
+
+def meta(name: str) -> dict[str, Any]:
+    """What the catalogue's own file says beside the geometry."""
+    keys = ("repository", "licence", "task", "published", "sources", "engine_flags")
+    return {key: value for key, value in yaml.safe_load(file_of(name)).items() if key in keys}
+
+
+def file_of(name: str) -> str:
+    return (catalogue.FOLDER / f"{name}.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_the_committed_file_is_what_the_config_gives(name: str) -> None:
+    assert CatalogueModel.model_validate(catalogue_file(CONFIGS[name], meta(name))) == catalogue.load(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model_type": "deepseek_v4"}, "model_type: got 'deepseek_v4', allowed: "),
+        ({"hidden_size": None}, "hidden_size: missing"),
+        ({"hidden_size": "5120"}, "hidden_size: got '5120', allowed: a whole number"),
+        ({"compress_ratios": [4, 128]}, "compress_ratios: not known, so sizes may be wrong"),
+        ({"sliding_window": 4096, "use_sliding_window": True}, "sliding_window: got 4096"),
+        ({"quantization_config": {"quant_method": "awq"}}, "got quant_method 'awq', allowed: fp8"),
+        ({"quantization_config": None}, "the repository's name says FP8"),
+        ({"num_hidden_layers": 32}, "published.parameters: got 32.8 billion, but the geometry gives"),
+    ],
+)
+def test_what_is_not_understood_is_refused(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(NotUnderstoodError) as caught:
+        catalogue_file(CONFIGS["qwen3-32b-fp8"] | change, meta("qwen3-32b-fp8"))
+    assert reason in str(caught.value)
+
+
+def test_all_unknown_keys_are_named_and_known_ones_can_be_ignored() -> None:
+    strange = CONFIGS["qwen3-32b-fp8"] | {"new_attention": 7, "another_trick": True, "switched_off": False}
+    with pytest.raises(NotUnderstoodError) as caught:
+        geometry(strange)
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["another_trick", "new_attention"]
+    assert geometry(strange, ignored=frozenset({"new_attention", "another_trick"}))["hidden"] == 5120
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "reason"),
+    [
+        ("glm-5.1-fp8", {"indexer_types": ["full", "shared"]}, "indexer_types"),
+        ("gpt-oss-120b", {"layer_types": ["chunked_attention"] * 36}, "layer_types"),
+        ("nemotron-3-nano", {"moe_latent_size": 1024}, "moe_latent_size"),
+        ("nemotron-3-nano", {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern"),
+    ],
+)
+def test_families_refuse_what_they_cannot_express(family: str, change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(NotUnderstoodError, match=reason):
+        geometry(CONFIGS[family] | change)
+
+
+def test_nvidia_s_own_file_says_what_is_quantised() -> None:
+    found = geometry(CONFIGS["glm-5.1-fp8"])
+    listed = {
+        "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head", "model.layers.3.self_attn.kv_b_proj"]}
+    }
+    stored = quantisation({}, found, nvidia=listed)
+    assert stored == {"format": "nvfp4", "parts": ["dense", "experts", "shared"]}
+    with pytest.raises(NotUnderstoodError, match="quant_algo: got 'W4A8'"):
+        quantisation({}, found, nvidia={"quantization": {"quant_algo": "W4A8"}})
+
+
+def command(config: Path, *more: str) -> list[str]:
+    base = ["--repository", "Qwen/Qwen3-32B-FP8", "--licence", "Apache-2.0", "--source", "the hub"]
+    return [str(config), *base, "--parameters", "32.8e9", "--published", "model card", *more]
+
+
+def test_the_command_prints_a_file_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIGS["qwen3-32b-fp8"]))
+    assert main(command(config, "--flag=--reasoning-parser=qwen3")) == 0
+    printed = capsys.readouterr().out
+    model = CatalogueModel.model_validate(yaml.safe_load(printed))
+    assert printed.startswith("# Qwen/Qwen3-32B-FP8: 32.8 billion, 34.3 GB.")
+    assert parameters(model) == parameters(catalogue.load("qwen3-32b-fp8"))
+    assert model.engine_flags == ("--reasoning-parser=qwen3",)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "fix: name the repository's config.json"),
+        ("{", "not JSON"),
+        ("[]", "got list, allowed: a JSON object"),
+        ('{"model_type": "mamba9"}', "model_type: got 'mamba9'"),
+    ],
+)
+def test_the_command_says_why_not(
+    content: str | None, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    if content is not None:
+        config.write_text(content)
+    assert main(command(config)) == 1
+    said = capsys.readouterr().err
+    assert "1 reason(s) not to import it" in said
+    assert reason in said
+
+
+def test_a_file_keeps_its_keys_in_order() -> None:
+    content = catalogue_file(CONFIGS["gpt-oss-120b"], meta("gpt-oss-120b"))
+    order = [line.partition(":")[0] for line in text(content, "x").splitlines() if line and line[0].isalpha()]
+    assert order == [key for key in CatalogueModel.model_fields if key in content]

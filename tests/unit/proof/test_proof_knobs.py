@@ -1,0 +1,116 @@
+"""Every knob follows from the proof and says how (opening 2; 001.19, 001.24, 001.26, 001.29, 001.37)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from stacks.proof.demand import Slo
+from stacks.proof.figures import Explanation
+from stacks.proof.knobs import Serving, knobs
+from stacks.proof.proof import Proof, prove
+from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
+
+GLM = order("glm-5.1-fp8", gpus=8, replicas=4, simple=True, load=CHAT, slo=TARGETS)
+
+
+def values(proof: Proof) -> dict[str, object]:
+    return {key: each.value for key, each in knobs(proof).items()}
+
+
+def number(found: dict[str, Explanation], key: str) -> float:
+    value = found[key].value
+    assert isinstance(value, int | float)
+    return value
+
+
+@pytest.mark.parametrize("name", GENERATING)
+def test_every_knob_has_formula_and_origin(name: str) -> None:
+    found = knobs(prove(order(name, load=CHAT, slo=TARGETS)))
+    assert {
+        "tensor_parallel_size",
+        "kv_cache_dtype",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_num_queued_reqs",
+        "picker_max_concurrency",
+        "picker_kv_threshold",
+        "gateway_max_tokens",
+        "gateway_context_tokens",
+        "startup_probe_failures",
+        "autoscale_queue_tokens",
+        "autoscale_window_s",
+        "disruption_max_unavailable",
+    } <= set(found)
+    assert all(each.formula and each.origin == "derived" for each in found.values())
+
+
+@pytest.mark.parametrize("name", GENERATING)
+def test_knobs_never_promise_more_than_is_proven(name: str) -> None:
+    proof = prove(order(name, load=CHAT, slo=TARGETS))
+    found = knobs(proof)
+    case = proof.case
+    waiting = number(found, "max_num_queued_reqs")
+    running = number(found, "max_num_seqs") * case.layout.data
+    assert number(found, "picker_max_concurrency") == running + waiting
+    assert number(found, "max_num_seqs") <= max(1, case.held)
+    assert number(found, "max_model_len") <= min(case.order.model.max_context_tokens, case.longest)
+    assert (
+        number(found, "gateway_max_tokens") <= number(found, "gateway_context_tokens") == number(found, "max_model_len")
+    )
+    assert number(found, "autoscale_kv_share") < number(found, "picker_kv_threshold") < 1
+    assert number(found, "start_budget_s") > proof.cold_start["cold_start"].value
+    assert number(found, "startup_probe_failures") == math.ceil(number(found, "start_budget_s") / 5)
+    assert number(found, "autoscale_window_s") >= proof.cold_start["cold_start"].value
+    assert 1 <= number(found, "disruption_max_unavailable") <= max(1, case.replicas)
+
+
+def test_a_changed_target_moves_all_that_follow_from_it() -> None:
+    """One key of a site changes chunk, batch, queue, picker and scaling in one diff."""
+    calm, strict = (
+        values(prove(replace(GLM, slo=Slo(ttft_p95_ms=ttft, itl_p95_ms=itl))))
+        for ttft, itl in ((8000, 300), (5000, 45))
+    )
+    moved = {key for key in calm if calm[key] != strict[key]}
+    assert {"max_num_seqs", "max_num_queued_reqs", "picker_max_concurrency", "autoscale_queue_tokens"} <= moved
+    assert "max_model_len" not in moved
+
+
+def test_inputs_are_named_with_the_knob() -> None:
+    found = knobs(prove(GLM))
+    assert found["max_num_seqs"].inputs["itl_p95_ms"] == TARGETS.itl_p95_ms
+    assert found["max_num_queued_reqs"].inputs["ttft_p95_ms"] == TARGETS.ttft_p95_ms
+    assert found["max_model_len"].inputs["model_limit"] == 202_752
+
+
+def test_an_override_says_so_and_keeps_its_reason() -> None:
+    proof = prove(replace(GLM, max_num_seqs=12, context_tokens=65_536))
+    found = knobs(proof, Serving(reasons={"max_num_seqs": "the tenant's batch job wants no more"}))
+    assert (found["max_num_seqs"].value, found["max_num_seqs"].origin) == (12, "override")
+    assert found["max_num_seqs"].reason == "the tenant's batch job wants no more"
+    assert (found["max_model_len"].value, found["max_model_len"].origin) == (65_536, "override")
+    assert found["max_num_batched_tokens"].origin == "derived"
+
+
+def test_longer_streams_allow_longer_answers() -> None:
+    proof = prove(GLM)
+    short, long = (number(knobs(proof, Serving(longest_stream_s=each)), "gateway_max_tokens") for each in (60, 600))
+    assert long == pytest.approx(10 * short, rel=0.01)
+
+
+def test_spare_replicas_may_go_at_once() -> None:
+    needed = prove(replace(GLM, replicas=None)).case.replicas
+    proof = prove(replace(GLM, replicas=needed + 3))
+    assert number(knobs(proof), "autoscale_min_replicas") <= needed
+    assert number(knobs(proof), "disruption_max_unavailable") >= 3
+
+
+def test_data_parallel_ranks_count_in_the_picker() -> None:
+    spread = prove(replace(GLM, simple=False, layout=None, gpus=8))
+    found = knobs(spread)
+    ranks = spread.case.layout.data
+    assert number(found, "data_parallel_size") == ranks
+    assert number(found, "picker_max_concurrency") % ranks == 0

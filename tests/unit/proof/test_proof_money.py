@@ -1,0 +1,67 @@
+"""Costs: they sum to the bill, and the formula is the right way round (001.34, G7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stacks.proof import money
+from stacks.proof.case import Case
+from stacks.proof.demand import Prices
+from stacks.proof.layouts import Layout
+from stacks.proof.proof import prove
+from tests.unit.proof.proof_orders import CHAT, order
+
+PRICES = Prices(gpu_hour=2.5)
+CASE = Case(order("qwen3-32b-fp8", load=CHAT), Layout(), 4)
+
+
+def test_prices_by_kind_of_token_pay_the_bill() -> None:
+    paid = money.costs(CASE, PRICES)
+    fresh = CHAT.requests_per_s * CHAT.prompt_tokens.mean * 0.5
+    answers = CHAT.requests_per_s * CHAT.answer_tokens.mean
+    income = (fresh * paid.fresh + fresh * paid.cached + answers * paid.answer) * 3600 / 1e6
+    assert income == pytest.approx(paid.hour)
+    assert (2 * fresh + answers) * paid.blended * 3600 / 1e6 == pytest.approx(paid.hour)
+
+
+def test_price_a_token_is_cost_over_throughput() -> None:
+    """G7: price = hourly cost / (tokens a second x 3600); 4 GPUs at 2.50."""
+    paid = money.costs(CASE, PRICES)
+    rate = CHAT.requests_per_s * CHAT.answer_tokens.mean
+    assert paid.hour == 10
+    assert paid.output_only == pytest.approx(10 / (rate * 3600) * 1e6)
+
+
+def test_cached_tokens_are_cheaper_than_fresh_and_answers_dearest() -> None:
+    paid = money.costs(CASE, PRICES)
+    assert 0 < paid.cached < paid.fresh / 5 < paid.answer
+    none = money.costs(Case(order("qwen3-32b-fp8", load=replace(CHAT, prefix_hit=0.0)), Layout(), 4), PRICES)
+    assert none.cached == 0
+
+
+def test_idle_replicas_make_tokens_dearer() -> None:
+    few, many = (money.costs(Case(order("qwen3-32b-fp8", load=CHAT), Layout(), count), PRICES) for count in (4, 8))
+    assert many.blended == pytest.approx(2 * few.blended)
+
+
+def test_power_is_on_the_bill_where_it_has_a_price() -> None:
+    """8 GPUs of 700 W at 0.25 a kilowatt-hour are 1.40 an hour."""
+    case = Case(order("glm-5.1-fp8", load=CHAT), Layout(tensor=8), 1)
+    with_power = money.hourly(case, Prices(gpu_hour=2.5, power_kwh=0.25))
+    assert with_power - money.hourly(case, PRICES) == pytest.approx(1.40)
+
+
+def test_break_even_pays_just_the_bill() -> None:
+    rate = money.break_even_requests_per_s(CASE, PRICES, input_price=0.2, output_price=0.6)
+    request = (CHAT.prompt_tokens.mean * 0.2 + CHAT.answer_tokens.mean * 0.6) / 1e6
+    assert rate * request * 3600 == pytest.approx(10)
+
+
+def test_cost_at_capacity_is_below_cost_at_the_load() -> None:
+    cost = prove(order("qwen3-32b-fp8", replicas=4, load=CHAT, prices=PRICES)).cost
+    assert 0 < cost["break_even_full"].value < cost["break_even"].value
+    assert cost["input"].unit == "EUR/M tokens"
+    assert prove(order("qwen3-32b-fp8", load=CHAT)).cost == {}
+    assert set(prove(order("qwen3-32b-fp8", prices=PRICES)).cost) == {"hour"}

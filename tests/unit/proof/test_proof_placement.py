@@ -1,0 +1,141 @@
+"""All models on one site's GPUs: whole nodes, fragments, a lost node, room to roll out (001.16, 001.25, opening 8)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from stacks.proof.placement import Demand, Node, Placement, complaint, place
+
+H200 = [Node(name=f"hgx-{number}", gpu="h200-sxm", gpus=8) for number in (1, 2, 3)]
+GLM = Demand(model="glm", gpu="h200-sxm", gpus=8, replicas=2)
+QWEN = Demand(model="qwen", gpu="h200-sxm", gpus=1, replicas=4)
+
+
+def used(placement: Placement) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for replica in placement.replicas:
+        for name in replica.nodes:
+            found[name] = found.get(name, 0) + replica.gpus_per_node
+    return found
+
+
+def test_whole_nodes_go_first_and_small_replicas_fill_the_rest() -> None:
+    placement = place(H200, [QWEN, GLM])
+    assert placement.fits
+    assert complaint(placement, H200) == ""
+    assert sorted(placement.free.values()) == [0, 0, 4]
+    assert placement.surge == {"glm": False, "qwen": True}
+
+
+def test_replicas_of_a_model_are_apart() -> None:
+    placement = place(H200, [Demand(model="qwen", gpu="h200-sxm", gpus=2, replicas=3)])
+    assert sorted(replica.nodes for replica in placement.replicas) == [("hgx-1",), ("hgx-2",), ("hgx-3",)]
+
+
+def test_fragments_are_filled_before_a_free_node_is_broken() -> None:
+    one = Demand(model="a", gpu="h200-sxm", gpus=4, replicas=1)
+    two = Demand(model="b", gpu="h200-sxm", gpus=2, replicas=1)
+    placement = place(H200, [one, two])
+    assert sorted(placement.free.values()) == [2, 8, 8]
+
+
+def test_enough_gpus_in_pieces_are_not_enough_for_a_whole_node() -> None:
+    spread = Demand(model="spread", gpu="h200-sxm", gpus=1, replicas=3)
+    placement = place(H200, [spread, Demand(model="glm", gpu="h200-sxm", gpus=8, replicas=3)])
+    assert not placement.fits
+    assert placement.missing_nodes == {"h200-sxm": 1}
+    text = complaint(placement, H200)
+    assert "spread: 3 replica(s) of 1 GPUs find no room" in text
+    assert "fix: add 1 node(s) with h200-sxm, or fewer replicas" in text
+
+
+def test_the_nodes_that_are_missing_make_it_fit() -> None:
+    wanted = [GLM, Demand(model="big", gpu="h200-sxm", gpus=8, replicas=4), QWEN]
+    placement = place(H200, wanted)
+    more = [Node(name=f"new-{number}", gpu="h200-sxm", gpus=8) for number in range(placement.missing_nodes["h200-sxm"])]
+    assert len(more) == 4
+    assert place([*H200, *more], wanted).fits
+    assert not place([*H200, *more[1:]], wanted).fits
+
+
+def test_a_replica_larger_than_a_node_takes_whole_nodes() -> None:
+    pair = Demand(model="pair", gpu="h200-sxm", gpus=16, replicas=1)
+    placement = place(H200, [pair, QWEN])
+    assert placement.replicas[0].nodes == ("hgx-1", "hgx-2")
+    assert placement.replicas[0].gpus_per_node == 8
+    assert not place(H200, [Demand(model="odd", gpu="h200-sxm", gpus=12, replicas=1)]).fits
+
+
+def test_gpus_of_another_kind_are_no_room() -> None:
+    placement = place(H200, [Demand(model="fp4", gpu="b200", gpus=4, replicas=1)])
+    assert placement.missing_nodes == {}
+    assert "take nodes that hold 4 b200" in complaint(placement, H200)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "demands", "verdicts"),
+    [
+        # Two replicas on two of three nodes: the third takes either over.
+        (3, [GLM], ["recovers", "recovers", "spare"]),
+        # Without a third node one replica is left.
+        (2, [GLM], ["degraded", "degraded"]),
+        # A single replica without room elsewhere is an outage.
+        (1, [Demand(model="glm", gpu="h200-sxm", gpus=8, replicas=1)], ["down"]),
+        # The small replicas are on one node and the large one on the other, and neither node takes both.
+        (2, [Demand(model="glm", gpu="h200-sxm", gpus=8, replicas=1), QWEN], ["down", "down"]),
+    ],
+)
+def test_a_lost_node(nodes: int, demands: list[Demand], verdicts: list[str]) -> None:
+    placement = place(H200[:nodes], demands)
+    assert [loss.verdict for loss in placement.losses] == verdicts
+    assert placement.survives_a_node == ("down" not in verdicts)
+
+
+def test_half_of_a_pair_takes_the_replica_with_it() -> None:
+    placement = place(H200[:2], [Demand(model="pair", gpu="h200-sxm", gpus=16, replicas=1)])
+    assert [(loss.verdict, loss.models) for loss in placement.losses] == [("down", ("pair",)), ("down", ("pair",))]
+
+
+def test_names_are_given_once() -> None:
+    with pytest.raises(ValueError, match="given twice: hgx-1"):
+        place([H200[0], H200[0]], [])
+    with pytest.raises(ValueError, match="given twice: qwen"):
+        place(H200, [QWEN, QWEN])
+
+
+def test_order_of_nodes_and_demands_does_not_matter() -> None:
+    demands = [GLM, QWEN, Demand(model="x", gpu="h200-sxm", gpus=2, replicas=1)]
+    results = {
+        tuple(sorted((each.model, each.number, each.nodes) for each in place(list(nodes), list(wanted)).replicas))
+        for nodes in itertools.permutations(H200)
+        for wanted in itertools.permutations(demands)
+    }
+    assert len(results) == 1
+
+
+def test_random_sites_are_never_overbooked() -> None:
+    """200 sites: no node gives more than it has, replicas are whole, and more nodes never place less."""
+    chance = random.Random(7)  # noqa: S311
+    for _ in range(200):
+        nodes = [Node(name=f"n{number}", gpu=chance.choice(["a", "b"]), gpus=8) for number in range(6)]
+        demands = [
+            Demand(
+                model=f"m{number}",
+                gpu=chance.choice(["a", "b"]),
+                gpus=chance.choice([1, 2, 4, 8]),
+                replicas=chance.randint(1, 4),
+            )
+            for number in range(5)
+        ]
+        placement = place(nodes, demands)
+        taken = used(placement)
+        for node in nodes:
+            assert taken.get(node.name, 0) + placement.free[node.name] == node.gpus
+            assert placement.free[node.name] >= 0
+        missing = sum(demand.replicas for demand in placement.unplaced)
+        assert len(placement.replicas) + missing == sum(demand.replicas for demand in demands)
+        grown = place([*nodes, Node(name="more", gpu="a", gpus=8)], demands)
+        assert len(grown.replicas) >= len(placement.replicas)

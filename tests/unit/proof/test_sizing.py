@@ -1,0 +1,128 @@
+"""From a site's words to its proofs, plans and engines (C.05, opening 2)."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks import versions
+from stacks.loader import KEY, load_file
+from stacks.proof.memory import BLOCK_TOKENS
+from stacks.site import SiteConfig
+from stacks.sizing import DoesNotFitError, describe, engine_of, order_of, plan_model, plan_of, prove_model, sized
+
+ROOT = Path(__file__).parents[3]
+PROD: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+
+
+def site(model: dict[str, Any], **more: Any) -> SiteConfig:
+    """Prod's site with one model."""
+    values = copy.deepcopy(PROD) | {"models": {"m": model}, "tenants": {}} | more
+    return SiteConfig.model_validate(values)
+
+
+def test_the_existing_models_keep_their_shape() -> None:
+    """GLM-5.1 FP8 on 8 H200 with its whole context, Qwen3-32B FP8 on one."""
+    prod = load_file(ROOT / "Pulumi.prod.yaml")
+    glm, qwen = (plan_model(prod, prod.models[name]) for name in ("glm-5-1", "qwen3-32b"))
+    assert (glm.gpus, glm.max_model_len, qwen.gpus, qwen.max_model_len) == (8, 202_752, 1, 40_960)
+    assert 600_000 < glm.kv_blocks * BLOCK_TOKENS < 670_000
+    assert 30 <= glm.max_num_seqs <= 45
+    assert glm.load_s == pytest.approx(756e9 / 1.5e9, rel=0.01)
+    assert 0.015 < glm.decode_s_per_token < 0.03
+    assert glm.decode_slowdown_when_full > 1
+
+
+def test_every_word_of_the_site_reaches_the_order() -> None:
+    config = site(
+        {
+            "catalogue": "qwen3-32b-fp8",
+            "server": {"replicas": 3, "gpus": 2, "typical_request_tokens": 5000, "max_num_batched_tokens": 2048},
+            "load": {"requests_per_s": 2.5, "prompt_tokens": {"p50": 100, "p95": 900}, "prefix_hit": 0.25},
+            "slo": {"ttft_p95_ms": 2000},
+            "overrides": {"max_num_seqs": {"value": 16, "reason": "a tenant measured it"}},
+        },
+        prices={"gpu_hour": 3.5, "power_kwh": 0.2},
+    )
+    order = order_of(config, config.models["m"], "m")
+    assert (order.name, order.gpus, order.replicas, order.typical_request_tokens) == ("m", 2, 3, 5000)
+    assert (order.max_num_batched_tokens, order.max_num_seqs) == (2048, 16)
+    assert order.load and order.load.prompt_tokens.p95 == 900
+    assert (order.load.requests_per_s, order.load.prefix_hit) == (2.5, 0.25)
+    assert (order.slo.ttft_p95_ms, order.slo.itl_p95_ms) == (2000, None)
+    assert order.prices and (order.prices.gpu_hour, order.prices.power_kwh) == (3.5, 0.2)
+    assert order.storage_bytes_per_s == config.storage.read_bytes_per_s
+
+
+def test_what_does_not_fit_is_refused_with_the_fix() -> None:
+    config = site({"catalogue": "glm-5.1-fp8", "server": {"gpus": 4}})
+    with pytest.raises(
+        DoesNotFitError, match=r"does not fit: weights take 188\.\d GB(.|\n)*fix: give a replica 8 GPUs"
+    ):
+        plan_model(config, config.models["m"])
+
+
+def test_a_missed_target_is_refused_with_the_fix() -> None:
+    load = {"requests_per_s": 8, "prefix_hit": 0.5}
+    config = site(
+        {
+            "catalogue": "qwen3-32b-fp8",
+            "server": {"gpus": 1},
+            "load": load,
+            "slo": {"itl_p95_ms": 60, "ttft_p95_ms": 5000},
+        }
+    )
+    with pytest.raises(DoesNotFitError, match=r"does not keep its targets(.|\n)*fix: raise replicas from 2 to \d+"):
+        plan_model(config, config.models["m"])
+
+
+def test_the_chunk_follows_the_target_unless_the_site_sets_it() -> None:
+    base = {
+        "catalogue": "qwen3-32b-fp8",
+        "load": {"requests_per_s": 2.5},
+        "slo": {"itl_p95_ms": 75},
+        "server": {"replicas": 2, "gpus": 1},
+    }
+    derived = site(base)
+    spec = derived.models["m"]
+    proof = prove_model(derived, spec)
+    chunk = sized(spec, proof).server.max_num_batched_tokens
+    assert chunk < 8192 == spec.server.max_num_batched_tokens
+    by_hand = site(
+        base | {"slo": {"itl_p95_ms": 200}, "server": {"replicas": 4, "gpus": 1, "max_num_batched_tokens": 1024}}
+    )
+    spec = by_hand.models["m"]
+    assert sized(spec, prove_model(by_hand, spec)).server.max_num_batched_tokens == 1024
+
+
+def test_experts_stay_whole_where_slices_would_not_be_whole_blocks() -> None:
+    """vLLM refuses Qwen3-235B FP8 at TP8 without expert parallelism."""
+    config = site({"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}})
+    spec = config.models["m"]
+    args = engine_of("m", spec, plan_model(config, spec), versions.load().images).args
+    assert "--enable-expert-parallel" in args
+    four = site({"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 4}})
+    args = engine_of("m", spec, plan_model(four, four.models["m"]), versions.load().images).args
+    assert "--enable-expert-parallel" not in args
+
+
+def test_gpus_without_fp8_units_keep_their_cache_in_bf16() -> None:
+    config = site({"catalogue": "qwen3-8b"}, cluster={"kubeconfig": "k", "gpu": "a100-80gb"})
+    spec = config.models["m"]
+    proof = prove_model(config, spec)
+    args = engine_of("m", spec, plan_of(proof), versions.load().images, cache=proof.order.kv_dtype).args
+    assert "--kv-cache-dtype=auto" in args
+    assert "--kv-cache-dtype=fp8" not in args
+
+
+@pytest.mark.parametrize("name", ["bge-reranker-v2-m3", "qwen3-embedding-8b"])
+def test_models_that_write_nothing_have_a_plan(name: str) -> None:
+    config = site({"catalogue": name, "load": {"requests_per_s": 5, "prompt_tokens": {"p50": 300, "p95": 900}}})
+    proof = prove_model(config, config.models["m"])
+    plan = plan_of(proof)
+    assert plan.kv_blocks * BLOCK_TOKENS >= plan.max_model_len
+    assert "ITL" not in describe(proof)
