@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime.settings import SETTINGS
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components import cluster_preview, machine_commands
@@ -25,6 +27,13 @@ CANARY = "canary-9b1f"
 # The SDK's mark of a secret in a serialized input.
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 BUNDLE = examples.bundle().export()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_the_next_program() -> Iterator[None]:
+    """The SDK keeps outputs that nobody awaited for the whole process, a refused preview's among them."""
+    yield
+    SETTINGS.outputs.clear()
 
 
 class Recorder(pulumi.runtime.Mocks):
