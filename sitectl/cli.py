@@ -12,7 +12,21 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from sitectl import checkout
-from sitectl.commands import comment, diff, docs, doctor, drift, explain, init, plan, render, rules, validate, versions
+from sitectl.commands import (
+    comment,
+    diff,
+    docs,
+    doctor,
+    drift,
+    explain,
+    init,
+    plan,
+    proof,
+    render,
+    rules,
+    validate,
+    versions,
+)
 from sitectl.errors import MEANINGS, Exit, SitectlError
 from sitectl.progress import Progress
 
@@ -55,6 +69,7 @@ class Command(Protocol):
 COMMANDS: Mapping[str, Command] = {
     "init": init,
     "validate": validate,
+    "proof": proof,
     "explain": explain,
     "render": render,
     "rules": rules,
@@ -71,6 +86,7 @@ _FIRST_STEPS = """\
 a first site:
   python -m sitectl init berlin --model glm-5-1=glm-5.1-fp8 --tenant search
   python -m sitectl validate berlin      every mistake at once, with line and fix
+  python -m sitectl proof berlin         what each model holds, and what it costs
   python -m sitectl rules berlin         what no site may do
   python -m sitectl plan berlin          what `pulumi up` would do, the irreversible first
 

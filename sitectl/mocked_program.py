@@ -112,7 +112,7 @@ def declared(stack: str, file: Path) -> list[dict[str, Any]]:
     }
     pulumi.runtime.set_all_config({**texts, KEY: json.dumps(site)})
     # Secrets of a site may be set on the machine that runs `up` alone.
-    pulumi.Config.require_secret = lambda _, key: pulumi.Output.secret(f"[secret {key}]")  # type: ignore[method-assign]
+    pulumi.Config.require_secret = lambda _, key: pulumi.Output.secret(f"[secret {key}]")  # type: ignore[method-assign, assignment]
     loop.run_until_complete(run_in_stack(_run))
     loop.close()
     return sorted(recorder.declared, key=lambda one: (one["type"], one["name"]))

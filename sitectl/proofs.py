@@ -1,33 +1,20 @@
-"""What a site's models hold, as one block of text a model: the capacity figures that its knobs are derived from."""
+"""The proofs of a site's models, for the commands that show them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
+from stacks.proof.figures import Explanation, Figure
 from stacks.site import SiteConfig
-from stacks.sizing import plan_model
+from stacks.sizing import RENDERED_KNOBS, describe, explain_knobs, prove_model
 
 
 def blocks(site: SiteConfig) -> list[str]:
-    """One block for each model, by name. Bytes and tokens are derived from published figures, times are estimated."""
-    found = []
-    for name, spec in sorted(site.models.items()):
-        plan = plan_model(site, spec)
-        replicas, typical = spec.server.replicas, spec.server.typical_request_tokens
-        found.append(
-            "\n".join(
-                [
-                    f"{name} ({spec.catalogue} on {site.cluster.gpu}): fits",
-                    f"  {replicas} x {plan.gpus} GPUs = {replicas * plan.gpus} GPUs",
-                    f"  longest request   {plan.max_model_len:,} tokens a replica (derived)",
-                    f"  running at once   {plan.max_num_seqs:,} of {typical:,} tokens a replica (derived)",
-                    f"  reads its weights in {plan.load_s / 60:.1f} min (estimated from storage.read_bytes_per_s)",
-                ]
-            )
-        )
-    return found
+    """One block of text for each model, by name."""
+    return [describe(prove_model(site, spec, name)) for name, spec in sorted(site.models.items())]
 
 
 def blocks_of_file(file: Path) -> list[str]:
@@ -36,3 +23,27 @@ def blocks_of_file(file: Path) -> list[str]:
         return blocks(load_file(file))
     except SiteError:
         return []
+
+
+def figures(site: SiteConfig, model: str) -> Mapping[str, Figure]:
+    """Every figure of one model's proof."""
+    return prove_model(site, site.models[model], model).figures()
+
+
+def explanations(site: SiteConfig, model: str) -> Mapping[str, Explanation]:
+    """Every setting that follows from one model's proof."""
+    return explain_knobs(site, site.models[model], model)
+
+
+def told(knob: Explanation) -> dict[str, str]:
+    """A setting in words: value, where it comes from, formula, inputs, and whether anything is made of it yet."""
+    record = {
+        "knob": knob.key,
+        "value": f"{knob.value} {knob.unit}".rstrip(),
+        "origin": knob.origin,
+        "formula": knob.formula,
+        "inputs": ", ".join(f"{name} = {value}" for name, value in knob.inputs.items()),
+        "reason": knob.reason,
+        "rendered": "yes" if knob.key in RENDERED_KNOBS else "no, computed alone",
+    }
+    return {key: value for key, value in record.items() if value}

@@ -13,6 +13,7 @@ from stacks.demand import OrderedModelSpec, TokenCounts
 from stacks.hardware import GPUS
 from stacks.proof.block import block
 from stacks.proof.demand import Load, Prices, Slo, Spread
+from stacks.proof.figures import Explanation
 from stacks.proof.fixes import nearest
 from stacks.proof.knobs import Serving, knobs
 from stacks.proof.layouts import Layout, why_illegal
@@ -22,6 +23,21 @@ from stacks.proof.proof import Proof, prove
 from stacks.proof.serving import REQUEST_OVERHEAD_S
 from stacks.site import SiteConfig
 from stacks.versions import Images
+
+# Settings that reach an object of the platform; the others are computed and shown alone so far.
+RENDERED_KNOBS = frozenset(
+    {
+        "tensor_parallel_size",
+        "enable_expert_parallel",
+        "kv_cache_dtype",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "kv_blocks",
+        "start_budget_s",
+        "startup_probe_failures",
+    }
+)
 
 
 class DoesNotFitError(pulumi.RunError):
@@ -130,6 +146,14 @@ def sized(spec: OrderedModelSpec, proof: Proof) -> ModelSpec:
     derived = knobs(proof, Serving(longest_stream_s=spec.server.longest_stream_s))
     batched = int(derived["max_num_batched_tokens"].value)
     return spec.model_copy(update={"server": spec.server.model_copy(update={"max_num_batched_tokens": batched})})
+
+
+def explain_knobs(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> dict[str, Explanation]:
+    """Why each setting of this model has its value. Raises DoesNotFitError."""
+    overrides = {key: getattr(spec.overrides, key) for key in type(spec.overrides).model_fields}
+    reasons = {key: override.reason for key, override in overrides.items() if override is not None}
+    serving = Serving(longest_stream_s=spec.server.longest_stream_s, reasons=reasons)
+    return knobs(prove_model(site, spec, name), serving)
 
 
 def engine_of(name: str, spec: ModelSpec, plan: ModelServerPlan, images: Images, *, cache: KvDtype = "fp8") -> Engine:

@@ -10,6 +10,7 @@ from typing import Any
 from components.rules.model import Resource
 from sitectl import checkout
 from sitectl.errors import Exit, SitectlError
+from sitectl.proofs import explanations, told
 from stacks.loader import LoadedSite, trace_file
 from stacks.loading.problems import SiteError, nearest
 from stacks.reference import keys
@@ -21,6 +22,7 @@ A key gives its value, where it is set, what it means and what is allowed. An ob
 program declares it. Objects are named as `rules` and `diff` name them, or by kind/name.
 
   python -m sitectl explain --site prod models.glm-5-1.server.gpus
+  python -m sitectl explain --site prod models.glm-5-1.knobs.max_num_seqs
   python -m sitectl explain --site prod deployment/glm-5-1 spec.replicas
 """
 
@@ -58,6 +60,8 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
 
 def explain_key(loaded: LoadedSite, key: str) -> dict[str, str]:
     """Value, origin and meaning of a site's key. Raises SitectlError with the near one for a key that is none."""
+    if knob := re.fullmatch(r"models\.([^.]+)\.knobs(?:\.(.+))?", key):
+        return _knob(loaded, knob[1], knob[2])
     origin = loaded.origins.get(key)
     below = sorted(one for one in loaded.origins if one.startswith(f"{key}."))
     if origin is None and below:
@@ -78,6 +82,25 @@ def explain_key(loaded: LoadedSite, key: str) -> dict[str, str]:
         record |= {"meaning": told.meaning, "default": told.default or "(must be given)"}
         record |= {"allowed": told.allowed} if told.allowed else {}
     return record
+
+
+def _knob(loaded: LoadedSite, model: str, knob: str | None) -> dict[str, str]:
+    """A setting that follows from a model's proof, or all of them with their values."""
+    if model not in loaded.site.models:
+        raise SitectlError(
+            f"the site has no model '{model}'", allowed=", ".join(sorted(loaded.site.models)), status=Exit.USAGE
+        )
+    found = explanations(loaded.site, model)
+    if knob is None:
+        return {name: f"{one.value} {one.unit} ({one.origin})" for name, one in found.items()}
+    if knob not in found:
+        near = nearest(knob, found)
+        raise SitectlError(
+            f"no setting '{knob}' follows from the proof" + (f"; did you mean '{near}'?" if near else ""),
+            allowed=", ".join(found),
+            status=Exit.USAGE,
+        )
+    return told(found[knob])
 
 
 def _value(loaded: LoadedSite, key: str) -> str:

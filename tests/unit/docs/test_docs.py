@@ -52,9 +52,11 @@ RUN_BY = {
         (
             "python -m sitectl init berlin --model chat=qwen3-32b-fp8 --tenant search",
             "python -m sitectl validate berlin",
+            "python -m sitectl proof berlin",
             "python -m sitectl rules berlin",
             "python -m sitectl plan berlin",
             "python -m sitectl explain --site berlin models.chat.server.replicas",
+            "python -m sitectl explain --site berlin models.chat.knobs.max_num_seqs",
             "python -m sitectl explain --site berlin deployment/chat spec.replicas",
             "python -m sitectl render berlin --out rendered",
             "python -m sitectl diff HEAD",

@@ -235,7 +235,7 @@ def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monk
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     said = run(checkout_folder, "plan", "prod", "--save", str(tmp_path / "saved.json"))
     assert said.status == Exit.OK
-    assert "qwen3-32b (qwen3-32b-fp8 on h200-sxm): fits" in said.out
+    assert "qwen3-32b: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in said.out
     again = run(checkout_folder, "plan", "prod", "--from", str(tmp_path / "saved.json"))
     assert again.out == said.out
 
@@ -285,6 +285,47 @@ def test_docs_lists_pages_and_prints_one(checkout_folder: Path) -> None:
     assert "add-a-model" in run(checkout_folder, "docs").out
     assert run(checkout_folder, "docs", "add-a-model").out.startswith("# Add a model")
     assert "did you mean 'add-a-model'?" in run(checkout_folder, "docs", "add-a-modell").err
+
+
+def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: Path) -> None:
+    """001.19: one block a model; each figure with formula and fidelity."""
+    run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
+    said = run(own, "proof", "berlin")
+    assert said.status == Exit.OK
+    assert "chat: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in said.out
+    model = json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["models"]["chat"]
+    for name, figure in model["figures"].items():
+        assert figure["source"] and figure["fidelity"] in ("published", "calibrated", "estimated"), name
+    assert model["knobs"]["max_num_seqs"]["formula"]
+
+
+def test_proof_refuses_what_does_not_fit_with_the_nearest_fix(own: Path) -> None:
+    run(own, "init", "berlin", "--model", "chat=glm-5.1-fp8")
+    edit(own, "berlin", models={"chat": {"catalogue": "glm-5.1-fp8", "server": {"gpus": 4}}})
+    said = run(own, "proof", "berlin")
+    assert said.status == Exit.REFUSED
+    assert "does not fit" in said.out
+    assert "fix: " in said.out
+
+
+def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> None:
+    run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
+    told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.max_num_seqs").out)
+    assert told["origin"] == "derived"
+    assert "cache_bytes_per_gpu = " in told["inputs"]
+    everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs").out)
+    assert everything["max_num_seqs"] == f"{told['value']} (derived)"
+    wrong = run(own, "explain", "--site", "berlin", "models.chat.knobs.max_num_seq")
+    assert (wrong.status, "did you mean 'max_num_seqs'" in wrong.err) == (Exit.USAGE, True)
+
+
+def test_explain_tells_why_a_setting_was_overridden(own: Path) -> None:
+    """001.20: an override has a reason, and explain shows it."""
+    run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
+    override = {"value": 8, "reason": "the team wants short queues"}
+    edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"max_num_seqs": override}}})
+    told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.max_num_seqs").out)
+    assert (told["value"], told["origin"], told["reason"]) == ("8 requests", "override", "the team wants short queues")
 
 
 def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, tmp_path: Path) -> None:

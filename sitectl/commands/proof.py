@@ -1,0 +1,60 @@
+"""`proof`: will each model of a site work, what does it hold, and what does it cost."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sitectl import checkout, proofs
+from sitectl.errors import Exit, SitectlError
+from stacks.loader import load_file
+from stacks.loading.problems import SiteError
+
+HELP = "prove each model: does it fit, how fast, how many at once, what it costs"
+MORE = """\
+Arithmetic alone: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;
+--json adds its formula's source, and every engine setting that follows from the proof with formula and inputs.
+
+  python -m sitectl proof berlin
+  python -m sitectl proof --json berlin
+
+exit status 1: a model does not fit or misses its targets; the lines say the nearest fix
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
+
+
+def run(context: Any, arguments: argparse.Namespace) -> int:
+    files = checkout.site_files(context.project, arguments.site)
+    if not files:
+        raise SitectlError("there is no site yet", fix="python -m sitectl init NAME", status=Exit.REFUSED)
+    lines: list[str] = []
+    records: dict[str, Any] = {}
+    for name, file in files.items():
+        said, record = _prove(context.project, name, file)
+        records[name] = record
+        lines += said
+    context.say("\n\n".join(lines), records)
+    return int(Exit.OK if all(record["holds"] for record in records.values()) else Exit.REFUSED)
+
+
+def _prove(project: Path, name: str, file: Path) -> tuple[list[str], dict[str, Any]]:
+    try:
+        site = load_file(file)
+    except SiteError as error:
+        said = checkout.relative(str(error), project)
+        return [said], {"holds": False, "problems": said.splitlines()}
+    models = {
+        model: {
+            "block": block,
+            "figures": {key: asdict(figure) for key, figure in proofs.figures(site, model).items()},
+            "knobs": {key: proofs.told(knob) for key, knob in proofs.explanations(site, model).items()},
+        }
+        for model, block in zip(sorted(site.models), proofs.blocks(site), strict=True)
+    }
+    heading = f"site {name}: " + (f"{len(models)} models hold" if models else "no models")
+    return [heading, *(str(one["block"]) for one in models.values())], {"holds": True, "models": models}
