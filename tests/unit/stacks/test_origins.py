@@ -43,10 +43,10 @@ def test_a_default_has_the_file_of_the_class_that_declares_it(prod: LoadedSite) 
     for key, file in {
         "gateway.load_balancer_class": "components/gateway.py",
         "models.qwen3-32b.request_timeout_s": "components/model.py",
-        "models.qwen3-32b.slo": "stacks/demand.py",
+        "models.qwen3-32b.overrides.max_num_seqs": "stacks/demand.py",
         "models.qwen3-32b.server.longest_stream_s": "components/model_server.py",
         "tenants.search.keys.assistant.rotation": "components/access.py",
-        "prices": "stacks/site.py",
+        "cluster.kubeconfig": "stacks/site.py",
     }.items():
         assert str(prod.origins[key]) == f"default of {file}", key
         assert (ROOT / file).is_file()
