@@ -41,12 +41,13 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
     for proof in proofs.values():
         pulumi.log.info(describe(proof))
     plans = {name: plan_of(proof) for name, proof in proofs.items()}
+    # Files are read before anything is declared, so that a missing one leaves everything as it was.
+    bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None
     cluster = cluster_access(site, versions)
     top = pulumi.ResourceOptions(providers=[cluster.provider])
 
     definitions: list[pulumi.Resource] = []
-    if site.crds.owner == "program":
-        bundle = read_bundle(site.crds.folder, versions.crds)
+    if bundle is not None:
         definitions = CrdBundle("crds", definitions=bundle, opts=top).handle.ready
     controllers: list[pulumi.Resource] = []
     if site.gateway.controllers == "chart":

@@ -60,7 +60,7 @@ def test_models_that_do_not_fit_are_refused_with_the_fix(pulumi: Pulumi) -> None
 
     said = refused(pulumi, edit)
     assert "Pulumi.lab.yaml:models.glm-5-1.server.gpus: zai-org/GLM-5.1-FP8 does not fit" in said
-    assert "fix: give a replica at least 6 GPUs, or another kind of GPU" in said
+    assert "fix: give a replica 8 GPUs (TP8); 16 GPUs in all" in said
 
 
 def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp_path: Path) -> None:
