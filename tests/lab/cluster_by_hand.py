@@ -25,7 +25,7 @@ from talos.hgx import HGXProfile
 from talos.machines import ClusterDescription, Node, machine_configs
 from talos.talosconfig import issue
 from talos.v1alpha1 import Install
-from tests.lab.cluster.cluster_checks import eventually
+from tests.lab.waiting import eventually
 
 TALOS_VERSION = "v1.13.9"
 KUBERNETES_VERSION = "v1.36.3"

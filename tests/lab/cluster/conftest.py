@@ -10,8 +10,8 @@ from kubernetes import client
 
 from lab.cluster import api
 from lab.paths import Lab
-from tests.lab.cluster.cluster_checks import eventually
 from tests.lab.cluster_by_hand import bring_up_cluster
+from tests.lab.waiting import eventually
 
 _SERIAL = itertools.count(1)
 

@@ -17,7 +17,8 @@ from kubernetes import client
 
 from lab.cluster import api, network
 from lab.paths import Lab
-from tests.lab.cluster.cluster_checks import balanced_service, eventually
+from tests.lab.cluster.cluster_checks import balanced_service
+from tests.lab.waiting import eventually
 
 _TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 

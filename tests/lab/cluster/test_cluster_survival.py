@@ -17,9 +17,10 @@ from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
-from tests.lab.cluster.cluster_checks import balanced_service, eventually
+from tests.lab.cluster.cluster_checks import balanced_service
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.machine_state import left_behind, machine_state
+from tests.lab.waiting import eventually
 
 COMPONENTS = (
     "etcd",

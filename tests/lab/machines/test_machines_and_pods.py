@@ -13,8 +13,8 @@ from lab.cluster import api, controlplane, network, processes
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
-from tests.lab.cluster.cluster_checks import eventually
 from tests.lab.cluster_by_hand import ByHand, bring_up_cluster, kubeconfig_of_machine
+from tests.lab.waiting import eventually
 
 POD: dict[str, Any] = {
     "metadata": {"name": "sleeper"},

@@ -16,8 +16,8 @@ from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.lab_index import free_index
 from tests.lab.runner.pods import (
     SERVER,
-    eventually,
 )
+from tests.lab.waiting import eventually
 
 _SERIAL = itertools.count(1)
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import textwrap
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from kubernetes import client
-from urllib3.exceptions import HTTPError
 
 from lab.paths import Lab
+from tests.lab.waiting import eventually
 
 SERVER = textwrap.dedent(
     """
@@ -50,17 +47,6 @@ SERVER = textwrap.dedent(
     """
 )
 Container = dict[str, Any]
-
-
-def eventually(holds: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """Wait for something truthy and return it; errors of a server that is away count as not yet."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        with suppress(client.ApiException, OSError, LookupError, HTTPError):
-            if result := holds():
-                return result
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.1)
 
 
 def run_pod(core: client.CoreV1Api, namespace: str, name: str, *containers: Container, **spec: Any) -> None:

@@ -10,7 +10,6 @@ from kubernetes import client
 from lab.cluster import api
 from lab.paths import Lab
 from tests.lab.runner.pods import (
-    eventually,
     get,
     log_of,
     main_status,
@@ -22,6 +21,7 @@ from tests.lab.runner.pods import (
     wait_ready,
     web,
 )
+from tests.lab.waiting import eventually
 
 
 def test_web_pod_serves_host_and_other_pods(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:

@@ -16,7 +16,6 @@ from kubernetes import client
 from lab.paths import Lab
 from tests.lab.runner.pods import (
     component_pid,
-    eventually,
     get,
     is_ready,
     log_of,
@@ -28,6 +27,7 @@ from tests.lab.runner.pods import (
     wait_ready,
     web,
 )
+from tests.lab.waiting import eventually
 
 
 def test_stream_ends_before_the_pod_does(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:

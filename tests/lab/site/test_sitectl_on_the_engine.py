@@ -53,7 +53,7 @@ def test_a_site_as_its_file_says_has_no_change(site: Site) -> None:
 
 def test_plan_refuses_what_it_is_told_to_refuse(site: Site, tmp_path: Path) -> None:
     """001.39: what cannot be undone is first and stops a job."""
-    document = yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text())
+    document = yaml.safe_load(session.stack_file(site.lab).read_text())
     document["config"]["inference-platform:site"]["storage"] = {"storage_class": "another"}
     file = tmp_path / "Pulumi.edited.yaml"
     file.write_text(yaml.safe_dump(document))
@@ -89,11 +89,20 @@ def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> Non
     pinned = versions["images"]["simulator"]
     pins.write_text(pins.read_text().replace(pinned, pinned.rpartition(":")[0] + ":latest"))
     file = tmp_path / "Pulumi.lab.yaml"
-    document = yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text())
+    document = yaml.safe_load(session.stack_file(site.lab).read_text())
     document["config"]["inference-platform:site"]["gateway"]["replicas"] = 3
     file.write_text(yaml.safe_dump(document))
     done = session.run_pulumi(
-        site.lab, "up", "--yes", "--skip-preview", "--stack", "lab", project=tmp_path, check=False
+        site.lab,
+        "up",
+        "--yes",
+        "--skip-preview",
+        "--stack",
+        "lab",
+        "--config-file",
+        str(file),
+        project=tmp_path,
+        check=False,
     )
     said = done.stdout + done.stderr
     assert done.returncode != 0
