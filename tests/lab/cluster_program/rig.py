@@ -110,7 +110,7 @@ class Rig:
         document["config"] = {**document.get("config", {}), f"{PROJECT}:site": self.site}
         file.write_text(yaml.safe_dump(document))
 
-    def versions(self, **changes: str) -> None:
+    def versions(self, **changes: Any) -> None:
         """Change versions of the program."""
         file = self.project / "stacks" / "versions.yaml"
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | changes))

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from lab.machines.faults import Fault
 from tests.lab.cluster_program.conftest import NewRig
+from tests.lab.cluster_program.rig import Rig
+
+# Drivers that each version's extensions carry; stacks/compatibility.yaml knows them too.
+DRIVERS = {
+    "v1.13.7": {"production": "595.71.05", "lts": "580.173.02"},
+    "v1.13.9": {"production": "595.91.07", "lts": "580.178.04"},
+}
+
+
+def bump(rig: Rig, talos: str) -> None:
+    """Another Talos version with the drivers that go with it; those of the newest with one that is not known."""
+    drivers = DRIVERS.get(talos, DRIVERS["v1.13.9"])
+    rig.versions(talos=talos, nvidia={fork: {"driver": one, "fabric_manager": one} for fork, one in drivers.items()})
 
 
 def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig: NewRig) -> None:
     rig = make_rig("infra", "hgx-h200", "hgx-h200")
-    rig.versions(talos="v1.13.8")
+    bump(rig, "v1.13.7")
     rig.up()
     boots = rig.boots()
     rig.calls()
 
-    rig.versions(talos="v1.13.9")
+    bump(rig, "v1.13.9")
     said = rig.preview()
     for node in rig.nodes:
-        assert f"{node}: Talos v1.13.8 becomes v1.13.9: the node is drained and the machine REBOOTS into it" in said
+        assert f"{node}: Talos v1.13.7 becomes v1.13.9: the node is drained and the machine REBOOTS into it" in said
     assert rig.boots() == boots, "a preview touches nothing"
     # The second worker does not come back well: the third is left alone, and the next `up` goes on where it stopped.
     rig.fault("hgx-1", Fault(kind="installer-fails"))
@@ -30,13 +43,13 @@ def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig:
     assert rig.cluster.nodes["hgx-2"].capacity["nvidia.com/gpu"] == "8"
 
     boots = rig.boots()
-    rig.versions(talos="v1.13.77")
+    bump(rig, "v1.13.77")
     failed = rig.up(check=False)
     assert "cp-1" in failed
     assert "v1.13.77" in failed
     assert rig.boots() == boots
     assert rig.calls() == []
-    rig.versions(talos="v1.13.9")
+    bump(rig, "v1.13.9")
     rig.up()
     assert rig.boots() == boots
 
