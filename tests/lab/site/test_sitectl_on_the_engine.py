@@ -84,10 +84,10 @@ def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> Non
     before, _, after = text.partition("platform = declare_platform(")
     call, _, rest = after.partition("\n")
     main.write_text(f"{before}{_WATCHED}platform = declare_platform({call}\nrules.decide()\n{rest}")
-    pins = tmp_path / "stacks" / "versions.yaml"
-    versions = yaml.safe_load(pins.read_text())
-    pinned = versions["images"]["simulator"]
-    pins.write_text(pins.read_text().replace(pinned, pinned.rpartition(":")[0] + ":latest"))
+    # Volumes of both models that one node alone can mount.
+    server = tmp_path / "components" / "model_server.py"
+    assert "ReadWriteMany" in server.read_text()
+    server.write_text(server.read_text().replace("ReadWriteMany", "ReadWriteOnce"))
     file = tmp_path / "Pulumi.lab.yaml"
     document = yaml.safe_load(session.stack_file(site.lab).read_text())
     document["config"]["inference-platform:site"]["gateway"]["replicas"] = 3
