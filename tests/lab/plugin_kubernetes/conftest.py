@@ -78,8 +78,10 @@ class Plane:
         return os.pathsep.join([str(Path(sys.prefix) / "bin"), str(self.bin), os.environ["PATH"]])
 
     def kubectl(self, *arguments: str, given: object = None) -> str:
+        # With a cache of its own: the home's may hold the kinds of an earlier server at the same address.
+        own = ("--kubeconfig", self.kubeconfig, "--cache-dir", self.kubeconfig.parent / "kubectl-cache")
         done = subprocess.run(
-            [self.bin / "kubectl", "--kubeconfig", self.kubeconfig, *arguments],
+            [self.bin / "kubectl", *own, *arguments],
             input=json.dumps(given) if given is not None else None,
             capture_output=True,
             text=True,

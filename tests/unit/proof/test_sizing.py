@@ -31,7 +31,8 @@ def test_the_existing_models_keep_their_shape() -> None:
     glm, qwen = (plan_model(prod, prod.models[name]) for name in ("glm-5-1", "qwen3-32b"))
     assert (glm.gpus, glm.max_model_len, qwen.gpus, qwen.max_model_len) == (8, 202_752, 1, 40_960)
     assert 600_000 < glm.kv_blocks * BLOCK_TOKENS < 670_000
-    assert 30 <= glm.max_num_seqs <= 45
+    # The declared requests are short: 5,093 tokens on average, of 653,136 that the cache holds.
+    assert 120 <= glm.max_num_seqs <= 135
     assert glm.load_s == pytest.approx(756e9 / 1.5e9, rel=0.01)
     assert 0.015 < glm.decode_s_per_token < 0.03
     assert glm.decode_slowdown_when_full > 1
