@@ -91,7 +91,7 @@ def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Seque
             "provider": {
                 "type": "Kubernetes",
                 "kubernetes": {
-                    "envoyDeployment": {"replicas": spec.replicas},
+                    "envoyDeployment": {"replicas": spec.replicas, "patch": _patient_liveness()},
                     "envoyService": service,
                     "envoyPDB": {"maxUnavailable": 1},
                 },
@@ -111,6 +111,16 @@ def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Seque
             },
         },
     }
+
+
+def _patient_liveness() -> dict[str, Any]:
+    """Probes that take a busy Envoy for a busy one.
+
+    Envoy Gateway kills a pod, and with it each of its streams, after three answers that took more than a second.
+    """
+    probe = {"timeoutSeconds": 10, "failureThreshold": 6}
+    containers = [{"name": name, "livenessProbe": probe} for name in ("envoy", "shutdown-manager")]
+    return {"type": "StrategicMerge", "value": {"spec": {"template": {"spec": {"containers": containers}}}}}
 
 
 def gateway_config(namespace: str) -> dict[str, Any]:
