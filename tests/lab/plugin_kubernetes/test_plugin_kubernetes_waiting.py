@@ -96,7 +96,9 @@ declare("example.org/v1:Gadget", "gadget", {**named("gadget", annotations=wait),
         while not over.wait(0.5):
             # Until the object is there; afterwards it changes nothing.
             with contextlib.suppress(AssertionError):
-                plane.kubectl("patch", "gadgets.example.org", "gadget", "--type=merge", "-p", status, "--request-timeout=5s")
+                plane.kubectl(
+                    "patch", "gadgets.example.org", "gadget", "--type=merge", "-p", status, "--request-timeout=5s"
+                )
 
     helper = threading.Thread(target=make_ready)
     helper.start()
