@@ -42,6 +42,8 @@ _PASSING: Final = (
     "context deadline exceeded",
     "storage is (re)initializing",
     "apiserver is shutting down",
+    # An API server that has just started says "range is full" of a range that it has not read yet.
+    "failed to allocate a serviceIP",
 )
 
 logging.getLogger("urllib3").setLevel(logging.ERROR)

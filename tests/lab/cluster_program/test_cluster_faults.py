@@ -20,32 +20,33 @@ def hurry(rig: Rig) -> None:
     for module in source.parent.glob("*.py"):
         (folder / module.name).write_text(module.read_text())
     text = source.read_text()
-    text = text.replace('talos("apply", ', 'talos("apply", "--timeout", "20s", ')
-    text = text.replace('talos("bootstrap", ', 'talos("bootstrap", "--timeout", "20s", ')
-    text = text.replace('talos("kubeconfig", ', 'talos("kubeconfig", "--timeout", "20s", ')
+    text = text.replace('talos("apply", ', 'talos("apply", "--timeout", "10s", ')
+    text = text.replace('talos("bootstrap", ', 'talos("bootstrap", "--timeout", "10s", ')
+    text = text.replace('talos("kubeconfig", ', 'talos("kubeconfig", "--timeout", "10s", ')
     text = re.sub(
-        r'"--timeout", f"\{drain_timeout_s \+ 3600\}s"', '"--timeout", "20s", "--health-timeout", "20s"', text
+        r'"--timeout", f"\{drain_timeout_s \+ 3600\}s"', '"--timeout", "10s", "--health-timeout", "10s"', text
     )
     (folder / "machine_commands.py").write_text(text)
 
 
+# A machine that is late is still booting when `up` gives it up after 10 s, and boots within the next one's 10 s.
 FAULTS = [
-    pytest.param("hgx-1", Fault(kind="slow", seconds=60, calls=("ApplyConfiguration",)), r"apply", id="slow"),
+    pytest.param("hgx-1", Fault(kind="slow", seconds=30, calls=("ApplyConfiguration",)), r"apply", id="slow"),
     pytest.param(
         "hgx-1",
         Fault(kind="refuse", code="INTERNAL", calls=("ApplyConfiguration",)),
         r"hgx-1: ApplyConfiguration: .*refused on request",
         id="refuse",
     ),
-    pytest.param("hgx-1", Fault(kind="late", seconds=60), r"hgx-1: waited 20 s to install and boot", id="late"),
+    pytest.param("hgx-1", Fault(kind="late", seconds=15), r"hgx-1: waited 10 s to install and boot", id="late"),
     pytest.param(
-        "hgx-1", Fault(kind="die", at="install"), r"hgx-1: waited 20 s to install and boot", id="die-installing"
+        "hgx-1", Fault(kind="die", at="install"), r"hgx-1: waited 10 s to install and boot", id="die-installing"
     ),
     pytest.param(
-        "cp-1", Fault(kind="die", at="bootstrap"), r"cp-1: waited 20 s (to bootstrap|for etcd)", id="die-founding"
+        "cp-1", Fault(kind="die", at="bootstrap"), r"cp-1: waited 10 s (to bootstrap|for etcd)", id="die-founding"
     ),
     pytest.param(
-        "cp-1", Fault(kind="refuse", calls=("Kubeconfig",)), r"cp-1: waited 20 s for the kubeconfig", id="no-kubeconfig"
+        "cp-1", Fault(kind="refuse", calls=("Kubeconfig",)), r"cp-1: waited 10 s for the kubeconfig", id="no-kubeconfig"
     ),
     pytest.param("cp-1", Fault(kind="clock-skew", seconds=3 * 86400), r"cp-1: .*certificate", id="clock-skew"),
 ]
