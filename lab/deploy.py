@@ -55,12 +55,6 @@ def run(lab: Lab, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def up_and_ask(lab: Lab) -> None:
-    """The last part of `make lab`: the platform up, its endpoint and a key shown, one streamed answer printed."""
-    deploy(lab)
-    ask(front(lab))
-
-
 def deploy(lab: Lab) -> None:
     """`pulumi up`, its progress on the terminal."""
     status = session.stream_pulumi(lab, "up", "--yes", "--stack", session.STACK)

@@ -158,10 +158,6 @@ class UserVolumeConfig(Document):
         else:
             yield from _unprovided(self.provisioning, sized=self.volume_type != "disk")
 
-    @property
-    def mount_path(self) -> str:
-        return f"/var/mnt/{self.name}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class RawVolumeConfig(Document):

@@ -47,11 +47,6 @@ def pod_status(
     return status
 
 
-def initialized(states: Sequence[ContainerState]) -> bool:
-    """Whether every init container has succeeded and every sidecar has started."""
-    return not _not_initialized(states)
-
-
 def _not_initialized(states: Sequence[ContainerState]) -> list[str]:
     waiting = []
     for state in states:

@@ -84,13 +84,3 @@ def costs(case: Case, prices: Prices) -> Costs:
         blended=bill_s / (fresh + cached + answers) * _MILLION,
         output_only=bill_s / answers * _MILLION if answers else 0.0,
     )
-
-
-def break_even_requests_per_s(case: Case, prices: Prices, *, input_price: float, output_price: float) -> float:
-    """Load at which tokens bought elsewhere would cost what the GPUs cost; both prices a million tokens.
-
-    Below it, buying is cheaper; above what the replicas carry, no load of this site reaches it.
-    """
-    load = case.steady.load
-    request = (load.prompt_tokens.mean * input_price + load.answer_tokens.mean * output_price) / _MILLION
-    return hourly(case, prices) / _HOUR_S / request

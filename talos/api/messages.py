@@ -117,11 +117,6 @@ def _flat(name: str) -> str:
 _CLASSES = _build(_SCHEMA)
 
 
-def message_class(name: str) -> Any:
-    """The class of a message by its full name; KeyError for one that is not described here."""
-    return _CLASSES[name]
-
-
 def new(name: str, /, **fields: Any) -> Any:
     """A message with these fields set."""
     return _CLASSES[name](**fields)

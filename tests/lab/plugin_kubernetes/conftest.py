@@ -20,6 +20,7 @@ import pytest
 
 from lab.paths import CHECKOUT, Lab
 from lab.plugins.kubernetes import VERSION
+from tests.lab.waiting import eventually
 
 # Programs register resources by their type tokens: importing the whole SDK takes longer than most of these tests.
 PRELUDE = f"""
@@ -109,7 +110,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     tools = Lab.from_environment().bin
     for name in ("kwokctl", "kube-apiserver", "etcd", "pulumi"):
         if not (tools / name).exists():
-            pytest.skip(f"{name} is not in {tools}: install the lab's tools first")
+            pytest.fail(f"{name} is not in {tools}: make tools builds it")
     here = Plane(tools, tmp_path_factory.mktemp("plane"))
     flags = [
         f"--{flag}-binary={tools / program}"
@@ -163,6 +164,20 @@ class Site:
 
     def up(self, *arguments: str, check: bool = True) -> str:
         return self.pulumi("up", "--yes", "--skip-preview", *arguments, check=check)
+
+    def begin_up(self, until: str) -> subprocess.Popen[str]:
+        """An `up` that goes on by itself, its words in stdout; returns when the ConfigMap `until` is there."""
+        engine = subprocess.Popen(
+            [self.plane.bin / "pulumi", "up", "--yes", "--skip-preview", "--non-interactive"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        eventually(lambda: f"configmap/{until}" in self.plane.names("configmap"), timeout_s=30)
+        return engine
 
     def unchanged(self) -> None:
         """Neither a preview nor an update finds anything to do."""

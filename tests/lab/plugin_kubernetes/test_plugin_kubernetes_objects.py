@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -331,18 +329,7 @@ def test_many_objects_at_once(site: Site, plane: Plane) -> None:
 def test_ctrl_c_ends_a_wait_and_the_next_up_goes_on(site: Site, plane: Plane) -> None:
     wait = '{"pulumi.com/waitFor": "jsonpath={.data.go}=yes"}'
     site.declare(f'declare("core/v1:ConfigMap", "slow", {{**named("slow", annotations={wait}), "data": {{"k": "v"}}}})')
-    engine = subprocess.Popen(
-        [plane.bin / "pulumi", "up", "--yes", "--skip-preview", "--non-interactive"],
-        cwd=site.folder,
-        env=site.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    deadline = time.monotonic() + 30
-    while "configmap/slow" not in plane.names("configmap"):
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
+    engine = site.begin_up(until="slow")
     engine.send_signal(signal.SIGINT)
     said, _ = engine.communicate(timeout=30)
     assert engine.returncode != 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -190,18 +189,7 @@ first = declare("core/v1:ConfigMap", "first", {{**named("first"), "data": {{"k":
 declare("core/v1:ConfigMap", "mid", {{**named("mid", annotations={wait}), "data": {{"k": "v"}}}}, depends_on=[first])
 """
     )
-    engine = subprocess.Popen(
-        [plane.bin / "pulumi", "up", "--yes", "--skip-preview", "--non-interactive"],
-        cwd=site.folder,
-        env=site.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 30
-    while "configmap/mid" not in plane.names("configmap"):
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
+    engine = site.begin_up(until="mid")
     os.kill(engine.pid, signal.SIGKILL)
     engine.wait()
     site.pulumi("cancel", "--yes")
@@ -224,18 +212,7 @@ for name in {names}:
                      depends_on=[before] if before else [])
 """
     )
-    engine = subprocess.Popen(
-        [plane.bin / "pulumi", "up", "--yes", "--skip-preview", "--non-interactive"],
-        cwd=site.folder,
-        env=site.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    deadline = time.monotonic() + 30
-    while "configmap/outage-1" not in plane.names("configmap"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    engine = site.begin_up(until="outage-1")
     os.kill(plane.pid("kube-apiserver"), signal.SIGKILL)
     time.sleep(2)
     plane.kwokctl("start", "cluster", "--wait", "60s")
