@@ -51,6 +51,8 @@ class Change:
     """Properties that force the replacement."""
     touched: tuple[str, ...] = ()
     """Paths that the provider says differ, where inputs alone do not show it."""
+    notes: tuple[str, ...] = ()
+    """What the program itself said of this resource in a preview."""
     retained: bool = False
     """The engine forgets the object instead of deleting it."""
 
@@ -83,6 +85,9 @@ def of_preview(preview: Mapping[str, Any]) -> list[Change]:
     steps = preview.get("steps")
     if not isinstance(steps, Sequence):
         raise SitectlError("this is no preview of the engine: it has no steps", fix="pulumi preview --json > FILE")
+    notes: dict[str, list[str]] = {}
+    for one in preview.get("diagnostics") or ():
+        notes.setdefault(str(one.get("urn", "")), []).append(_said(one))
     found = []
     for step in steps:
         op, old, new = step.get("op"), step.get("oldState") or {}, step.get("newState") or {}
@@ -98,10 +103,17 @@ def of_preview(preview: Mapping[str, Any]) -> list[Change]:
                 after={} if op == "delete" else new.get("inputs") or {},
                 replaced_by=tuple(step.get("replaceReasons") or ()),
                 touched=tuple(sorted(step.get("detailedDiff") or {})),
+                notes=tuple(notes.get(str(step["urn"]), ())),
                 retained=bool(old.get("retainOnDelete")),
             )
         )
     return found
+
+
+def _said(diagnostic: Mapping[str, Any]) -> str:
+    """A diagnostic's text without the engine's word for its severity."""
+    text = str(diagnostic.get("message", "")).strip()
+    return text.removeprefix(f"{diagnostic.get('severity', '')}: ")
 
 
 def between(before: Sequence[Resource], after: Sequence[Resource]) -> list[Change]:

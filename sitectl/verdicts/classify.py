@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sitectl.changes import Change
-from sitectl.verdicts import front, ground, workloads
+from sitectl.verdicts import front, ground, machines, workloads
 from sitectl.verdicts.model import Verdict
 
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
@@ -24,7 +24,9 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "CustomResourceDefinition": ground.definition,
 }
 _BY_TYPE: Mapping[str, Callable[[Change], list[Verdict]]] = {
-    "command:local:Command": front.command,
+    "command:local:Command": lambda change: (
+        machines.machine_call(change) if machines.is_machine_call(change) else front.command(change)
+    ),
     "kubernetes:helm.sh/v3:Release": ground.release,
     "pulumi:providers:kubernetes": ground.provider,
 }

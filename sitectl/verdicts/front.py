@@ -9,14 +9,6 @@ from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
 
 _KEYS = "keys-"
-_TALOS = "-m talos "
-# Calls of the machine API -> what they do to a node.
-_MACHINE_CALLS: Mapping[str, tuple[Severity, str, str]] = {
-    "reset": (Severity.IRREVERSIBLE, "wipes the machine", "its disks and its place in the cluster are gone"),
-    "upgrade": (Severity.RESTARTS, "installs another Talos and reboots the machine", "its pods move or wait"),
-    "reboot": (Severity.RESTARTS, "reboots the machine", "its pods move or wait"),
-    "apply": (Severity.RESTARTS, "applies another machine config", "what cannot change in place reboots the machine"),
-}
 
 
 def access(policy: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -67,14 +59,7 @@ def secret(change: Change) -> list[Verdict]:
 
 
 def command(change: Change) -> list[Verdict]:
-    """A key that a command minted, or a call to a machine."""
-    said = f"{change.body.get('create', '')} {change.body.get('update', '')}"
-    if _TALOS in said:
-        call = said.partition(_TALOS)[2].split()[0] if said.partition(_TALOS)[2].split() else ""
-        severity, what, reason = _MACHINE_CALLS.get(call, (Severity.LIVE, f"calls the machine: {call}", "reads only"))
-        if change.op == "delete":
-            return [verdict(change, Severity.LIVE, "no longer called for", "the machine keeps what it has")]
-        return [verdict(change, severity, what, reason, restarts=int(severity is Severity.RESTARTS))]
+    """A key that a command minted."""
     tenants = _tenant_of(change)
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "mints a key", "new", tenants=tenants)]

@@ -1,4 +1,4 @@
-"""Verdicts on changes that no lab of today makes: charts, certificates, machines, and what nobody has a rule for."""
+"""Verdicts on changes that no lab of today makes: charts, certificates, and what nobody has a rule for."""
 
 from __future__ import annotations
 
@@ -24,18 +24,6 @@ def kube(op: Op, kind: str, before: dict[str, Any], after: dict[str, Any], **mor
 
 def release(op: Op, before: dict[str, Any], after: dict[str, Any]) -> Change:
     return Change(op=op, type="kubernetes:helm.sh/v3:Release", name="eg", before=before, after=after)
-
-
-def machine(op: Op, call: str, **more: Any) -> Change:
-    body = {"create": f"python -m talos {call} --node 10.0.0.1"}
-    return Change(
-        op=op,
-        type="command:local:Command",
-        name="node-1",
-        before={} if op == "create" else body,
-        after={} if op == "delete" else body,
-        **more,
-    )
 
 
 def listener(port: int, certificate: str) -> dict[str, Any]:
@@ -75,12 +63,6 @@ CASES = {
         (ANEW, "HTTPS 443 -> HTTPS 8443"),
     ),
     "gateway removed": (kube("delete", "Gateway", listener(443, "a"), {}), (GONE, "address go")),
-    "Talos bump": (machine("update", "upgrade"), (AGAIN, "installs another Talos and reboots")),
-    "machine config": (machine("replace", "apply"), (AGAIN, "applies another machine config")),
-    "node drained and rebooted": (machine("create", "reboot"), (AGAIN, "reboots the machine")),
-    "machine reset": (machine("create", "reset"), (GONE, "wipes the machine")),
-    "machine no longer called": (machine("delete", "apply"), (LIVE, "no longer called for")),
-    "machine looked at": (machine("create", "health"), (LIVE, "calls the machine: health")),
     "volume grows": (kube("update", "PersistentVolumeClaim", claim("1Gi"), claim("2Gi")), (LIVE, "1Gi -> 2Gi")),
     "volume shrinks": (kube("update", "PersistentVolumeClaim", claim("2Ti"), claim("900Gi")), (ANEW, "2Ti -> 900Gi")),
     "volume kept": (
