@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from components.rules.model import Resource
+from components.rules.model import HIDDEN, Resource
 from sitectl.errors import Exit, SitectlError
+from sitectl.mocked_program import LATER
 from sitectl.progress import Progress
 
 _PROGRAM = Path(__file__).with_name("mocked_program.py")
@@ -89,6 +90,19 @@ def declare(project: Path, files: Mapping[str, Path], progress: Progress | None 
         for name, one in said.items():
             progress.took(f"render {name}", one.get("seconds", 0.0))
     return {name: _declared(one) for name, one in said.items()}
+
+
+def as_rules_see(resources: Sequence[Resource]) -> list[Resource]:
+    """The resources as the program's own rules see them: what only `up` can know is hidden too."""
+    return [replace(one, body=_without_later(one.body)) for one in resources]
+
+
+def _without_later(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_later(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_later(inner) for inner in value]
+    return HIDDEN if value == LATER else value
 
 
 def _declared(said: Mapping[str, Any]) -> Declared:

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from sitectl import checkout, rules_file
+from sitectl import checkout
 from sitectl.errors import Exit, SitectlError
+from stacks import site_rules
 from stacks.loader import trace_file
 from stacks.loading.problems import SiteError
 
@@ -53,16 +54,20 @@ def _check(project: Path, name: str, file: Path) -> tuple[list[str], dict[str, A
         lines.append(f"{file.name}: valid; {_size(loaded)}")
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
-        problems += [
-            {"key": one.key, "line": one.line, "what": one.what, "got": one.got, "allowed": one.allowed, "fix": one.fix}
-            for one in error.problems
-        ]
+        problems += _records(error)
     try:
-        rules_file.read(project, name)
-    except SitectlError as error:
-        lines.append(error.text())
-        problems.append(error.record())
+        site_rules.read(project, name)
+    except SiteError as error:
+        lines.append(checkout.relative(str(error), project))
+        problems += _records(error)
     return lines, {"valid": not problems, "file": file.name, "problems": problems}
+
+
+def _records(error: SiteError) -> list[dict[str, Any]]:
+    return [
+        {"key": one.key, "line": one.line, "what": one.what, "got": one.got, "allowed": one.allowed, "fix": one.fix}
+        for one in error.problems
+    ]
 
 
 def _size(site: Any) -> str:
