@@ -34,7 +34,9 @@ class Watch:
         self._waivers = waivers
         self._today = today
         self._seen: list[Resource] = []
-        self._decision: asyncio.Future[list[pulumi.Resource]] | None = None
+        # Made for the loop that the program runs on.
+        self._gate: asyncio.Future[list[pulumi.Resource]] = asyncio.get_event_loop().create_future()
+        self._behind_it = pulumi.ResourceOptions(depends_on=pulumi.Output.from_input(self._gate))
 
     def transform(self, args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
         """Note the resource and let its registration wait for the decision."""
@@ -47,11 +49,11 @@ class Watch:
                 protected=bool(args.opts.protect),
                 retained=bool(args.opts.retain_on_delete),
             )
-            if self._gate().done():
+            if self._gate.done():
                 raise RulesError(_too_late(self._facts.name, seen))
             self._seen.append(seen)
-        gate = pulumi.ResourceOptions(depends_on=pulumi.Output.from_input(self._gate()))
-        return pulumi.ResourceTransformationResult(args.props, pulumi.ResourceOptions.merge(args.opts, gate))
+        opts = pulumi.ResourceOptions.merge(args.opts, self._behind_it)
+        return pulumi.ResourceTransformationResult(args.props, opts)
 
     def decide(self) -> None:
         """Open the gate. Raises RulesError with every violation that no waiver covers, and keeps the gate shut."""
@@ -62,19 +64,13 @@ class Watch:
             raise error
         if found.advice:
             pulumi.log.info(advice(self._facts.name, found.advice))
-        self._gate().set_result([])
+        self._gate.set_result([])
 
     def give_up(self, error: Exception) -> None:
         """Shut the gate for good. Whoever waits for it gets the error, instead of waiting for ever."""
-        gate = self._gate()
-        gate.set_exception(error)
+        self._gate.set_exception(error)
         # A program that declared nothing has nobody who takes it, which asyncio would complain of.
-        gate.exception()
-
-    def _gate(self) -> asyncio.Future[list[pulumi.Resource]]:
-        if self._decision is None:
-            self._decision = asyncio.get_event_loop().create_future()
-        return self._decision
+        self._gate.exception()
 
 
 @contextmanager
