@@ -9,6 +9,7 @@ from typing import Any
 from components.rules.listing import RULES
 from components.rules.waivers import Judgement, judge
 from sitectl import checkout
+from sitectl.checkout import Declared, Told
 from sitectl.errors import Exit
 from stacks import site_rules
 from stacks.loader import load_file
@@ -47,35 +48,31 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         context.say(text, [{"name": rule.name, "says": rule.says, "level": rule.level} for rule in RULES])
         return int(Exit.OK)
     project = context.project
-    files = checkout.site_files(project, arguments.site)
-    with context.progress.layer(f"render {len(files)} site(s)"):
-        declared = checkout.declare(project, files, context.progress)
-    lines: list[str] = []
-    records: dict[str, Any] = {}
-    broken = False
-    for site, one in declared.items():
-        if one.error:
-            broken = True
-            lines.append(f"{site}: not rendered, so no rule could look\n{one.error}")
-            records[site] = {"error": one.error}
-            continue
-        try:
-            said = site_rules.read(project, site)
-        except SiteError as error:
-            broken = True
-            lines.append(checkout.relative(str(error), project))
-            records[site] = {"error": checkout.relative(str(error), project)}
-            continue
-        facts = site_rules.facts(site, said, _valid(files[site]))
-        found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, site_rules.today())
-        broken = broken or bool(found.errors)
-        lines += _lines(site, found)
-        records[site] = _record(found)
-    if not broken:
+    files = checkout.chosen_sites(project, arguments.site)
+    told = checkout.tell_declared(
+        project,
+        files,
+        context.progress,
+        lambda site, one: _judge(project, site, files[site], one),
+        without=", so no rule could look",
+    )
+    lines = told.lines
+    if not told.wrong:
         lines.append(f"next: python -m sitectl plan {' '.join(arguments.site) or 'SITE'}")
         lines.append("      it needs the stack and its cluster: python -m sitectl docs add-a-site")
-    context.say("\n".join(lines), records)
-    return int(Exit.REFUSED if broken else Exit.OK)
+    context.say("\n".join(lines), told.records)
+    return told.status
+
+
+def _judge(project: Path, site: str, file: Path, one: Declared) -> Told:
+    try:
+        said = site_rules.read(project, site)
+    except SiteError as error:
+        text = checkout.relative(str(error), project)
+        return Told(lines=[text], record={"error": text}, good=False)
+    facts = site_rules.facts(site, said, _valid(file))
+    found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, site_rules.today())
+    return Told(lines=_lines(site, found), record=_record(found), good=not found.errors)
 
 
 def _valid(file: Path) -> SiteConfig | None:
