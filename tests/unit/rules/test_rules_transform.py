@@ -42,6 +42,8 @@ class Recorder(Mocks):
 def run(program: Callable[[], None]) -> list[str]:
     recorder = Recorder()
     loop = asyncio.new_event_loop()
+    # A refusal reaches every registration. What nobody asks for is told when it is collected, be it in another test.
+    loop.set_exception_handler(lambda *_: None)
     asyncio.set_event_loop(loop)
     set_mocks(recorder, project="inference-platform", stack="test")
     set_root_resource(None)  # type: ignore[arg-type]
