@@ -1,13 +1,15 @@
-"""One stack is one site: load it, declare its platform, export what its users need."""
+"""One stack is one site: load it, declare its platform under the platform's rules, export what its users need."""
 
 import pulumi
 
-from stacks import debug_messages, versions
+from stacks import debug_messages, site_rules, versions
 from stacks.loader import site_of_stack
 from stacks.platform import declare_platform
 
 debug_messages.hide_outputs()
-platform = declare_platform(site_of_stack(pulumi.get_stack()), versions.load())
+site = site_of_stack(pulumi.get_stack())
+with site_rules.enforced(pulumi.get_stack(), site):
+    platform = declare_platform(site, versions.load())
 pulumi.export("endpoint", platform.endpoint)
 pulumi.export("models", platform.models)
 pulumi.export("keys", platform.keys)

@@ -6,18 +6,20 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from components.rules.model import Resource
+from components.rules.model import HIDDEN, Resource
 from sitectl.errors import Exit, SitectlError
+from sitectl.mocked_program import LATER
 from sitectl.progress import Progress
 
 _PROGRAM = Path(__file__).with_name("mocked_program.py")
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
 PROJECT_FILE = "Pulumi.yaml"
+One = TypeVar("One")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,33 @@ class Declared:
     error: str = ""
     trace: str = ""
     """Where the program failed, for its author; empty for mistakes of a site."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a command says of one site."""
+
+    lines: list[str]
+    """For people."""
+    record: dict[str, Any]
+    """For --json."""
+    good: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToldOfAll:
+    """The same of all sites that a command looked at."""
+
+    lines: list[str] = field(default_factory=list)
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By site."""
+    wrong: list[str] = field(default_factory=list)
+    """Sites that are not good."""
+
+    @property
+    def status(self) -> int:
+        """Exit status of the command."""
+        return int(Exit.REFUSED if self.wrong else Exit.OK)
 
 
 def find(folder: Path) -> Path:
@@ -66,6 +95,40 @@ def site_files(project: Path, names: Sequence[str] = ()) -> dict[str, Path]:
     return {name: there[name] for name in (names or there)}
 
 
+def chosen_sites(project: Path, names: Sequence[str]) -> dict[str, Path]:
+    """`site_files` for a command that needs a site. Raises SitectlError where there is none yet."""
+    files = site_files(project, names)
+    if not files:
+        raise SitectlError("there is no site yet", fix="python -m sitectl init NAME", status=Exit.REFUSED)
+    return files
+
+
+def tell(sites: Mapping[str, One], look: Callable[[str, One], Told]) -> ToldOfAll:
+    """What `look` says of each site, one after the other."""
+    said = ToldOfAll()
+    for name, one in sites.items():
+        told = look(name, one)
+        said.lines.extend(told.lines)
+        said.records[name] = told.record
+        said.wrong.extend([] if told.good else [name])
+    return said
+
+
+def tell_declared(
+    project: Path, files: Mapping[str, Path], progress: Progress, look: Callable[[str, Declared], Told], without: str
+) -> ToldOfAll:
+    """What `look` says of what each site declares; `without` is what cannot be said of one that was not rendered."""
+
+    def rendered(name: str, one: Declared) -> Told:
+        if one.error:
+            return Told(lines=[f"{name}: not rendered{without}\n{one.error}"], record={"error": one.error}, good=False)
+        return look(name, one)
+
+    with progress.layer(f"render {len(files)} site(s)"):
+        declared = declare(project, files, progress)
+    return tell(declared, rendered)
+
+
 def declare(project: Path, files: Mapping[str, Path], progress: Progress | None = None) -> dict[str, Declared]:
     """What the program of `project` declares for each site, run under mocks in a process of its own.
 
@@ -89,6 +152,19 @@ def declare(project: Path, files: Mapping[str, Path], progress: Progress | None 
         for name, one in said.items():
             progress.took(f"render {name}", one.get("seconds", 0.0))
     return {name: _declared(one) for name, one in said.items()}
+
+
+def as_rules_see(resources: Sequence[Resource]) -> list[Resource]:
+    """The resources as the program's own rules see them: what only `up` can know is hidden too."""
+    return [replace(one, body=_without_later(one.body)) for one in resources]
+
+
+def _without_later(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_later(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_later(inner) for inner in value]
+    return HIDDEN if value == LATER else value
 
 
 def _declared(said: Mapping[str, Any]) -> Declared:

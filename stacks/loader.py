@@ -92,7 +92,7 @@ def _load(document: Document, origin: str) -> LoadedSite:
     """A site out of its section, or every problem that can be seen in it."""
 
     def where(path: problems.Path) -> str:
-        line = _line(document, path)
+        line = document.line(path)
         return f" ({origin}:{line})" if line else ""
 
     values = validation.plain(document.values)
@@ -121,7 +121,7 @@ def _load(document: Document, origin: str) -> LoadedSite:
             *sitechecks.incompatible(checked.site, sources),
         ]
     if found or not checked.site:
-        raise problems.site_error(origin, [problem.at(_line(document, problem.path)) for problem in found])
+        raise problems.site_error(origin, [problem.at(document.line(problem.path)) for problem in found])
     return LoadedSite(site=checked.site, origins=sources)
 
 
@@ -129,14 +129,6 @@ def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
     """Problems of other keys than `first` has: how an octal number is out of range need nobody know."""
     told = {problem.path for problem in first if problem.path}
     return [problem for problem in found if problem.path not in told and problem.path[:-1] not in told]
-
-
-def _line(document: Document, path: problems.Path) -> int | None:
-    """Line of a key, or of the section that it is missing in."""
-    for size in range(len(path), -1, -1):
-        if path[:size] in document.lines:
-            return document.lines[path[:size]]
-    return None
 
 
 def _site_section(document: Document, file: str) -> Document:

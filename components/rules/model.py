@@ -106,11 +106,11 @@ class Rule:
 
 
 def violations(resources: Sequence[Resource], facts: SiteFacts, rules: Iterable[Rule]) -> list[Violation]:
-    """Everything that any rule finds, sorted by resource and rule."""
+    """Everything that any rule finds, sorted by level, resource and rule."""
     found = [
         Violation(
             rule=rule.name,
-            level="advice" if one is _UNJUDGED else rule.level,
+            level="advice" if isinstance(one, _Unjudged) else rule.level,
             resource=one.resource,
             problem=one.problem,
             fix=one.fix,
@@ -121,15 +121,32 @@ def violations(resources: Sequence[Resource], facts: SiteFacts, rules: Iterable[
     return sorted(found, key=lambda one: (one.level != "error", one.resource, one.rule, one.problem))
 
 
-_UNJUDGED = Finding(
-    resource="(all)",
-    problem="the rule could not look: a whole section that it reads is a word or not known yet",
-    fix="give the section as plain data; only single values may be outputs",
-)
+@dataclass(frozen=True, kw_only=True)
+class _Unjudged(Finding):
+    """A resource that a rule could not read."""
+
+    problem: str = "the rule could not look: a whole section that it reads is a word or not known yet"
+    fix: str = "give the section as plain data; only single values may be outputs"
+
+
+# What a rule trips over where a section is a word, or is not there.
+_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 
 def _findings(rule: Rule, resources: Sequence[Resource], facts: SiteFacts) -> list[Finding]:
+    """What the rule finds. One resource that it cannot read does not hide what is wrong with the others."""
+    found = _checked(rule, resources, facts)
+    if found is not None:
+        return found
+    readable = {number: _checked(rule, [one], facts) is not None for number, one in enumerate(resources)}
+    found = _checked(rule, [one for number, one in enumerate(resources) if readable[number]], facts)
+    if found is None:
+        return [_Unjudged(resource="(all)")]
+    return [*found, *(_Unjudged(resource=one.label) for number, one in enumerate(resources) if not readable[number])]
+
+
+def _checked(rule: Rule, resources: Sequence[Resource], facts: SiteFacts) -> list[Finding] | None:
     try:
         return list(rule.check(resources, facts))
-    except (AttributeError, TypeError, ValueError):
-        return [_UNJUDGED]
+    except _UNREADABLE:
+        return None

@@ -1,22 +1,25 @@
 """The rules as a stack transform: preview fails with every violation at once, and `up` touches nothing before.
 
-Call `watch` before the first resource and `Watch.decide` after the last one. Every registration waits for the
-decision, so that `up --skip-preview` cannot create what the rules forbid.
+`enforced` goes around everything that a program declares. Every registration waits for the decision at its end, so
+that `up --skip-preview` cannot create what the rules forbid.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime
+import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pulumi
+from pulumi._types import input_type_to_dict, is_input_type
 from pulumi.runtime.stack import register_stack_transformation
 
-from components.rules.model import HIDDEN, Resource, SiteFacts
-from components.rules.waivers import Waiver, judge
+from components.rules.model import HIDDEN, Resource, SiteFacts, Violation
+from components.rules.waivers import Expired, Waiver, judge
 
 
 class RulesError(pulumi.RunError):
@@ -31,58 +34,95 @@ class Watch:
         self._waivers = waivers
         self._today = today
         self._seen: list[Resource] = []
-        self._decision: asyncio.Future[list[pulumi.Resource]] | None = None
+        # Made for the loop that the program runs on.
+        self._gate: asyncio.Future[list[pulumi.Resource]] = asyncio.get_event_loop().create_future()
+        self._behind_it = pulumi.ResourceOptions(depends_on=pulumi.Output.from_input(self._gate))
 
     def transform(self, args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
         """Note the resource and let its registration wait for the decision."""
-        if isinstance(args.resource, pulumi.CustomResource):
-            self._seen.append(
-                Resource(
-                    type=args.type_,
-                    name=args.name,
-                    body=body_of(args.type_, args.props),
-                    protected=bool(args.opts.protect),
-                    retained=bool(args.opts.retain_on_delete),
-                )
+        # What is read by its id is somebody else's, and the program declares nothing of it.
+        if isinstance(args.resource, pulumi.CustomResource) and not args.opts.id:
+            seen = Resource(
+                type=args.type_,
+                name=args.name,
+                body=body_of(args.type_, args.props),
+                protected=bool(args.opts.protect),
+                retained=bool(args.opts.retain_on_delete),
             )
-        gate = pulumi.ResourceOptions(depends_on=pulumi.Output.from_input(self._gate()))
-        return pulumi.ResourceTransformationResult(args.props, pulumi.ResourceOptions.merge(args.opts, gate))
+            if self._gate.done():
+                raise RulesError(_too_late(self._facts.name, seen))
+            self._seen.append(seen)
+        opts = pulumi.ResourceOptions.merge(args.opts, self._behind_it)
+        return pulumi.ResourceTransformationResult(args.props, opts)
 
     def decide(self) -> None:
         """Open the gate. Raises RulesError with every violation that no waiver covers, and keeps the gate shut."""
         found = judge(self._seen, self._facts, self._waivers, self._today)
-        for one in found.advice:
-            pulumi.log.warn(f"advice: {one}")
-        error = RulesError(message(self._facts.name, [str(one) for one in found.errors])) if found.errors else None
-        gate = self._gate()
-        if error:
-            gate.set_exception(error)
-            # Whoever waits for the gate gets it too; this raise alone would let the registrations run first.
+        if found.errors:
+            error = RulesError(message(self._facts.name, found.errors))
+            self.give_up(error)
             raise error
-        gate.set_result([])
+        if found.advice:
+            pulumi.log.info(advice(self._facts.name, found.advice))
+        self._gate.set_result([])
 
-    def _gate(self) -> asyncio.Future[list[pulumi.Resource]]:
-        if self._decision is None:
-            self._decision = asyncio.get_event_loop().create_future()
-        return self._decision
+    def give_up(self, error: Exception) -> None:
+        """Shut the gate for good. Whoever waits for it gets the error, instead of waiting for ever."""
+        self._gate.set_exception(error)
+        # A program that declared nothing has nobody who takes it, which asyncio would complain of.
+        self._gate.exception()
 
 
-def watch(facts: SiteFacts, waivers: Sequence[Waiver], today: datetime.date) -> Watch:
-    """Watch every resource that the running program declares from now on."""
+@contextmanager
+def enforced(facts: SiteFacts, waivers: Sequence[Waiver], today: datetime.date) -> Iterator[None]:
+    """Everything that the running program declares in here is registered after its end, if it keeps the rules.
+
+    Raises RulesError if it does not; then, and when the program fails in here, nothing is registered at all.
+    """
     made = Watch(facts, waivers, today)
     register_stack_transformation(made.transform)
-    return made
+    try:
+        yield
+    except Exception as error:
+        made.give_up(error)
+        raise
+    made.decide()
 
 
-def message(site: str, lines: Sequence[str]) -> str:
-    """All violations in the project's one form."""
-    count = "1 violation" if len(lines) == 1 else f"{len(lines)} violations"
-    shown = [line.replace("\n", "\n  ") for line in lines]
-    return f"{site}: {count} of the platform's rules\n" + "\n".join(f"  {line}" for line in shown)
+def message(site: str, broken: Sequence[Violation]) -> str:
+    """All violations in the project's one form, and how to waive one."""
+    count = "1 violation" if len(broken) == 1 else f"{len(broken)} violations"
+    lines = [f"{site}: {count} of the platform's rules, so nothing was touched", *_indented(broken)]
+    for one in [one for one in broken if not isinstance(one, Expired)][:1]:
+        lines += [
+            f"  mend them; or waive one for a while in rules.{site}.yaml, under its rule and resource:",
+            "    waivers:",
+            f"      - rule: {one.rule}",
+            f"        resource: {one.resource}",
+            "        reason: why it may be broken",
+            "        expires: YYYY-MM-DD",
+        ]
+    return "\n".join([*lines, f"  the same without the engine: python -m sitectl rules {site}"])
+
+
+def advice(site: str, found: Sequence[Violation]) -> str:
+    """What breaks no rule that is an error, in the same form."""
+    return "\n".join([f"{site}: advised by the platform's rules", *_indented(found)])
+
+
+def _indented(found: Sequence[Violation]) -> list[str]:
+    return [f"  {line}" for one in found for line in str(one).splitlines()]
+
+
+def _too_late(site: str, resource: Resource) -> str:
+    return (
+        f"{site}: {resource.label} is declared after the rules have looked, inside an apply or behind the platform\n"
+        "  fix: declare it with the others, and give it the output as an input"
+    )
 
 
 def body_of(type_: str, props: Mapping[str, Any]) -> dict[str, Any]:
-    """Wire format of a resource's arguments: top-level names in camelCase, whatever is an Output hidden."""
+    """Wire format of a resource's arguments: top-level names in camelCase, Outputs and promises hidden."""
     body = {_camel(str(key)): _plain(value) for key, value in props.items() if value is not None}
     if type_.startswith("kubernetes:") and "kind" not in body:
         body["kind"] = type_.rpartition(":")[2]
@@ -90,13 +130,18 @@ def body_of(type_: str, props: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, pulumi.Output):
-        return HIDDEN
-    if isinstance(value, Mapping):
+    # Text first: the definitions of custom resources are five megabytes of it.
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
-    return value
+    if isinstance(value, pulumi.Output) or inspect.isawaitable(value):
+        return HIDDEN
+    if is_input_type(type(value)):
+        return _plain(input_type_to_dict(value))
+    return _plain(dict(value)) if isinstance(value, Mapping) else value
 
 
 def _camel(key: str) -> str:

@@ -32,7 +32,7 @@ class Waiver(Spec):
         if value not in names():
             near = difflib.get_close_matches(value, names(), n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names())}"
-            raise ValueError(f"there is no such rule; {hint}")
+            raise ValueError(f"there is no such rule; {hint}\nfix: take a name of: python -m sitectl rules --list")
         return value
 
 
@@ -61,6 +61,11 @@ class RulesSpec(Spec):
             privileged_namespaces=(*base.privileged_namespaces, *self.privileged_namespaces),
             host_access=self.host_access,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expired(Violation):
+    """A waiver whose last day is over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +105,12 @@ def judge(
     for number, one in enumerate(waivers):
         if one.expires < today:
             errors.append(
-                Violation(
+                Expired(
                     rule=one.rule,
                     level="error",
                     resource=one.resource,
                     problem=f"its waiver expired on {one.expires.isoformat()} (reason: {one.reason})",
-                    fix="mend what it waived, or give the waiver a new date and reason",
+                    fix="mend what it waived and take the waiver out, or give it a new date and reason",
                 )
             )
         elif number not in used:

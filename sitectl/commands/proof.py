@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sitectl import checkout, proofs
-from sitectl.errors import Exit, SitectlError
+from sitectl.checkout import Told
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 
@@ -29,25 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
-    files = checkout.site_files(context.project, arguments.site)
-    if not files:
-        raise SitectlError("there is no site yet", fix="python -m sitectl init NAME", status=Exit.REFUSED)
-    lines: list[str] = []
-    records: dict[str, Any] = {}
-    for name, file in files.items():
-        said, record = _prove(context.project, name, file)
-        records[name] = record
-        lines += said
-    context.say("\n\n".join(lines), records)
-    return int(Exit.OK if all(record["holds"] for record in records.values()) else Exit.REFUSED)
+    project = context.project
+    told = checkout.tell(checkout.chosen_sites(project, arguments.site), lambda name, file: _prove(project, name, file))
+    context.say("\n\n".join(told.lines), told.records)
+    return told.status
 
 
-def _prove(project: Path, name: str, file: Path) -> tuple[list[str], dict[str, Any]]:
+def _prove(project: Path, name: str, file: Path) -> Told:
     try:
         site = load_file(file)
     except SiteError as error:
         said = checkout.relative(str(error), project)
-        return [said], {"holds": False, "problems": said.splitlines()}
+        return Told(lines=[said], record={"holds": False, "problems": said.splitlines()}, good=False)
     models = {
         model: {
             "block": block,
@@ -57,4 +50,6 @@ def _prove(project: Path, name: str, file: Path) -> tuple[list[str], dict[str, A
         for model, block in zip(sorted(site.models), proofs.blocks(site), strict=True)
     }
     heading = f"site {name}: " + (f"{len(models)} models hold" if models else "no models")
-    return [heading, *(str(one["block"]) for one in models.values())], {"holds": True, "models": models}
+    return Told(
+        lines=[heading, *(str(one["block"]) for one in models.values())], record={"holds": True, "models": models}
+    )

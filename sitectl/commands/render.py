@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sitectl import checkout, manifests_folder
-from sitectl.errors import Exit, SitectlError
+from sitectl.checkout import Declared, Told
 
 HELP = "write what a site declares into a folder, one file an object, without secrets"
 MORE = """\
@@ -26,23 +26,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
     project = context.project
-    files = checkout.site_files(project, arguments.site)
-    with context.progress.layer(f"render {len(files)} site(s)"):
-        declared = checkout.declare(project, files, context.progress)
-    lines: list[str] = []
-    records: dict[str, Any] = {}
-    failed = False
-    for site, one in declared.items():
-        if one.error:
-            failed = True
-            lines.append(f"{site}: not rendered\n{one.error}")
-            records[site] = {"error": one.error}
-            continue
+    out: Path = arguments.out
+
+    def write(site: str, one: Declared) -> Told:
         texts = manifests_folder.contents(one.resources)
-        manifests_folder.write(arguments.out / site, texts)
-        lines.append(f"{site}: {len(texts)} files in {arguments.out / site}")
-        records[site] = {"folder": str(arguments.out / site), "files": sorted(texts)}
-    if not declared:
-        raise SitectlError("there is no site yet", fix="python -m sitectl init NAME", status=Exit.REFUSED)
-    context.say("\n".join(lines), records)
-    return int(Exit.REFUSED if failed else Exit.OK)
+        manifests_folder.write(out / site, texts)
+        return Told(
+            lines=[f"{site}: {len(texts)} files in {out / site}"],
+            record={"folder": str(out / site), "files": sorted(texts)},
+        )
+
+    files = checkout.chosen_sites(project, arguments.site)
+    told = checkout.tell_declared(project, files, context.progress, write, without="")
+    context.say("\n".join(told.lines), told.records)
+    return told.status

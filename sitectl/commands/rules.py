@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 from pathlib import Path
 from typing import Any
 
 from components.rules.listing import RULES
 from components.rules.waivers import Judgement, judge
-from sitectl import checkout, rules_file
+from sitectl import checkout
+from sitectl.checkout import Declared, Told
 from sitectl.errors import Exit
+from stacks import site_rules
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
-from stacks.sizing import plan_model
+from stacks.site import SiteConfig
 
 HELP = "check what sites declare against the platform's rules"
 MORE = """\
-Renders each site and applies every rule to its objects; no engine, no cluster. A site waives a rule for one resource
-in rules.SITE.yaml, with a reason and a last day:
+Renders each site and applies every rule to its objects; no engine, no cluster. `pulumi preview` and `pulumi up` apply
+the same ones before they touch anything. A site waives a rule for one resource in rules.SITE.yaml, with a reason and a
+last day:
 
   waivers:
     - rule: image-pinned
@@ -28,7 +30,7 @@ in rules.SITE.yaml, with a reason and a last day:
 
   python -m sitectl rules --list         what the rules say
 
-exit status 1: a rule is broken, or a waiver has expired
+exit status 1: a rule is broken, a waiver has expired, or rules.SITE.yaml is wrong
 """
 
 
@@ -46,38 +48,39 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         context.say(text, [{"name": rule.name, "says": rule.says, "level": rule.level} for rule in RULES])
         return int(Exit.OK)
     project = context.project
-    files = checkout.site_files(project, arguments.site)
-    with context.progress.layer(f"render {len(files)} site(s)"):
-        declared = checkout.declare(project, files, context.progress)
-    today = datetime.datetime.now(tz=datetime.UTC).date()
-    lines: list[str] = []
-    records: dict[str, Any] = {}
-    broken = False
-    for site, one in declared.items():
-        if one.error:
-            broken = True
-            lines.append(f"{site}: not rendered, so no rule could look\n{one.error}")
-            records[site] = {"error": one.error}
-            continue
-        said = rules_file.read(project, site)
-        found = judge(one.resources, said.facts(site, _load_s(files[site])), said.waivers, today)
-        broken = broken or bool(found.errors)
-        lines += _lines(site, found)
-        records[site] = _record(found)
-    if not broken:
+    files = checkout.chosen_sites(project, arguments.site)
+    told = checkout.tell_declared(
+        project,
+        files,
+        context.progress,
+        lambda site, one: _judge(project, site, files[site], one),
+        without=", so no rule could look",
+    )
+    lines = told.lines
+    if not told.wrong:
         lines.append(f"next: python -m sitectl plan {' '.join(arguments.site) or 'SITE'}")
         lines.append("      it needs the stack and its cluster: python -m sitectl docs add-a-site")
-    context.say("\n".join(lines), records)
-    return int(Exit.REFUSED if broken else Exit.OK)
+    context.say("\n".join(lines), told.records)
+    return told.status
 
 
-def _load_s(file: Path) -> dict[str, float]:
-    """Predicted load of each model; nothing for a site that is not valid, which `validate` tells."""
+def _judge(project: Path, site: str, file: Path, one: Declared) -> Told:
     try:
-        site = load_file(file)
+        said = site_rules.read(project, site)
+    except SiteError as error:
+        text = checkout.relative(str(error), project)
+        return Told(lines=[text], record={"error": text}, good=False)
+    facts = site_rules.facts(site, said, _valid(file))
+    found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, site_rules.today())
+    return Told(lines=_lines(site, found), record=_record(found), good=not found.errors)
+
+
+def _valid(file: Path) -> SiteConfig | None:
+    """The site; None for one that is not valid, which `validate` tells."""
+    try:
+        return load_file(file)
     except SiteError:
-        return {}
-    return {name: plan_model(site, spec).load_s for name, spec in site.models.items()}
+        return None
 
 
 def _lines(site: str, found: Judgement) -> list[str]:

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from sitectl import checkout, rules_file
-from sitectl.errors import Exit, SitectlError
+from sitectl import checkout
+from sitectl.checkout import Told
+from stacks import site_rules
 from stacks.loader import trace_file
 from stacks.loading.problems import SiteError
 
@@ -27,25 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
-    files = checkout.site_files(context.project, arguments.site)
-    if not files:
-        raise SitectlError("there is no site yet", fix="python -m sitectl init NAME", status=Exit.REFUSED)
-    lines: list[str] = []
-    records: dict[str, Any] = {}
-    for name, file in files.items():
-        said, record = _check(context.project, name, file)
-        records[name] = record
-        lines += said
-    wrong = [name for name, record in records.items() if not record["valid"]]
+    project = context.project
+    files = checkout.chosen_sites(project, arguments.site)
+    told = checkout.tell(files, lambda name, file: _check(project, name, file))
+    lines, wrong = told.lines, told.wrong
     count = f"{len(files)} site" + ("" if len(files) == 1 else "s")
     lines.append(f"{count}: all valid" if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
     if not wrong:
         lines.append(f"next: python -m sitectl rules {' '.join(arguments.site)}".rstrip())
-    context.say("\n".join(lines), records)
-    return int(Exit.REFUSED if wrong else Exit.OK)
+    context.say("\n".join(lines), told.records)
+    return told.status
 
 
-def _check(project: Path, name: str, file: Path) -> tuple[list[str], dict[str, Any]]:
+def _check(project: Path, name: str, file: Path) -> Told:
     lines: list[str] = []
     problems: list[dict[str, Any]] = []
     try:
@@ -53,16 +48,21 @@ def _check(project: Path, name: str, file: Path) -> tuple[list[str], dict[str, A
         lines.append(f"{file.name}: valid; {_size(loaded)}")
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
-        problems += [
-            {"key": one.key, "line": one.line, "what": one.what, "got": one.got, "allowed": one.allowed, "fix": one.fix}
-            for one in error.problems
-        ]
+        problems += _records(error)
     try:
-        rules_file.read(project, name)
-    except SitectlError as error:
-        lines.append(error.text())
-        problems.append(error.record())
-    return lines, {"valid": not problems, "file": file.name, "problems": problems}
+        site_rules.read(project, name)
+    except SiteError as error:
+        lines.append(checkout.relative(str(error), project))
+        problems += _records(error)
+    record = {"valid": not problems, "file": file.name, "problems": problems}
+    return Told(lines=lines, record=record, good=not problems)
+
+
+def _records(error: SiteError) -> list[dict[str, Any]]:
+    return [
+        {"key": one.key, "line": one.line, "what": one.what, "got": one.got, "allowed": one.allowed, "fix": one.fix}
+        for one in error.problems
+    ]
 
 
 def _size(site: Any) -> str:

@@ -38,6 +38,10 @@ class Document:
     """Numbers and switches as they are written in the file."""
     problems: list[Problem] = field(default_factory=list)
 
+    def line(self, path: Path) -> int | None:
+        """Line of a key, or of the section that it is missing in."""
+        return next((self.lines[path[:size]] for size in range(len(path), -1, -1) if path[:size] in self.lines), None)
+
     def section(self, *names: str) -> Document:
         """The document below these keys, with paths that begin there."""
         values = self.values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,16 @@ def lab() -> Iterator[Lab]:
     yield own
     if not was_up:
         down.take_down(own)
+
+
+@pytest.fixture
+def lab_of_tools(tmp_path: Path) -> Lab:
+    """The checkout's tools with a state of its own; it is never up."""
+    tools = Lab.from_environment()
+    own = Lab(home=tmp_path / "lab", cache=tools.cache)
+    own.home.mkdir()
+    own.bin.symlink_to(tools.bin)
+    return own
 
 
 @pytest.fixture(scope="module")

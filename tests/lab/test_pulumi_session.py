@@ -18,12 +18,8 @@ from lab.paths import CHECKOUT, Lab
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    tools = Lab.from_environment()
-    own = Lab(home=tmp_path / "lab", cache=tools.cache)
-    own.home.mkdir()
-    own.bin.symlink_to(tools.bin)
-    return own
+def lab(lab_of_tools: Lab) -> Lab:
+    return lab_of_tools
 
 
 @pytest.fixture

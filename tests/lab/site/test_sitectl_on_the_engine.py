@@ -1,4 +1,4 @@
-"""`sitectl plan`, the recorded previews and the rules as a stack transform, on the real engine (001.34-39, C.06)."""
+"""`sitectl plan`, the recorded previews and the program's own rules, on the real engine (001.34-39, C.06)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,6 @@ from tests.fixtures.previews.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from tests.lab.site.running_site import Site
-
-_WATCHED = """
-import datetime
-
-from components.rules.model import SiteFacts
-from components.rules.transform import watch
-
-rules = watch(SiteFacts(name="lab"), (), datetime.date(2026, 1, 1))
-"""
 
 
 def plan(site: Site, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -79,11 +70,6 @@ def test_the_recordings_are_what_the_engine_still_says(site: Site, name: str) ->
 def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> None:
     """All violations at once, and not one resource written, also without a preview before."""
     copy_project(site.lab, tmp_path)
-    main = tmp_path / "__main__.py"
-    text = main.read_text()
-    before, _, after = text.partition("platform = declare_platform(")
-    call, _, rest = after.partition("\n")
-    main.write_text(f"{before}{_WATCHED}platform = declare_platform({call}\nrules.decide()\n{rest}")
     # Volumes of both models that one node alone can mount.
     server = tmp_path / "components" / "model_server.py"
     assert "ReadWriteMany" in server.read_text()
@@ -106,6 +92,11 @@ def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> Non
     )
     said = done.stdout + done.stderr
     assert done.returncode != 0
-    assert "2 violations of the platform's rules" in said
+    assert "2 violations of the platform's rules, so nothing was touched" in said
+    for model in ("glm-5-1", "qwen3-32b"):
+        assert (
+            f"PersistentVolumeClaim inference-models/{model}-weights: Deployment inference-models/{model} mounts"
+            in said
+        )
     assert "Traceback" not in said
     assert plan(site)[1]["rows"] == [], "the site is as it was"

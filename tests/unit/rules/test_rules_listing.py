@@ -85,3 +85,21 @@ def test_a_section_that_is_not_known_yet_is_no_crash() -> None:
     said = violations(resources(found), FACTS, RULES)
     assert {one.level for one in said} == {"advice"}
     assert all("could not look" in one.problem for one in said)
+
+
+def test_a_resource_that_cannot_be_read_does_not_hide_the_others() -> None:
+    found = bodies()
+    BROKEN["no-plaintext-secret", "variable"].change(found)
+    opaque = {**found["secret"], "metadata": {"name": "opaque", "namespace": "models"}, "stringData": "not known yet"}
+    said = violations(resources({**found, "opaque": opaque}), FACTS, RULES)
+    assert [(one.level, one.resource) for one in said] == [
+        ("error", "Deployment models/chat"),
+        ("advice", "Secret models/opaque"),
+    ]
+    assert "could not look" in said[1].problem
+
+
+def test_an_object_without_a_part_that_rules_read_is_no_crash() -> None:
+    bare = Resource(type="kubernetes:core/v1:Namespace", name="bare", body={"kind": "Namespace"})
+    said = violations([*resources(bodies()), bare], FACTS, RULES)
+    assert [(one.level, one.resource) for one in said] == [("advice", "kubernetes:core/v1:Namespace bare")]

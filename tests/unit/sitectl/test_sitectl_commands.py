@@ -98,6 +98,16 @@ def test_init_with_a_mistake_writes_nothing_and_says_what_would_do(
     assert not (own / "Pulumi.berlin.yaml").exists()
 
 
+@pytest.mark.parametrize(
+    "command", [["validate"], ["proof"], ["rules"], ["render", "--out", "out"]], ids=lambda words: words[0]
+)
+def test_without_a_site_a_command_says_how_to_make_one(own: Path, command: list[str]) -> None:
+    said = run(own, *command)
+    assert said.status == Exit.REFUSED
+    assert said.out == ""
+    assert "error: there is no site yet\n  fix: python -m sitectl init NAME" in said.err
+
+
 def test_validate_tells_all_mistakes_of_all_sites(own: Path) -> None:
     run(own, "init", "berlin")
     run(own, "init", "oslo")

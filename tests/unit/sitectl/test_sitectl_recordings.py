@@ -21,6 +21,7 @@ BY_HAND = {"drift-replicas"}
 GONE, ANEW, AGAIN, LIVE = Severity.IRREVERSIBLE, Severity.REPLACED, Severity.RESTARTS, Severity.LIVE
 MODELS = "inference-models"
 BOTH = ["acme", "globex"]
+Row = tuple[Severity, str, str]
 
 
 def said(name: str) -> dict[str, Any]:
@@ -36,28 +37,40 @@ def judged(name: str) -> SiteReport:
 class Expected:
     """What a recording has to be judged as. `rows`: (severity, part of resource, part of what)."""
 
-    rows: list[tuple[Severity, str, str]]
+    rows: list[Row]
     gpus: int = 0
     restarts: int = 0
     tenants: list[str] = field(default_factory=list)
     errors: str = ""
 
 
+KEYS_CHANGE = (LIVE, "Secret inference-gateway/keys-globex", "values change in place")
+KEYS_STOP = (GONE, "Secret inference-gateway/keys-globex", "all keys of tenant globex stop working")
+ENVOY_RESTARTS = (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy (1 of them)")
+LISTENER_REPLACED = (AGAIN, "EnvoyPatchPolicy inference-gateway/openai-errors", "Envoy replaces its listener")
+
+
+def restarted(model: str) -> Row:
+    return (AGAIN, f"Deployment {MODELS}/{model}", "restarts 2 replicas, one after the other")
+
+
+def pickers_restarted(model: str, count: int) -> Row:
+    return (AGAIN, f"Deployment {MODELS}/{model}-epp", f"restarts {count} picker{'s' if count > 1 else ''} at once")
+
+
+def forgotten(key: str) -> Row:
+    return (GONE, f"access-globex-{key}", "forgets the key")
+
+
 EXPECTED = {
     "no-change": Expected(rows=[]),
     "engine-image-bump": Expected(
-        rows=[
-            (AGAIN, f"Deployment {MODELS}/glm-5-1", "restarts 2 replicas, one after the other"),
-            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas, one after the other"),
-        ],
+        rows=[restarted("glm-5-1"), restarted("qwen3-32b")],
         restarts=4,
         tenants=BOTH,
     ),
     "picker-image-bump": Expected(
-        rows=[
-            (AGAIN, f"Deployment {MODELS}/glm-5-1-epp", "restarts 2 pickers at once"),
-            (AGAIN, f"Deployment {MODELS}/qwen3-32b-epp", "restarts 1 picker at once"),
-        ],
+        rows=[pickers_restarted("glm-5-1", 2), pickers_restarted("qwen3-32b", 1)],
         restarts=3,
         tenants=BOTH,
     ),
@@ -67,24 +80,21 @@ EXPECTED = {
     "replica-added": Expected(rows=[(LIVE, f"Deployment {MODELS}/glm-5-1", "2 -> 3 replicas")], gpus=8),
     "tenant-key-removed": Expected(
         rows=[
-            (GONE, "access-globex-batch", "forgets the key"),
-            (LIVE, "Secret inference-gateway/keys-globex", "values change in place"),
+            forgotten("batch"),
+            KEYS_CHANGE,
             (LIVE, "SecurityPolicy inference-gateway/tenants", "no tenant's models do"),
         ],
         tenants=["globex"],
     ),
     "tenant-key-rotated": Expected(
-        rows=[
-            (GONE, "access-globex-batch", "replaces the key by another one"),
-            (LIVE, "Secret inference-gateway/keys-globex", "values change in place"),
-        ],
+        rows=[(GONE, "access-globex-batch", "replaces the key by another one"), KEYS_CHANGE],
         tenants=["globex"],
     ),
     "tenant-removed": Expected(
         rows=[
-            (GONE, "Secret inference-gateway/keys-globex", "all keys of tenant globex stop working"),
-            (GONE, "access-globex-batch", "forgets the key"),
-            (GONE, "access-globex-laptop", "forgets the key"),
+            KEYS_STOP,
+            forgotten("batch"),
+            forgotten("laptop"),
             (ANEW, "SecurityPolicy inference-gateway/tenants", "tenant globex loses qwen3-32b"),
         ],
         tenants=["globex"],
@@ -102,11 +112,11 @@ EXPECTED = {
     "model-removed": Expected(
         rows=[
             (GONE, f"PersistentVolumeClaim {MODELS}/qwen3-32b-weights", "deletes the volume of 35Gi"),
-            (GONE, "Secret inference-gateway/keys-globex", "all keys of tenant globex stop working"),
+            KEYS_STOP,
             (ANEW, f"AIGatewayRoute {MODELS}/qwen3-32b", "the model can no longer be called"),
             (ANEW, f"Deployment {MODELS}/qwen3-32b", "stops all 2 replicas for good"),
             (ANEW, "SecurityPolicy inference-gateway/tenants", "tenant acme loses qwen3-32b"),
-            (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy (1 of them)"),
+            ENVOY_RESTARTS,
             (LIVE, f"PodDisruptionBudget {MODELS}/qwen3-32b", "deleted"),
         ],
         gpus=-2,
@@ -115,7 +125,7 @@ EXPECTED = {
     ),
     "model-added": Expected(
         rows=[
-            (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy (1 of them)"),
+            ENVOY_RESTARTS,
             (LIVE, f"Deployment {MODELS}/qwen-batch", "starts 2 replicas on 2 GPUs"),
             (LIVE, f"AIGatewayRoute {MODELS}/qwen-batch", "the model can be called"),
             (LIVE, "SecurityPolicy inference-gateway/tenants", "tenant globex may call qwen-batch"),
@@ -137,7 +147,7 @@ EXPECTED = {
     "model-swapped-larger": Expected(
         rows=[
             (ANEW, f"Deployment {MODELS}/qwen3-32b", "zai-org/GLM-5.1-FP8 instead of Qwen/Qwen3-32B-FP8"),
-            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas"),
+            restarted("qwen3-32b"),
             (LIVE, f"Deployment {MODELS}/qwen3-32b", "2 -> 16 GPUs"),
             (LIVE, f"PersistentVolumeClaim {MODELS}/qwen3-32b-weights", "35Gi -> 775Gi"),
         ],
@@ -155,15 +165,15 @@ EXPECTED = {
     "context-cut": Expected(
         rows=[
             (ANEW, f"Deployment {MODELS}/glm-5-1", "longest request 202,752 -> 32,768 tokens"),
-            (AGAIN, f"Deployment {MODELS}/glm-5-1", "restarts 2 replicas"),
+            restarted("glm-5-1"),
         ],
         restarts=2,
         tenants=["acme"],
     ),
     "gpus-per-replica-changed": Expected(
         rows=[
-            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas"),
-            (AGAIN, f"Deployment {MODELS}/qwen3-32b-epp", "restarts 1 picker at once"),
+            restarted("qwen3-32b"),
+            pickers_restarted("qwen3-32b", 1),
             (LIVE, f"Deployment {MODELS}/qwen3-32b", "2 -> 4 GPUs"),
             (LIVE, f"ConfigMap {MODELS}/qwen3-32b-epp", "changes data"),
         ],
@@ -171,21 +181,19 @@ EXPECTED = {
         restarts=3,
         tenants=BOTH,
     ),
-    "gpu-family-changed": Expected(
-        rows=[(AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas")], restarts=2, tenants=BOTH
-    ),
+    "gpu-family-changed": Expected(rows=[restarted("qwen3-32b")], restarts=2, tenants=BOTH),
     "longest-stream-changed": Expected(
         rows=[
-            (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy"),
-            (AGAIN, f"Deployment {MODELS}/glm-5-1", "restarts 2 replicas"),
-            (AGAIN, f"Deployment {MODELS}/glm-5-1-epp", "restarts 2 pickers at once"),
+            ENVOY_RESTARTS,
+            restarted("glm-5-1"),
+            pickers_restarted("glm-5-1", 2),
         ],
         restarts=5,
         tenants=BOTH,
     ),
     "engine-to-vllm": Expected(
         rows=[
-            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 2 replicas"),
+            restarted("qwen3-32b"),
             (LIVE, f"AIGatewayRoute {MODELS}/qwen3-32b", "the route changes"),
         ],
         restarts=2,
@@ -193,26 +201,24 @@ EXPECTED = {
     ),
     "picker-weights": Expected(
         rows=[
-            (AGAIN, f"Deployment {MODELS}/glm-5-1-epp", "restarts 2 pickers at once"),
+            pickers_restarted("glm-5-1", 2),
             (LIVE, f"ConfigMap {MODELS}/glm-5-1-epp", "changes data"),
         ],
         restarts=2,
         tenants=["acme"],
     ),
-    "picker-count": Expected(
-        rows=[(AGAIN, f"Deployment {MODELS}/qwen3-32b-epp", "restarts 1 picker at once")], restarts=1, tenants=BOTH
-    ),
+    "picker-count": Expected(rows=[pickers_restarted("qwen3-32b", 1)], restarts=1, tenants=BOTH),
     "gateway-port-to-https": Expected(
         rows=[
             (ANEW, "Gateway inference-gateway/inference", "HTTP 80 -> HTTPS 443"),
-            (AGAIN, "EnvoyPatchPolicy inference-gateway/openai-errors", "Envoy replaces its listener"),
+            LISTENER_REPLACED,
         ],
         tenants=BOTH,
     ),
     "certificate-on-the-same-port": Expected(
         rows=[
             (ANEW, "Gateway inference-gateway/inference", "HTTP 80 -> HTTPS 80"),
-            (AGAIN, "EnvoyPatchPolicy inference-gateway/openai-errors", "Envoy replaces its listener"),
+            LISTENER_REPLACED,
         ],
         tenants=BOTH,
     ),

@@ -1,0 +1,109 @@
+"""The rules of `components/rules` over one site: what its `rules.<site>.yaml` says, and the program held to it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from components.rules import transform
+from components.rules.model import SiteFacts
+from components.rules.waivers import RulesSpec, Waiver
+from stacks.loading import document, problems
+from stacks.loading.problems import Problem, from_text, nearest, shown
+from stacks.site import SiteConfig
+from stacks.sizing import plan_model
+
+_DATE_TAG = "tag:yaml.org,2002:timestamp"
+_LAST_DAY = "expires"
+_ALLOWED: Mapping[str, str] = {
+    "reason": "10 letters or more",
+    _LAST_DAY: "a day, as 2027-01-31",
+    "sovereign": "true or false",
+    "waivers": "a list of sections with rule, resource, reason and expires",
+    **dict.fromkeys(("registries", "privileged_namespaces", "host_access"), "a list of text"),
+}
+
+
+class _Reader(yaml.SafeLoader):
+    """Leaves days as they are written: one that is not in the calendar is a mistake of its line, not of YAML."""
+
+
+_Reader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in forms if tag != _DATE_TAG]
+    for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def enforced(stack: str, site: SiteConfig) -> AbstractContextManager[None]:
+    """Holds what the running program declares inside to the rules, before anything of it is registered.
+
+    Raises SiteError for a rules file that is wrong, and RulesError with every broken rule at the end of the block.
+    """
+    said = read(Path(), stack)
+    return transform.enforced(facts(stack, said, site), said.waivers, today())
+
+
+def today() -> datetime.date:
+    """The day on which a waiver holds or has expired, the same for everybody: in UTC."""
+    return datetime.datetime.now(tz=datetime.UTC).date()
+
+
+def facts(stack: str, said: RulesSpec, site: SiteConfig | None) -> SiteFacts:
+    """What the rules have to know of a site; without predicted loads for one that is not valid."""
+    load_s = {name: plan_model(site, spec).load_s for name, spec in site.models.items()} if site else {}
+    return said.facts(stack, load_s)
+
+
+def path(project: Path, stack: str) -> Path:
+    """Where the file would be; outside of the stack files' own pattern, so that no engine takes it for one."""
+    return project / f"rules.{stack}.yaml"
+
+
+def read(project: Path, stack: str) -> RulesSpec:
+    """What the file says; defaults without one. Raises SiteError with every mistake."""
+    file = path(project, stack)
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        return RulesSpec()
+    except (OSError, UnicodeDecodeError) as error:
+        found = Problem(path=(), what=f"cannot be read: {error}", fix="write it as text, or take it away")
+        raise problems.site_error(str(file), [found]) from None
+    lines = document.read(text)
+    # A day may stand without quotes: this file is not the engine's.
+    wrong = [one for one in lines.problems if one.path[-1:] != (_LAST_DAY,)]
+    if wrong:
+        raise problems.site_error(str(file), wrong)
+    try:
+        return RulesSpec.model_validate(yaml.load(text, _Reader) or {})  # noqa: S506 - a SafeLoader
+    except ValidationError as error:
+        told = [_described(detail) for detail in error.errors()]
+        raise problems.site_error(str(file), [one.at(lines.line(one.path)) for one in told]) from None
+
+
+def _described(detail: ErrorDetails) -> Problem:
+    where = tuple(str(part) for part in detail["loc"])
+    key = where[-1] if where else ""
+    words = list(Waiver.model_fields if where[:1] == ("waivers",) and len(where) > 1 else RulesSpec.model_fields)
+    match detail["type"]:
+        case "extra_forbidden":
+            near = nearest(key, words)
+            fix = f"rename it to {near}, or take it out" if near else "take it out"
+            return Problem(path=where, what="unknown key", allowed=", ".join(words), near=near, fix=fix)
+        case "missing":
+            return Problem(path=where, what="missing", allowed=_ALLOWED.get(key, ""), fix=f"add {key}")
+        case "value_error":
+            return from_text(where, str(detail.get("ctx", {}).get("error", detail["msg"])))
+    return Problem(
+        path=where,
+        what="not what it takes" if where else "not a section of keys",
+        got=shown(detail["input"]),
+        allowed=_ALLOWED.get(key, "" if where else ", ".join(words)),
+        fix="see: python -m sitectl docs waive-a-rule",
+    )

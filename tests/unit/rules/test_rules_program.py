@@ -1,0 +1,131 @@
+"""The whole program under the rules: a site that breaks one registers nothing, and a waiver counts (opening 15)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sitectl import checkout
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
+
+RUN = "import sys; from sitectl.mocked_program import main; main(sys.argv[1:], enforce_rules=True)"
+SOVEREIGN = {"sovereign": True, "registries": ["ghcr.io"]}
+MISSPELT = "{rule: spreads, resource: a, reason: because, expires: 2027-02-30}"
+PICKERS = [f"Deployment inference-models/{model}-epp" for model in ("glm-5-1", "qwen3-32b")]
+
+
+def waived(expires: str) -> dict[str, Any]:
+    held = {"rule": "sovereign-registries", "reason": "the mirror is being filled", "expires": expires}
+    charts = [f"kubernetes:helm.sh/v3:Release gateway-controllers-{name}" for name in ("ai-gateway", "envoy-gateway")]
+    return {**SOVEREIGN, "waivers": [{**held, "resource": resource} for resource in [*PICKERS, *charts]]}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The committed sites, and the lab's one under rules files of its own."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(checkout, "declare", remembering)
+    folder = make_checkout(tmp_path_factory.mktemp("rules") / "project")
+    for name, said in {
+        "broken": yaml.safe_dump(SOVEREIGN),
+        "waived": yaml.safe_dump(waived("2999-01-01")),
+        "expired": yaml.safe_dump(waived("2026-01-01")),
+        "misspelt": f"waivers:\n  - {MISSPELT}\nsovereing: true\n",
+        "unclosed": "registries: [ghcr.io\nsovereign: true\n",
+    }.items():
+        shutil.copy(ROOT / "Pulumi.lab.yaml", folder / f"Pulumi.{name}.yaml")
+        (folder / f"rules.{name}.yaml").write_text(said)
+    yield folder
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def outcomes(project: Path) -> dict[str, Any]:
+    """What the program does on each site: {"resources": [...]} or {"error": text}."""
+    out = project.parent / "outcomes.json"
+    sites = [f"{path.name.split('.')[1]}={path}" for path in sorted(project.glob("Pulumi.*.yaml"))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", RUN, str(out), *sites], cwd=project, env=environment, check=True, timeout=120)
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+@pytest.mark.parametrize("site", ["lab", "prod"])
+def test_the_committed_sites_pass(outcomes: dict[str, Any], site: str) -> None:
+    assert "error" not in outcomes[site]
+    assert len(outcomes[site]["resources"]) > 40
+
+
+def test_a_broken_rule_stops_the_program_before_anything_is_registered(outcomes: dict[str, Any]) -> None:
+    assert "resources" not in outcomes["broken"]
+    said = outcomes["broken"]["error"]
+    assert said.startswith("broken: 4 violations of the platform's rules, so nothing was touched\n")
+    for resource in PICKERS:
+        assert f"\n  {resource}: 'registry.k8s.io/" in said
+    assert said.count("[sovereign-registries]\n    fix: mirror it") == 4
+    assert "in rules.broken.yaml" in said
+
+
+def test_the_program_and_sitectl_say_the_same(outcomes: dict[str, Any], project: Path) -> None:
+    """What a pull request's job without credentials says is what `up` does."""
+    errors = run(project, "rules", "broken", "--json").data["broken"]["errors"]
+    assert len(errors) == 4
+    for one in errors:
+        assert (
+            f"{one['resource']}: {one['problem']} [{one['rule']}]\n    fix: {one['fix']}" in outcomes["broken"]["error"]
+        )
+
+
+def test_a_waiver_lets_the_program_through(outcomes: dict[str, Any]) -> None:
+    assert outcomes["waived"].get("error", "") == ""
+    names = [{(one["type"], one["name"]) for one in outcomes[site]["resources"]} for site in ("waived", "lab")]
+    assert names[0] == names[1]
+
+
+def test_an_expired_waiver_stops_the_program(outcomes: dict[str, Any]) -> None:
+    said = outcomes["expired"]["error"]
+    assert said.startswith("expired: 8 violations of the platform's rules")
+    assert f"{PICKERS[0]}: its waiver expired on 2026-01-01 (reason: the mirror is being filled)" in said
+
+
+def test_a_rules_file_with_mistakes_is_one_error_with_all_of_them(outcomes: dict[str, Any]) -> None:
+    assert outcomes["misspelt"]["error"].splitlines() == [
+        "rules.misspelt.yaml: 4 errors in the site",
+        "  rules.misspelt.yaml:2:waivers.0.rule: there is no such rule; did you mean 'spread'?",
+        "    fix: take a name of: python -m sitectl rules --list",
+        "  rules.misspelt.yaml:2:waivers.0.reason: not what it takes; got 'because'; allowed: 10 letters or more",
+        "    fix: see: python -m sitectl docs waive-a-rule",
+        "  rules.misspelt.yaml:2:waivers.0.expires: not what it takes; got '2027-02-30'; allowed: a day, as 2027-01-31",
+        "    fix: see: python -m sitectl docs waive-a-rule",
+        "  rules.misspelt.yaml:3:sovereing: unknown key; did you mean 'sovereign'? allowed: sovereign, registries, "
+        "privileged_namespaces, host_access, waivers",
+        "    fix: rename it to sovereign, or take it out",
+    ]
+    assert "rules.unclosed.yaml:1: not YAML: a list is not closed" in outcomes["unclosed"]["error"]
+    for site in ("misspelt", "unclosed"):
+        assert "trace" not in outcomes[site]
+        assert "resources" not in outcomes[site]
+
+
+def test_sitectl_says_each_mistake_of_each_site(project: Path) -> None:
+    said = run(project, "rules", "misspelt", "unclosed", "broken")
+    assert said.status == 1
+    for part in ("rules.misspelt.yaml:3:sovereing", "rules.unclosed.yaml:1", "broken: 4 broken"):
+        assert part in said.out, part
+    assert str(project) not in said.out
+
+
+def test_a_site_that_breaks_a_rule_can_still_be_rendered(project: Path, tmp_path: Path) -> None:
+    """Whoever mends it wants to see what it declares."""
+    said = run(project, "render", "broken", "--out", str(tmp_path))
+    assert said.status == 0
+    assert (tmp_path / "broken" / "inference-models" / "deployment.apps_glm-5-1-epp.yaml").is_file()
