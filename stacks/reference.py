@@ -48,6 +48,8 @@ _RULES = (
     "- `models.<name>.slo` needs `models.<name>.load`: a target means nothing without the traffic that it holds under.",
     "- `p95` is at least `p50`.",
     "- `models.<name>.server.extra_args` gives no flag that the platform gives already; the figures would not hold.",
+    "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, and each size of a layout "
+    "must divide what it cuts.",
     "- `cluster` holds either `kubeconfig` or `machines`.",
     "- Every key of `cluster.machines.roles.<name>` may also stand at `cluster.machines` itself, for all machines, "
     "and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",

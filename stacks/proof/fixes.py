@@ -78,7 +78,8 @@ def _settings(case: Case) -> Iterator[tuple[str, Order]]:
     if order.layout:
         other = best(replace(order, layout=None, gpus=order.layout.gpus))
         if other.layout != order.layout:
-            yield f"lay a replica out as {other.layout}", replace(order, layout=other.layout)
+            text = f"lay a replica out as {other.layout} (layout: {other.layout.words})"
+            yield text, replace(order, layout=other.layout)
 
 
 def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
@@ -100,6 +101,8 @@ def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
         if larger.problems or (larger.layout.gpus == case.layout.gpus and larger.replicas <= case.replicas):
             continue
         size = f"give a replica {larger.layout.gpus} GPUs ({larger.layout})"
+        if order.layout:
+            size = f"lay a replica out as {larger.layout} (layout: {larger.layout.words})"
         if order.replicas and larger.replicas != order.replicas:
             size += f" and set replicas to {larger.replicas}"
         yield (
