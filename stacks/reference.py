@@ -57,6 +57,8 @@ _RULES = (
     "volumes and patches that Talos would refuse are errors with node and document.",
     "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
     "many GPUs would do.",
+    "- All replicas together must find room on the nodes of `cluster.machines`; the error says which replicas or nodes "
+    "would do.",
     "- Versions and settings that are known not to go together are refused, by the rows of "
     "[compatibility.yaml](../stacks/compatibility.yaml).",
     "",

@@ -10,9 +10,11 @@ from stacks.cluster_plan import problems_of
 from stacks.demand import OrderedModelSpec
 from stacks.loading.origins import Origin
 from stacks.loading.problems import Path, Problem, from_text, shown
+from stacks.placing import crowds
 from stacks.proof.layouts import allowed, refusals
+from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
-from stacks.sizing import DoesNotFitError, engine_of, plan_model
+from stacks.sizing import DoesNotFitError, engine_of, plan_of, prove_model
 
 # Flags that the platform gives only where the layout wants them; the figures hold for that layout alone.
 _OF_THE_LAYOUT = frozenset({"--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel"})
@@ -31,14 +33,19 @@ _DECIDED_BY: Mapping[str, str] = {
 
 
 def misfits(site: SiteConfig) -> Iterator[Problem]:
-    """Models whose replicas cannot work on the GPUs that they are given, and flags that the platform gives itself."""
+    """Models that cannot work on the GPUs that they are given or find none, and flags that are the platform's own."""
+    proofs: dict[str, Proof] = {}
     for name, spec in sorted(site.models.items()):
         try:
-            plan = plan_model(site, spec)
+            proofs[name] = prove_model(site, spec, name)
         except DoesNotFitError as error:
             yield from _misfit(name, spec, error)
         else:
-            yield from _flags_twice(name, spec, plan)
+            yield from _flags_twice(name, spec, plan_of(proofs[name]))
+    # Where one does not fit by itself, nobody knows what it would take of the nodes.
+    if len(proofs) == len(site.models):
+        for crowd in crowds(site, proofs):
+            yield Problem(path=("models", crowd.model, "server", "replicas"), what=crowd.what, fix=crowd.fix)
 
 
 def _misfit(name: str, spec: OrderedModelSpec, error: DoesNotFitError) -> Iterator[Problem]:
