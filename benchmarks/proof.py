@@ -49,9 +49,9 @@ def _row(name: str, rounds: int) -> dict[str, str | float]:
     load = _CHAT if model.task == "generate" else _TEXTS
     slo = Slo(ttft_p95_ms=4000, itl_p95_ms=80)
     base = {"name": name, "model": model, "gpu": _GPU, "slo": slo}
-    plain = Order(**base, load=load, simple=True)  # type: ignore[arg-type]
+    plain = Order(**base, load=load, simple=True, one_node=True)  # type: ignore[arg-type]
     free = Order(**base, load=load)  # type: ignore[arg-type]
-    unloaded = Order(**base, simple=True)  # type: ignore[arg-type]
+    unloaded = Order(**base, simple=True, one_node=True)  # type: ignore[arg-type]
     return {
         "model": name,
         "without_load_ms": _time_ms(lambda: prove(unloaded), rounds),

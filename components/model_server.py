@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pulumi
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.base import Component, Spec
 from components.namespace import NamespaceHandle
@@ -22,6 +22,24 @@ CLOSING_S = 10
 _PROBE_PERIOD_S = 5
 
 
+class LayoutSpec(Spec):
+    """How a replica is cut over GPUs of one node; it takes tensor x data x pipeline of them."""
+
+    tensor: int = Field(default=1, ge=1)
+    """Tensor-parallel ranks: GPUs that share each layer."""
+    data: int = Field(default=1, ge=1)
+    """Data-parallel ranks behind the replica's one address, each with its own queue and cache; with experts only."""
+    pipeline: int = Field(default=1, ge=1)
+    """Stages that the layers are divided into."""
+    expert_parallel: bool = False
+    """Whole experts a GPU instead of a slice of each; `data` wants it."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor * self.data * self.pipeline
+
+
 class ModelServerSpec(Spec):
     """How a model is served."""
 
@@ -30,7 +48,9 @@ class ModelServerSpec(Spec):
     replicas: int = Field(default=2, ge=1)
     """Pods that serve the model; two is the least that a rolling update leaves no gap with."""
     gpus: int | None = Field(default=None, ge=1)
-    """GPUs a replica (tensor-parallel size); the catalogue's figure if not given."""
+    """GPUs a replica; without it as few as the proof finds. `layout` says it too, so give one of the two."""
+    layout: LayoutSpec | None = None
+    """How a replica is cut over its GPUs; without it the proof's best, tensor-parallel alone where that is enough."""
     gpu_family: str = "hopper"
     """Value of the node label `nvidia.com/gpu.family` that replicas need."""
     max_num_batched_tokens: int = Field(default=8192, ge=256)
@@ -44,22 +64,38 @@ class ModelServerSpec(Spec):
     extra_args: tuple[str, ...] = ()
     """Engine arguments that no setting stands for."""
 
+    @model_validator(mode="after")
+    def _gpus_are_said_once(self) -> ModelServerSpec:
+        if self.gpus is not None and self.layout is not None:
+            raise ValueError(
+                f"got gpus with {self.gpus} and layout with {self.layout.gpus} GPUs, allowed: one of the two\n"
+                "fix: take gpus out, or layout where the proof may choose it"
+            )
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelServerPlan:
     """What the capacity figures say of a replica, as plain numbers."""
 
-    gpus: int
+    layout: LayoutSpec
     weight_bytes: float
     max_model_len: int
     max_num_seqs: int
+    """Of the whole replica, over its data-parallel ranks."""
     kv_blocks: int
+    """Likewise."""
     block_tokens: int
     prefill_s_per_token: float
     prefill_overhead_s: float
     decode_s_per_token: float
     decode_slowdown_when_full: float
     load_s: float
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.layout.gpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +126,12 @@ def vllm_engine(
         repository,
         f"--served-model-name={served_name}",
         f"--port={PORT}",
-        f"--tensor-parallel-size={plan.gpus}",
+        *_layout_flags(plan.layout),
         "--enable-chunked-prefill",
         f"--max-num-batched-tokens={spec.max_num_batched_tokens}",
         f"--max-model-len={plan.max_model_len}",
-        f"--max-num-seqs={plan.max_num_seqs}",
+        # vLLM counts it for each data-parallel rank.
+        f"--max-num-seqs={plan.max_num_seqs // plan.layout.data}",
         "--kv-cache-dtype=fp8",
         "--enable-prefix-caching",
         "--enable-prompt-tokens-details",
@@ -119,10 +156,26 @@ def vllm_engine(
     )
 
 
+def _layout_flags(layout: LayoutSpec) -> Iterator[str]:
+    """How vLLM is told the layout; it balances data-parallel ranks itself, behind the one port that the pool knows."""
+    yield f"--tensor-parallel-size={layout.tensor}"
+    if layout.pipeline > 1:
+        yield f"--pipeline-parallel-size={layout.pipeline}"
+    if layout.data > 1:
+        yield f"--data-parallel-size={layout.data}"
+        # vLLM starts one a rank by itself, and those learn of each other's requests only from time to time.
+        yield "--api-server-count=1"
+    if layout.expert_parallel:
+        yield "--enable-expert-parallel"
+
+
 def simulator_engine(
     spec: ModelServerSpec, plan: ModelServerPlan, *, image: str, repository: str, served_name: str
 ) -> Engine:
-    """llm-d-inference-sim with the model's own speed, cache and limits, so that queues form where they would."""
+    """llm-d-inference-sim with the model's own speed, cache and limits, so that queues form where they would.
+
+    Data-parallel ranks are one server with all their slots and blocks: its own ranks would each open a port.
+    """
     # Shown in the model cards of engine and gateway: nobody takes these answers for the model's.
     origin = f"simulator of {repository}"
     return Engine(

@@ -7,22 +7,42 @@ from pathlib import Path
 
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
+from stacks.placing import demands_of, describe_placement, nodes_of
 from stacks.proof.figures import Explanation, Figure
+from stacks.proof.placement import place
+from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
 from stacks.sizing import RENDERED_KNOBS, describe, explain_knobs, prove_model
 
 
-def blocks(site: SiteConfig) -> list[str]:
-    """One block of text for each model, by name."""
-    return [describe(prove_model(site, spec, name)) for name, spec in sorted(site.models.items())]
+def proven(site: SiteConfig) -> dict[str, Proof]:
+    """The proof of each model, by name."""
+    return {name: prove_model(site, spec, name) for name, spec in sorted(site.models.items())}
 
 
 def blocks_of_file(file: Path) -> list[str]:
-    """The same for a stack file; nothing for one that is not valid, which the engine tells with all its mistakes."""
+    """One block of text for each model of a stack file, by name, and one for their placement on its nodes.
+
+    Nothing for a file that is not valid, which the engine tells with all its mistakes.
+    """
     try:
-        return blocks(load_file(file))
+        site = load_file(file)
     except SiteError:
         return []
+    proofs = proven(site)
+    return [*map(describe, proofs.values()), *([describe_placement(site, proofs)] if proofs else [])]
+
+
+def placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> dict[str, object]:
+    """Where the replicas of all models find room: free GPUs by node, and what each node's failure does."""
+    record: dict[str, object] = {"block": describe_placement(site, proofs)}
+    nodes = nodes_of(site)
+    if nodes is None:
+        return record | {"known": False}
+    placed = place(nodes, demands_of(proofs))
+    losses = {loss.node: {"verdict": loss.verdict, "missing": dict(loss.missing)} for loss in placed.losses}
+    more = {"room_for_one_more": placed.surge, "crowded_by_order": list(placed.crowded)}
+    return record | {"known": True, "free": placed.free, "lost_node": losses} | more
 
 
 def figures(site: SiteConfig, model: str) -> Mapping[str, Figure]:

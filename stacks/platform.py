@@ -13,6 +13,7 @@ from components.gateway_controllers import Chart, GatewayControllers, GatewayCon
 from components.model import Model, ModelArgs
 from components.namespace import Namespace
 from stacks.cluster_access import cluster_access
+from stacks.placing import describe_placement
 from stacks.site import SiteConfig
 from stacks.sizing import describe, engine_of, kv_dtype, plan_of, prove_model, sized
 from stacks.versions import ChartVersion, Versions
@@ -40,6 +41,8 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
     proofs = {name: prove_model(site, spec, name) for name, spec in sorted(site.models.items())}
     for proof in proofs.values():
         pulumi.log.info(describe(proof))
+    if proofs:
+        pulumi.log.info(describe_placement(site, proofs))
     plans = {name: plan_of(proof) for name, proof in proofs.items()}
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None

@@ -48,6 +48,8 @@ _RULES = (
     "- `models.<name>.slo` needs `models.<name>.load`: a target means nothing without the traffic that it holds under.",
     "- `p95` is at least `p50`.",
     "- `models.<name>.server.extra_args` gives no flag that the platform gives already; the figures would not hold.",
+    "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, and each size of a layout "
+    "must divide what it cuts.",
     "- `cluster` holds either `kubeconfig` or `machines`.",
     "- Every key of `cluster.machines.roles.<name>` may also stand at `cluster.machines` itself, for all machines, "
     "and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
@@ -55,6 +57,8 @@ _RULES = (
     "volumes and patches that Talos would refuse are errors with node and document.",
     "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
     "many GPUs would do.",
+    "- All replicas together must find room on the nodes of `cluster.machines`; the error says which replicas or nodes "
+    "would do.",
     "- Versions and settings that are known not to go together are refused, by the rows of "
     "[compatibility.yaml](../stacks/compatibility.yaml).",
     "",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pulumi
 
 from components.model import ModelSpec
-from components.model_server import Engine, ModelServerPlan, simulator_engine, vllm_engine
+from components.model_server import Engine, LayoutSpec, ModelServerPlan, simulator_engine, vllm_engine
 from stacks import catalogue
 from stacks.demand import OrderedModelSpec, TokenCounts
 from stacks.hardware import GPUS
@@ -16,7 +16,7 @@ from stacks.proof.demand import Load, Prices, Slo, Spread
 from stacks.proof.figures import Explanation
 from stacks.proof.fixes import nearest
 from stacks.proof.knobs import Serving, knobs
-from stacks.proof.layouts import Layout, why_illegal
+from stacks.proof.layouts import Layout
 from stacks.proof.memory import BLOCK_TOKENS, KvDtype
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
@@ -28,6 +28,8 @@ from stacks.versions import Images
 RENDERED_KNOBS = frozenset(
     {
         "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
         "enable_expert_parallel",
         "kv_cache_dtype",
         "max_model_len",
@@ -43,6 +45,10 @@ RENDERED_KNOBS = frozenset(
 class DoesNotFitError(pulumi.RunError):
     """A model cannot work on the GPUs that it is given, or not within its targets. Says what is wrong and the fix."""
 
+    def __init__(self, message: str, proof: Proof) -> None:
+        super().__init__(message)
+        self.proof = proof
+
 
 def order_of(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Order:
     """What the site asks of this model, in the proof's words."""
@@ -54,7 +60,9 @@ def order_of(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Order:
         model=catalogue.load(spec.catalogue),
         gpu=site.cluster.gpu,
         gpus=server.gpus,
-        # The engine component knows no other layout.
+        layout=Layout(**server.layout.model_dump()) if server.layout else None,
+        # A replica is one Pod.
+        one_node=True,
         simple=True,
         replicas=server.replicas,
         kv_dtype=kv_dtype(site),
@@ -105,12 +113,12 @@ def prove_model(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Pro
     problems = "; ".join(problem.text for problem in proof.problems)
     fixes = "; or ".join(fix.text for fix in nearest(proof)) or "order another model"
     verdict = "does not fit" if proof.case.fit_problems else "does not keep its targets"
-    raise DoesNotFitError(f"{proof.order.model.repository} {verdict}: {problems}\n  fix: {fixes}")
+    raise DoesNotFitError(f"{proof.order.model.repository} {verdict}: {problems}\n  fix: {fixes}", proof)
 
 
 def describe(proof: Proof) -> str:
     """The proof as text for people, with the layout that would do better."""
-    return block(proof, better=prove(replace(proof.order, simple=False)))
+    return block(proof, better=prove(replace(proof.order, simple=False, layout=None)))
 
 
 def plan_model(site: SiteConfig, spec: OrderedModelSpec) -> ModelServerPlan:
@@ -126,7 +134,7 @@ def plan_of(proof: Proof) -> ModelServerPlan:
     alone = case.decode_s(1)
     full = case.decode_s(case.slots)
     return ModelServerPlan(
-        gpus=case.layout.gpus,
+        layout=LayoutSpec(**asdict(case.layout)),
         weight_bytes=proof.weights["weight_files"].value * 1e9,
         max_model_len=int(derived["max_model_len"].value),
         max_num_seqs=int(derived["max_num_seqs"].value) * case.layout.data,
@@ -163,14 +171,13 @@ def engine_of(name: str, spec: ModelSpec, plan: ModelServerPlan, images: Images,
         return simulator_engine(
             spec.server, plan, image=images.simulator, repository=model.repository, served_name=name
         )
-    whole = ["--enable-expert-parallel"] if why_illegal(model, Layout(tensor=plan.gpus)) else []
     engine = vllm_engine(
         spec.server,
         plan,
         image=images.vllm,
         repository=model.repository,
         served_name=name,
-        flags=[*whole, *model.engine_flags],
+        flags=model.engine_flags,
     )
     if cache == "fp8":
         return engine

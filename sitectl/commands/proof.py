@@ -11,16 +11,18 @@ from sitectl import checkout, proofs
 from sitectl.checkout import Told
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
+from stacks.sizing import describe
 
-HELP = "prove each model: does it fit, how fast, how many at once, what it costs"
+HELP = "prove each model: does it fit, how fast, how many at once, what it costs; and all of them on the nodes"
 MORE = """\
 Arithmetic alone: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;
---json adds its formula's source, and every engine setting that follows from the proof with formula and inputs.
+--json adds its formula's source, and every engine setting that follows from the proof with formula and inputs. The last
+block says where all replicas find room, and what a lost node or a rollout leaves.
 
   python -m sitectl proof berlin
   python -m sitectl proof --json berlin
 
-exit status 1: a model does not fit or misses its targets; the lines say the nearest fix
+exit status 1: a model does not fit, misses its targets or finds no room; the lines say the nearest fix
 """
 
 
@@ -41,15 +43,17 @@ def _prove(project: Path, name: str, file: Path) -> Told:
     except SiteError as error:
         said = checkout.relative(str(error), project)
         return Told(lines=[said], record={"holds": False, "problems": said.splitlines()}, good=False)
+    proven = proofs.proven(site)
     models = {
         model: {
-            "block": block,
+            "block": describe(proof),
             "figures": {key: asdict(figure) for key, figure in proofs.figures(site, model).items()},
             "knobs": {key: proofs.told(knob) for key, knob in proofs.explanations(site, model).items()},
         }
-        for model, block in zip(sorted(site.models), proofs.blocks(site), strict=True)
+        for model, proof in proven.items()
     }
+    placement = proofs.placement(site, proven)
     heading = f"site {name}: " + (f"{len(models)} models hold" if models else "no models")
-    return Told(
-        lines=[heading, *(str(one["block"]) for one in models.values())], record={"holds": True, "models": models}
-    )
+    lines = [heading, *(str(one["block"]) for one in models.values())]
+    lines += [str(placement["block"])] if models else []
+    return Told(lines=lines, record={"holds": True, "models": models, "placement": placement})

@@ -9,30 +9,63 @@ from stacks import compatibility, versions
 from stacks.cluster_plan import problems_of
 from stacks.demand import OrderedModelSpec
 from stacks.loading.origins import Origin
-from stacks.loading.problems import Problem, from_text
+from stacks.loading.problems import Path, Problem, from_text, shown
+from stacks.placing import crowds
+from stacks.proof.layouts import allowed, refusals
+from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
-from stacks.sizing import DoesNotFitError, engine_of, plan_model
+from stacks.sizing import DoesNotFitError, engine_of, plan_of, prove_model
 
+# Flags that the platform gives only where the layout wants them; the figures hold for that layout alone.
+_OF_THE_LAYOUT = frozenset({"--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel"})
 # Flag that the platform gives to engines -> the key that decides it.
 _DECIDED_BY: Mapping[str, str] = {
     "--max-num-seqs": "overrides.max_num_seqs",
     "--max-model-len": "overrides.max_model_len",
     "--max-num-batched-tokens": "server.max_num_batched_tokens",
-    "--tensor-parallel-size": "server.gpus",
+    "--tensor-parallel-size": "server.layout",
+    "--pipeline-parallel-size": "server.layout",
+    "--data-parallel-size": "server.layout",
+    "--enable-expert-parallel": "server.layout",
     "--shutdown-timeout": "server.longest_stream_s",
     "--startup-duration": "server.simulated_load_scale",
 }
 
 
 def misfits(site: SiteConfig) -> Iterator[Problem]:
-    """Models whose replicas cannot work on the GPUs that they are given, and flags that the platform gives itself."""
+    """Models that cannot work on the GPUs that they are given or find none, and flags that are the platform's own."""
+    proofs: dict[str, Proof] = {}
     for name, spec in sorted(site.models.items()):
         try:
-            plan = plan_model(site, spec)
+            proofs[name] = prove_model(site, spec, name)
         except DoesNotFitError as error:
-            yield from_text(("models", name, "server", "gpus"), str(error))
+            yield from _misfit(name, spec, error)
         else:
-            yield from _flags_twice(name, spec, plan)
+            yield from _flags_twice(name, spec, plan_of(proofs[name]))
+    # Where one does not fit by itself, nobody knows what it would take of the nodes.
+    if len(proofs) == len(site.models):
+        for crowd in crowds(site, proofs):
+            yield Problem(path=("models", crowd.model, "server", "replicas"), what=crowd.what, fix=crowd.fix)
+
+
+def _misfit(name: str, spec: OrderedModelSpec, error: DoesNotFitError) -> Iterator[Problem]:
+    """One problem for the model, or one for each size of a layout that cannot be."""
+    path: Path = ("models", name, "server", "layout" if spec.server.layout else "gpus")
+    whole = from_text(path, str(error))
+    case = error.proof.case
+    model, hardware, layout = case.order.model, case.order.hardware, case.layout
+    refused = list(refusals(model, layout)) if spec.server.layout else []
+    first = {each.key: each for each in reversed(refused)}
+    for refusal in reversed(first.values()):
+        yield Problem(
+            path=(*path, refusal.key),
+            what=f"{model.repository}: {refusal.why}",
+            got=shown(getattr(layout, refusal.key)),
+            allowed=", ".join(allowed(model, hardware, layout, refusal.key)),
+            fix=whole.fix,
+        )
+    if not refused:
+        yield whole
 
 
 def refused_machines(site: SiteConfig) -> Iterator[Problem]:
@@ -68,11 +101,13 @@ def _flags_twice(name: str, spec: OrderedModelSpec, plan: ModelServerPlan) -> It
         key, _, value = flag.partition("=")
         path = ("models", name, "server", "extra_args", str(index))
         got = f"'{value}'" if value else ""
-        if key in given:
+        if key in given or key in _OF_THE_LAYOUT:
             decided = _DECIDED_BY.get(key)
+            held = given.get(key)
+            said = "is given by the platform already" if key in given else "follows from the layout"
             yield Problem(
                 path=path,
-                what=f"{key} is given by the platform already" + (f", as {given[key]}" if given[key] else ""),
+                what=f"{key} {said}" + (f", as {held}" if held else ""),
                 got=got,
                 fix=f"take it out, and set {decided} if need be" if decided else "take it out",
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from stacks.proof.figures import Figure, shown
 from stacks.proof.fixes import Fix
 from stacks.proof.proof import Proof
+from stacks.proof.search import reason
 
 _LABEL = 12
 
@@ -32,6 +33,7 @@ def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | Non
         yield _line("problem", problem.text)
     for fix in fixes:
         yield _line("fix", fix.text)
+    yield from _layout(proof)
     yield from _model(proof)
     if proof.case.longest > 0:
         yield from _memory(proof)
@@ -42,6 +44,16 @@ def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | Non
         gain = _gain(proof, better)
         if gain:
             yield _line("better", f"{better.case.replicas} x {better.case.layout} = {better.case.gpus} GPUs: {gain}")
+
+
+def _layout(proof: Proof) -> Iterator[str]:
+    layout = proof.case.layout
+    text = f"{layout}: {reason(proof.case)}"
+    if layout.data > 1:
+        # The engine's own balancing goes by queues, so a prefix is found only if its request meets the same rank.
+        text += f"; {layout.data} schedulers, each with a cache of its own"
+        text += ", so count prefix_hit for a rank" if proof.order.load and proof.order.load.prefix_hit else ""
+    yield _line("layout", text)
 
 
 def _model(proof: Proof) -> Iterator[str]:

@@ -176,6 +176,10 @@ class Case:
         order, layout = self.order, self.layout
         if illegal := why_illegal(order.model, layout):
             return [Problem(kind="illegal", text=f"{layout}: {illegal}")]
+        if order.one_node and layout.gpus > order.hardware.gpus_per_node:
+            most = order.hardware.gpus_per_node
+            text = f"{layout} is {layout.gpus} GPUs, and a node with {order.gpu} has {most}; a replica is on one node"
+            return [Problem(kind="illegal", text=text)]
         if order.kv_dtype == "fp8" and "fp8" not in order.hardware.flops:
             return [Problem(kind="precision", text=f"{order.gpu} has no FP8 units, and the cache is to be fp8")]
         if self.longest < BLOCK_TOKENS:

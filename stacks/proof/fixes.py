@@ -16,7 +16,7 @@ from stacks.proof.search import best
 # Targets and loads that a fix names keep this distance to what was computed.
 _MARGIN = 0.05
 # No fix goes below this where the site has as many.
-_FEWEST_REPLICAS = 2
+FEWEST_REPLICAS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,8 @@ def _settings(case: Case) -> Iterator[tuple[str, Order]]:
     if order.layout:
         other = best(replace(order, layout=None, gpus=order.layout.gpus))
         if other.layout != order.layout:
-            yield f"lay a replica out as {other.layout}", replace(order, layout=other.layout)
+            text = f"lay a replica out as {other.layout} (layout: {other.layout.words})"
+            yield text, replace(order, layout=other.layout)
 
 
 def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
@@ -94,12 +95,14 @@ def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
     free = replace(order, layout=None, gpus=None)
     for wanted in (free, replace(free, replicas=None)):
         larger = best(wanted)
-        if order.replicas and larger.replicas < min(order.replicas, _FEWEST_REPLICAS):
+        if order.replicas and larger.replicas < min(order.replicas, FEWEST_REPLICAS):
             # A single replica would leave a gap at every rollout.
-            larger = Case(replace(wanted, replicas=_FEWEST_REPLICAS), larger.layout, _FEWEST_REPLICAS)
+            larger = Case(replace(wanted, replicas=FEWEST_REPLICAS), larger.layout, FEWEST_REPLICAS)
         if larger.problems or (larger.layout.gpus == case.layout.gpus and larger.replicas <= case.replicas):
             continue
         size = f"give a replica {larger.layout.gpus} GPUs ({larger.layout})"
+        if order.layout:
+            size = f"lay a replica out as {larger.layout} (layout: {larger.layout.words})"
         if order.replicas and larger.replicas != order.replicas:
             size += f" and set replicas to {larger.replicas}"
         yield (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from stacks.proof.case import Case
 from stacks.proof.figures import Explanation
@@ -51,10 +52,11 @@ def _engine(case: Case, serving: Serving) -> list[Explanation]:
         "request_tokens": round(order.request_tokens),
     }
     targets = {"itl_p95_ms": order.slo.itl_p95_ms} if order.slo.itl_p95_ms is not None else {}
+    cut_by: Literal["site", "derived"] = "site" if order.layout else "derived"
 
     def size(key: str, value: int, formula: str) -> Explanation:
         inputs = {"weight_bytes_per_gpu": round(case.weights), "usable_bytes_per_gpu": round(case.usable)}
-        return Explanation(key=key, value=value, unit="GPUs", origin="derived", formula=formula, inputs=inputs)
+        return Explanation(key=key, value=value, unit="GPUs", origin=cut_by, formula=formula, inputs=inputs)
 
     def limit(
         key: str, value: int, unit: str, formula: str, overridden: bool, inputs: Mapping[str, float]
@@ -70,6 +72,7 @@ def _engine(case: Case, serving: Serving) -> list[Explanation]:
         )
 
     fewest = "fewest GPUs that hold weights and the longest request, and carry the load within its targets"
+    fewest = "server.layout, checked by the proof" if order.layout else fewest
     return [
         size("tensor_parallel_size", layout.tensor, fewest),
         size("pipeline_parallel_size", layout.pipeline, fewest),
@@ -78,7 +81,7 @@ def _engine(case: Case, serving: Serving) -> list[Explanation]:
             key="enable_expert_parallel",
             value=layout.expert_parallel,
             unit="",
-            origin="derived",
+            origin=cut_by,
             formula="whole experts where ranks are data-parallel, or a slice would not be whole blocks",
             inputs={"layout": str(layout)},
         ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 from stacks import catalogue
 from stacks.catalogue import CatalogueModel, Experts
@@ -33,6 +34,18 @@ class Layout:
         """GPUs of one replica."""
         return self.tensor * self.pipeline * self.data
 
+    @property
+    def tensor_alone(self) -> bool:
+        """Whether nothing but tensor parallelism divides it; experts may be whole."""
+        return self.gpus == self.tensor
+
+    @property
+    def words(self) -> str:
+        """As a site writes it."""
+        said = {"tensor": self.tensor, "data": self.data, "pipeline": self.pipeline}
+        parts = [f"{key}: {size}" for key, size in said.items() if size > 1 or key == "tensor"]
+        return f"{{{', '.join([*parts, 'expert_parallel: true'] if self.expert_parallel else parts)}}}"
+
     def __str__(self) -> str:
         sizes = [f"TP{self.tensor}"]
         sizes += [f"PP{self.pipeline}"] if self.pipeline > 1 else []
@@ -51,26 +64,74 @@ def experts_of(model: CatalogueModel) -> list[Experts]:
     return [layer for layer in model.feed_forward.values() if isinstance(layer, Experts)]
 
 
+LayoutKey = Literal["tensor", "data", "pipeline", "expert_parallel"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """One reason why a layout cannot be."""
+
+    key: LayoutKey
+    """The size that is to blame."""
+    why: str
+
+
 def why_illegal(model: CatalogueModel, layout: Layout) -> str:
-    """Why the engine would refuse this layout, or nothing. Source: vLLM 0.32 config/parallel.py, fused_moe, fp8.py."""
+    """The first reason why the engine would refuse this layout, or nothing."""
+    return next((refusal.why for refusal in refusals(model, layout)), "")
+
+
+def refusals(model: CatalogueModel, layout: Layout) -> Iterator[Refusal]:
+    """Every reason why the engine would refuse this layout.
+
+    Source: vLLM 0.32 config/parallel.py, fused_moe, fp8.py; its encoders of the BERT family have no pipeline stages.
+    """
     tensor = layout.tensor
     for mixer in model.mixers.values():
         heads = mixer.value_heads if isinstance(mixer, catalogue.DeltaNet) else mixer.heads
         if heads % tensor:
-            return f"{heads} heads cannot be divided by TP{tensor}"
+            yield Refusal(key="tensor", why=f"{heads} heads cannot be divided by TP{tensor}")
         kv = getattr(mixer, "kv_heads", tensor)
         if kv % tensor and tensor % kv:
-            return f"{kv} key-value heads can be neither divided by TP{tensor} nor repeated"
+            why = f"{kv} key-value heads can be neither divided by TP{tensor} nor repeated"
+            yield Refusal(key="tensor", why=why)
     if layout.pipeline > layer_count(model):
-        return f"{layer_count(model)} layers are fewer than PP{layout.pipeline}"
+        why = f"{layer_count(model)} layers are fewer than PP{layout.pipeline}"
+        yield Refusal(key="pipeline", why=why)
+    if layout.pipeline > 1 and any(isinstance(mixer, catalogue.Encoder) for mixer in model.mixers.values()):
+        yield Refusal(key="pipeline", why="vLLM does not divide encoders into pipeline stages")
+    yield from _expert_refusals(model, layout)
+    if misfit := _block_misfit(model, layout):
+        yield Refusal(key="tensor", why=misfit)
+
+
+def _expert_refusals(model: CatalogueModel, layout: Layout) -> Iterator[Refusal]:
     routed = experts_of(model)
-    if (layout.data > 1 or layout.expert_parallel) and not routed:
-        return "data and expert parallelism inside a replica are for models with experts; use more replicas"
-    if layout.expert_parallel and any(layer.experts % (tensor * layout.data) for layer in routed):
-        return f"{routed[0].experts} experts cannot be divided by {tensor * layout.data} GPUs"
+    if not routed:
+        why = "data and expert parallelism inside a replica are for models with experts; use more replicas"
+        if layout.data > 1:
+            yield Refusal(key="data", why=why)
+        if layout.expert_parallel:
+            yield Refusal(key="expert_parallel", why=why)
+        return
+    ranks = layout.tensor * layout.data
+    if layout.expert_parallel and any(layer.experts % ranks for layer in routed):
+        why = f"{routed[0].experts} experts cannot be divided by {ranks} GPUs"
+        yield Refusal(key="data" if layout.data > 1 else "tensor", why=why)
     if not layout.expert_parallel and layout.data > 1:
-        return "data parallelism without expert parallelism is not considered"
-    return _block_misfit(model, layout)
+        why = "data parallelism without expert parallelism is not considered"
+        yield Refusal(key="expert_parallel", why=why)
+
+
+def allowed(model: CatalogueModel, gpu: Gpu, layout: Layout, key: LayoutKey) -> list[str]:
+    """Values of one size with which nothing is left against it, the others being as they are; none beyond a node."""
+    values = (True, False) if key == "expert_parallel" else range(1, gpu.gpus_per_node + 1)
+    others = [Layout(**(asdict(layout) | {key: value})) for value in values]
+    return [
+        str(getattr(other, key)).lower()
+        for other in others
+        if not any(refusal.key == key for refusal in refusals(model, other))
+    ]
 
 
 def _block_misfit(model: CatalogueModel, layout: Layout) -> str:
@@ -104,16 +165,15 @@ def weights_per_gpu(model: CatalogueModel, layout: Layout) -> float:
 
 
 def candidates(
-    model: CatalogueModel, gpu: Gpu, *, gpus: int | None = None, most: int | None = None, simple: bool = False
+    model: CatalogueModel, gpu: Gpu, *, gpus: int | None = None, most: int | None = None
 ) -> Iterator[Layout]:
     """Legal layouts, small ones first: within one node, then pipelines over whole nodes.
 
-    gpus: only layouts of this many GPUs. most: none of more GPUs; default: four nodes. simple: only tensor parallelism,
-    with whole experts a GPU where the engine wants them so.
+    gpus: only layouts of this many GPUs. most: none of more GPUs; default: four nodes.
     """
     most = most or 4 * gpu.gpus_per_node
     for layout in sorted(set(_shapes(gpu, gpus)), key=lambda each: (each.gpus, each.pipeline, each.data, each)):
-        if layout.gpus > most or gpus not in (None, layout.gpus) or (simple and layout.tensor != layout.gpus):
+        if layout.gpus > most or gpus not in (None, layout.gpus):
             continue
         if not why_illegal(model, layout):
             yield layout

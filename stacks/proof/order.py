@@ -26,8 +26,11 @@ class Order:
     gpus: int | None = None
     """GPUs of one replica."""
     layout: Layout | None = None
+    one_node: bool = False
+    """Whether a replica must be within one node."""
     simple: bool = False
-    """Whether only tensor parallelism is searched, with whole experts a GPU where the engine wants them so."""
+    """Whether tensor parallelism alone is taken where nothing else needs fewer GPUs, even if that would be faster: a
+    layout that follows the load would restart every replica when the load changes."""
     replicas: int | None = None
     """Copies of the model; without a load and without this, one."""
     kv_dtype: KvDtype = "fp8"

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+# Nodes beyond which nobody searches how many are missing: their number follows from the count of GPUs alone.
+_MOST_MISSING = 256
+
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
@@ -46,8 +49,13 @@ class Loss:
     verdict: Literal["spare", "recovers", "degraded", "down"]
     """spare: no replica was on it. recovers: its replicas find room elsewhere. degraded: some do not, but every model
     is still served. down: a model is served by nobody until the node is back."""
-    models: tuple[str, ...]
-    """Models that have fewer replicas afterwards, sorted."""
+    missing: tuple[tuple[str, int], ...]
+    """Models that have fewer replicas afterwards, sorted, and how many fewer."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models that have fewer replicas afterwards, sorted."""
+        return tuple(model for model, _ in self.missing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +68,17 @@ class Placement:
     unplaced: tuple[Demand, ...]
     """What found no room, with the replicas that are missing."""
     missing_nodes: dict[str, int]
-    """Nodes by kind of GPU that would make room for all; a kind that no number of nodes helps is not in it."""
+    """Nodes by kind of GPU that would make room for all; a kind that no number of nodes helps is not in it. Beyond 256
+    no fewer than these."""
     losses: tuple[Loss, ...]
     """One for each node, in the order of the nodes."""
     surge: dict[str, bool]
     """By model, whether one replica more fits beside all others, so that a rollout can start it first."""
+    crowded: tuple[str, ...]
+    """Models that find no room where the small ones are placed first and spread, as a scheduler may that does not pack;
+    empty where that does no harm."""
+    uncrowded_nodes: dict[str, int]
+    """Nodes more by kind of GPU with which it does none."""
 
     @property
     def fits(self) -> bool:
@@ -87,6 +101,7 @@ def place(nodes: Sequence[Node], demands: Sequence[Demand]) -> Placement:
         if twice:
             raise ValueError(f"given twice: {', '.join(sorted(twice))}")
     replicas, free, unplaced = _fill(nodes, demands)
+    crowded = [] if unplaced else _fill(nodes, demands, packed=False)[2]
     surge = {
         demand.model: not unplaced and _spot(nodes, free, demand, _on_nodes(replicas, demand.model)) is not None
         for demand in sorted(demands, key=lambda each: each.model)
@@ -96,19 +111,29 @@ def place(nodes: Sequence[Node], demands: Sequence[Demand]) -> Placement:
         free={node.name: free[node.name] for node in nodes},
         unplaced=tuple(unplaced),
         missing_nodes=_missing(nodes, demands, unplaced),
+        crowded=tuple(sorted(demand.model for demand in crowded)),
+        uncrowded_nodes=_missing(nodes, demands, crowded, packed=False),
         losses=tuple(_loss(node, nodes, demands, replicas, free) for node in nodes),
         surge=surge,
     )
 
 
-def _fill(nodes: Sequence[Node], demands: Sequence[Demand]) -> tuple[list[Replica], dict[str, int], list[Demand]]:
+def fits(nodes: Sequence[Node], demands: Sequence[Demand]) -> bool:
+    """Whether `place` finds room for all; much cheaper than the whole placement."""
+    return not _fill(nodes, demands)[2]
+
+
+def _fill(
+    nodes: Sequence[Node], demands: Sequence[Demand], *, packed: bool = True
+) -> tuple[list[Replica], dict[str, int], list[Demand]]:
+    """Replicas, free GPUs by node, and what found no room. packed: large ones first, and small ones into gaps."""
     free = {node.name: node.gpus for node in nodes}
     placed: list[Replica] = []
     unplaced: list[Demand] = []
-    for demand in sorted(demands, key=lambda each: (-each.gpus, each.model)):
+    for demand in sorted(demands, key=lambda each: (-each.gpus if packed else each.gpus, each.model)):
         taken: Counter[str] = Counter()
         for number in range(demand.replicas):
-            spot = _spot(nodes, free, demand, taken)
+            spot = _spot(nodes, free, demand, taken, packed=packed)
             if spot is None:
                 missing = demand.replicas - number
                 unplaced.append(Demand(model=demand.model, gpu=demand.gpu, gpus=demand.gpus, replicas=missing))
@@ -121,12 +146,15 @@ def _fill(nodes: Sequence[Node], demands: Sequence[Demand]) -> tuple[list[Replic
     return placed, free, unplaced
 
 
-def _spot(nodes: Iterable[Node], free: dict[str, int], demand: Demand, taken: Counter[str]) -> tuple[str, ...] | None:
-    """Nodes for one replica: where fewest of its like are, and of those where the least stays free."""
+def _spot(
+    nodes: Iterable[Node], free: dict[str, int], demand: Demand, taken: Counter[str], *, packed: bool = True
+) -> tuple[str, ...] | None:
+    """Nodes for one replica: where fewest of its like are, and of those where the least (packed) or most stays free."""
+    sign = 1 if packed else -1
     fitting = [node for node in nodes if node.gpu == demand.gpu]
     single = [node for node in fitting if free.get(node.name, 0) >= demand.gpus]
     if single:
-        best = min(single, key=lambda node: (taken[node.name], free[node.name] - demand.gpus, node.name))
+        best = min(single, key=lambda node: (taken[node.name], sign * free[node.name], node.name))
         return (best.name,)
     size = max((node.gpus for node in fitting), default=0)
     if not size or demand.gpus <= size or demand.gpus % size:
@@ -145,7 +173,7 @@ def _loss(
 ) -> Loss:
     gone = [replica for replica in replicas if lost.name in replica.nodes]
     if not gone:
-        return Loss(node=lost.name, verdict="spare", models=())
+        return Loss(node=lost.name, verdict="spare", missing=())
     rest = {node.name: free[node.name] for node in nodes if node.name != lost.name}
     for replica in gone:
         for name in replica.nodes:
@@ -154,12 +182,12 @@ def _loss(
     others = [node for node in nodes if node.name != lost.name]
     kinds = {demand.model: demand for demand in demands}
     serving = Counter(replica.model for replica in replicas if replica not in gone)
-    fewer: set[str] = set()
+    fewer: Counter[str] = Counter()
     for replica in sorted(gone, key=lambda each: (-kinds[each.model].gpus, each.model)):
         demand = kinds[replica.model]
         spot = _spot(others, rest, demand, Counter())
         if spot is None:
-            fewer.add(replica.model)
+            fewer[replica.model] += 1
             continue
         serving[replica.model] += 1
         for name in spot:
@@ -167,10 +195,12 @@ def _loss(
     verdict: Literal["recovers", "degraded", "down"] = "recovers"
     if fewer:
         verdict = "down" if any(not serving[model] for model in fewer) else "degraded"
-    return Loss(node=lost.name, verdict=verdict, models=tuple(sorted(fewer)))
+    return Loss(node=lost.name, verdict=verdict, missing=tuple(sorted(fewer.items())))
 
 
-def _missing(nodes: Sequence[Node], demands: Sequence[Demand], unplaced: Iterable[Demand]) -> dict[str, int]:
+def _missing(
+    nodes: Sequence[Node], demands: Sequence[Demand], unplaced: Iterable[Demand], *, packed: bool = True
+) -> dict[str, int]:
     """Nodes like the largest of each kind that is short, added until all fits; not where no number helps."""
     found: dict[str, int] = {}
     for gpu in sorted({demand.gpu for demand in unplaced}):
@@ -179,27 +209,16 @@ def _missing(nodes: Sequence[Node], demands: Sequence[Demand], unplaced: Iterabl
         size = max((node.gpus for node in here), default=0)
         if not size or any(demand.gpus > size and demand.gpus % size for demand in wanted):
             continue
-        most = sum(demand.replicas * -(-demand.gpus // size) for demand in wanted)
-        for count in range(1, most + 1):
-            here.append(Node(name=f"+{count}", gpu=gpu, gpus=size))
-            if not _fill(here, wanted)[2]:
-                found[gpu] = count
-                break
+        lacking = sum(demand.gpus * demand.replicas for demand in wanted) - sum(node.gpus for node in here)
+        low = max(1, -(-lacking // size)) - 1
+        high = min(sum(demand.replicas * -(-demand.gpus // size) for demand in wanted), _MOST_MISSING)
+        more = [Node(name=f"+{number}", gpu=gpu, gpus=size) for number in range(high)]
+        if low >= high or _fill([*here, *more], wanted, packed=packed)[2]:
+            found[gpu] = max(low + 1, high)
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            enough = not _fill([*here, *more[:middle]], wanted, packed=packed)[2]
+            low, high = (low, middle) if enough else (middle, high)
+        found[gpu] = high
     return found
-
-
-def complaint(placement: Placement, nodes: Sequence[Node]) -> str:
-    """Why not everything fits, and the fix; nothing where it does."""
-    if placement.fits:
-        return ""
-    lines = []
-    for demand in placement.unplaced:
-        here = [placement.free[node.name] for node in nodes if node.gpu == demand.gpu]
-        more = placement.missing_nodes.get(demand.gpu)
-        fix = f"add {more} node(s) with {demand.gpu}" if more else f"take nodes that hold {demand.gpus} {demand.gpu}"
-        lines += [
-            f"{demand.model}: {demand.replicas} replica(s) of {demand.gpus} GPUs find no room; {demand.gpu} has "
-            f"{sum(here)} free GPUs, at most {max(here, default=0)} on one node",
-            f"  fix: {fix}, or fewer replicas",
-        ]
-    return "\n".join(lines)

@@ -21,7 +21,7 @@ def best(order: Order) -> Case:
     if order.layout:
         return with_replicas(order, order.layout)
     chosen: Case | None = None
-    for reach in _ROUNDS:
+    for reach in _ROUNDS[:1] if order.one_node else _ROUNDS:
         most = order.hardware.gpus_per_node * (1 if reach == "node" else 4)
         for case in _cases(order, most):
             if chosen is None or _rank(case) < _rank(chosen):
@@ -33,9 +33,10 @@ def best(order: Order) -> Case:
 
 
 def _cases(order: Order, most: int) -> Iterator[Case]:
-    most = max(most, order.gpus or 0)
+    if not order.one_node:
+        most = max(most, order.gpus or 0)
     fewest = math.inf
-    for layout in candidates(order.model, order.hardware, gpus=order.gpus, most=most, simple=order.simple):
+    for layout in candidates(order.model, order.hardware, gpus=order.gpus, most=most):
         case = Case(order, layout, order.replicas or 1)
         if case.fit_problems:
             yield case
@@ -50,7 +51,7 @@ def _cases(order: Order, most: int) -> Iterator[Case]:
 
 
 def _rank(case: Case) -> tuple[float, ...]:
-    """Fewer problems first, then fewer GPUs, then no pipeline, then the shorter wait."""
+    """Fewer problems first, then fewer GPUs, then tensor alone if so ordered, no pipeline, and the shorter wait."""
     order, kinds = case.order, {problem.kind for problem in case.problems}
     severity = sum(
         weight for kind, weight in {"illegal": 16, "precision": 8, "weights": 8, "context": 4}.items() if kind in kinds
@@ -60,7 +61,21 @@ def _rank(case: Case) -> tuple[float, ...]:
     speed = case.decode_s(1)
     if order.load:
         speed = case.steady.itl_mean_s + case.steady.ttft_quantile_s(0.95) / max(1.0, order.load.answer_tokens.mean)
-    return (severity, case.gpus, case.layout.pipeline, speed, case.layout.data)
+    divided = order.simple and not case.layout.tensor_alone
+    return (severity, case.gpus, divided, case.layout.pipeline, speed, case.layout.data)
+
+
+def reason(case: Case) -> str:
+    """Why this layout and no other."""
+    order = case.order
+    if order.layout:
+        return "as the site says"
+    sizes = f"{order.gpus} GPUs, as the site says" if order.gpus else "the fewest GPUs that do"
+    if not order.simple:
+        return f"{sizes}, and of those the fastest"
+    if case.layout.tensor_alone:
+        return f"{sizes}, and tensor parallelism alone where that is enough"
+    return f"{sizes}; tensor parallelism alone would take more, or does not hold"
 
 
 def with_replicas(order: Order, layout: Layout) -> Case:

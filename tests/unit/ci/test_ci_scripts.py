@@ -99,7 +99,7 @@ def test_a_saved_preview_says_what_each_model_holds(project: Path, own_path: Pat
     engine(own_path, "replica-cut")
     previews.main(["--project", str(project), "--out", str(tmp_path / "out"), "--site", "prod"], {})
     (one,) = reports(tmp_path / "out")
-    assert [block.partition(": holds. ")[0] for block in one.proofs] == ["glm-5-1", "qwen3-32b"]
+    assert [block.partition(": ")[0] for block in one.proofs] == ["glm-5-1", "qwen3-32b", "placement"]
     assert "2 x TP8 = 16 GPUs" in one.proofs[0]
     assert "cold start" in document([one])
 

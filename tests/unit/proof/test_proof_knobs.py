@@ -102,8 +102,9 @@ def test_longer_streams_allow_longer_answers() -> None:
 
 
 def test_spare_replicas_may_go_at_once() -> None:
-    needed = prove(replace(GLM, replicas=None)).case.replicas
-    proof = prove(replace(GLM, replicas=needed + 3))
+    fewest = prove(replace(GLM, replicas=None)).case
+    needed = fewest.replicas
+    proof = prove(replace(GLM, layout=fewest.layout, gpus=None, replicas=needed + 3))
     assert number(knobs(proof), "autoscale_min_replicas") <= needed
     assert number(knobs(proof), "disruption_max_unavailable") >= 3
 

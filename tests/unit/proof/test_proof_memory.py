@@ -106,7 +106,7 @@ def test_the_worked_example_of_glm() -> None:
 def test_more_gpus_never_hold_less(name: str, gpu: str) -> None:
     """Twice the tensor-parallel ranks never shorten the longest request, where both are legal."""
     model = catalogue.load(name)
-    layouts = [layout for layout in candidates(model, GPUS[gpu], simple=True) if not layout.expert_parallel]
+    layouts = [each for each in candidates(model, GPUS[gpu]) if each.tensor_alone and not each.expert_parallel]
     longest = [
         longest_request(cache_of(model, layout, "bf16"), max(0.0, room))
         for layout in layouts

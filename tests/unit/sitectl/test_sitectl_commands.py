@@ -309,6 +309,19 @@ def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: P
     assert model["knobs"]["max_num_seqs"]["formula"]
 
 
+def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path) -> None:
+    """001.25: fragments, a lost node and a rollout, or that nobody named the nodes."""
+    run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
+    assert "\n\nplacement: unknown, as cluster.kubeconfig does not say the nodes. 2 GPUs are" in run(own, "proof").out
+    assert json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["placement"]["known"] is False
+    said = run(checkout_folder, "proof", "lab")
+    assert "\n\nplacement: fits, every model outlives any one node. 18 of 32 GPUs on 4 nodes of 8 h200-sxm" in said.out
+    placement = json.loads(run(checkout_folder, "proof", "--json", "lab").out)["lab"]["placement"]
+    assert sum(placement["free"].values()) == 14
+    assert placement["lost_node"]["hgx-1"] == {"verdict": "degraded", "missing": {"glm-5-1": 1}}
+    assert placement["room_for_one_more"] == {"glm-5-1": False, "qwen3-32b": True}
+
+
 def test_proof_refuses_what_does_not_fit_with_the_nearest_fix(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=glm-5.1-fp8")
     edit(own, "berlin", models={"chat": {"catalogue": "glm-5.1-fp8", "server": {"gpus": 4}}})

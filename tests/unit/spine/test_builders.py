@@ -78,6 +78,7 @@ CASES = {
     "gateway-prod": lambda: gateway_objects("Pulumi.prod.yaml"),
     "model-simulator": lambda: model_objects("Pulumi.lab.yaml", "glm-5-1"),
     "model-vllm": lambda: model_objects("Pulumi.prod.yaml", "glm-5-1"),
+    "model-data-parallel": lambda: model_objects("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
     "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1)],
 }

@@ -99,6 +99,16 @@ def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: 
     assert seen["keys_secret"]
 
 
+def test_preview_says_each_model_and_then_where_all_find_room(
+    lab_site: SiteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """001.19, 001.25: one block a model, and one for the site."""
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", said.append)
+    declare(lab_site, tmp_path)
+    assert [text.split(":")[0] for text in said] == ["glm-5-1", "qwen3-32b", "placement"]
+
+
 def test_production_brings_its_controllers(tmp_path: Path) -> None:
     recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]

@@ -28,9 +28,17 @@ def test_list_is_of_the_pinned_version() -> None:
     assert "--no-such-flag" not in FLAGS
 
 
-@pytest.mark.parametrize("model", ["glm-5-1", "qwen3-32b"])
-def test_server_arguments_are_documented(model: str) -> None:
-    site = load_file(ROOT / "Pulumi.prod.yaml")
+@pytest.mark.parametrize(
+    ("file", "model"),
+    [
+        ("Pulumi.prod.yaml", "glm-5-1"),
+        ("Pulumi.prod.yaml", "qwen3-32b"),
+        ("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
+        ("tests/fixtures/sites/valid/layouts.yaml", "llama"),
+    ],
+)
+def test_server_arguments_are_documented(file: str, model: str) -> None:
+    site = load_file(ROOT / file)
     spec = site.models[model]
     args = engine_of(model, spec, plan_model(site, spec), versions.load().images).args
     assert args[0] == catalogue.load(spec.catalogue).repository

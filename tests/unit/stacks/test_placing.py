@@ -1,0 +1,146 @@
+"""All models of a site on the nodes that it names: fit, a lost node, a rollout (001.16, 001.25, opening 8)."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks.loader import KEY, SiteError, load_file, load_site
+from stacks.placing import crowds, demands_of, describe_placement, fewest_nodes, nodes_of
+from stacks.proof.placement import place
+from stacks.proof.proof import Proof
+from stacks.site import SiteConfig
+from stacks.sizing import prove_model
+
+ROOT = Path(__file__).parents[3]
+VALID = ROOT / "tests" / "fixtures" / "sites" / "valid"
+FULL: dict[str, Any] = yaml.safe_load((VALID / "full-nodes.yaml").read_text())["config"][KEY]
+
+
+def site(**models: dict[str, Any]) -> SiteConfig:
+    """The site of two HGX nodes (and one that is tainted), with these servers of its models."""
+    values = copy.deepcopy(FULL)
+    for name, server in models.items():
+        values["models"][name]["server"] = server
+    return load_site(values, "site.yaml")
+
+
+def proofs(config: SiteConfig) -> dict[str, Proof]:
+    return {name: prove_model(config, spec, name) for name, spec in config.models.items()}
+
+
+def told(config: SiteConfig) -> str:
+    return describe_placement(config, proofs(config))
+
+
+def test_nodes_are_the_machines_that_take_replicas() -> None:
+    config = site()
+    assert [(node.name, node.gpus) for node in nodes_of(config) or []] == [("hgx-1", 8), ("hgx-2", 8)]
+    values = copy.deepcopy(FULL)
+    values["cluster"]["machines"]["roles"] = {"hgx": {"taints": {"nvidia.com/gpu": "present:NoSchedule"}}}
+    values["cluster"]["machines"]["nodes"]["hgx-3"]["taints"] = {"example.org/soft": "yes:PreferNoSchedule"}
+    assert len(nodes_of(load_site(values, "site.yaml")) or []) == 3
+    assert nodes_of(load_file(VALID / "one-hgx-node.yaml")) is None
+
+
+def test_every_replica_takes_the_gpus_of_its_layout() -> None:
+    config = site(llama={"replicas": 1, "layout": {"tensor": 2, "pipeline": 2}})
+    found = [(each.model, each.gpus, each.replicas) for each in demands_of(proofs(config))]
+    assert found == [("glm", 8, 1), ("llama", 4, 1), ("qwen", 1, 2)]
+
+
+def test_a_site_that_is_full_says_what_a_lost_node_ends() -> None:
+    said = told(site())
+    assert said.startswith("placement: fits, A LOST NODE ENDS A MODEL. 16 of 16 GPUs on 2 nodes of 8 h200-sxm\n")
+    assert "free        0 GPUs; not counted: hgx-3 (taint example.org/training)" in said
+    assert "lost node   hgx-1: glm is served by nobody until a node is back" in said
+    assert "served by nobody meanwhile: glm; no room for one more of any" in said
+
+
+def test_one_replica_more_than_there_is_room_for_is_refused_with_the_fix() -> None:
+    with pytest.raises(SiteError) as caught:
+        site(qwen={"replicas": 3})
+    said = str(caught.value)
+    assert "models.qwen.server.replicas: 1 of 3 replicas find no room: each takes 1 GPU of one node" in said
+    assert "fix: lower models.qwen.server.replicas from 3 to 2; or add 1 node of role hgx" in said
+
+
+def test_the_fixes_work() -> None:
+    """Both ways out of the refusal above."""
+    assert site(qwen={"replicas": 2})
+    values = copy.deepcopy(FULL)
+    values["models"]["qwen"]["server"] = {"replicas": 3}
+    values["cluster"]["machines"]["nodes"]["hgx-4"] = {"role": "hgx", "address": "10.5.0.24"}
+    assert load_site(values, "site.yaml")
+
+
+def test_a_cut_that_misses_targets_is_no_fix() -> None:
+    values = copy.deepcopy(FULL)
+    values["models"] = {
+        "glm": {
+            "catalogue": "glm-5.1-fp8",
+            "load": {"requests_per_s": 2.5, "prefix_hit": 0.5},
+            "slo": {"ttft_p95_ms": 6000, "itl_p95_ms": 100},
+            "server": {"replicas": 3, "gpus": 8},
+        }
+    }
+    with pytest.raises(SiteError, match=r"find no room(.|\n)*fix: add 1 node of role hgx to cluster\.machines\.nodes$"):
+        load_site(values, "site.yaml")
+
+
+def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
+    values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+    said = told(load_site(values, "site.yaml"))
+    assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and keeps its targets" in said
+    assert "hgx-3, hgx-4: holds, its replicas start anew on other nodes" in said
+    values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.5
+    said = told(load_site(values, "site.yaml"))
+    assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and misses its targets" in said
+    assert "beyond their targets meanwhile: glm-5-1" in said
+
+
+def test_a_dead_node_is_no_room_and_no_refusal() -> None:
+    """Whoever takes a dead node out needs an `up` before the site can be made smaller."""
+    values = copy.deepcopy(FULL)
+    values["cluster"]["machines"]["nodes"]["hgx-2"]["dead"] = True
+    config = load_site(values, "site.yaml")
+    assert list(crowds(config, proofs(config))) == []
+    said = told(config)
+    assert said.startswith("placement: DOES NOT FIT\n")
+    assert "llama       3 of 3 replicas find no room" in said
+    assert "not counted: hgx-2 (dead), hgx-3 (taint example.org/training)" in said
+
+
+def test_nodes_that_nobody_names_are_unknown() -> None:
+    config = load_file(VALID / "three-hundred-nodes.yaml")
+    said = told(config)
+    assert said.startswith("placement: unknown, as cluster.kubeconfig does not say the nodes. 2,400 GPUs are needed")
+    assert said.endswith("on at least 300 nodes of 8 h200-sxm")
+
+
+def test_the_fewest_nodes_hold_all_and_one_less_does_not() -> None:
+    config = site()
+    demands = demands_of(proofs(config))
+    assert fewest_nodes(config, demands) == 2
+    nodes = nodes_of(config) or []
+    assert place(nodes, demands).fits
+    assert not place(nodes[:1], demands).fits
+
+
+def test_a_large_site_is_a_few_lines() -> None:
+    values = yaml.safe_load((VALID / "three-hundred-nodes.yaml").read_text())["config"][KEY]
+    machines = copy.deepcopy(FULL["cluster"]["machines"])
+    machines["networks"] = {"nodes": ["10.5.0.0/16"], "pods": "10.64.0.0/12"}
+    machines["nodes"] = {"cp-1": {"role": "controlplane", "address": "10.5.0.11"}}
+    for number in range(300):
+        address = f"10.5.{1 + number // 100}.{number % 100 + 1}"
+        machines["nodes"][f"hgx-{number:03}"] = {"role": "hgx", "address": address}
+    values["cluster"] = {"machines": machines}
+    said = told(SiteConfig.model_validate(values))
+    assert said.startswith("placement: fits, every model outlives any one node. 2,400 of 2,400 GPUs on 300 nodes")
+    assert len(said.splitlines()) < 16
+    assert max(map(len, said.splitlines())) < 240
