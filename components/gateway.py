@@ -257,6 +257,8 @@ class GatewayHandle:
     namespace: str
     endpoint: pulumi.Output[str]
     """`http(s)://ADDRESS[:PORT]/v1`, OpenAI's base URL."""
+    max_parallel_streams: int
+    """Requests that one Envoy pod carries at once, over all models."""
     ready: pulumi.Resource
 
 
@@ -278,7 +280,13 @@ class Gateway(Component):
         listener = self.child("listener", gateway(space, spec), depends_on=settings)
         assert isinstance(listener, CustomObject)  # noqa: S101 - a Gateway is no core kind
         endpoint = listener.status.apply(lambda status: endpoint_url(status, spec))
-        self.handle = GatewayHandle(name=GATEWAY, namespace=space, endpoint=endpoint, ready=listener)
+        self.handle = GatewayHandle(
+            name=GATEWAY,
+            namespace=space,
+            endpoint=endpoint,
+            max_parallel_streams=spec.max_parallel_streams,
+            ready=listener,
+        )
         self.finish(endpoint=endpoint)
 
     @staticmethod

@@ -8,8 +8,9 @@ from pathlib import Path
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 from stacks.proof.figures import Explanation, Figure
+from stacks.rendered_knobs import effect
 from stacks.site import SiteConfig
-from stacks.sizing import RENDERED_KNOBS, describe, explain_knobs, prove_model
+from stacks.sizing import describe, explain_knobs, prove_model
 
 
 def blocks(site: SiteConfig) -> list[str]:
@@ -36,7 +37,7 @@ def explanations(site: SiteConfig, model: str) -> Mapping[str, Explanation]:
 
 
 def told(knob: Explanation) -> dict[str, str]:
-    """A setting in words: value, where it comes from, formula, inputs, and whether anything is made of it yet."""
+    """A setting in words: value, where it comes from, formula, inputs, and what is made of it, or why nothing is."""
     record = {
         "knob": knob.key,
         "value": f"{knob.value} {knob.unit}".rstrip(),
@@ -44,6 +45,6 @@ def told(knob: Explanation) -> dict[str, str]:
         "formula": knob.formula,
         "inputs": ", ".join(f"{name} = {value}" for name, value in knob.inputs.items()),
         "reason": knob.reason,
-        "rendered": "yes" if knob.key in RENDERED_KNOBS else "no, computed alone",
+        "rendered": effect(knob.key),
     }
     return {key: value for key, value in record.items() if value}

@@ -14,7 +14,17 @@ from components.model import Model, ModelArgs
 from components.namespace import Namespace
 from stacks.cluster_access import cluster_access
 from stacks.site import SiteConfig
-from stacks.sizing import describe, engine_of, kv_dtype, plan_of, prove_model, sized
+from stacks.sizing import (
+    describe,
+    engine_of,
+    kv_dtype,
+    parallel_requests,
+    picker_plan,
+    plan_of,
+    prove_model,
+    serving_of,
+    sized,
+)
 from stacks.versions import ChartVersion, Versions
 
 GATEWAY_NAMESPACE = "inference-gateway"
@@ -40,7 +50,8 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
     proofs = {name: prove_model(site, spec, name) for name, spec in sorted(site.models.items())}
     for proof in proofs.values():
         pulumi.log.info(describe(proof))
-    plans = {name: plan_of(proof) for name, proof in proofs.items()}
+    serving = {name: serving_of(spec) for name, spec in site.models.items()}
+    plans = {name: plan_of(proof, serving[name]) for name, proof in proofs.items()}
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None
     cluster = cluster_access(site, versions)
@@ -93,6 +104,8 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             ModelArgs(
                 spec=spec,
                 plan=plans[name],
+                picker=picker_plan(proofs[name], serving[name]),
+                parallel_requests=parallel_requests(proofs[name], serving[name]),
                 engine=engine_of(name, spec, plans[name], versions.images, cache=kv_dtype(site)),
                 namespace=space,
                 storage_class=site.storage.storage_class,

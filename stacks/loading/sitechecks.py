@@ -11,13 +11,16 @@ from stacks.demand import OrderedModelSpec
 from stacks.loading.origins import Origin
 from stacks.loading.problems import Problem, from_text
 from stacks.site import SiteConfig
-from stacks.sizing import DoesNotFitError, engine_of, plan_model
+from stacks.sizing import BrokenOverridesError, DoesNotFitError, engine_of, plan_model
 
 # Flag that the platform gives to engines -> the key that decides it.
 _DECIDED_BY: Mapping[str, str] = {
     "--max-num-seqs": "overrides.max_num_seqs",
     "--max-model-len": "overrides.max_model_len",
     "--max-num-batched-tokens": "server.max_num_batched_tokens",
+    "--max-num-queued-reqs": "overrides.max_num_queued_reqs",
+    "--max-waiting-queue-length": "overrides.max_num_queued_reqs",
+    "--override-generation-config": "overrides.gateway_max_tokens",
     "--tensor-parallel-size": "server.gpus",
     "--shutdown-timeout": "server.longest_stream_s",
     "--startup-duration": "server.simulated_load_scale",
@@ -29,6 +32,10 @@ def misfits(site: SiteConfig) -> Iterator[Problem]:
     for name, spec in sorted(site.models.items()):
         try:
             plan = plan_model(site, spec)
+        except BrokenOverridesError as error:
+            for each in error.broken:
+                path = ("models", name, "overrides", each.key)
+                yield Problem(path=path, what=each.what, got=each.got, allowed=each.allowed, fix=each.fix)
         except DoesNotFitError as error:
             yield from_text(("models", name, "server", "gpus"), str(error))
         else:
