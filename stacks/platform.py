@@ -15,6 +15,7 @@ from components.namespace import Namespace
 from stacks.cluster_access import cluster_access
 from stacks.site import SiteConfig
 from stacks.sizing import (
+    body_kib,
     describe,
     engine_of,
     kv_dtype,
@@ -93,6 +94,7 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             # The listener opens only when keys are checked.
             needs=[*needs, *access.ready],
             drain_s=max((spec.server.longest_stream_s for spec in site.models.values()), default=60),
+            body_kib=body_kib(site, proofs),
             pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
         ),
         top,

@@ -21,6 +21,8 @@ RENDERED_KNOBS: Mapping[str, str] = {
     "gateway_parallel_requests": "the model's BackendTrafficPolicy: circuitBreaker.maxParallelRequests and "
     "maxPendingRequests",
     "gateway_context_tokens": f"{_ARGUMENT}, --max-model-len: the gateway counts no tokens before the engine does",
+    "gateway_body_kib": "the Gateway's BackendTrafficPolicy: requestBuffer.limit, the largest of all models, since a "
+    "body is read before its model is known; gateway.max_body_mib says otherwise",
     "gateway_max_tokens": f"{_ARGUMENT}, --override-generation-config, of vLLM alone: the AI gateway changes no body "
     "on its way to an inference pool, and the simulator has no such limit",
     "start_budget_s": "variable VLLM_ENGINE_READY_TIMEOUT_S; progressDeadlineSeconds of the Deployment",

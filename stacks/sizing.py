@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pulumi
@@ -17,7 +17,7 @@ from stacks.proof.block import block
 from stacks.proof.demand import Load, Prices, Slo, Spread
 from stacks.proof.figures import Explanation
 from stacks.proof.fixes import nearest
-from stacks.proof.knobs import PROBE_PERIOD_S, Override, Serving, knobs, number
+from stacks.proof.knobs import LARGEST_BODY_KIB, PROBE_PERIOD_S, Override, Serving, knobs, number
 from stacks.proof.layouts import Layout, why_illegal
 from stacks.proof.memory import BLOCK_TOKENS, KvDtype
 from stacks.proof.order import Order
@@ -178,6 +178,14 @@ def picker_plan(proof: Proof, serving: Serving | None = None) -> PickerPlan:
 def parallel_requests(proof: Proof, serving: Serving | None = None) -> int:
     """Requests for the model that one Envoy pod may have under way at once."""
     return int(knobs(proof, serving)["gateway_parallel_requests"].value)
+
+
+def body_kib(site: SiteConfig, proofs: Mapping[str, Proof]) -> int:
+    """Largest request body at the gateway: the site's own word, or what the largest context can need."""
+    if site.gateway.max_body_mib is not None:
+        # A little below, so that the picker's message around the body fits as well.
+        return site.gateway.max_body_mib * 1024 - 4
+    return max((int(knobs(proof)["gateway_body_kib"].value) for proof in proofs.values()), default=LARGEST_BODY_KIB)
 
 
 def sized(spec: OrderedModelSpec, proof: Proof) -> ModelSpec:

@@ -20,6 +20,12 @@ from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
 PROBE_PERIOD_S = 5
 # Compilation and CUDA graphs on a slow day, beside twice the predicted read: a slow disk is no crash.
 START_SLACK_S = 300
+# Bytes of a body for each token of it: two characters, each escaped as JSON's \uXXXX\uXXXX; estimated, text has 4.
+BODY_BYTES_PER_TOKEN = 24
+# Of a body beside its text: settings of the request, roles, names.
+_BODY_FRAME_KIB = 64
+# The picker takes a body as one message of gRPC, of 4 MiB at most, with a little around it.
+LARGEST_BODY_KIB = 4 * 1024 - 4
 # The picker keeps at least this share of a cache for growth, and never thinks more than this is free; estimated.
 _KV_SHARES = (0.5, 0.95)
 
@@ -217,6 +223,8 @@ def _queue(case: Case, serving: Serving) -> list[Explanation]:
 
 def _gateway(case: Case, serving: Serving, queue: Mapping[str, Explanation]) -> list[Explanation]:
     held = int(number(queue["max_num_queued_reqs"]))
+    text = math.ceil(case.context * BODY_BYTES_PER_TOKEN / 1024) + _BODY_FRAME_KIB
+    pictures = case.order.model.vision_parameters > 0
     found = [
         Explanation(
             key="gateway_context_tokens",
@@ -225,6 +233,15 @@ def _gateway(case: Case, serving: Serving, queue: Mapping[str, Explanation]) -> 
             origin="derived",
             formula="max_model_len",
             inputs={"max_model_len": case.context},
+        ),
+        Explanation(
+            key="gateway_body_kib",
+            value=LARGEST_BODY_KIB if pictures else min(LARGEST_BODY_KIB, text),
+            unit="KiB",
+            origin="derived",
+            formula=f"min(largest message of the picker, max_model_len x {BODY_BYTES_PER_TOKEN} bytes + "
+            f"{_BODY_FRAME_KIB} KiB); that message for a model that sees: pictures have few tokens for their bytes",
+            inputs={"max_model_len": case.context, "largest_kib": LARGEST_BODY_KIB},
         ),
         serving.settled(
             Explanation(

@@ -18,7 +18,7 @@ from components.gateway_errors import openai_errors
 from components.headers import CLIENT_HEADER
 from stacks import versions
 from stacks.loader import load_file
-from stacks.sizing import engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
+from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -58,6 +58,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
 def gateway_objects(site_file: str) -> list[dict[str, Any]]:
     site = load_file(ROOT / site_file)
     pools = [("m", name) for name in sorted(site.models)]
+    proofs = {name: prove_model(site, spec, name) for name, spec in site.models.items()}
     return [
         namespace.namespace("g", "restricted"),
         gateway.gateway_class(),
@@ -65,7 +66,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         gateway.gateway_config("g"),
         gateway.gateway("g", site.gateway),
         gateway.client_traffic_policy("g", site.gateway),
-        gateway.backend_traffic_policy("g", site.gateway),
+        gateway.backend_traffic_policy("g", site.gateway, body_kib=body_kib(site, proofs)),
         openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
         access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
         access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from components import inference_pool, model_route, model_server
+from components import gateway, inference_pool, model_route, model_server
 from stacks import versions
-from stacks.loader import KEY
+from stacks.loader import KEY, load_file
 from stacks.proof.knobs import PROBE_PERIOD_S, number
 from stacks.rendered_knobs import RENDERED_KNOBS, SHOWN_KNOBS, effect
 from stacks.site import SiteConfig
 from stacks.sizing import (
+    body_kib,
     engine_of,
     explain_knobs,
     parallel_requests,
@@ -157,6 +158,35 @@ def test_the_limit_of_a_model_names_every_default_that_would_win_over_the_gatewa
     assert limit["mergeType"] == "StrategicMerge"
     assert limit["circuitBreaker"] == {"maxConnections": 65_536, "maxPendingRequests": 7, "maxParallelRequests": 7}
     assert limit["targetRefs"][0]["kind"] == "HTTPRoute"
+
+
+def test_the_largest_context_decides_on_the_largest_body() -> None:
+    """001.37: a body that no model could take is refused at the door, and none that one could take is."""
+    small = site()
+    proofs = {"m": prove_model(small, small.models["m"])}
+    unset = small.model_copy(update={"gateway": small.gateway.model_copy(update={"max_body_mib": None})})
+    assert body_kib(unset, proofs) == 40_960 * 24 // 1024 + 64
+    assert body_kib(small, proofs) == 4092, "prod's file says 4 MiB"
+    lab = load_file(ROOT / "Pulumi.lab.yaml")
+    assert body_kib(lab, {name: prove_model(lab, spec) for name, spec in lab.models.items()}) == 4092
+    limit = gateway.backend_traffic_policy("g", unset.gateway, body_kib=body_kib(unset, proofs))
+    assert limit["spec"]["requestBuffer"] == {"limit": "1024Ki"}
+
+
+def test_a_model_that_sees_takes_pictures_whatever_its_context() -> None:
+    config = SiteConfig.model_validate(
+        copy.deepcopy(PROD)
+        | {
+            "models": {
+                "m": {
+                    "catalogue": "gemma-3-27b",
+                    "overrides": {"max_model_len": {"value": 4096, "reason": "short ones are enough"}},
+                }
+            },
+            "tenants": {},
+        }
+    )
+    assert explain_knobs(config, config.models["m"])["gateway_body_kib"].value == 4092
 
 
 @pytest.mark.parametrize(
