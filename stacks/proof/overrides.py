@@ -45,6 +45,8 @@ def broken_overrides(proof: Proof, serving: Serving) -> list[BrokenOverride]:
 
 
 def _broken(proof: Proof, serving: Serving) -> Iterator[BrokenOverride]:
+    if not serving.overrides:
+        return
     found = knobs(proof, serving)
     for key, allowed in _RANGES.items():
         override = serving.overrides.get(key)
