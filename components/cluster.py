@@ -10,7 +10,7 @@ import pulumi
 
 from components.base import Component
 from components.cluster_identity import ClusterIdentity, ClusterIdentityArgs
-from components.cluster_nodes import ClusterNodes, ClusterNodesArgs
+from components.cluster_nodes import ClusterNodes, ClusterNodesArgs, Rollout
 from components.cluster_preview import Announced, announce
 from components.machine_commands import Machine
 from talos import secrets
@@ -28,13 +28,10 @@ class ClusterArgs:
     machines: Sequence[Machine]
     configs: Configs
     secret_texts: Mapping[str, pulumi.Output[str]]
-    image_factory: str
+    rollout: Rollout
     talos_version: str
     protected: bool
     imported: str | None
-    credentials_rotation: int
-    at_once: int
-    drain_timeout_s: int
     cilium: str | None
     """Inline manifest of the pod network; None where the site brings it."""
 
@@ -62,22 +59,14 @@ class Cluster(Component):
                 control_planes=planes,
                 protected=args.protected,
                 imported=args.imported,
-                rotation=args.credentials_rotation,
+                rotation=args.rollout.credentials_rotation,
             ),
             here,
         ).handle
         configs = self._configs(args, identity.bundle)
         nodes = ClusterNodes(
             f"{name}-nodes",
-            ClusterNodesArgs(
-                machines=args.machines,
-                configs=configs,
-                bundle=identity.bundle,
-                image_factory=args.image_factory,
-                credentials_rotation=args.credentials_rotation,
-                at_once=args.at_once,
-                drain_timeout_s=args.drain_timeout_s,
-            ),
+            ClusterNodesArgs(machines=args.machines, configs=configs, bundle=identity.bundle, rollout=args.rollout),
             here,
         ).handle
         self.said = announce(
@@ -90,9 +79,9 @@ class Cluster(Component):
                 for machine in args.machines
             ],
             identity.bundle,
-            factory=args.image_factory,
+            factory=args.rollout.image_factory,
             talos_version=args.talos_version,
-            at_once=args.at_once,
+            at_once=args.rollout.at_once,
         )
         self.handle = ClusterHandle(kubeconfig=nodes.kubeconfig, talosconfig=identity.talosconfig, ready=nodes.ready)
         self.finish()

@@ -22,6 +22,18 @@ _BOOTSTRAP_S = 1200
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """How machines are gone over."""
+
+    image_factory: str
+    credentials_rotation: int
+    """Counted up, kubeconfig and talosconfig are issued anew."""
+    at_once: int
+    """Machines that are installed side by side."""
+    drain_timeout_s: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterNodesArgs:
     """Machines, control planes first, then by name; and what they get."""
 
@@ -29,11 +41,7 @@ class ClusterNodesArgs:
     configs: pulumi.Output[Mapping[str, str]]
     """Config of each machine by its name; secret."""
     bundle: pulumi.Output[str]
-    image_factory: str
-    credentials_rotation: int
-    at_once: int
-    """Machines that are installed side by side."""
-    drain_timeout_s: int
+    rollout: Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +81,7 @@ class ClusterNodes(Component):
 
     def _schematic(self, text: str) -> local.Command:
         first = next(machine for machine in self._args.machines if machine.schematic == text)
-        post = machine_commands.post_schematic(self._args.image_factory)
+        post = machine_commands.post_schematic(self._args.rollout.image_factory)
         return local.Command(
             f"{self.name}-schematic-{first.schematic_id[:12]}",
             create=post,
@@ -87,7 +95,9 @@ class ClusterNodes(Component):
         made: list[local.Command] = []
         for place, machine in enumerate(machines):
             lane = (
-                made[place - self._args.at_once : place - self._args.at_once + 1] if place >= self._args.at_once else []
+                made[place - self._args.rollout.at_once : place - self._args.rollout.at_once + 1]
+                if place >= self._args.rollout.at_once
+                else []
             )
             made.append(self._install(machine, [*needs, *lane]))
         return dict(zip((machine.name for machine in machines), made, strict=True))
@@ -135,7 +145,7 @@ class ClusterNodes(Component):
             create=machine_commands.kubeconfig(planes),
             update=KEEP,
             environment={SECRETS_VARIABLE: self._args.bundle},
-            triggers=[self._args.credentials_rotation],
+            triggers=[self._args.rollout.credentials_rotation],
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=[founded], additional_secret_outputs=["stdout"], ignore_changes=["create"]
@@ -144,7 +154,7 @@ class ClusterNodes(Component):
         return pulumi.Output.secret(command.stdout)
 
     def _roll(self, machine: Machine, needs: list[pulumi.Resource]) -> local.Command:
-        drain_timeout_s = self._args.drain_timeout_s
+        drain_timeout_s = self._args.rollout.drain_timeout_s
         command = machine_commands.roll(machine, drain_timeout_s=drain_timeout_s)
         limit = f"{drain_timeout_s + 2 * 3600}s"
         return local.Command(

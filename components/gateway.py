@@ -42,8 +42,9 @@ class GatewaySpec(Spec):
     """`Local` keeps client addresses; `Cluster` lets every node take traffic."""
     load_balancer_class: str | None = None
     """Class of the load balancer that serves the address; the cluster's default if not given."""
-    max_body_mib: int = Field(default=4, ge=1, le=4)
-    """Largest request body, about 1 million tokens of text; the endpoint picker takes no message above 4 MiB."""
+    max_body_mib: int | None = Field(default=None, ge=1, le=4)
+    """Largest request body; what the largest context of the models can need if not given. The endpoint picker takes no
+    message above 4 MiB."""
     stream_idle_timeout_s: int = Field(default=900, ge=60)
     """A stream that carries no byte for this long is cut; it must outlast the longest prefill."""
     max_parallel_streams: int = Field(default=65_536, ge=1024)
@@ -200,8 +201,11 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
     }
 
 
-def backend_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
-    """What Envoy grants the engines: as many parallel requests as the front takes, and time for a silent prefill."""
+def backend_traffic_policy(namespace: str, spec: GatewaySpec, *, body_kib: int) -> dict[str, Any]:
+    """What Envoy grants the engines: as many parallel requests as the front takes, and time for a silent prefill.
+
+    body_kib: largest request body; the next larger one is answered 413.
+    """
     return {
         "apiVersion": f"{_EG}/v1alpha1",
         "kind": "BackendTrafficPolicy",
@@ -209,8 +213,7 @@ def backend_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
         "spec": {
             "targetRefs": [target_gateway()],
             "connection": {"bufferLimit": _BUFFER},
-            # A little below the limit, so that the picker's message around the body fits as well.
-            "requestBuffer": {"limit": f"{spec.max_body_mib * 1024 - 4}Ki"},
+            "requestBuffer": {"limit": f"{body_kib}Ki"},
             "circuitBreaker": {
                 "maxConnections": spec.max_parallel_streams,
                 "maxPendingRequests": spec.max_parallel_streams,
@@ -246,6 +249,8 @@ class GatewayArgs:
     needs: list[pulumi.Resource]
     """Definitions and controllers that must be there first."""
     drain_s: int
+    body_kib: int
+    """Largest request body."""
     pools: list[tuple[str, str]]
 
 
@@ -257,6 +262,8 @@ class GatewayHandle:
     namespace: str
     endpoint: pulumi.Output[str]
     """`http(s)://ADDRESS[:PORT]/v1`, OpenAI's base URL."""
+    max_parallel_streams: int
+    """Requests that one Envoy pod carries at once, over all models."""
     ready: pulumi.Resource
 
 
@@ -272,13 +279,19 @@ class Gateway(Component):
             self.child("proxy", envoy_proxy(space, spec, drain_s=args.drain_s, pools=args.pools), depends_on=needs),
             self.child("costs", gateway_config(space), depends_on=needs),
             self.child("clients", client_traffic_policy(space, spec), depends_on=needs),
-            self.child("backends", backend_traffic_policy(space, spec), depends_on=needs),
+            self.child("backends", backend_traffic_policy(space, spec, body_kib=args.body_kib), depends_on=needs),
             self.child("errors", self._errors(space, spec), depends_on=needs),
         ]
         listener = self.child("listener", gateway(space, spec), depends_on=settings)
         assert isinstance(listener, CustomObject)  # noqa: S101 - a Gateway is no core kind
         endpoint = listener.status.apply(lambda status: endpoint_url(status, spec))
-        self.handle = GatewayHandle(name=GATEWAY, namespace=space, endpoint=endpoint, ready=listener)
+        self.handle = GatewayHandle(
+            name=GATEWAY,
+            namespace=space,
+            endpoint=endpoint,
+            max_parallel_streams=spec.max_parallel_streams,
+            ready=listener,
+        )
         self.finish(endpoint=endpoint)
 
     @staticmethod

@@ -46,6 +46,15 @@ def openai_errors(namespace: str, target: dict[str, str], *, listener: str, tls:
             param="model",
         ),
     }
+    # Envoy's own word for a model that has as many requests under way as it may; OpenAI answers 503 then, too.
+    overloaded = {
+        "filter": _all(_status("EQ", 503), {"response_flag_filter": {"flags": ["UO"]}}),
+        "body_format_override": _body(
+            "model_overloaded",
+            "server_error",
+            f"The model '%REQ({MODEL_HEADER})%' has as many requests as it can hold. Try again later.",
+        ),
+    }
     others = [
         {"filter": _status("EQ", status), "body_format_override": _body(code, kind, text)}
         for status, code, kind, text in _ERRORS
@@ -68,7 +77,7 @@ def openai_errors(namespace: str, target: dict[str, str], *, listener: str, tls:
                     "operation": {
                         "op": "add",
                         "path": f"/{chain}/filters/0/typed_config/local_reply_config",
-                        "value": {"mappers": [no_model, unknown_model, *others, rest]},
+                        "value": {"mappers": [no_model, unknown_model, overloaded, *others, rest]},
                     },
                 }
             ],

@@ -39,11 +39,16 @@ class InferencePoolSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class PickerPlan:
-    """Figures of one replica that the picker's prefix index needs until it has scraped the engine's own."""
+    """Figures of one replica: its cache, as the prefix index needs them until it has scraped the engine's own, and
+    the load from which on another replica is preferred."""
 
     block_tokens: int
     prefix_tokens: int
     kv_blocks: int
+    queue_threshold: int
+    """Waiting requests, at least 1."""
+    kv_threshold: float
+    """Share of the cache in use, above 0 and at most 1."""
 
 
 def picker_name(model: str) -> str:
@@ -79,6 +84,8 @@ def picker_config(model: str, namespace: str, spec: InferencePoolSpec, plan: Pic
         block_tokens=plan.block_tokens,
         prefix_tokens=plan.prefix_tokens,
         kv_blocks=plan.kv_blocks,
+        queue_threshold=plan.queue_threshold,
+        kv_threshold=plan.kv_threshold,
         prefix_weight=spec.prefix_weight,
         queue_weight=spec.queue_weight,
         kv_weight=spec.kv_weight,

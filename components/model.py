@@ -35,6 +35,9 @@ class ModelArgs:
 
     spec: ModelSpec
     plan: ModelServerPlan
+    picker: PickerPlan
+    parallel_requests: int
+    """Requests for the model that one Envoy pod may have under way at once."""
     engine: Engine
     namespace: NamespaceHandle
     storage_class: str
@@ -65,11 +68,7 @@ class Model(Component):
             name,
             InferencePoolArgs(
                 spec=args.spec.pool,
-                plan=PickerPlan(
-                    block_tokens=args.plan.block_tokens,
-                    prefix_tokens=args.plan.max_model_len,
-                    kv_blocks=args.plan.kv_blocks,
-                ),
+                plan=args.picker,
                 namespace=args.namespace,
                 selector=server.labels,
                 port=server.port,
@@ -87,6 +86,8 @@ class Model(Component):
                 gateway_namespace=args.gateway.namespace,
                 request_timeout_s=args.spec.request_timeout_s,
                 owned_by=args.engine.owned_by,
+                parallel_requests=args.parallel_requests,
+                connections=args.gateway.max_parallel_streams,
                 needs=[args.gateway.ready, server.ready, *pool.ready],
             ),
             here,

@@ -46,6 +46,31 @@ def ai_gateway_route(
     }
 
 
+def parallel_limit(model: str, namespace: str, *, requests: int, connections: int) -> dict[str, Any]:
+    """BackendTrafficPolicy that lets one Envoy pod have so many requests for the model under way, and no more.
+
+    requests: the next one is refused at once (503), instead of queueing where its client would give up.
+    connections: well above, because replicas that are idle keep theirs open. Every limit is named, since the API
+    server sets 1,024 for one that is not, and that would win over the Gateway's.
+    """
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "BackendTrafficPolicy",
+        "metadata": {"name": model, "namespace": namespace},
+        "spec": {
+            # The AI gateway makes an HTTPRoute of the same name out of each of its routes.
+            "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": model}],
+            # All else stays as the Gateway's own policy says.
+            "mergeType": "StrategicMerge",
+            "circuitBreaker": {
+                "maxConnections": connections,
+                "maxPendingRequests": requests,
+                "maxParallelRequests": requests,
+            },
+        },
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelRouteArgs:
     """Where the route hangs and what it leads to."""
@@ -55,12 +80,14 @@ class ModelRouteArgs:
     gateway_namespace: str
     request_timeout_s: int
     owned_by: str
+    parallel_requests: int
+    connections: int
     needs: Sequence[pulumi.Resource]
     """Authentication and the pool must be there before the route opens."""
 
 
 class ModelRoute(Component):
-    """The route of one model."""
+    """The route of one model, and how much of it may be under way."""
 
     def __init__(self, name: str, args: ModelRouteArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -72,5 +99,8 @@ class ModelRoute(Component):
             request_timeout_s=args.request_timeout_s,
             owned_by=args.owned_by,
         )
-        self.child("route", body, depends_on=args.needs)
+        limit = parallel_limit(name, args.namespace, requests=args.parallel_requests, connections=args.connections)
+        # Before the route, which is never open without its limit.
+        limits = self.child("limits", limit, depends_on=args.needs)
+        self.child("route", body, depends_on=[*args.needs, limits])
         self.finish(name=name)

@@ -19,7 +19,6 @@ WEIGHTS_MOUNT = "/models"
 NOTICE_S = 10
 # Time for the engine to close its sockets after the last stream has ended.
 CLOSING_S = 10
-_PROBE_PERIOD_S = 5
 
 
 class LayoutSpec(Spec):
@@ -83,6 +82,12 @@ class ModelServerPlan:
     max_model_len: int
     max_num_seqs: int
     """Of the whole replica, over its data-parallel ranks."""
+    max_num_queued_reqs: int
+    """Requests that it runs or keeps waiting; it refuses the next."""
+    max_answer_tokens: int | None
+    """Most tokens of an answer; None for a model that writes none."""
+    max_unavailable: int
+    """Replicas that may be drained at once."""
     kv_blocks: int
     """Likewise."""
     block_tokens: int
@@ -91,6 +96,10 @@ class ModelServerPlan:
     decode_s_per_token: float
     decode_slowdown_when_full: float
     load_s: float
+    start_budget_s: int
+    """A replica that has not started by then is restarted."""
+    startup_probe_period_s: int
+    startup_probe_failures: int
 
     @property
     def gpus(self) -> int:
@@ -132,6 +141,8 @@ def vllm_engine(
         f"--max-model-len={plan.max_model_len}",
         # vLLM counts it for each data-parallel rank.
         f"--max-num-seqs={plan.max_num_seqs // plan.layout.data}",
+        f"--max-num-queued-reqs={plan.max_num_queued_reqs}",
+        *_answer_cap(plan),
         "--kv-cache-dtype=fp8",
         "--enable-prefix-caching",
         "--enable-prompt-tokens-details",
@@ -147,7 +158,7 @@ def vllm_engine(
         env={
             "HF_HOME": f"{WEIGHTS_MOUNT}/hub",
             "VLLM_CACHE_ROOT": f"{WEIGHTS_MOUNT}/vllm-cache",
-            "VLLM_ENGINE_READY_TIMEOUT_S": str(_start_budget_s(plan.load_s)),
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(plan.start_budget_s),
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
         },
@@ -167,6 +178,13 @@ def _layout_flags(layout: LayoutSpec) -> Iterator[str]:
         yield "--api-server-count=1"
     if layout.expert_parallel:
         yield "--enable-expert-parallel"
+
+
+def _answer_cap(plan: ModelServerPlan) -> list[str]:
+    """vLLM takes max_new_tokens of this flag as a limit of every request, and not as a default alone."""
+    if plan.max_answer_tokens is None:
+        return []
+    return [f'--override-generation-config={{"max_new_tokens": {plan.max_answer_tokens}}}']
 
 
 def simulator_engine(
@@ -194,6 +212,8 @@ def simulator_engine(
             f"--time-factor-under-load={plan.decode_slowdown_when_full:.2f}",
             f"--max-model-len={plan.max_model_len}",
             f"--max-num-seqs={plan.max_num_seqs}",
+            # It counts those that wait alone.
+            f"--max-waiting-queue-length={max(1, plan.max_num_queued_reqs - plan.max_num_seqs)}",
             "--enable-kvcache",
             f"--kv-cache-size={plan.kv_blocks}",
             f"--block-size={plan.block_tokens}",
@@ -227,7 +247,6 @@ def deployment(
     name: str, namespace: str, spec: ModelServerSpec, plan: ModelServerPlan, engine: Engine
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
-    budget_s = _start_budget_s(plan.load_s)
     gpus = {"nvidia.com/gpu": str(plan.gpus)}
     volumes = [{"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}]
     mounts = [{"name": "weights", "mountPath": WEIGHTS_MOUNT}]
@@ -245,7 +264,7 @@ def deployment(
         ],
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "resources": {"limits": gpus, "requests": gpus},
-        "startupProbe": _probe(engine, _PROBE_PERIOD_S, math.ceil(budget_s / _PROBE_PERIOD_S)),
+        "startupProbe": _probe(engine, plan.startup_probe_period_s, plan.startup_probe_failures),
         "readinessProbe": _probe(engine, 1, 2),
         "livenessProbe": _probe(engine, 10, 6),
         "lifecycle": {"preStop": {"sleep": {"seconds": NOTICE_S + engine.hold_s}}},
@@ -283,13 +302,13 @@ def deployment(
     }
 
 
-def disruption_budget(name: str, namespace: str) -> dict[str, Any]:
-    """A node drain takes one replica at a time."""
+def disruption_budget(name: str, namespace: str, *, max_unavailable: int) -> dict[str, Any]:
+    """A node drain takes so many replicas at a time."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels(name)}},
+        "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": labels(name)}},
     }
 
 
@@ -307,14 +326,9 @@ def _probe(engine: Engine, period_s: int, failures: int) -> dict[str, Any]:
     }
 
 
-def _start_budget_s(load_s: float) -> int:
-    """Twice the predicted load time, and five minutes for compilation and CUDA graphs: a slow disk is no crash."""
-    return math.ceil(2 * load_s) + 300
-
-
 def _turnover_s(spec: ModelServerSpec, plan: ModelServerPlan) -> int:
     """Longest time in which one replica drains and its successor has loaded."""
-    return _start_budget_s(plan.load_s) + NOTICE_S + spec.longest_stream_s + CLOSING_S
+    return plan.start_budget_s + NOTICE_S + spec.longest_stream_s + CLOSING_S
 
 
 def _duration(seconds: float) -> str:
@@ -360,6 +374,7 @@ class ModelServer(Component):
             # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
             patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),
         )
-        self.child("budget", disruption_budget(name, space.name), depends_on=[space.ready])
+        budget = disruption_budget(name, space.name, max_unavailable=args.plan.max_unavailable)
+        self.child("budget", budget, depends_on=[space.ready])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
         self.finish(name=name)

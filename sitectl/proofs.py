@@ -11,8 +11,9 @@ from stacks.placing import demands_of, describe_placement, nodes_of
 from stacks.proof.figures import Explanation, Figure
 from stacks.proof.placement import place
 from stacks.proof.proof import Proof
+from stacks.rendered_knobs import effect
 from stacks.site import SiteConfig
-from stacks.sizing import RENDERED_KNOBS, describe, explain_knobs, prove_model
+from stacks.sizing import describe, explain_knobs, prove_model
 
 
 def proven(site: SiteConfig) -> dict[str, Proof]:
@@ -56,7 +57,7 @@ def explanations(site: SiteConfig, model: str) -> Mapping[str, Explanation]:
 
 
 def told(knob: Explanation) -> dict[str, str]:
-    """A setting in words: value, where it comes from, formula, inputs, and whether anything is made of it yet."""
+    """A setting in words: value, where it comes from, formula, inputs, and what is made of it, or why nothing is."""
     record = {
         "knob": knob.key,
         "value": f"{knob.value} {knob.unit}".rstrip(),
@@ -64,6 +65,6 @@ def told(knob: Explanation) -> dict[str, str]:
         "formula": knob.formula,
         "inputs": ", ".join(f"{name} = {value}" for name, value in knob.inputs.items()),
         "reason": knob.reason,
-        "rendered": "yes" if knob.key in RENDERED_KNOBS else "no, computed alone",
+        "rendered": effect(knob.key),
     }
     return {key: value for key, value in record.items() if value}

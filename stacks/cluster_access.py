@@ -9,6 +9,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from components.cluster import Cluster, ClusterArgs
+from components.cluster_nodes import Rollout
 from components.machine_commands import Machine
 from stacks.cluster_checks import warnings
 from stacks.cluster_model import MachinesSpec
@@ -64,13 +65,15 @@ def cluster_args(plan: ClusterPlan) -> ClusterArgs:
         ],
         configs=plan.configs,
         secret_texts={name: config.require_secret(name) for name in plan.secret_names},
-        image_factory=machines.image_factory,
+        rollout=Rollout(
+            image_factory=machines.image_factory,
+            credentials_rotation=machines.credentials_rotation,
+            at_once=machines.parallel,
+            drain_timeout_s=machines.drain_timeout_s,
+        ),
         talos_version=plan.versions.talos,
         protected=machines.secrets == "protected",
         imported=machines.secrets_import,
-        credentials_rotation=machines.credentials_rotation,
-        at_once=machines.parallel,
-        drain_timeout_s=machines.drain_timeout_s,
         cilium=_cilium(machines, plan.versions),
     )
 

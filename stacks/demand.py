@@ -66,6 +66,15 @@ class OverriddenCount(Spec):
     """Why the derived figure does not do, for those who read the file later; at least 10 letters."""
 
 
+class OverriddenShare(Spec):
+    """A share that the site sets instead of the one that the proof derives."""
+
+    value: float = Field(gt=0, le=1)
+    """The share; the proof checks it like its own."""
+    reason: Reason
+    """Why the derived share does not do, for those who read the file later; at least 10 letters."""
+
+
 class OverridesSpec(Spec):
     """Serving knobs that the proof derives and this site sets by hand."""
 
@@ -75,6 +84,20 @@ class OverridesSpec(Spec):
     """Tokens that one engine step takes."""
     max_model_len: OverriddenCount | None = None
     """Longest prompt plus answer, in tokens."""
+    max_num_queued_reqs: OverriddenCount | None = None
+    """Requests that one replica runs or keeps waiting; it refuses the next. Thresholds of picker and gateway follow."""
+    picker_queue_threshold: OverriddenCount | None = None
+    """Waiting requests from which on the picker prefers another replica."""
+    picker_kv_threshold: OverriddenShare | None = None
+    """Share of a replica's cache in use from which on the picker prefers another replica."""
+    gateway_parallel_requests: OverriddenCount | None = None
+    """Requests for this model that one Envoy pod has under way at once; it refuses the next."""
+    gateway_max_tokens: OverriddenCount | None = None
+    """Most tokens of an answer, whatever its request asks for."""
+    start_budget_s: OverriddenCount | None = None
+    """Seconds that a replica may take to start before it is restarted."""
+    disruption_max_unavailable: OverriddenCount | None = None
+    """Replicas that may be drained at the same time."""
 
 
 class OrderedModelSpec(ModelSpec):

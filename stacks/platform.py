@@ -15,7 +15,18 @@ from components.namespace import Namespace
 from stacks.cluster_access import cluster_access
 from stacks.placing import describe_placement
 from stacks.site import SiteConfig
-from stacks.sizing import describe, engine_of, kv_dtype, plan_of, prove_model, sized
+from stacks.sizing import (
+    body_kib,
+    describe,
+    engine_of,
+    kv_dtype,
+    parallel_requests,
+    picker_plan,
+    plan_of,
+    prove_model,
+    serving_of,
+    sized,
+)
 from stacks.versions import ChartVersion, Versions
 
 GATEWAY_NAMESPACE = "inference-gateway"
@@ -43,7 +54,8 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
         pulumi.log.info(describe(proof))
     if proofs:
         pulumi.log.info(describe_placement(site, proofs))
-    plans = {name: plan_of(proof) for name, proof in proofs.items()}
+    serving = {name: serving_of(spec) for name, spec in site.models.items()}
+    plans = {name: plan_of(proof, serving[name]) for name, proof in proofs.items()}
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None
     cluster = cluster_access(site, versions)
@@ -85,6 +97,7 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             # The listener opens only when keys are checked.
             needs=[*needs, *access.ready],
             drain_s=max((spec.server.longest_stream_s for spec in site.models.values()), default=60),
+            body_kib=body_kib(site, proofs),
             pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
         ),
         top,
@@ -96,6 +109,8 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             ModelArgs(
                 spec=spec,
                 plan=plans[name],
+                picker=picker_plan(proofs[name], serving[name]),
+                parallel_requests=parallel_requests(proofs[name], serving[name]),
                 engine=engine_of(name, spec, plans[name], versions.images, cache=kv_dtype(site)),
                 namespace=space,
                 storage_class=site.storage.storage_class,

@@ -47,6 +47,8 @@ _RULES = (
     "- No model may be called like another with `-epp` behind it: that is the name of the other's endpoint picker.",
     "- `models.<name>.slo` needs `models.<name>.load`: a target means nothing without the traffic that it holds under.",
     "- `p95` is at least `p50`.",
+    "- `models.<name>.overrides` must go with the model's proof: no queue beyond the TTFT target, no start budget "
+    "below the cold start, no more replicas drained than the load can spare; the error says what is allowed.",
     "- `models.<name>.server.extra_args` gives no flag that the platform gives already; the figures would not hold.",
     "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, and each size of a layout "
     "must divide what it cuts.",

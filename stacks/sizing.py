@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import pulumi
 
+from components.inference_pool import PickerPlan
 from components.model import ModelSpec
 from components.model_server import Engine, LayoutSpec, ModelServerPlan, simulator_engine, vllm_engine
 from stacks import catalogue
-from stacks.demand import OrderedModelSpec, TokenCounts
+from stacks.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, TokenCounts
 from stacks.hardware import GPUS
 from stacks.proof.block import block
 from stacks.proof.demand import Load, Prices, Slo, Spread
 from stacks.proof.figures import Explanation
 from stacks.proof.fixes import nearest
-from stacks.proof.knobs import Serving, knobs
+from stacks.proof.knobs import LARGEST_BODY_KIB, PROBE_PERIOD_S, Override, Serving, knobs, number
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import BLOCK_TOKENS, KvDtype
 from stacks.proof.order import Order
+from stacks.proof.overrides import BrokenOverride, broken_overrides
 from stacks.proof.proof import Proof, prove
 from stacks.proof.serving import REQUEST_OVERHEAD_S
 from stacks.site import SiteConfig
 from stacks.versions import Images
-
-# Settings that reach an object of the platform; the others are computed and shown alone so far.
-RENDERED_KNOBS = frozenset(
-    {
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
-        "enable_expert_parallel",
-        "kv_cache_dtype",
-        "max_model_len",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "kv_blocks",
-        "start_budget_s",
-        "startup_probe_failures",
-    }
-)
 
 
 class DoesNotFitError(pulumi.RunError):
@@ -48,6 +34,18 @@ class DoesNotFitError(pulumi.RunError):
     def __init__(self, message: str, proof: Proof) -> None:
         super().__init__(message)
         self.proof = proof
+
+
+class BrokenOverridesError(DoesNotFitError):
+    """Knobs that the site sets by hand do not go with the proof. `broken` holds them all."""
+
+    def __init__(self, name: str, broken: Sequence[BrokenOverride], proof: Proof) -> None:
+        lines = [
+            f"models.{name}.overrides.{one.key}: {one.what}; got {one.got}; allowed: {one.allowed}\n  fix: {one.fix}"
+            for one in broken
+        ]
+        super().__init__("\n".join(lines), proof)
+        self.broken = tuple(broken)
 
 
 def order_of(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Order:
@@ -106,9 +104,14 @@ def _prices(site: SiteConfig) -> Prices | None:
 
 
 def prove_model(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Proof:
-    """What is proven of this model on this site's GPUs. Raises DoesNotFitError with the nearest fixes."""
+    """What is proven of this model on this site's GPUs, its overrides included.
+
+    Raises DoesNotFitError with the nearest fixes, or BrokenOverridesError.
+    """
     proof = prove(order_of(site, spec, name))
     if proof.holds:
+        if broken := broken_overrides(proof, serving_of(spec)):
+            raise BrokenOverridesError(name or spec.catalogue, broken, proof)
         return proof
     problems = "; ".join(problem.text for problem in proof.problems)
     fixes = "; or ".join(fix.text for fix in nearest(proof)) or "order another model"
@@ -123,13 +126,24 @@ def describe(proof: Proof) -> str:
 
 def plan_model(site: SiteConfig, spec: OrderedModelSpec) -> ModelServerPlan:
     """What one replica of this model can do on this site's GPUs. Raises DoesNotFitError."""
-    return plan_of(prove_model(site, spec))
+    return plan_of(prove_model(site, spec), serving_of(spec))
 
 
-def plan_of(proof: Proof) -> ModelServerPlan:
+def serving_of(spec: OrderedModelSpec) -> Serving:
+    """What the site says of serving this model, its overrides included."""
+    overrides = {}
+    for key in type(spec.overrides).model_fields:
+        given: OverriddenCount | OverriddenShare | None = getattr(spec.overrides, key)
+        if given is not None:
+            overrides[key] = Override(value=given.value, reason=given.reason)
+    return Serving(longest_stream_s=spec.server.longest_stream_s, overrides=overrides)
+
+
+def plan_of(proof: Proof, serving: Serving | None = None) -> ModelServerPlan:
     """The engine's settings out of a proof that holds."""
     case = proof.case
-    derived = knobs(proof)
+    derived = knobs(proof, serving)
+    answers = derived.get("gateway_max_tokens")
     speed = proof.speed
     alone = case.decode_s(1)
     full = case.decode_s(case.slots)
@@ -138,6 +152,9 @@ def plan_of(proof: Proof) -> ModelServerPlan:
         weight_bytes=proof.weights["weight_files"].value * 1e9,
         max_model_len=int(derived["max_model_len"].value),
         max_num_seqs=int(derived["max_num_seqs"].value) * case.layout.data,
+        max_num_queued_reqs=int(derived["max_num_queued_reqs"].value),
+        max_answer_tokens=int(answers.value) if answers else None,
+        max_unavailable=int(derived["disruption_max_unavailable"].value),
         # Encoders keep nothing; the simulator wants room for one request.
         kv_blocks=max(int(derived["kv_blocks"].value), -(-case.context // BLOCK_TOKENS)),
         block_tokens=BLOCK_TOKENS,
@@ -146,22 +163,47 @@ def plan_of(proof: Proof) -> ModelServerPlan:
         decode_s_per_token=alone,
         decode_slowdown_when_full=max(1.0, full / alone),
         load_s=proof.cold_start["read_weights"].value,
+        start_budget_s=int(derived["start_budget_s"].value),
+        startup_probe_period_s=PROBE_PERIOD_S,
+        startup_probe_failures=int(derived["startup_probe_failures"].value),
     )
+
+
+def picker_plan(proof: Proof, serving: Serving | None = None) -> PickerPlan:
+    """The endpoint picker's figures out of a proof that holds."""
+    derived, server = knobs(proof, serving), plan_of(proof, serving)
+    return PickerPlan(
+        block_tokens=server.block_tokens,
+        prefix_tokens=server.max_model_len,
+        kv_blocks=server.kv_blocks,
+        queue_threshold=int(derived["picker_queue_threshold"].value),
+        kv_threshold=number(derived["picker_kv_threshold"]),
+    )
+
+
+def parallel_requests(proof: Proof, serving: Serving | None = None) -> int:
+    """Requests for the model that one Envoy pod may have under way at once."""
+    return int(knobs(proof, serving)["gateway_parallel_requests"].value)
+
+
+def body_kib(site: SiteConfig, proofs: Mapping[str, Proof]) -> int:
+    """Largest request body at the gateway: the site's own word, or what the largest context can need."""
+    if site.gateway.max_body_mib is not None:
+        # A little below, so that the picker's message around the body fits as well.
+        return site.gateway.max_body_mib * 1024 - 4
+    return max((int(knobs(proof)["gateway_body_kib"].value) for proof in proofs.values()), default=LARGEST_BODY_KIB)
 
 
 def sized(spec: OrderedModelSpec, proof: Proof) -> ModelSpec:
     """The site's words with what the proof derives of them."""
-    derived = knobs(proof, Serving(longest_stream_s=spec.server.longest_stream_s))
+    derived = knobs(proof, serving_of(spec))
     batched = int(derived["max_num_batched_tokens"].value)
     return spec.model_copy(update={"server": spec.server.model_copy(update={"max_num_batched_tokens": batched})})
 
 
 def explain_knobs(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> dict[str, Explanation]:
     """Why each setting of this model has its value. Raises DoesNotFitError."""
-    overrides = {key: getattr(spec.overrides, key) for key in type(spec.overrides).model_fields}
-    reasons = {key: override.reason for key, override in overrides.items() if override is not None}
-    serving = Serving(longest_stream_s=spec.server.longest_stream_s, reasons=reasons)
-    return knobs(prove_model(site, spec, name), serving)
+    return knobs(prove_model(site, spec, name), serving_of(spec))
 
 
 def engine_of(name: str, spec: ModelSpec, plan: ModelServerPlan, images: Images, *, cache: KvDtype = "fp8") -> Engine:

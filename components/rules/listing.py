@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="disruption-budget",
-        says="A model with several replicas has a budget that lets one go at a time.",
+        says="A model with several replicas has a budget that lets some go, and never all of them.",
         check=serving.disruption_budget,
     ),
     Rule(name="spread", says="A model's replicas are kept on different nodes.", check=serving.spread),

@@ -37,6 +37,13 @@ def disruption_budget(resources: Sequence[Resource], facts: SiteFacts) -> Iterat
                     problem="it lets no replica go, so no node can ever be drained",
                     fix="set maxUnavailable: 1",
                 )
+            gone, replicas = str(spec.get("maxUnavailable", "")), int((model.body.get("spec") or {})["replicas"])
+            if gone == "100%" or (gone.isdigit() and int(gone) >= replicas):
+                yield Finding(
+                    resource=budget.label,
+                    problem=f"it lets all {replicas} replicas go at once",
+                    fix=f"set maxUnavailable below {replicas}",
+                )
 
 
 def spread(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001

@@ -14,7 +14,7 @@ from stacks.placing import crowds
 from stacks.proof.layouts import allowed, refusals
 from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
-from stacks.sizing import DoesNotFitError, engine_of, plan_of, prove_model
+from stacks.sizing import BrokenOverridesError, DoesNotFitError, engine_of, plan_of, prove_model, serving_of
 
 # Flags that the platform gives only where the layout wants them; the figures hold for that layout alone.
 _OF_THE_LAYOUT = frozenset({"--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel"})
@@ -23,6 +23,9 @@ _DECIDED_BY: Mapping[str, str] = {
     "--max-num-seqs": "overrides.max_num_seqs",
     "--max-model-len": "overrides.max_model_len",
     "--max-num-batched-tokens": "server.max_num_batched_tokens",
+    "--max-num-queued-reqs": "overrides.max_num_queued_reqs",
+    "--max-waiting-queue-length": "overrides.max_num_queued_reqs",
+    "--override-generation-config": "overrides.gateway_max_tokens",
     "--tensor-parallel-size": "server.layout",
     "--pipeline-parallel-size": "server.layout",
     "--data-parallel-size": "server.layout",
@@ -38,10 +41,14 @@ def misfits(site: SiteConfig) -> Iterator[Problem]:
     for name, spec in sorted(site.models.items()):
         try:
             proofs[name] = prove_model(site, spec, name)
+        except BrokenOverridesError as error:
+            for each in error.broken:
+                path = ("models", name, "overrides", each.key)
+                yield Problem(path=path, what=each.what, got=each.got, allowed=each.allowed, fix=each.fix)
         except DoesNotFitError as error:
             yield from _misfit(name, spec, error)
         else:
-            yield from _flags_twice(name, spec, plan_of(proofs[name]))
+            yield from _flags_twice(name, spec, plan_of(proofs[name], serving_of(spec)))
     # Where one does not fit by itself, nobody knows what it would take of the nodes.
     if len(proofs) == len(site.models):
         for crowd in crowds(site, proofs):

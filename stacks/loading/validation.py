@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from stacks.demand import OverridesSpec
 from stacks.loading.fields import Place, number_text, place
 from stacks.loading.problems import Path, Problem, from_text, nearest, shown
 from stacks.loading.scalars import whole
@@ -40,9 +41,10 @@ _FIXES: Mapping[str, str] = {
     "models.<name>": "write `catalogue: NAME` below {key}",
     "tenants.<name>.keys": "write a name for each key's purpose, as in `chat: {{}}`; `up` makes the key",
     "tenants.<name>.keys.<name>": "write `{key}: {{}}`; `up` makes the key and keeps it encrypted",
-    "models.<name>.overrides.max_num_seqs": "write `{key}: {{value: {got}, reason: WHY}}`",
-    "models.<name>.overrides.max_num_batched_tokens": "write `{key}: {{value: {got}, reason: WHY}}`",
-    "models.<name>.overrides.max_model_len": "write `{key}: {{value: {got}, reason: WHY}}`",
+    **{
+        f"models.<name>.overrides.{knob}": "write `{key}: {{value: {got}, reason: WHY}}`"
+        for knob in OverridesSpec.model_fields
+    },
 }
 
 

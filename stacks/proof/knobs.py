@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from stacks.proof.case import Case
@@ -21,8 +21,22 @@ from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
 PROBE_PERIOD_S = 5
 # Compilation and CUDA graphs on a slow day, beside twice the predicted read: a slow disk is no crash.
 START_SLACK_S = 300
+# Bytes of a body for each token of it: two characters, each escaped as JSON's \uXXXX\uXXXX; estimated, text has 4.
+BODY_BYTES_PER_TOKEN = 24
+# Of a body beside its text: settings of the request, roles, names.
+_BODY_FRAME_KIB = 64
+# The picker takes a body as one message of gRPC, of 4 MiB at most, with a little around it.
+LARGEST_BODY_KIB = 4 * 1024 - 4
 # The picker keeps at least this share of a cache for growth, and never thinks more than this is free; estimated.
 _KV_SHARES = (0.5, 0.95)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """A knob that the site sets instead of the proof."""
+
+    value: float
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +45,43 @@ class Serving:
 
     longest_stream_s: int = 600
     """A replica that is told to stop lets its streams run on for this long."""
-    reasons: Mapping[str, str] | None = None
-    """Of overrides, by the knob's name."""
+    overrides: Mapping[str, Override] = field(default_factory=dict)
+    """By the knob's name. What follows from an overridden knob follows from the site's value."""
+
+    def settled(self, derived: Explanation) -> Explanation:
+        """The site's value where it sets one, else the derived one."""
+        override = self.overrides.get(derived.key)
+        if override is None:
+            return derived
+        value = int(override.value) if isinstance(derived.value, int) else override.value
+        return replace(derived, value=value, origin="override", reason=override.reason)
 
 
 def knobs(proof: Proof, serving: Serving | None = None) -> dict[str, Explanation]:
     """All of them by name, in a stable order. Of a proof that does not hold they say what was tried."""
     serving = serving or Serving()
     case = proof.case
-    found = [*_engine(case, serving), *_queue(case), *_gateway(case, serving), *_start(proof), *_scaling(proof)]
+    queue = {each.key: each for each in _queue(case, serving)}
+    found = [
+        *_engine(case, serving),
+        *queue.values(),
+        *_gateway(case, serving, queue),
+        *_start(proof, serving),
+        *_scaling(proof, serving, queue),
+    ]
     return {each.key: each for each in found}
+
+
+def number(knob: Explanation) -> float:
+    """A knob's value as a number. Raises TypeError for one that is a word."""
+    if isinstance(knob.value, str):
+        raise TypeError(f"{knob.key} is {knob.value!r}")
+    return knob.value
 
 
 def _engine(case: Case, serving: Serving) -> list[Explanation]:
     order, layout = case.order, case.layout
-    reasons = serving.reasons or {}
+    reasons = {key: override.reason for key, override in serving.overrides.items()}
     memory = {
         "cache_bytes_per_gpu": round(max(0.0, case.room)),
         "request_bytes": round(case.cache.request_bytes(order.request_tokens)),
@@ -136,15 +172,16 @@ def queue_requests(case: Case) -> int:
     limit = case.order.slo.ttft_p95_ms
     if limit is None or not case.order.load or case.fit_problems:
         return case.slots
-    times = case.steady.prompt_service_s
+    # Of a full replica, so that neither load nor replicas change an argument of running engines.
+    times = case.steady.busiest_prompt_service_s
     mean = sum(times) / len(times)
-    left = limit / 1e3 - PATH_S - REQUEST_OVERHEAD_S - case.steady.prompt_service_s[-2]
+    left = limit / 1e3 - PATH_S - REQUEST_OVERHEAD_S - times[-2]
     return max(1, math.floor(left / mean))
 
 
-def _queue(case: Case) -> list[Explanation]:
-    order, waiting = case.order, queue_requests(case)
-    ranks = case.layout.data
+def _queue(case: Case, serving: Serving) -> list[Explanation]:
+    order, ranks = case.order, case.layout.data
+    running = case.slots * ranks
     prompt = order.load.prompt_tokens.mean if order.load else order.request_tokens
     longest = order.load.longest_tokens if order.load else order.request_tokens
     share = 1 - case.cache.request_bytes(longest) / case.room if case.keeps_cache and case.room > 0 else 1.0
@@ -152,34 +189,38 @@ def _queue(case: Case) -> list[Explanation]:
     targets = {"ttft_p95_ms": order.slo.ttft_p95_ms} if order.slo.ttft_p95_ms is not None else {}
 
     def bound(key: str, value: int | float, unit: str, formula: str, **inputs: float) -> Explanation:
-        return Explanation(key=key, value=value, unit=unit, origin="derived", formula=formula, inputs=inputs | targets)
+        derived = Explanation(
+            key=key, value=value, unit=unit, origin="derived", formula=formula, inputs=inputs | targets
+        )
+        return serving.settled(derived)
 
+    held = bound(
+        "max_num_queued_reqs",
+        running + queue_requests(case) * ranks,
+        "requests",
+        "running + waiting requests of a replica, as vLLM counts them; waiting = (TTFT target - path - long prompt) / "
+        "mean prompt time, at least 1; without a target as many as run",
+        running=running,
+    )
+    waiting = max(1, int(number(held)) - running)
     return [
-        bound(
-            "max_num_queued_reqs",
-            waiting * ranks,
-            "requests",
-            "(TTFT target - path - long prompt) / mean prompt time, at least 1; without a target as many as run",
-            ranks=ranks,
-        ),
+        held,
         bound(
             "max_num_queued_tokens",
-            math.ceil(waiting * ranks * prompt),
+            math.ceil(waiting * prompt),
             "tokens",
             "waiting requests x mean prompt",
-            waiting=waiting * ranks,
+            waiting=waiting,
             mean_prompt_tokens=round(prompt),
         ),
         bound(
-            "picker_max_concurrency",
-            (case.slots + waiting) * ranks,
+            "picker_queue_threshold",
+            max(1, waiting // ranks),
             "requests",
-            "running + waiting requests of a replica",
-            max_num_seqs=case.slots,
+            "waiting requests of a replica / its data-parallel ranks: the picker sees one rank's queue",
             waiting=waiting,
             ranks=ranks,
         ),
-        bound("picker_queue_threshold", waiting * ranks, "requests", "waiting requests of a replica", waiting=waiting),
         bound(
             "picker_kv_threshold",
             round(min(high, max(low, share)), 3),
@@ -190,68 +231,100 @@ def _queue(case: Case) -> list[Explanation]:
     ]
 
 
-def _gateway(case: Case, serving: Serving) -> list[Explanation]:
-    context = Explanation(
-        key="gateway_context_tokens",
-        value=case.context,
-        unit="tokens",
-        origin="derived",
-        formula="max_model_len",
-        inputs={"max_model_len": case.context},
-    )
-    if case.order.model.task != "generate" or case.fit_problems:
-        return [context]
-    slow = case.decode_s(case.slots)
-    if case.order.load and case.steady.stable:
-        slow = max(case.steady.itl_mean_s, case.steady.itl_quantile_s(0.95))
-    longest = max(1, min(case.context, math.floor(serving.longest_stream_s / slow)))
-    return [
-        context,
+def _gateway(case: Case, serving: Serving, queue: Mapping[str, Explanation]) -> list[Explanation]:
+    held = int(number(queue["max_num_queued_reqs"]))
+    text = math.ceil(case.context * BODY_BYTES_PER_TOKEN / 1024) + _BODY_FRAME_KIB
+    pictures = case.order.model.vision_parameters > 0
+    found = [
         Explanation(
-            key="gateway_max_tokens",
-            value=longest,
+            key="gateway_context_tokens",
+            value=case.context,
             unit="tokens",
             origin="derived",
-            formula="min(max_model_len, longest stream / time between tokens): a rollout cuts longer answers",
-            inputs={"longest_stream_s": serving.longest_stream_s, "itl_ms": round(slow * 1e3, 1)},
+            formula="max_model_len",
+            inputs={"max_model_len": case.context},
+        ),
+        Explanation(
+            key="gateway_body_kib",
+            value=LARGEST_BODY_KIB if pictures else min(LARGEST_BODY_KIB, text),
+            unit="KiB",
+            origin="derived",
+            formula=f"min(largest message of the picker, max_model_len x {BODY_BYTES_PER_TOKEN} bytes + "
+            f"{_BODY_FRAME_KIB} KiB); that message for a model that sees: pictures have few tokens for their bytes",
+            inputs={"max_model_len": case.context, "largest_kib": LARGEST_BODY_KIB},
+        ),
+        serving.settled(
+            Explanation(
+                key="gateway_parallel_requests",
+                value=case.replicas * held,
+                unit="requests",
+                origin="derived",
+                formula="replicas x max_num_queued_reqs, in each Envoy pod: one alone must be able to carry them all",
+                inputs={"replicas": case.replicas, "max_num_queued_reqs": held},
+            )
+        ),
+    ]
+    if case.order.model.task != "generate" or case.fit_problems:
+        return found
+    slow, declared = token_s(case), case.order.load
+    # Answers that the site expects are never cut by the cap.
+    usual = math.ceil(declared.answer_tokens.p95) if declared else 1
+    return [
+        *found,
+        serving.settled(
+            Explanation(
+                key="gateway_max_tokens",
+                value=min(case.context, max(usual, math.floor(serving.longest_stream_s / slow))),
+                unit="tokens",
+                origin="derived",
+                formula="min(max_model_len, longest stream / longer of ITL target and a full batch's step): a rollout "
+                "cuts longer answers; at least the declared answers' p95",
+                inputs={
+                    "longest_stream_s": serving.longest_stream_s,
+                    "itl_ms": round(slow * 1e3, 1),
+                    "answer_tokens_p95": usual,
+                },
+            )
         ),
     ]
 
 
-def _start(proof: Proof) -> list[Explanation]:
+def token_s(case: Case) -> float:
+    """Seconds between two tokens at worst, whatever the load: of a full batch, or the target if that allows more."""
+    return max(case.decode_s(case.slots), (case.order.slo.itl_p95_ms or 0.0) / 1e3)
+
+
+def _start(proof: Proof, serving: Serving) -> list[Explanation]:
     read = proof.cold_start["read_weights"].value
-    budget = math.ceil(2 * read) + START_SLACK_S
-    inputs = {"read_weights_s": round(read)}
-    return [
+    budget = serving.settled(
         Explanation(
             key="start_budget_s",
-            value=budget,
+            value=math.ceil(2 * read) + START_SLACK_S,
             unit="s",
             origin="derived",
-            formula="2 x time to read the weights + 300",
-            inputs=inputs,
-        ),
+            formula=f"2 x time to read the weights + {START_SLACK_S}",
+            inputs={"read_weights_s": round(read)},
+        )
+    )
+    return [
+        budget,
         Explanation(
             key="startup_probe_failures",
-            value=math.ceil(budget / PROBE_PERIOD_S),
+            value=math.ceil(number(budget) / PROBE_PERIOD_S),
             unit="probes",
             origin="derived",
-            formula="start budget / period of 5 s",
-            inputs=inputs,
+            formula=f"start budget / period of {PROBE_PERIOD_S} s",
+            inputs={"start_budget_s": int(number(budget))},
         ),
     ]
 
 
-def _scaling(proof: Proof) -> list[Explanation]:
+def _scaling(proof: Proof, serving: Serving, queue: Mapping[str, Explanation]) -> list[Explanation]:
     case = proof.case
-    needed = case.replicas
-    if case.order.load and proof.holds:
-        needed = min(case.replicas, with_replicas(replace(case.order, replicas=None), case.layout).replicas)
+    needed = needed_replicas(proof)
     spare = max(1, case.replicas - needed)
     cold = math.ceil(proof.cold_start["cold_start"].value)
-    waiting = queue_requests(case) * case.layout.data
-    prompt = case.order.load.prompt_tokens.mean if case.order.load else case.order.request_tokens
-    kv = next(each for each in _queue(case) if each.key == "picker_kv_threshold")
+    tokens, kv = number(queue["max_num_queued_tokens"]), number(queue["picker_kv_threshold"])
 
     def scale(key: str, value: int | float, unit: str, formula: str, **inputs: float) -> Explanation:
         return Explanation(key=key, value=value, unit=unit, origin="derived", formula=formula, inputs=inputs)
@@ -260,18 +333,17 @@ def _scaling(proof: Proof) -> list[Explanation]:
         scale("autoscale_min_replicas", needed, "replicas", "fewest that carry the declared load within its targets"),
         scale(
             "autoscale_queue_tokens",
-            math.ceil(waiting * prompt / 2),
+            math.ceil(tokens / 2),
             "tokens a replica",
             "half of what may wait: a new replica is asked for before the bound is reached",
-            waiting=waiting,
-            mean_prompt_tokens=round(prompt),
+            max_num_queued_tokens=tokens,
         ),
         scale(
             "autoscale_kv_share",
-            round(float(kv.value) - 0.1, 3),
+            round(kv - 0.1, 3),
             "share",
             "a tenth below the picker's threshold",
-            picker_kv_threshold=float(kv.value),
+            picker_kv_threshold=kv,
         ),
         scale(
             "autoscale_window_s",
@@ -280,12 +352,22 @@ def _scaling(proof: Proof) -> list[Explanation]:
             "cold start: nothing is taken away that could not be back in time",
             cold_start_s=cold,
         ),
-        scale(
-            "disruption_max_unavailable",
-            spare,
-            "replicas",
-            "replicas - those that the load needs, at least 1 so that a node can be drained",
-            replicas=case.replicas,
-            needed=needed,
+        serving.settled(
+            scale(
+                "disruption_max_unavailable",
+                spare,
+                "replicas",
+                "replicas - those that the load needs, at least 1 so that a node can be drained",
+                replicas=case.replicas,
+                needed=needed,
+            )
         ),
     ]
+
+
+def needed_replicas(proof: Proof) -> int:
+    """Replicas that carry the declared load within its targets; all of them where no load is declared."""
+    case = proof.case
+    if not case.order.load or not proof.holds:
+        return case.replicas
+    return min(case.replicas, with_replicas(replace(case.order, replicas=None), case.layout).replicas)

@@ -143,7 +143,14 @@ class Steady:
     @cached_property
     def prompt_service_s(self) -> tuple[float, ...]:
         """Time that a scheduler needs for a prompt, equally likely: its own work, and a decode step for each chunk."""
-        busy = self.running if math.isfinite(self.running) else self.engine.slots
+        return self._prompt_times(self.running if math.isfinite(self.running) else self.engine.slots)
+
+    @cached_property
+    def busiest_prompt_service_s(self) -> tuple[float, ...]:
+        """The same of a scheduler whose every slot is taken, whatever the load: what waiting requests wait for."""
+        return self._prompt_times(self.engine.slots)
+
+    def _prompt_times(self, busy: float) -> tuple[float, ...]:
         step = self.decode_s(busy) if self.engine.generates else self.engine.roofline.step_s(decodes=1, context=1)
         return tuple(
             math.ceil(tokens / self.engine.batched_tokens) * step + tokens * self.prompt_token_s

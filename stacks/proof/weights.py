@@ -13,8 +13,8 @@ FORMAT_BITS = {"none": 16.0, "fp8": 8.0, "fp8-block": 8 + 32 / 128**2, "mxfp4": 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameters:
-    """Counts of parameters; all layers together."""
+class _Parts:
+    """A model by part, all layers together."""
 
     mixers: float
     """Attention and state-space projections that tensor parallelism divides."""
@@ -31,13 +31,23 @@ class Parameters:
     """Output embedding alone; what a step that yields a token reads."""
     draft: float
     """Draft layers: in the files, not in memory."""
+
+    @property
+    def _loaded(self) -> float:
+        return self.mixers + self.replicated + self.dense + self.experts + self.shared + self.embeddings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(_Parts):
+    """Counts of parameters."""
+
     active_experts: float
     """Of the routed experts, what one token passes."""
 
     @property
     def total(self) -> float:
         """Without draft layers."""
-        return self.mixers + self.replicated + self.dense + self.experts + self.shared + self.embeddings
+        return self._loaded
 
     @property
     def active(self) -> float:
@@ -46,22 +56,13 @@ class Parameters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightBytes:
-    """Bytes as stored, by part, as `Parameters`."""
-
-    mixers: float
-    replicated: float
-    dense: float
-    experts: float
-    shared: float
-    embeddings: float
-    head: float
-    draft: float
+class WeightBytes(_Parts):
+    """Bytes as stored."""
 
     @property
     def loaded(self) -> float:
         """Bytes that the GPUs of one replica hold if nothing is replicated."""
-        return self.mixers + self.replicated + self.dense + self.experts + self.shared + self.embeddings
+        return self._loaded
 
     @property
     def files(self) -> float:

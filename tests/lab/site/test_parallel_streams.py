@@ -10,6 +10,9 @@ import re
 from collections import Counter
 from contextlib import AsyncExitStack
 
+from lab.paths import CHECKOUT
+from stacks.loader import load_file
+from stacks.sizing import explain_knobs
 from tests.lab.site.replicas import MODELS, Cluster, Replica, set_pace
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
@@ -55,14 +58,18 @@ def test_more_streams_than_envoys_default(site: Site, cluster: Cluster) -> None:
 
 def test_limits_of_every_cluster_are_raised(site: Site, cluster: Cluster) -> None:
     """No policy reaches the clusters that the AI gateway adds; Envoy itself must say that they are raised."""
-    wanted = {"ai-gateway-extproc-uds"}
+    wanted: dict[str, dict[str, int]] = {"ai-gateway-extproc-uds": {}}
+    declared = load_file(CHECKOUT / "Pulumi.lab.yaml")
     for model in site.front.models:
-        wanted |= {f"envoy.clusters.endpointpicker_{model}_{MODELS}_ext_proc", f"httproute/{MODELS}/{model}/rule/0"}
+        # The engines' own clusters take no more than the engines hold.
+        bound = int(explain_knobs(declared, declared.models[model], model)["gateway_parallel_requests"].value)
+        wanted[f"envoy.clusters.endpointpicker_{model}_{MODELS}_ext_proc"] = {}
+        wanted[f"httproute/{MODELS}/{model}/rule/0"] = {"max_requests": bound, "max_pending_requests": bound}
     for envoy in cluster.envoys():
         limits: dict[str, dict[str, int]] = {}
         for found in _LIMIT.finditer(cluster.envoy_admin(envoy, "/clusters")):
             limits.setdefault(found["cluster"], {})[found["limit"]] = int(found["value"])
-        assert wanted <= limits.keys()
+        assert wanted.keys() <= limits.keys()
         for name in sorted(wanted):
             for limit in ("max_requests", "max_connections", "max_pending_requests"):
-                assert limits[name][limit] == 65_536, (name, limit)
+                assert limits[name][limit] == wanted[name].get(limit, 65_536), (name, limit)

@@ -58,8 +58,17 @@ def _picker_memory(site: Document) -> None:
 @pytest.mark.parametrize(
     ("edit", "changes"),
     [
-        (_replicas, {"glm-5-1-server": ("update", ("spec.replicas",))}),
-        (_argument, {"glm-5-1-server": ("update", ("spec.template.spec.containers[0].args[17]",))}),
+        (
+            _replicas,
+            {
+                "glm-5-1-server": ("update", ("spec.replicas",)),
+                "glm-5-1-limits": (
+                    "update",
+                    ("spec.circuitBreaker.maxParallelRequests", "spec.circuitBreaker.maxPendingRequests"),
+                ),
+            },
+        ),
+        (_argument, {"glm-5-1-server": ("update", ("spec.template.spec.containers[0].args[18]",))}),
         (
             _picker_memory,
             {"qwen3-32b-picker": ("update", ("spec.template.spec.containers[0].resources.requests.memory",))},

@@ -18,6 +18,7 @@ from pulumi.runtime.stack import wait_for_rpcs
 
 from components import cluster_preview, machine_commands
 from components.cluster import Cluster, ClusterArgs
+from components.cluster_nodes import Rollout
 from components.cluster_preview import LeakError, require_no_secret
 from components.machine_commands import Machine
 from talos import secrets
@@ -80,13 +81,12 @@ def args(*machines: Machine, **more: Any) -> ClusterArgs:
         "machines": machines,
         "configs": configs,
         "secret_texts": {"password": pulumi.Output.secret(CANARY)},
-        "image_factory": "https://factory.site.example",
+        "rollout": Rollout(
+            image_factory="https://factory.site.example", credentials_rotation=1, at_once=2, drain_timeout_s=60
+        ),
         "talos_version": "v1.13.9",
         "protected": True,
         "imported": None,
-        "credentials_rotation": 1,
-        "at_once": 2,
-        "drain_timeout_s": 60,
         "cilium": "objects",
     }
     return ClusterArgs(**{**chosen, **more})

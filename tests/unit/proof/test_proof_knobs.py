@@ -9,7 +9,7 @@ import pytest
 
 from stacks.proof.demand import Slo
 from stacks.proof.figures import Explanation
-from stacks.proof.knobs import Serving, knobs
+from stacks.proof.knobs import Override, Serving, knobs
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
 
@@ -36,8 +36,9 @@ def test_every_knob_has_formula_and_origin(name: str) -> None:
         "max_num_seqs",
         "max_num_batched_tokens",
         "max_num_queued_reqs",
-        "picker_max_concurrency",
+        "picker_queue_threshold",
         "picker_kv_threshold",
+        "gateway_parallel_requests",
         "gateway_max_tokens",
         "gateway_context_tokens",
         "startup_probe_failures",
@@ -53,9 +54,12 @@ def test_knobs_never_promise_more_than_is_proven(name: str) -> None:
     proof = prove(order(name, load=CHAT, slo=TARGETS))
     found = knobs(proof)
     case = proof.case
-    waiting = number(found, "max_num_queued_reqs")
+    # The picker sees one rank of a replica.
+    waiting = number(found, "picker_queue_threshold") * case.layout.data
     running = number(found, "max_num_seqs") * case.layout.data
-    assert number(found, "picker_max_concurrency") == running + waiting
+    # vLLM's own bound counts both, so a bound on waiting ones alone would keep its batch from filling.
+    assert number(found, "max_num_queued_reqs") == running + waiting
+    assert number(found, "gateway_parallel_requests") == case.replicas * (running + waiting)
     assert number(found, "max_num_seqs") <= max(1, case.held)
     assert number(found, "max_model_len") <= min(case.order.model.max_context_tokens, case.longest)
     assert (
@@ -75,7 +79,13 @@ def test_a_changed_target_moves_all_that_follow_from_it() -> None:
         for ttft, itl in ((8000, 300), (5000, 45))
     )
     moved = {key for key in calm if calm[key] != strict[key]}
-    assert {"max_num_seqs", "max_num_queued_reqs", "picker_max_concurrency", "autoscale_queue_tokens"} <= moved
+    assert {
+        "max_num_seqs",
+        "max_num_queued_reqs",
+        "picker_queue_threshold",
+        "gateway_parallel_requests",
+        "autoscale_queue_tokens",
+    } <= moved
     assert "max_model_len" not in moved
 
 
@@ -88,7 +98,8 @@ def test_inputs_are_named_with_the_knob() -> None:
 
 def test_an_override_says_so_and_keeps_its_reason() -> None:
     proof = prove(replace(GLM, max_num_seqs=12, context_tokens=65_536))
-    found = knobs(proof, Serving(reasons={"max_num_seqs": "the tenant's batch job wants no more"}))
+    override = Override(value=12, reason="the tenant's batch job wants no more")
+    found = knobs(proof, Serving(overrides={"max_num_seqs": override}))
     assert (found["max_num_seqs"].value, found["max_num_seqs"].origin) == (12, "override")
     assert found["max_num_seqs"].reason == "the tenant's batch job wants no more"
     assert (found["max_model_len"].value, found["max_model_len"].origin) == (65_536, "override")
@@ -97,8 +108,26 @@ def test_an_override_says_so_and_keeps_its_reason() -> None:
 
 def test_longer_streams_allow_longer_answers() -> None:
     proof = prove(GLM)
-    short, long = (number(knobs(proof, Serving(longest_stream_s=each)), "gateway_max_tokens") for each in (60, 600))
+    short, long = (number(knobs(proof, Serving(longest_stream_s=each)), "gateway_max_tokens") for each in (300, 3000))
     assert long == pytest.approx(10 * short, rel=0.01)
+
+
+def test_declared_answers_are_never_cut() -> None:
+    """001.37: the cap is there for runaways, not for what the site expects."""
+    proof = prove(GLM)
+    assert GLM.load is not None
+    expected = GLM.load.answer_tokens.p95
+    assert number(knobs(proof, Serving(longest_stream_s=1)), "gateway_max_tokens") == expected
+
+
+def test_neither_replicas_nor_load_move_what_a_running_engine_was_told() -> None:
+    """001.25: a replica more must not restart the others, which takes minutes each."""
+    base = order("qwen3-32b-fp8", gpus=1, simple=True, load=CHAT, slo=Slo(ttft_p95_ms=20_000, itl_p95_ms=100))
+    proofs = [prove(replace(base, replicas=replicas)) for replicas in range(4, 14)]
+    proofs += [prove(replace(base, replicas=8, load=replace(CHAT, requests_per_s=rate))) for rate in (0.5, 1, 2)]
+    assert all(proof.holds for proof in proofs)
+    for knob in ("max_num_queued_reqs", "picker_queue_threshold", "gateway_max_tokens", "max_num_seqs"):
+        assert len({values(proof)[knob] for proof in proofs}) == 1, knob
 
 
 def test_spare_replicas_may_go_at_once() -> None:
@@ -114,4 +143,4 @@ def test_data_parallel_ranks_count_in_the_picker() -> None:
     found = knobs(spread)
     ranks = spread.case.layout.data
     assert number(found, "data_parallel_size") == ranks
-    assert number(found, "picker_max_concurrency") % ranks == 0
+    assert number(found, "max_num_queued_reqs") % ranks == 0

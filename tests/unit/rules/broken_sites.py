@@ -222,6 +222,9 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ("disruption-budget", "lets nothing go"): Broken(
         change=lambda found: found["budget"]["spec"].update(maxUnavailable=0), says="no node can ever be drained"
     ),
+    ("disruption-budget", "lets all go"): Broken(
+        change=lambda found: found["budget"]["spec"].update(maxUnavailable=2), says="lets all 2 replicas go at once"
+    ),
     ("spread", ""): Broken(
         change=lambda found: _pod(found).pop("topologySpreadConstraints"), says="may share one node"
     ),

@@ -336,6 +336,9 @@ def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> Non
     told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.max_num_seqs").out)
     assert told["origin"] == "derived"
     assert "cache_bytes_per_gpu = " in told["inputs"]
+    assert told["rendered"] == "yes: argument of the engine, --max-num-seqs"
+    idle = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_queue_tokens").out)
+    assert idle["rendered"].startswith("no: the pinned versions hold no autoscaler")
     everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs").out)
     assert everything["max_num_seqs"] == f"{told['value']} (derived)"
     wrong = run(own, "explain", "--site", "berlin", "models.chat.knobs.max_num_seq")
@@ -349,6 +352,18 @@ def test_explain_tells_why_a_setting_was_overridden(own: Path) -> None:
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"max_num_seqs": override}}})
     told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.max_num_seqs").out)
     assert (told["value"], told["origin"], told["reason"]) == ("8 requests", "override", "the team wants short queues")
+
+
+def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: Path) -> None:
+    """002.10: one error of validate, with what, got, allowed and fix."""
+    run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
+    override = {"value": 60, "reason": "the team is in a hurry"}
+    edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"start_budget_s": override}}})
+    said = run(own, "validate", "berlin")
+    assert said.status == Exit.REFUSED
+    told = " ".join((said.out + said.err).split())
+    assert "models.chat.overrides.start_budget_s: a replica needs 155 s to start" in told
+    assert "got 60 s; allowed: at least 155 fix: write at least 155" in told
 
 
 def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, tmp_path: Path) -> None:

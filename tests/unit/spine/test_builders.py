@@ -18,7 +18,7 @@ from components.gateway_errors import openai_errors
 from components.headers import CLIENT_HEADER
 from stacks import versions
 from stacks.loader import load_file
-from stacks.sizing import engine_of, plan_model
+from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -30,13 +30,12 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
     spec = site.models[name]
     plan = plan_model(site, spec)
     engine = engine_of(name, spec, plan, IMAGES)
-    picker = inference_pool.PickerPlan(
-        block_tokens=plan.block_tokens, prefix_tokens=plan.max_model_len, kv_blocks=plan.kv_blocks
-    )
+    proof, serving = prove_model(site, spec, name), serving_of(spec)
+    picker = picker_plan(proof, serving)
     return [
         model_server.weights_claim(name, "m", weight_bytes=plan.weight_bytes, storage_class="longhorn"),
         model_server.deployment(name, "m", spec.server, plan, engine),
-        model_server.disruption_budget(name, "m"),
+        model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
         inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=model_server.PORT),
         inference_pool.picker_config(name, "m", spec.pool, picker),
         *inference_pool.picker_rbac(name, "m"),
@@ -44,6 +43,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         inference_pool.picker_deployment(
             name, "m", spec.pool, image=IMAGES.endpoint_picker, grace_s=60, config_digest="0" * 16
         ),
+        model_route.parallel_limit(name, "m", requests=parallel_requests(proof, serving), connections=65_536),
         model_route.ai_gateway_route(
             name,
             "m",
@@ -58,6 +58,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
 def gateway_objects(site_file: str) -> list[dict[str, Any]]:
     site = load_file(ROOT / site_file)
     pools = [("m", name) for name in sorted(site.models)]
+    proofs = {name: prove_model(site, spec, name) for name, spec in site.models.items()}
     return [
         namespace.namespace("g", "restricted"),
         gateway.gateway_class(),
@@ -65,7 +66,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         gateway.gateway_config("g"),
         gateway.gateway("g", site.gateway),
         gateway.client_traffic_policy("g", site.gateway),
-        gateway.backend_traffic_policy("g", site.gateway),
+        gateway.backend_traffic_policy("g", site.gateway, body_kib=body_kib(site, proofs)),
         openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
         access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
         access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),

@@ -1,0 +1,85 @@
+"""What the proof derives holds in the running platform: picker's thresholds, replicas' queues, the gateway's bound.
+
+Requirements 000.30, 001.19, 001.24.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from lab.cluster import logs
+from lab.paths import CHECKOUT
+from stacks.loader import load_file
+from stacks.proof.figures import Explanation
+from stacks.sizing import explain_knobs
+from tests.lab.site.replicas import MODELS, Cluster, set_pace
+from tests.lab.site.running_site import Site
+from tests.lab.site.streams import Streamed, chat, stream
+
+MODEL = "glm-5-1"
+# httpx opens at most 100 streams on a connection; the rest waits where nobody sees it.
+STREAMS_A_CONNECTION = 90
+BEYOND = 25
+# Apart, so that the picker has read of one queue before it fills the next.
+APART_S = 0.02
+# Longer than all of them take to arrive.
+HOLD_S = 20
+
+
+def knobs(model: str) -> dict[str, Explanation]:
+    site = load_file(CHECKOUT / "Pulumi.lab.yaml")
+    return explain_knobs(site, site.models[model], model)
+
+
+@pytest.mark.parametrize("model", ["glm-5-1", "qwen3-32b"])
+def test_the_picker_started_with_the_derived_thresholds(site: Site, cluster: Cluster, model: str) -> None:
+    found = knobs(model)
+    for picker in cluster.pickers(model):
+        log = logs.find(site.lab, f"{MODELS}/{picker.name}").read_text()
+        said = [json.loads(line) for line in log.splitlines() if "Creating new UtilizationDetector" in line]
+        assert said, f"{picker.name} made no detector:\n{log[:2000]}"
+        assert said[-1]["queueDepthThreshold"] == found["picker_queue_threshold"].value
+        assert said[-1]["kvCacheUtilThreshold"] == found["picker_kv_threshold"].value
+
+
+async def _flood(site: Site, cluster: Cluster, bound: int) -> list[Streamed]:
+    count = bound + BEYOND
+    async with AsyncExitStack() as stack:
+        connections = -(-count // STREAMS_A_CONNECTION)
+        clients = [await stack.enter_async_context(site.http_async(120, http2=True)) for _ in range(connections)]
+        tasks = []
+        for number in range(count):
+            body = chat(MODEL, f"question {number}", tokens=1, stream=True)
+            tasks.append(asyncio.create_task(stream(clients[number % connections], body)))
+            await asyncio.sleep(APART_S)
+        for replica in cluster.replicas(MODEL):
+            await asyncio.to_thread(set_pace, replica, {"prefill-overhead": "1ms"})
+        return [await task for task in tasks]
+
+
+def test_the_gateway_refuses_what_the_replicas_could_not_hold(site: Site, cluster: Cluster) -> None:
+    """Beyond replicas x (running + waiting) a request is refused, not queued, in OpenAI's form; no other suffers."""
+    bound = int(knobs(MODEL)["gateway_parallel_requests"].value)
+    with cluster.pace(MODEL, prefill_overhead=f"{HOLD_S}s", time_factor_under_load=1.0):
+        answers = asyncio.run(_flood(site, cluster, bound))
+    statuses = Counter(answer.status for answer in answers)
+    # A replica whose queue the picker has filled too far says 429 itself.
+    assert set(statuses) <= {200, 429, 503}, (
+        statuses,
+        [one.refusal for one in answers if one.status not in {200, 503}],
+    )
+    refused = [answer for answer in answers if answer.status == 503]
+    assert refused, statuses
+    # Whoever had waited in line instead would have been served. A few may slip through between a look and a count.
+    assert bound - 5 <= statuses[200] <= bound + 5, statuses
+    for answer in refused:
+        error = json.loads(answer.refusal)["error"]
+        assert (error["code"], error["type"]) == ("model_overloaded", "server_error")
+        assert MODEL in error["message"]
+    with site.http() as client:
+        assert client.post("/chat/completions", json=chat(MODEL)).status_code == 200

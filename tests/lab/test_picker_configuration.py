@@ -1,0 +1,76 @@
+"""The pinned endpoint picker takes the configuration of every model that is deployed somewhere (000.27, 001.24).
+
+It reads its file before it asks an API server for anything, so it needs none for that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.inference_pool import InferencePoolSpec, PickerPlan, picker_config
+from lab.install import install
+from lab.paths import Lab
+
+GOLDEN = Path(__file__).parents[1] / "unit" / "golden"
+# Nobody listens there.
+NOWHERE = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "contexts": [{"name": "none", "context": {"cluster": "none", "user": "nobody"}}],
+    "users": [{"name": "nobody", "user": {}}],
+    "current-context": "none",
+}
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    lab = Lab.from_environment()
+    install(lab, ["endpoint-picker"])
+    return lab.bin / "epp"
+
+
+def told(program: Path, folder: Path, text: str) -> list[dict[str, Any]]:
+    """What the picker logs of a configuration until it misses the API server."""
+    (folder / "config.yaml").write_text(text)
+    (folder / "kubeconfig").write_text(json.dumps(NOWHERE))
+    arguments = ("--pool-name=m", "--pool-namespace=n", "--tracing=false", "--zap-encoder=json")
+    done = subprocess.run(
+        [program, *arguments, f"--config-file={folder / 'config.yaml'}"],
+        env={**os.environ, "KUBECONFIG": str(folder / "kubeconfig"), "NAMESPACE": "n", "POD_NAME": "p"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+
+
+def said(lines: list[dict[str, Any]], message: str) -> list[dict[str, Any]]:
+    return [line for line in lines if message in line["msg"]]
+
+
+@pytest.mark.parametrize("golden", ["model-vllm", "model-one-gpu", "model-simulator"])
+def test_what_is_deployed_is_understood(program: Path, tmp_path: Path, golden: str) -> None:
+    objects = list(yaml.safe_load_all((GOLDEN / f"{golden}.yaml").read_text()))
+    (text,) = [body["data"]["config.yaml"] for body in objects if body["kind"] == "ConfigMap"]
+    (wanted,) = [each for each in yaml.safe_load(text)["plugins"] if each["type"] == "utilization-detector"]
+    lines = told(program, tmp_path, text)
+    assert said(lines, "loaded configuration from file/text successfully"), lines
+    (detector,) = said(lines, "Creating new UtilizationDetector")
+    assert {name: detector[name] for name in wanted["parameters"]} == wanted["parameters"]
+
+
+def test_a_threshold_that_makes_no_sense_is_refused(program: Path, tmp_path: Path) -> None:
+    """The picker reads the thresholds, and does not merely carry them."""
+    plan = PickerPlan(block_tokens=16, prefix_tokens=4096, kv_blocks=1000, queue_threshold=0, kv_threshold=0.9)
+    lines = told(program, tmp_path, picker_config("m", "n", InferencePoolSpec(), plan)["data"]["config.yaml"])
+    (refusal,) = said(lines, "Failed to parse configuration")
+    assert "queueDepthThreshold must be strictly positive" in refusal["error"]

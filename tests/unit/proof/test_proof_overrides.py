@@ -1,0 +1,118 @@
+"""What a site sets by hand over a proof must still go with it (opening 2; 001.20, 001.24, 001.37, 002.10)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from stacks.proof.knobs import Override, Serving, knobs, needed_replicas, number, token_s
+from stacks.proof.overrides import broken_overrides
+from stacks.proof.proof import prove
+from tests.unit.proof.proof_orders import CHAT, TARGETS, order
+
+REASON = "somebody measured it"
+PROOF = prove(order("qwen3-32b-fp8", gpus=1, replicas=4, simple=True, load=CHAT, slo=TARGETS))
+CASE = PROOF.case
+DERIVED = {key: number(each) for key, each in knobs(PROOF).items() if not isinstance(each.value, str)}
+RUNNING = CASE.slots * CASE.layout.data
+
+
+def serving(**values: float) -> Serving:
+    return Serving(overrides={key: Override(value=value, reason=REASON) for key, value in values.items()})
+
+
+def test_the_example_holds() -> None:
+    assert PROOF.holds
+    assert needed_replicas(PROOF) < CASE.replicas
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said", "fix"),
+    [
+        ("max_num_queued_reqs", RUNNING, "while the replica could still start one", "lower overrides.max_num_seqs"),
+        ("max_num_queued_reqs", DERIVED["max_num_queued_reqs"] + 1, "longer than the TTFT target", "raise slo.ttft"),
+        ("picker_queue_threshold", DERIVED["picker_queue_threshold"] + 1, "a replica that refuses", "write at most"),
+        ("picker_kv_threshold", 0.99, "throw others out of its cache", "write at most 0.9"),
+        ("gateway_parallel_requests", 4 * RUNNING - 1, "while GPUs are idle", "write at least"),
+        ("gateway_parallel_requests", DERIVED["gateway_parallel_requests"] + 1, "replicas refuse", "server.replicas"),
+        ("gateway_max_tokens", CASE.context + 1, "no request may have more than", "write at most"),
+        ("start_budget_s", 60, "would be killed while it loads, for ever", "write at least"),
+        ("disruption_max_unavailable", 4, "fewer replicas than the", "raise server.replicas"),
+    ],
+)
+def test_what_breaks_the_proof_is_refused_with_what_is_allowed(key: str, value: float, said: str, fix: str) -> None:
+    (broken,) = broken_overrides(PROOF, serving(**{key: value}))
+    assert broken.key == key
+    assert said in broken.what
+    assert fix in broken.fix
+    assert broken.got
+    assert broken.allowed.startswith(("from", "at"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_num_queued_reqs", RUNNING + 1),
+        ("picker_queue_threshold", 1),
+        ("picker_kv_threshold", 0.5),
+        ("gateway_parallel_requests", 4 * RUNNING),
+        ("gateway_max_tokens", 100),
+        ("start_budget_s", 3600),
+        ("disruption_max_unavailable", 1),
+    ],
+)
+def test_what_goes_with_the_proof_is_taken_and_says_so(key: str, value: float) -> None:
+    said = serving(**{key: value})
+    assert broken_overrides(PROOF, said) == []
+    knob = knobs(PROOF, said)[key]
+    assert (knob.value, knob.origin, knob.reason) == (value, "override", REASON)
+
+
+def test_what_follows_from_an_overridden_knob_follows_from_the_sites_value() -> None:
+    """A site that lets more wait does not have to say so to picker, gateway and scaling again (001.24)."""
+    free = prove(replace(PROOF.order, slo=replace(TARGETS, ttft_p95_ms=None)))
+    found = knobs(free, serving(max_num_queued_reqs=1200))
+    waiting = 1200 - free.case.slots
+    assert number(found["picker_queue_threshold"]) == waiting
+    assert number(found["gateway_parallel_requests"]) == 4 * 1200
+    assert found["gateway_parallel_requests"].origin == "derived"
+    start = knobs(PROOF, serving(start_budget_s=1001))
+    assert number(start["startup_probe_failures"]) == math.ceil(1001 / 5)
+    cache = knobs(PROOF, serving(picker_kv_threshold=0.6))
+    assert number(cache["autoscale_kv_share"]) == pytest.approx(0.5)
+
+
+def test_an_override_is_judged_beside_the_others() -> None:
+    """The gateway may pass on more where the replicas were told to hold more."""
+    free = prove(replace(PROOF.order, slo=replace(TARGETS, ttft_p95_ms=None)))
+    both = serving(max_num_queued_reqs=1200, gateway_parallel_requests=4800)
+    assert broken_overrides(free, both) == []
+    (broken,) = broken_overrides(free, serving(gateway_parallel_requests=4800))
+    assert broken.key == "gateway_parallel_requests"
+
+
+def test_without_a_target_any_queue_will_do() -> None:
+    calm = prove(order("qwen3-32b-fp8", gpus=1, replicas=2, simple=True))
+    assert broken_overrides(calm, serving(max_num_queued_reqs=100_000)) == []
+
+
+def test_the_fix_for_longer_answers_works() -> None:
+    """001.37: the stream that a rollout must wait for grows with the cap."""
+    wanted = int(DERIVED["gateway_max_tokens"]) + 1000
+    (broken,) = broken_overrides(PROOF, serving(gateway_max_tokens=wanted))
+    seconds = math.ceil(wanted * token_s(CASE)) + 1
+    assert broken.fix.endswith(f"or raise server.longest_stream_s to {seconds}")
+    assert broken_overrides(PROOF, replace(serving(gateway_max_tokens=wanted), longest_stream_s=seconds)) == []
+
+
+def test_all_of_them_are_told_at_once() -> None:
+    broken = broken_overrides(PROOF, serving(start_budget_s=1, picker_kv_threshold=1.0, gateway_max_tokens=10**6))
+    assert sorted(each.key for each in broken) == ["gateway_max_tokens", "picker_kv_threshold", "start_budget_s"]
+
+
+def test_a_model_that_writes_nothing_has_no_answers_to_cap() -> None:
+    reranker = prove(order("bge-reranker-v2-m3", gpus=1, replicas=2, simple=True))
+    (broken,) = broken_overrides(reranker, serving(gateway_max_tokens=100))
+    assert (broken.allowed, broken.fix) == ("nothing", "take it out")

@@ -1,0 +1,204 @@
+"""Settings of a proof reach the platform's objects, each at the place that `explain` names (001.19, 001.24, 001.37)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import yaml
+
+from components import gateway, inference_pool, model_route, model_server
+from stacks import versions
+from stacks.loader import KEY, load_file
+from stacks.proof.knobs import PROBE_PERIOD_S, number
+from stacks.rendered_knobs import RENDERED_KNOBS, SHOWN_KNOBS, effect
+from stacks.site import SiteConfig
+from stacks.sizing import (
+    body_kib,
+    engine_of,
+    explain_knobs,
+    parallel_requests,
+    picker_plan,
+    plan_of,
+    prove_model,
+    serving_of,
+    sized,
+)
+
+ROOT = Path(__file__).parents[3]
+PROD: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+MODEL: dict[str, Any] = {
+    "catalogue": "qwen3-32b-fp8",
+    "server": {"gpus": 1, "replicas": 4},
+    "load": {"requests_per_s": 2},
+    "slo": {"itl_p95_ms": 100},
+}
+
+
+def site(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyType({})) -> SiteConfig:
+    model = copy.deepcopy(MODEL)
+    model["server"]["engine"] = engine
+    model["overrides"] = {key: {"value": value, "reason": "to see it move"} for key, value in overrides.items()}
+    return SiteConfig.model_validate(copy.deepcopy(PROD) | {"models": {"m": model}, "tenants": {}})
+
+
+def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
+    """What the model's objects say, by a name for the place."""
+    config = site(engine, overrides)
+    ordered = config.models["m"]
+    proof, serving = prove_model(config, ordered), serving_of(ordered)
+    plan, spec = plan_of(proof, serving), sized(ordered, proof)
+    built = model_server.deployment("m", "n", spec.server, plan, engine_of("m", spec, plan, versions.load().images))
+    container = built["spec"]["template"]["spec"]["containers"][0]
+    text = inference_pool.picker_config("m", "n", spec.pool, picker_plan(proof, serving))["data"]["config.yaml"]
+    plugins = {each["type"]: each.get("parameters", {}) for each in yaml.safe_load(text)["plugins"]}
+    detector = plugins["utilization-detector"]
+    limit = model_route.parallel_limit("m", "n", requests=parallel_requests(proof, serving), connections=65_536)
+    budget = model_server.disruption_budget("m", "n", max_unavailable=plan.max_unavailable)
+    return {
+        **dict(flag.partition("=")[::2] for flag in container["args"]),
+        "ready": next((one["value"] for one in container["env"] if one["name"] == "VLLM_ENGINE_READY_TIMEOUT_S"), ""),
+        "deadline": built["spec"]["progressDeadlineSeconds"],
+        "failures": container["startupProbe"]["failureThreshold"],
+        "period": container["startupProbe"]["periodSeconds"],
+        "picker queue": detector["queueDepthThreshold"],
+        "picker cache": detector["kvCacheUtilThreshold"],
+        "picker prefix": plugins["prefix-cache-scorer"]["maxPrefixTokensToMatch"],
+        "parallel": limit["spec"]["circuitBreaker"]["maxParallelRequests"],
+        "pending": limit["spec"]["circuitBreaker"]["maxPendingRequests"],
+        "unavailable": budget["spec"]["maxUnavailable"],
+    }
+
+
+def test_every_knob_says_where_it_takes_effect_or_why_it_does_not() -> None:
+    config = site()
+    found = set(explain_knobs(config, config.models["m"], "m"))
+    assert found == RENDERED_KNOBS.keys() | SHOWN_KNOBS.keys()
+    assert not RENDERED_KNOBS.keys() & SHOWN_KNOBS.keys()
+    assert effect("max_num_seqs").startswith("yes: ")
+    assert "no autoscaler" in effect("autoscale_queue_tokens")
+
+
+def test_objects_say_what_is_derived() -> None:
+    config = site()
+    found = explain_knobs(config, config.models["m"], "m")
+    said = places()
+    for knob, place in {
+        "max_num_seqs": "--max-num-seqs",
+        "max_num_queued_reqs": "--max-num-queued-reqs",
+        "max_model_len": "--max-model-len",
+        "max_num_batched_tokens": "--max-num-batched-tokens",
+        "tensor_parallel_size": "--tensor-parallel-size",
+        "picker_queue_threshold": "picker queue",
+        "picker_kv_threshold": "picker cache",
+        "gateway_context_tokens": "picker prefix",
+        "gateway_parallel_requests": "parallel",
+        "start_budget_s": "ready",
+        "startup_probe_failures": "failures",
+        "disruption_max_unavailable": "unavailable",
+    }.items():
+        assert float(said[place]) == number(found[knob]), knob
+    assert said["--override-generation-config"] == f'{{"max_new_tokens": {found["gateway_max_tokens"].value}}}'
+    assert said["period"] == PROBE_PERIOD_S
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "moved"),
+    [
+        (
+            "max_num_queued_reqs",
+            900,
+            {"--max-num-queued-reqs": "900", "parallel": 3600, "pending": 3600, "picker queue": None},
+        ),
+        ("picker_queue_threshold", 3, {"picker queue": 3}),
+        ("picker_kv_threshold", 0.55, {"picker cache": 0.55}),
+        ("gateway_parallel_requests", 1000, {"parallel": 1000, "pending": 1000}),
+        ("gateway_max_tokens", 512, {"--override-generation-config": '{"max_new_tokens": 512}'}),
+        ("start_budget_s", 903, {"ready": "903", "deadline": None, "failures": 181}),
+        ("disruption_max_unavailable", 1, {"unavailable": 1}),
+    ],
+)
+def test_an_override_moves_what_is_made_of_the_knob_and_nothing_else(
+    knob: str, value: float, moved: dict[str, Any]
+) -> None:
+    """One key of a site, one value in each object that it concerns (001.20, 002.10)."""
+    before, after = places(), places(overrides={knob: value})
+    changed = {place: after[place] for place in after if after[place] != before[place]}
+    assert changed.keys() == moved.keys()
+    assert {place: changed[place] for place, wanted in moved.items() if wanted is not None} == {
+        place: wanted for place, wanted in moved.items() if wanted is not None
+    }
+
+
+def test_the_simulator_queues_as_many_as_vllm_would() -> None:
+    real, simulated = places(), places("simulator")
+    waiting = int(real["--max-num-queued-reqs"]) - int(real["--max-num-seqs"])
+    assert int(simulated["--max-waiting-queue-length"]) == waiting == real["picker queue"]
+
+
+def test_the_picker_prefers_another_replica_by_the_same_thresholds_that_it_reports() -> None:
+    """As the detector alone it would only shed requests of negative priority, which nobody sends."""
+    config = site()
+    proof = prove_model(config, config.models["m"])
+    text = inference_pool.picker_config("m", "n", config.models["m"].pool, picker_plan(proof))["data"]["config.yaml"]
+    picker = yaml.safe_load(text)
+    assert picker["saturationDetector"] == {"pluginRef": "utilization-detector"}
+    (profile,) = picker["schedulingProfiles"]
+    assert profile["plugins"][0] == {"pluginRef": "utilization-detector"}
+    defined = {each["type"] for each in picker["plugins"]}
+    assert {each["pluginRef"] for each in profile["plugins"]} <= defined
+
+
+def test_the_limit_of_a_model_names_every_default_that_would_win_over_the_gateways() -> None:
+    limit = model_route.parallel_limit("m", "n", requests=7, connections=65_536)["spec"]
+    assert limit["mergeType"] == "StrategicMerge"
+    assert limit["circuitBreaker"] == {"maxConnections": 65_536, "maxPendingRequests": 7, "maxParallelRequests": 7}
+    assert limit["targetRefs"][0]["kind"] == "HTTPRoute"
+
+
+def test_the_largest_context_decides_on_the_largest_body() -> None:
+    """001.37: a body that no model could take is refused at the door, and none that one could take is."""
+    small = site()
+    proofs = {"m": prove_model(small, small.models["m"])}
+    unset = small.model_copy(update={"gateway": small.gateway.model_copy(update={"max_body_mib": None})})
+    assert body_kib(unset, proofs) == 40_960 * 24 // 1024 + 64
+    assert body_kib(small, proofs) == 4092, "prod's file says 4 MiB"
+    lab = load_file(ROOT / "Pulumi.lab.yaml")
+    assert body_kib(lab, {name: prove_model(lab, spec) for name, spec in lab.models.items()}) == 4092
+    limit = gateway.backend_traffic_policy("g", unset.gateway, body_kib=body_kib(unset, proofs))
+    assert limit["spec"]["requestBuffer"] == {"limit": "1024Ki"}
+
+
+def test_a_model_that_sees_takes_pictures_whatever_its_context() -> None:
+    config = SiteConfig.model_validate(
+        copy.deepcopy(PROD)
+        | {
+            "models": {
+                "m": {
+                    "catalogue": "gemma-3-27b",
+                    "overrides": {"max_model_len": {"value": 4096, "reason": "short ones are enough"}},
+                }
+            },
+            "tenants": {},
+        }
+    )
+    assert explain_knobs(config, config.models["m"])["gateway_body_kib"].value == 4092
+
+
+@pytest.mark.parametrize(
+    "edit", [{"server": {"gpus": 1, "replicas": 6}}, {"load": {"requests_per_s": 3}}], ids=["replicas", "load"]
+)
+def test_more_replicas_or_load_restart_no_engine_and_no_picker(
+    edit: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart costs minutes a replica; what an engine is told follows from one full replica (001.19, 001.25)."""
+    monkeypatch.setitem(MODEL, "slo", {"itl_p95_ms": 100, "ttft_p95_ms": 6000})
+    before = places()
+    for key, value in edit.items():
+        monkeypatch.setitem(MODEL, key, value)
+    after = places()
+    assert {place for place in after if after[place] != before[place]} <= {"parallel", "pending", "unavailable"}
