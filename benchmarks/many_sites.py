@@ -25,6 +25,7 @@ from stacks.site import SiteConfig
 HELP = "processor time of validate, proof and render of many generated sites"
 NEEDS_LAB = False
 SIZES = (25, 100)
+_OTHERS = "this benchmark keeps one of them busy, the rest is other work"
 PHASES = ("validate", "proof", "render")
 
 
@@ -61,7 +62,7 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
         conditions={
             "sites": "generated: 1 to 5 models with load and targets, 1 to 8 tenants, every second one out of machines",
             "clock": "processor time of this process and the program that it starts; wall time beside it",
-            "load_average_after": f"{load:.1f} on {os.cpu_count()} cores; this benchmark keeps one of them busy, the rest is other work",
+            "load_average_after": f"{load:.1f} on {os.cpu_count()} cores; {_OTHERS}",
         },
         tables=[
             Table(title="What was walked over", rows=[_counts(one) for one in walks]),

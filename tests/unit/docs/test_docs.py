@@ -85,7 +85,7 @@ PROMISES = {
     "lab": ["-m lab install", "-m lab up", "-m lab deploy"],
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],
-    "test": ["pytest -q -n auto tests/unit", "tests/lab/site", "tests/lab --ignore=tests/lab/site"],
+    "test": [f"pytest -q -n {(os.cpu_count() or 0) + 1} tests/unit", "tests/lab/site", "tests/lab --ignore=tests/lab/site"],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
     "docs": ["-m stacks.reference"],
 }
