@@ -78,6 +78,7 @@ RUN_BY = {
     ),
 }
 # What a target has to lead to, seen by `make -n`.
+WORKERS = (os.cpu_count() or 0) + 1
 PROMISES = {
     "venv": ["lab/bootstrap.py"],
     "tools": ["-m lab install"],
@@ -85,7 +86,11 @@ PROMISES = {
     "lab": ["-m lab install", "-m lab up", "-m lab deploy"],
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],
-    "test": [f"pytest -q -n {(os.cpu_count() or 0) + 1} tests/unit", "tests/lab/site", "tests/lab --ignore=tests/lab/site"],
+    "test": [
+        f"pytest -q -n {WORKERS} tests/unit",
+        "tests/lab/site",
+        "tests/lab --ignore=tests/lab/site",
+    ],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
     "docs": ["-m stacks.reference"],
 }
