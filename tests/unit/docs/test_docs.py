@@ -139,7 +139,8 @@ def names_of_tests() -> frozenset[str]:
 def files() -> Iterator[Path]:
     for folder, below, names in os.walk(ROOT):
         below[:] = [name for name in below if name not in NOT_OURS]
-        yield from (Path(folder, name) for name in names)
+        # In a worktree of git, .git is a file.
+        yield from (Path(folder, name) for name in names if name not in NOT_OURS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
