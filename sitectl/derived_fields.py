@@ -44,11 +44,12 @@ def derivations(resource: Resource, site: SiteConfig, path: str, value: Any) -> 
     Raises what `prove_model` raises.
     """
     model = model_of(resource, site)
-    if not model:
+    leaves = list(_leaves(path, value)) if model else []
+    if not leaves:
         return []
     known = explanations(site, model)
     found = []
-    for shown, key, text in _leaves(path, value):
+    for shown, key, text in leaves:
         knob = known.get(key)
         if knob is not None and _same(knob, text):
             words = {name: one for name, one in told(knob).items() if name != "rendered"}
