@@ -5,6 +5,8 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 UV := uv==0.13.9
+# One more than cores: many tests wait for an emulated machine or a server.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 help: ## this text
 	@echo "An LLM inference platform as one Pulumi program, and a lab that runs it on this machine without a GPU."
@@ -38,7 +40,7 @@ doctor: venv ## can this machine carry the lab; which engine and plugins serve
 test: check test-lab ## all tests: lint, types and the fast tier, then the lab tier (sets the lab up)
 
 test-fast: venv ## tests that need no lab
-	@$(RUN) -m pytest -q -n auto tests/unit
+	@$(RUN) -m pytest -q -n $(WORKERS) tests/unit
 
 test-lab: tools ## tests against a running lab: the platform, and beside it the lab's parts
 	@$(MAKE) --no-print-directory -j2 test-site test-parts

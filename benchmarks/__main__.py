@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Protocol
 
-from benchmarks import engine_cost, gateway_latency, proof, report, routing
+from benchmarks import engine_cost, gateway_latency, many_sites, proof, report, routing, site_preview
 from benchmarks.report import Result
 from lab.cluster import down, network, up
 from lab.errors import LabError
@@ -29,6 +29,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "routing": routing,
     "gateway_latency": gateway_latency,
     "proof": proof,
+    "many_sites": many_sites,
+    "site_preview": site_preview,
 }
 
 

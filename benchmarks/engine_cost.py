@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
-from benchmarks import processes
-from benchmarks.arithmetic import growth_exponent, median
+from benchmarks.arithmetic import median
+from benchmarks.costs import Cost, Stopwatch, grows, middle
 from benchmarks.report import Cell, Result, Row, Table
 from lab import deploy, session
 from lab.cluster import up
@@ -31,19 +29,6 @@ _ROUNDS = 3
 # The engine then writes the state once, when it ends: what is left is the cost of everything but checkpoints.
 _NO_CHECKPOINTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
 _ROLES = ("engine", "plugin", "program", "language host", "API server", "etcd")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """One command: wall seconds, CPU seconds by role, bytes that the engine wrote."""
-
-    wall_s: float
-    cpu_s: Mapping[str, float]
-    written: int = 0
-
-    @property
-    def cpu_total_s(self) -> float:
-        return sum(self.cpu_s.values())
 
 
 @dataclass(kw_only=True)
@@ -86,7 +71,7 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
             ),
             Table(
                 title="No-op preview: CPU seconds by process",
-                rows=[_cpu_row(size, _middle(size.previews)) for size in sizes],
+                rows=[_cpu_row(size, middle(size.previews)) for size in sizes],
             ),
         ],
         findings=_findings(sizes) if len(sizes) > 1 else [],
@@ -125,7 +110,7 @@ class _Stack:
             "PULUMI_STACK": _STACK,
             "PULUMI_SKIP_UPDATE_CHECK": "1",
         }
-        self._parts = processes.lab_programs(lab)
+        self._watch = Stopwatch(lab, self._folder)
 
     def __enter__(self) -> _Stack:
         self._state.mkdir()
@@ -147,39 +132,15 @@ class _Stack:
 
     def pulumi(self, *arguments: str, extra: Mapping[str, str] | None = None) -> Cost:
         """Run one pulumi command and return its cost."""
-        return self._timed(["pulumi", *arguments, "--non-interactive"], {**self._environment, **(extra or {})})
+        environment = {**self._environment, **(extra or {})}
+        command = ["pulumi", *arguments, "--non-interactive"]
+        return self._watch.timed(command, folder=self._project, environment=environment)
 
     def kubectl_diff(self) -> Cost:
         """The same question to the API server by kubectl: what would applying these objects change?"""
-        # The plugin's own field manager, so that neither asks for a change of ownership.
+        # The objects are the plugin's, so kubectl must be allowed to take their fields.
         command = ["kubectl", "diff", "--server-side", "--force-conflicts", "-f", str(self._manifest)]
-        return self._timed(command, self._environment)
-
-    def _timed(self, command: list[str], environment: Mapping[str, str]) -> Cost:
-        before = self._parts_cpu_s()
-        output = self._folder / "output"
-        with output.open("w") as file:
-            started = time.monotonic()
-            process = subprocess.Popen(
-                command, cwd=self._project, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-            )
-            with processes.Sampler(process.pid, _role) as sampler:
-                # Not reaped yet, so that its counters can still be read.
-                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-                wall_s = time.monotonic() - started
-                written = processes.written_bytes(process.pid)
-            process.wait()
-        if process.returncode != 0:
-            tail = "\n".join(output.read_text().splitlines()[-15:])
-            raise LabError(
-                f"`{' '.join(command)}` ended with {process.returncode}:\n{tail}", fix="python -m lab status"
-            )
-        parts = {name: seconds - before[name] for name, seconds in self._parts_cpu_s().items()}
-        return Cost(wall_s=wall_s, cpu_s={**sampler.by_role(), **parts}, written=written)
-
-    def _parts_cpu_s(self) -> dict[str, float]:
-        names = {"kube-apiserver": "API server", "etcd": "etcd"}
-        return {role: processes.total_cpu_s(self._parts.get(name, ())) for name, role in names.items()}
+        return self._watch.timed(command, folder=self._project, environment=self._environment)
 
     def _call(self, *command: str) -> None:
         done = subprocess.run(
@@ -189,16 +150,6 @@ class _Stack:
             raise LabError(
                 f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr.strip()}", fix="python -m lab status"
             )
-
-
-def _role(command: str) -> str:
-    if "pulumi-language-python-exec" in command:
-        return "program"
-    if "pulumi-language-python" in command:
-        return "language host"
-    if "plugins.kubernetes" in command or "pulumi-resource-kubernetes" in command:
-        return "plugin"
-    return "kubectl" if "kubectl" in command else "engine"
 
 
 def _bodies(space: str, objects: int) -> list[dict[str, object]]:
@@ -215,11 +166,6 @@ def _bodies(space: str, objects: int) -> list[dict[str, object]]:
         }
         for number in range(objects)
     ]
-
-
-def _middle(costs: Sequence[Cost]) -> Cost:
-    """The run whose CPU time is the median one."""
-    return sorted(costs, key=lambda cost: cost.cpu_total_s)[len(costs) // 2]
 
 
 def _wall_row(size: Sized) -> Row:
@@ -244,19 +190,16 @@ def _cpu_row(size: Sized, cost: Cost) -> Row:
 
 def _findings(sizes: Sequence[Sized]) -> list[str]:
     counts = [size.objects for size in sizes]
-
-    def grows(costs: Sequence[float]) -> str:
-        return f"objects^{growth_exponent(counts, costs):.2f}"
-
     last = sizes[-1]
     checkpoints = [size.up.cpu_total_s - size.up_without_checkpoints.cpu_total_s for size in sizes]
     share = checkpoints[-1] / last.up.cpu_total_s
     largest = max(last.up_without_checkpoints.cpu_s.items(), key=lambda item: item[1])
-    preview, diff = _middle(last.previews), _middle(last.diffs)
+    preview, diff = middle(last.previews), middle(last.diffs)
     return [
-        f"CPU time of `up` grows with {grows([size.up.cpu_total_s for size in sizes])}, of `up` without checkpoints "
-        f"with {grows([size.up_without_checkpoints.cpu_total_s for size in sizes])}, of a no-op preview with "
-        f"{grows([_middle(size.previews).cpu_total_s for size in sizes])}.",
+        f"CPU time of `up` grows with {grows(counts, [size.up.cpu_total_s for size in sizes])}, "
+        f"of `up` without checkpoints with "
+        f"{grows(counts, [size.up_without_checkpoints.cpu_total_s for size in sizes])}, of a no-op preview with "
+        f"{grows(counts, [middle(size.previews).cpu_total_s for size in sizes])}.",
         f"At {last.objects} objects the engine's checkpoints take {100 * share:.0f} % of the CPU time of `up`; the "
         f"engine wrote {last.up.written / 1e6:.0f} MB to keep a state of {last.state_bytes / 1e6:.1f} MB.",
         f"Without checkpoints the largest part is {largest[0]}: {1000 * largest[1] / last.objects:.1f} ms of CPU an "

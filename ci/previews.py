@@ -1,7 +1,7 @@
 """The trusted job's first half: the engine's preview of every site, saved for the job that posts them.
 
 It holds the sites' credentials and no token of the forge; it runs the code of the change. The job that posts holds the
-token and runs the code of the target branch. `python -m ci.previews --out DIR [--refresh]`
+token and runs the code of the target branch. `python -m ci.previews --out DIR [--base REV] [--refresh]`
 
 SITE_KUBECONFIGS: JSON of site -> text of its kubeconfig, written to where the site's file says.
 """
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sitectl import checkout, engine
+from sitectl import checkout, engine, headroom, revisions
 from sitectl.errors import Exit, SitectlError
 from sitectl.previews_folder import SUFFIX, failed
 from sitectl.proofs import blocks_of_file
@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m ci.previews", description=__doc__)
     made.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder with one preview a site")
     made.add_argument("--refresh", action="store_true", help="look at the clusters first, so that drift shows")
+    made.add_argument("--base", metavar="REV", help="SLO headroom against the sites at this revision")
     made.add_argument("--project", type=Path, default=Path.cwd(), metavar="DIR", help="the checkout")
     made.add_argument("--site", action="append", metavar="SITE", help="this site alone; may be repeated")
     return made
@@ -40,12 +41,19 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
     arguments = parser().parse_args(argv)
     project = checkout.find(arguments.project.resolve())
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.base:
+        try:
+            revisions.text(project, arguments.base, checkout.PROJECT_FILE)
+        except SitectlError as error:
+            print(error.text(), file=sys.stderr)
+            return int(error.status)
     worst = Exit.OK
     for site, file in checkout.site_files(project, arguments.site or ()).items():
         try:
             place_kubeconfig(project, site, file, environment)
             said = engine.preview(project, site, refresh=arguments.refresh)
             said["proofs"] = blocks_of_file(file)
+            said["headroom"] = headroom.of_file(project, file, arguments.base)
             print(f"{site}: {said.get('changeSummary') or 'refused by the engine'}", flush=True)
         except (SitectlError, SiteError) as error:
             worst = Exit.UNABLE

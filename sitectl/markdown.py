@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
-from sitectl.words import TITLES, figures, minutes, signed
+from sitectl.words import TITLES, figures, minutes, signed, targets, tightest
 from stacks.loading.problems import looks_secret
 
 MARK = "<!-- inference-platform: plan of all sites -->"
@@ -110,16 +110,18 @@ def _urgency(one: SiteReport) -> tuple[int, int, str]:
 
 def _summary(reports: Sequence[SiteReport]) -> list[str]:
     lines = [
-        "| site | worst | GPUs | cost a month | restarts | cold start, at most | tenants touched |",
-        "|---|---|---|---|---|---|---|",
+        "| site | worst | GPUs | cost a month | SLO headroom, least | restarts | cold start, at most "
+        "| tenants touched |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for one in reports:
         worst = "**engine refused**" if one.errors else "no change" if one.worst is None else _severity(one.worst)
         cost = "?" if one.cost_per_month is None else f"{signed(one.cost_per_month)} {sentence(one.currency)}"
+        left = sentence(tightest(one.headroom)) if one.headroom else "-"
         cold = minutes(one.cold_start_s) if one.cold_start_s else "none"
         tenants = ", ".join(name(tenant) for tenant in one.tenants[:10]) or "none"
         more = f" and {len(one.tenants) - 10} more" if len(one.tenants) > 10 else ""
-        cells = (name(one.site), worst, signed(one.gpus), cost, str(one.restarts), cold, tenants + more)
+        cells = (name(one.site), worst, signed(one.gpus), cost, left, str(one.restarts), cold, tenants + more)
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -145,6 +147,12 @@ def details(one: SiteReport) -> list[str]:
             "</details>",
             "",
         ]
+    if one.headroom:
+        lines += ["| target | estimated | left |", "|---|---|---|"]
+        lines += [
+            "| " + " | ".join(sentence(cell) for cell in row) + " |" for row in targets(one.headroom)[:_MOST_ROWS]
+        ]
+        lines.append("")
     for proof in one.proofs:
         lines += [*fenced(proof), ""]
     return lines

@@ -22,14 +22,15 @@ def proven(site: SiteConfig) -> dict[str, Proof]:
 
 
 def blocks_of_file(file: Path) -> list[str]:
-    """One block of text for each model of a stack file, by name, and one for their placement on its nodes.
-
-    Nothing for a file that is not valid, which the engine tells with all its mistakes.
-    """
+    """The blocks of a stack file; nothing for one that is not valid, which the engine tells with all its mistakes."""
     try:
-        site = load_file(file)
+        return blocks(load_file(file))
     except SiteError:
         return []
+
+
+def blocks(site: SiteConfig) -> list[str]:
+    """One block of text for each model, by name, and one for their placement on the site's nodes."""
     proofs = proven(site)
     return [*map(describe, proofs.values()), *([describe_placement(site, proofs)] if proofs else [])]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from components.rules.model import Resource
 from sitectl.changes import Change, of_preview
+from sitectl.headroom import Headroom, of_records
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.front import access
 from sitectl.verdicts.model import Severity, Verdict
@@ -52,6 +53,8 @@ class SiteReport:
     """What the engine refused, in its own words."""
     proofs: list[str]
     """One block a model, where the site's proof offers one."""
+    headroom: list[Headroom] = field(default_factory=list)
+    """What is left to each model's targets, before and after."""
 
     @property
     def worst(self) -> Severity | None:
@@ -65,7 +68,8 @@ class SiteReport:
         """The report as `--json` gives it."""
         rows = [{**asdict(row), "severity": row.severity.name.lower()} for row in self.rows]
         worst = self.worst.name.lower() if self.worst is not None else None
-        return {**asdict(self), "rows": rows, "worst": worst}
+        headroom = [one.record() for one in self.headroom]
+        return {**asdict(self), "rows": rows, "worst": worst, "headroom": headroom}
 
 
 def report(
@@ -76,6 +80,7 @@ def report(
     price: Price | None = None,
     errors: Sequence[str] = (),
     proofs: Sequence[str] = (),
+    headroom: Sequence[Headroom] = (),
 ) -> SiteReport:
     """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
     rows = [
@@ -95,11 +100,12 @@ def report(
         tenants=sorted({name for row in rows if row.severity is not Severity.LIVE for name in row.tenants}),
         errors=list(errors),
         proofs=list(proofs),
+        headroom=list(headroom),
     )
 
 
 def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
-    """Report of `pulumi preview --json`, with `proofs` where somebody added them. Raises SitectlError for others."""
+    """Report of `pulumi preview --json`, with `proofs` and `headroom` where they were added. Raises SitectlError."""
     changes = of_preview(preview)
     errors = [
         str(found.get("message", "")).removeprefix("error: ").strip()
@@ -112,7 +118,8 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
     callers = _merged(_of_changes(changes), _of_words(words))
     price = price_of(words.get("prices"))
     proofs = [str(one) for one in preview.get("proofs") or ()]
-    return report(site, changes, callers, price=price, errors=telling or errors[:1], proofs=proofs)
+    headroom = of_records(preview.get("headroom"))
+    return report(site, changes, callers, price=price, errors=telling or errors[:1], proofs=proofs, headroom=headroom)
 
 
 def price_of(prices: Any) -> Price | None:

@@ -16,19 +16,7 @@ from sitectl.errors import Exit, SitectlError
 @contextmanager
 def tree(project: Path, revision: str) -> Iterator[Path]:
     """The tree of `revision`, gone afterwards. Raises SitectlError when git knows no such revision."""
-    if revision.startswith("-"):
-        raise SitectlError("a revision does not begin with a dash", got=revision, status=Exit.USAGE)
-    found = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    if found.returncode != 0:
-        raise SitectlError(
-            "no such revision, and no folder that `render` wrote",
-            got=revision,
-            allowed="a branch, tag or commit of this checkout, or a rendered folder",
-            fix="git fetch, if it is a branch of the remote; git log names commits",
-            status=Exit.USAGE,
-        )
-    prefix = _git(project, "rev-parse", "--show-prefix").stdout.decode().strip()
-    packed = _git(project, "archive", "--format=tar", f"{found.stdout.decode().strip()}:{prefix}")
+    packed = _git(project, "archive", "--format=tar", _folder(project, revision))
     if packed.returncode != 0:
         raise SitectlError(f"git cannot pack {revision}: {packed.stderr.decode().strip()}", fix="git fsck")
     with tempfile.TemporaryDirectory() as folder:
@@ -43,6 +31,29 @@ def tree(project: Path, revision: str) -> Iterator[Path]:
                 status=Exit.REFUSED,
             ) from None
         yield Path(folder)
+
+
+def text(project: Path, revision: str, name: str) -> str | None:
+    """A file of the checkout at `revision`; None where it was not there. Raises SitectlError as `tree` does."""
+    shown = _git(project, "cat-file", "blob", f"{_folder(project, revision)}{name}")
+    return shown.stdout.decode(errors="replace") if shown.returncode == 0 else None
+
+
+def _folder(project: Path, revision: str) -> str:
+    """The checkout's folder at `revision`, in git's words: `COMMIT:` or `COMMIT:below/`."""
+    if revision.startswith("-"):
+        raise SitectlError("a revision does not begin with a dash", got=revision, status=Exit.USAGE)
+    found = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if found.returncode != 0:
+        raise SitectlError(
+            "no such revision, and no folder that `render` wrote",
+            got=revision,
+            allowed="a branch, tag or commit of this checkout, or a rendered folder",
+            fix="git fetch, if it is a branch of the remote; git log names commits",
+            status=Exit.USAGE,
+        )
+    prefix = _git(project, "rev-parse", "--show-prefix").stdout.decode().strip()
+    return f"{found.stdout.decode().strip()}:{prefix}"
 
 
 def _git(project: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:

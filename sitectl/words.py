@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from sitectl.changes import Change
+from sitectl.headroom import Headroom, least
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
 
@@ -32,6 +33,7 @@ def figures(report: SiteReport) -> list[tuple[str, str]]:
     return [
         ("GPUs", signed(report.gpus)),
         ("cost a month", _money(report)),
+        ("SLO headroom, least", tightest(report.headroom)),
         ("pods that stop or restart", str(report.restarts)),
         ("cold start, at most", minutes(report.cold_start_s) if report.cold_start_s else "none"),
         ("tenants touched", ", ".join(report.tenants) or "none"),
@@ -45,6 +47,47 @@ def _money(report: SiteReport) -> str:
     return f"{signed(report.cost_per_month)} {report.currency}".rstrip()
 
 
+def tightest(rows: Sequence[Headroom]) -> str:
+    """The least headroom of a site: `62 % (-12 points), glm-5-1 TTFT p95`."""
+    row = least(rows)
+    if row is None:
+        return "no target is declared, or no load"
+    return f"{_left(row)}, {row.model} {row.figure}"
+
+
+def _left(row: Headroom) -> str:
+    change = "" if row.change is None else " (unchanged)" if row.change == 0 else f" ({row.change:+.3g} points)"
+    return "unknown" if row.after is None else f"{row.after:.3g} %{change}"
+
+
+def targets(rows: Sequence[Headroom]) -> list[tuple[str, str, str]]:
+    """(model and figure, milliseconds and target, headroom) of each row."""
+    return [(f"{row.model} {row.figure}", _latency(row), _left(row)) for row in rows]
+
+
+def _latency(row: Headroom) -> str:
+    new = _side(row.after_ms, row.after_target_ms)
+    if row.before_target_ms is None:
+        return new
+    old = _side(row.before_ms, row.before_target_ms)
+    return new if old == new else f"{old} -> {new}"
+
+
+def _side(value: float | None, target: float | None) -> str:
+    said = "not said" if value is None else f"{value:,.0f} ms"
+    return f"{said} of {target:,.0f}" if target is not None else f"{said}, no target"
+
+
+def _headroom(report: SiteReport) -> list[str]:
+    rows = targets(report.headroom)
+    changed = [row for row in report.headroom if row.change or row.before_target_ms != row.after_target_ms]
+    if not rows or not (report.rows or changed):
+        return []
+    widths = [max(len(row[place]) for row in rows) for place in range(2)]
+    lines = [f"  {name:<{widths[0]}}  {latency:<{widths[1]}}  left {left}" for name, latency, left in rows]
+    return ["", "SLO HEADROOM: what the proof leaves to each target, estimated", *lines]
+
+
 def plan(report: SiteReport) -> str:
     """A whole report for a terminal."""
     lines = [f"Site {report.site}"]
@@ -55,9 +98,11 @@ def plan(report: SiteReport) -> str:
             textwrap.indent(_wrapped(error), "  "),
         ]
     if not report.rows:
-        return "\n".join([*lines, *([] if report.errors else ["  no change"]), *_proofs(report)]) + "\n"
+        none = [] if report.errors else ["  no change"]
+        return "\n".join([*lines, *none, *_headroom(report), *_proofs(report)]) + "\n"
     width = max(len(name) for name, _ in figures(report))
     lines += [f"  {name:<{width}}  {value}" for name, value in figures(report)]
+    lines += _headroom(report)
     for severity in Severity:
         rows = folded([row for row in report.rows if row.severity is severity])
         if rows:

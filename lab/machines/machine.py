@@ -27,8 +27,6 @@ from lab.machines.state import Image, System
 from talos.api.errors import RpcError
 from talos.pki import KeyPair
 
-_RETRY_S = 0.3
-
 
 class Site(Protocol):
     """What a machine finds around it."""
@@ -204,7 +202,7 @@ class Machine(PoweredMachine):
         self.config = config
         self.enter(session, "booting")
         while self._authority(config) is None:
-            session.wait(_RETRY_S)
+            session.wait(self.speed.retry_s)
         self._serve(session, config)
         session.wait(self.speed.services_s)
         self.cri_up = True
@@ -234,14 +232,14 @@ class Machine(PoweredMachine):
     def _run_control_plane(self, session: Session) -> None:
         cluster_id = self._configured().cluster_id
         while self.store.disks.etcd is None:
-            session.wait(_RETRY_S)
+            session.wait(self.speed.retry_s)
             members = self.site.etcd_members(cluster_id)
             if any(each.etcd_up for each in members):
                 self.join_etcd()
         self.etcd_up = True
         self.log("etcd runs")
         while not self._done("control plane", lambda: self.site.cluster.control_plane_up(self.plane)):
-            session.wait(_RETRY_S)
+            session.wait(self.speed.retry_s)
         if session.is_over and not self.site.has_quorum(cluster_id):
             # The power went while it was on its way up.
             self.site.cluster.control_plane_down()
@@ -254,7 +252,7 @@ class Machine(PoweredMachine):
     def _keep_node(self, session: Session) -> None:
         while True:
             while not self._done("node", self._register):
-                session.wait(_RETRY_S)
+                session.wait(self.speed.retry_s)
             session.wait_change()
 
     def _register(self) -> None:

@@ -84,6 +84,8 @@ class Speed:
     install_s: float = 1.0
     services_s: float = 0.3
     going_down_s: float = 0.2
+    retry_s: float = 0.3
+    """Until it looks again for what it waits for: etcd's other members, the cluster, a control plane that signs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.rules.model import Resource
-from sitectl import checkout
+from sitectl import checkout, derived_fields
 from sitectl.errors import Exit, SitectlError
 from sitectl.proofs import explanations, told
 from stacks.loader import LoadedSite, trace_file
@@ -19,11 +19,13 @@ from stacks.site import SiteConfig
 HELP = "say where a value comes from: a key of a site, or a field of an object"
 MORE = """\
 A key gives its value, where it is set, what it means and what is allowed. An object's field gives its value as the
-program declares it. Objects are named as `rules` and `diff` name them, or by kind/name.
+program declares it, and where it or a part of it follows from a model's proof: origin, formula and inputs. Objects are
+named as `rules` and `diff` name them, or by kind/name.
 
   python -m sitectl explain --site prod models.glm-5-1.server.gpus
   python -m sitectl explain --site prod models.glm-5-1.knobs.max_num_seqs
   python -m sitectl explain --site prod deployment/glm-5-1 spec.replicas
+  python -m sitectl explain --site prod deployment/glm-5-1 spec.template.spec.containers.0.args
 """
 
 
@@ -52,10 +54,18 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             declared = checkout.declare(project, files, context.progress)[arguments.site]
         if declared.error:
             raise SitectlError(f"the site cannot be rendered: {declared.error}", status=Exit.REFUSED)
-        record = explain_field(declared.resources, arguments.what, arguments.field)
-    width = max(len(name) for name in record)
-    context.say("\n".join(f"{name:<{width}}  {value}" for name, value in record.items()), record)
+        found, value, walked = find_field(declared.resources, arguments.what, arguments.field)
+        record = explain_field(found, value, arguments.field)
+        behind = derived_fields.derivations(found, loaded.site, walked, value)
+        context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "knobs": behind})
+        return int(Exit.OK)
+    context.say(_lines(record), record)
     return int(Exit.OK)
+
+
+def _lines(record: Mapping[str, str]) -> str:
+    width = max(len(name) for name in record)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in record.items())
 
 
 def explain_key(loaded: LoadedSite, key: str) -> dict[str, str]:
@@ -113,8 +123,8 @@ def _value(loaded: LoadedSite, key: str) -> str:
     return "not set" if value is None else str(value)
 
 
-def explain_field(resources: list[Resource], named: str, field: str) -> dict[str, str]:
-    """Value of an object's field. Raises SitectlError with near names for an object or field that is none."""
+def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resource, Any, str]:
+    """An object, the value of its field, and the field's path. Raises SitectlError with near names for what is none."""
     found = [one for one in resources if named.lower() in _names(one)]
     if len(found) != 1:
         labels = sorted(one.label for one in resources)
@@ -142,11 +152,16 @@ def explain_field(resources: list[Resource], named: str, field: str) -> dict[str
                 status=Exit.USAGE,
             )
         value, walked = inner, f"{walked}.{step}".lstrip(".")
+    return found[0], value, walked
+
+
+def explain_field(found: Resource, value: Any, field: str) -> dict[str, str]:
+    """Value of an object's field, and where it is declared."""
     return {
-        "object": found[0].label,
+        "object": found.label,
         "field": field,
         "value": str(value),
-        "declared as": f"{found[0].type} {found[0].name}",
+        "declared as": f"{found.type} {found.name}",
     }
 
 

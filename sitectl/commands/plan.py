@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitectl import engine, markdown, proofs, report, words
+from sitectl import engine, headroom, markdown, proofs, report, words
 from sitectl.errors import Exit, SitectlError
 from sitectl.verdicts.model import Severity
 
@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="file", type=Path, metavar="FILE", help="a saved `pulumi preview --json`")
     parser.add_argument("--refresh", action="store_true", help="look at the cluster first, so that drift shows")
     parser.add_argument("--config-file", type=Path, metavar="FILE", help="the stack file, if it is another one")
+    parser.add_argument(
+        "--since", metavar="REVISION", help="SLO headroom against the site at this revision (default: the last commit)"
+    )
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the engine's preview, for --from")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write it as Markdown that is safe to post")
     parser.add_argument(
@@ -46,6 +49,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             )
         file = arguments.config_file or context.project / f"Pulumi.{arguments.site}.yaml"
         preview["proofs"] = proofs.blocks_of_file(file)
+        preview["headroom"] = headroom.of_file(context.project, file, arguments.since)
     if arguments.save:
         arguments.save.write_text(json.dumps(preview, indent=1, sort_keys=True) + "\n")
     one = report.of_preview_document(arguments.site, preview)

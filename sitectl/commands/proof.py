@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sitectl import checkout, proofs
+from sitectl import checkout, proofs, second_opinion
 from sitectl.checkout import Told
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
@@ -21,30 +21,42 @@ block says where all replicas find room, and what a lost node or a rollout leave
 
   python -m sitectl proof berlin
   python -m sitectl proof --json berlin
+  python -m sitectl proof --with-aiconfigurator berlin    step times beside a second source, where that is installed
 
-exit status 1: a model does not fit, misses its targets or finds no room; the lines say the nearest fix
+exit status 1: a model does not fit, misses its targets or finds no room, and the lines say the nearest fix; or a step
+time leaves the band around the second source. 3: the second source is asked for and not installed. A model that it does
+not know is said, and refuses nothing.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
+    parser.add_argument(
+        "--with-aiconfigurator",
+        dest="second",
+        action="store_true",
+        help="compare step times with NVIDIA's AIConfigurator, an optional package; takes seconds a model",
+    )
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
     project = context.project
-    told = checkout.tell(checkout.chosen_sites(project, arguments.site), lambda name, file: _prove(project, name, file))
+    chosen = checkout.chosen_sites(project, arguments.site)
+    if arguments.second:
+        second_opinion.require()
+    told = checkout.tell(chosen, lambda name, file: _prove(project, name, file, second=arguments.second))
     context.say("\n\n".join(told.lines), told.records)
     return told.status
 
 
-def _prove(project: Path, name: str, file: Path) -> Told:
+def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     try:
         site = load_file(file)
     except SiteError as error:
         said = checkout.relative(str(error), project)
         return Told(lines=[said], record={"holds": False, "problems": said.splitlines()}, good=False)
     proven = proofs.proven(site)
-    models = {
+    models: dict[str, dict[str, Any]] = {
         model: {
             "block": describe(proof),
             "figures": {key: asdict(figure) for key, figure in proofs.figures(site, model).items()},
@@ -53,7 +65,14 @@ def _prove(project: Path, name: str, file: Path) -> Told:
         for model, proof in proven.items()
     }
     placement = proofs.placement(site, proven)
+    record: dict[str, Any] = {"holds": True, "models": models, "placement": placement}
+    blocks = [str(one["block"]) for one in models.values()]
+    if second:
+        beside = [second_opinion.of_model(site, model) for model in models]
+        for one, told in zip(models.values(), beside, strict=True):
+            one["beside"] = told
+        blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]
+        record["agrees"] = all(second_opinion.agrees(told) for told in beside)
     heading = f"site {name}: " + (f"{len(models)} models hold" if models else "no models")
-    lines = [heading, *(str(one["block"]) for one in models.values())]
-    lines += [str(placement["block"])] if models else []
-    return Told(lines=lines, record={"holds": True, "models": models, "placement": placement})
+    lines = [heading, *blocks, *([str(placement["block"])] if models else [])]
+    return Told(lines=lines, record=record, good=record.get("agrees", True))

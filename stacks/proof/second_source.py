@@ -13,7 +13,6 @@ import importlib.metadata
 import importlib.util
 import logging
 import math
-import os
 import sys
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from stacks.proof.layouts import Layout, experts_of
 from stacks.proof.roofline import Roofline
 
 SERIES = "0.12"
+INSTALL = f"pip install 'aiconfigurator~={SERIES}.0'"
 # The larger of both over the smaller one, of one step. Recorded steps: half within 1.1, nine of ten within 1.3.
 BAND = 1.75
 SYSTEMS = {
@@ -34,7 +34,7 @@ SYSTEMS = {
     "l4": "l4",
     "l40s": "l40s",
 }
-_PROMPT = 2048
+PROMPT_TOKENS = 2048
 _BATCH = 32
 
 
@@ -60,12 +60,20 @@ class Comparison:
         """Whether both are within the stated band."""
         return abs(math.log(self.ratio)) <= math.log(BAND)
 
+    @property
+    def step(self) -> str:
+        """The step without model, GPU and layout."""
+        return self.what.rpartition(": ")[2]
+
+
+def version() -> str:
+    """What is installed, of whatever series; empty without any."""
+    return importlib.metadata.version("aiconfigurator") if importlib.util.find_spec("aiconfigurator") else ""
+
 
 def available() -> bool:
     """Whether the pinned series is installed."""
-    if importlib.util.find_spec("aiconfigurator") is None:
-        return False
-    return importlib.metadata.version("aiconfigurator").startswith(f"{SERIES}.")
+    return version().startswith(f"{SERIES}.")
 
 
 def compare(name: str, gpu: str, layout: Layout) -> list[Comparison]:
@@ -74,17 +82,15 @@ def compare(name: str, gpu: str, layout: Layout) -> list[Comparison]:
     name: of the catalogue. Both assume a 16-bit cache. Raises SecondSourceError.
     """
     if not available():
-        raise SecondSourceError(
-            f"aiconfigurator {SERIES} is not installed\n  fix: pip install 'aiconfigurator~={SERIES}.0'"
-        )
+        raise SecondSourceError(f"aiconfigurator {SERIES} is not installed\n  fix: {INSTALL}")
     if gpu not in SYSTEMS:
         raise SecondSourceError(f"aiconfigurator has no data of {gpu}; allowed: {', '.join(SYSTEMS)}")
     model = catalogue.load(name)
     roofline = Roofline(model, GPUS[gpu], layout, "bf16")
     steps = [
-        ("prefill", 1, roofline.step_s(prefill=_PROMPT, reach=_PROMPT / 2)),
-        ("decode", 1, roofline.step_s(decodes=1, context=_PROMPT + 1)),
-        ("decode", _BATCH, roofline.step_s(decodes=_BATCH, context=_PROMPT + 1)),
+        ("prefill", 1, roofline.step_s(prefill=PROMPT_TOKENS, reach=PROMPT_TOKENS / 2)),
+        ("decode", 1, roofline.step_s(decodes=1, context=PROMPT_TOKENS + 1)),
+        ("decode", _BATCH, roofline.step_s(decodes=_BATCH, context=PROMPT_TOKENS + 1)),
     ]
     return [
         Comparison(
@@ -97,9 +103,11 @@ def compare(name: str, gpu: str, layout: Layout) -> list[Comparison]:
 
 
 def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, phase: str, batch: int) -> float:
-    # Without it the package asks the hub for models that it does not know.
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    logging.getLogger("aiconfigurator").setLevel(logging.ERROR)
+    for part in ("aiconfigurator", "aiconfigurator_core"):
+        logging.getLogger(part).setLevel(logging.ERROR)
+    # Of a model that is not among those that it brings, the package would ask the hub.
+    if model.repository not in importlib.import_module("aiconfigurator_core.sdk.common").DefaultHFModels:
+        raise SecondSourceError(f"aiconfigurator does not know {model.repository}")
     api = importlib.import_module("aiconfigurator.cli.api")
     ranks = layout.tensor * layout.data
     routed = {"moe_tp_size": layout.tensor, "moe_ep_size": 1}
@@ -111,7 +119,7 @@ def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, pha
             system,
             mode="static_ctx" if phase == "prefill" else "static_gen",
             backend_name="vllm",
-            isl=_PROMPT,
+            isl=PROMPT_TOKENS,
             osl=1 if phase == "prefill" else 2,
             batch_size=batch,
             tp_size=layout.tensor,

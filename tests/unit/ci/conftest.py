@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from sitectl import checkout
-from tests.unit.sitectl.sites_to_work_on import remembering
+from tests.unit.sitectl.sites_to_work_on import remembering, share_renders
 
 
 @pytest.fixture(autouse=True, scope="module")
-def each_program_runs_once() -> Iterator[None]:
-    """Renders of the same program and site are shared by the tests of a process."""
+def each_program_runs_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Renders of the same program and site are shared by the tests of a run."""
+    share_renders(tmp_path_factory.getbasetemp())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkout, "declare", remembering)
         yield

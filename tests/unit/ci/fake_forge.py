@@ -199,7 +199,7 @@ def fake_forge(kind: str) -> Iterator[FakeForge]:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}"
     forge.url = base if kind == "github" else f"{base}/api/v4"
     try:

@@ -29,7 +29,7 @@ def commands(page: str) -> list[str]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout under git without a site, as the folder that we are in; `pulumi` prints a recording."""
-    folder = make_checkout(tmp_path / "place", sites=())
+    folder = make_checkout(tmp_path / "place", sites=(), own_program=True)
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "no site yet")

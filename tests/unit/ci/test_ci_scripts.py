@@ -22,7 +22,7 @@ PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A commit with the site prod, and an edited file beside it."""
-    folder = make_checkout(tmp_path_factory.mktemp("repository"), sites=("prod",))
+    folder = make_checkout(tmp_path_factory.mktemp("repository"), sites=("prod",), own_program=True)
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "base")

@@ -58,6 +58,7 @@ RUN_BY = {
             "python -m sitectl explain --site berlin models.chat.server.replicas",
             "python -m sitectl explain --site berlin models.chat.knobs.max_num_seqs",
             "python -m sitectl explain --site berlin deployment/chat spec.replicas",
+            "python -m sitectl explain --site berlin deployment/chat spec.template.spec.containers.0.args",
             "python -m sitectl render berlin --out rendered",
             "python -m sitectl diff HEAD",
             "python -m sitectl plan berlin --save preview.json",
@@ -67,7 +68,7 @@ RUN_BY = {
             "python -m sitectl docs",
             "python -m sitectl docs add-a-model",
             "python -m ci.offline --out offline --base HEAD",
-            "python -m ci.previews --out previews",
+            "python -m ci.previews --base HEAD --out previews",
             "python -m sitectl comment previews --forge github --number 7 --dry-run",
             "python -m ci.previews --refresh --out previews",
             "python -m sitectl drift previews --forge github --dry-run",
@@ -78,6 +79,7 @@ RUN_BY = {
     ),
 }
 # What a target has to lead to, seen by `make -n`.
+WORKERS = (os.cpu_count() or 0) + 1
 PROMISES = {
     "venv": ["lab/bootstrap.py"],
     "tools": ["-m lab install"],
@@ -85,7 +87,11 @@ PROMISES = {
     "lab": ["-m lab install", "-m lab up", "-m lab deploy"],
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],
-    "test": ["pytest -q -n auto tests/unit", "tests/lab/site", "tests/lab --ignore=tests/lab/site"],
+    "test": [
+        f"pytest -q -n {WORKERS} tests/unit",
+        "tests/lab/site",
+        "tests/lab --ignore=tests/lab/site",
+    ],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
     "docs": ["-m stacks.reference"],
 }
@@ -133,7 +139,8 @@ def names_of_tests() -> frozenset[str]:
 def files() -> Iterator[Path]:
     for folder, below, names in os.walk(ROOT):
         below[:] = [name for name in below if name not in NOT_OURS]
-        yield from (Path(folder, name) for name in names)
+        # In a worktree of git, .git is a file.
+        yield from (Path(folder, name) for name in names if name not in NOT_OURS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)

@@ -31,7 +31,7 @@ from talos.talosconfig import Role
 from talos.v1alpha1 import Install
 from tests.unit.talos.talos_examples import entropy
 
-QUICK = Speed(boot_s=0.05, install_s=0.1, services_s=0.05, going_down_s=0.05)
+QUICK = Speed(boot_s=0.01, install_s=0.02, services_s=0.01, going_down_s=0.01, retry_s=0.03)
 VERSION = "v1.13.9"
 HOUR_S = 3600.0
 _SERIAL = itertools.count(1)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from components.rules.model import Resource
 from sitectl import checkout
 from sitectl.cli import main
 from sitectl.progress import Progress
@@ -21,15 +24,23 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = ("__main__.py", "Pulumi.yaml", "stacks", "components", "talos", "manifests", "docs")
 
 
-def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod")) -> Path:
-    """The program and these sites of it in `folder`."""
+def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod"), own_program: bool = False) -> Path:
+    """The program and these sites of it in `folder`.
+
+    own_program: a copy that git or a test may change; otherwise the program is linked, which costs nothing.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAM:
         source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if not own_program:
+            (folder / name).symlink_to(source)
+        elif source.is_dir():
+            # With what is compiled already, or each program that runs here compiles everything again.
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("*.pyc.*"))
         else:
-            shutil.copy(source, folder / name)
+            shutil.copy2(source, folder / name)
+    if own_program:
+        shutil.copy(ROOT / ".gitignore", folder)
     for site in sites:
         shutil.copy(ROOT / f"Pulumi.{site}.yaml", folder)
     return folder
@@ -43,6 +54,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 really_declare = checkout.declare
 _remembered: dict[tuple[str, str, str], checkout.Declared] = {}
+_shared: list[Path] = []
 
 
 def remembering(
@@ -54,14 +66,52 @@ def remembering(
     """
     program = _digest(project)
     keys = {name: (program, name, path.read_text()) for name, path in files.items()}
-    missing = {name: files[name] for name, key in keys.items() if key not in _remembered}
+    missing = {name: files[name] for name, key in keys.items() if not _is_remembered(key)}
     if missing:
         for name, one in really_declare(project, missing, progress).items():
             _remembered[keys[name]] = one
+            _share(keys[name], one)
     return {name: _remembered[key] for name, key in keys.items()}
 
 
+def share_renders(basetemp: Path) -> None:
+    """Let the workers of one run of xdist, whose base folders have one parent, remember for each other."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _shared.append(basetemp.parent / "renders")
+
+
+def _file(key: tuple[str, str, str]) -> Path | None:
+    return _shared[-1] / hashlib.sha256(repr(key).encode()).hexdigest() if _shared else None
+
+
+def _is_remembered(key: tuple[str, str, str]) -> bool:
+    file = _file(key)
+    if key not in _remembered and file and file.exists():
+        said = json.loads(file.read_text())
+        said["resources"] = [Resource(**one) for one in said["resources"]]
+        _remembered[key] = checkout.Declared(**said)
+    return key in _remembered
+
+
+def _share(key: tuple[str, str, str], one: checkout.Declared) -> None:
+    if file := _file(key):
+        file.parent.mkdir(exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(asdict(one)))
+        draft.replace(file)
+
+
 def _digest(project: Path) -> str:
+    linked = all((project / name).is_symlink() for name in PROGRAM)
+    return _digest_of_ours() if linked else _digest_of(project)
+
+
+@cache
+def _digest_of_ours() -> str:
+    return _digest_of(ROOT)
+
+
+def _digest_of(project: Path) -> str:
     found = hashlib.sha256()
     paths = [project / name for name in PROGRAM if name != "docs"]
     for path in sorted(below for top in paths for below in (top.rglob("*") if top.is_dir() else [top])):

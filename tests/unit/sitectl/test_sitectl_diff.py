@@ -15,7 +15,7 @@ from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the platform: `before`, and a commit with fewer replicas and a new site."""
-    folder = make_checkout(tmp_path_factory.mktemp("history"), sites=("prod",))
+    folder = make_checkout(tmp_path_factory.mktemp("history"), sites=("prod",), own_program=True)
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "before")
@@ -70,7 +70,7 @@ def test_what_is_no_revision_is_refused(history: Path, revision: str) -> None:
 
 def test_a_link_out_of_the_checkout_is_refused(tmp_path: Path) -> None:
     """Whoever writes a revision must not have us read or write elsewhere."""
-    folder = make_checkout(tmp_path / "linked", sites=("prod",))
+    folder = make_checkout(tmp_path / "linked", sites=("prod",), own_program=True)
     (folder / "stacks" / "outside").symlink_to("/etc")
     git(folder, "init", "-q")
     git(folder, "add", "-A")

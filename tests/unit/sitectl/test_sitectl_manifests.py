@@ -13,12 +13,12 @@ from components.rules.model import HIDDEN, Resource, SiteFacts, violations
 from sitectl import checkout
 from sitectl.errors import SitectlError
 from sitectl.manifests_folder import contents, file_name, read, redacted, write
-from tests.unit.sitectl.sites_to_work_on import really_declare, run
+from tests.unit.sitectl.sites_to_work_on import really_declare, remembering, run
 
 
 @pytest.fixture(scope="module")
 def declared(checkout_folder: Path) -> dict[str, checkout.Declared]:
-    return really_declare(checkout_folder, checkout.site_files(checkout_folder))
+    return remembering(checkout_folder, checkout.site_files(checkout_folder))
 
 
 def secret(values: Any) -> Resource:

@@ -184,7 +184,7 @@ def test_a_deadline_holds_when_the_machine_says_nothing(call: calls.Call) -> Non
     over = threading.Event()
     with broken([headers(), pause(over, _LONG_S), hang_up]) as (_, client):
         with pytest.raises(errors.TooSlowError):
-            _ask(client, call, deadline_s=2)
+            _ask(client, call, deadline_s=1)
         over.set()
 
 
@@ -198,7 +198,7 @@ def test_a_deadline_holds_when_the_machine_drips() -> None:
 
     with broken([headers(), *[drip] * _MANY, hang_up]) as (_, client):
         with pytest.raises(errors.TooSlowError):
-            _ask(client, calls.VERSION, deadline_s=2)
+            _ask(client, calls.VERSION, deadline_s=1)
         assert len(dripped) < _MANY
         over.set()
 

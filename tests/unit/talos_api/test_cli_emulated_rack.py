@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from talos import talosconfig
+from talos.api import client as api_client
 from talos.cli import waiting
 from talos.cli.main import main
 from talos.cluster import MachineSettings
@@ -21,7 +22,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = new_bench(tmp_path / "machines", "infra", "hgx-h200")
     credentials = talosconfig.issue(made.bundle, context="bench", endpoints=())
     monkeypatch.setenv("TALOSCONFIG_TEXT", credentials.render())
-    monkeypatch.setattr(waiting, "POLL_S", 0.1)
+    monkeypatch.setattr(waiting, "POLL_S", 0.02)
+    monkeypatch.setattr(api_client, "_pause_s", lambda _: 0.02)
     with made.rack:
         yield made
 

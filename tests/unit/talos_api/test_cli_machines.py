@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from talos.api import calls
+from talos.api import client as api_client
 from talos.api.errors import TooSlowError
 from talos.api.results import ApplyMode
 from talos.api.tls import Trust
@@ -54,7 +55,8 @@ Command = Callable[..., Done]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    monkeypatch.setattr(waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(waiting, "POLL_S", 0.02)
+    monkeypatch.setattr(api_client, "_pause_s", lambda _: 0.02)
     monkeypatch.setenv("TALOSCONFIG_TEXT", talosconfig())
 
     def command(name: str, machine: ScriptedMachine, *options: str, config: str = "", timeout: str = "60s") -> Done:

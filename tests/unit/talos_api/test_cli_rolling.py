@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lab.machines.faults import Fault
+from talos.api import client as api_client
 from talos.cli import waiting
 from talos.cli.main import main
 from talos.cluster import MachineSettings
@@ -82,7 +83,8 @@ class Kubectl:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = new_bench(tmp_path / "machines", "infra", "hgx-h200")
     monkeypatch.setenv("TALOS_SECRETS_TEXT", made.bundle.export())
-    monkeypatch.setattr(waiting, "POLL_S", 0.1)
+    monkeypatch.setattr(waiting, "POLL_S", 0.02)
+    monkeypatch.setattr(api_client, "_pause_s", lambda _: 0.02)
     with made.rack:
         for name in made.rack.machines:
             made.wait_stage(name, "maintenance")

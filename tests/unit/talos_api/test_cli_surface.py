@@ -285,7 +285,7 @@ class Factory(BaseHTTPRequestHandler):
 @pytest.fixture
 def site() -> Iterator[str]:
     server = HTTPServer(("127.0.0.1", 0), Factory)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()

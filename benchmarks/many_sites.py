@@ -1,0 +1,153 @@
+"""What it costs to validate, prove and render many sites at once, as CI does of every pull request."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import generated_sites
+from benchmarks.arithmetic import growth_exponent
+from benchmarks.report import Cell, Result, Row, Table
+from lab.errors import LabError
+from lab.paths import CHECKOUT, Lab
+from sitectl import checkout, manifests_folder, proofs
+from stacks.loader import trace_file
+from stacks.site import SiteConfig
+
+HELP = "processor time of validate, proof and render of many generated sites"
+NEEDS_LAB = False
+SIZES = (25, 100)
+_OTHERS = "this benchmark keeps one of them busy, the rest is other work"
+PHASES = ("validate", "proof", "render")
+
+
+@dataclass(kw_only=True)
+class Walk:
+    """One walk over some sites: what was in them, and seconds by phase."""
+
+    sites: int
+    models: int = 0
+    keys: int = 0
+    resources: int = 0
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    wall_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def cpu_total_s(self) -> float:
+        return sum(self.cpu_s.values())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sites", type=int, nargs="+", default=list(SIZES), help="numbers of sites (default: 25 100)")
+
+
+def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
+    """Validate, prove and render generated sites with what the commands of sitectl call; the lab is not asked."""
+    walks = []
+    for count in sorted(arguments.sites):
+        with tempfile.TemporaryDirectory() as folder:
+            walks.append(walk(Path(folder), count))
+    load = os.getloadavg()[0]
+    return Result(
+        benchmark="many_sites",
+        question="How long does CI take to say of every site whether it is valid, what it holds and what it declares?",
+        conditions={
+            "sites": "generated: 1 to 5 models with load and targets, 1 to 8 tenants, every second one out of machines",
+            "clock": "processor time of this process and the program that it starts; wall time beside it",
+            "load_average_after": f"{load:.1f} on {os.cpu_count()} cores; {_OTHERS}",
+        },
+        tables=[
+            Table(title="What was walked over", rows=[_counts(one) for one in walks]),
+            Table(title="Milliseconds a site", rows=[_times(one) for one in walks]),
+        ],
+        findings=findings(walks),
+    )
+
+
+def walk(folder: Path, count: int) -> Walk:
+    """Write `count` sites and take each phase over all of them. Raises LabError for a site that is refused."""
+    files = {path.name.split(".")[1]: path for path in _write(folder, count)}
+    found = Walk(sites=count)
+    loaded = _timed(found, "validate", lambda: [trace_file(file).site for file in files.values()])
+    found.models = sum(len(site.models) for site in loaded)
+    found.keys = sum(len(tenant.keys) for site in loaded for tenant in site.tenants.values())
+    _timed(found, "proof", lambda: _prove(loaded))
+    declared = _timed(found, "render", lambda: _render(files, folder / "rendered"))
+    refused = [f"{name}: {one.error}" for name, one in declared.items() if one.error]
+    if refused:
+        raise LabError("a generated site is refused: " + "\n".join(refused), fix="mend benchmarks/generated_sites.py")
+    found.resources = sum(len(one.resources) for one in declared.values())
+    return found
+
+
+def findings(walks: Sequence[Walk]) -> list[str]:
+    """Sentences of these walks, the largest last."""
+    last = walks[-1]
+    each = {phase: 1000 * last.cpu_s[phase] / last.sites for phase in PHASES}
+    shares = ", ".join(f"{phase} {each[phase]:.0f} ms ({last.cpu_s[phase] / last.cpu_total_s:.0%})" for phase in PHASES)
+    said = [
+        f"{last.sites} sites with {last.models} models and {last.resources} resources: "
+        f"{1000 * last.cpu_total_s / last.sites:.0f} ms of processor time a site; {shares}.",
+        f"That is {1000 * last.cpu_s['proof'] / last.models:.0f} ms of proof a model and "
+        f"{1000 * last.cpu_s['render'] / last.resources:.1f} ms of render a resource.",
+    ]
+    if len({one.sites for one in walks}) > 1:
+        grows = growth_exponent([one.sites for one in walks], [one.cpu_total_s for one in walks])
+        said.append(f"Processor time grows with sites^{grows:.2f}.")
+    return said
+
+
+def _write(folder: Path, count: int) -> list[Path]:
+    return [generated_sites.write(folder, generated_sites.site(number)) for number in range(count)]
+
+
+def _prove(sites: Sequence[SiteConfig]) -> None:
+    """What `sitectl proof --json` asks of each site."""
+    for site in sites:
+        proofs.blocks(site)
+        for model in site.models:
+            proofs.figures(site, model)
+            proofs.explanations(site, model)
+
+
+def _render(files: dict[str, Path], out: Path) -> dict[str, checkout.Declared]:
+    declared = checkout.declare(CHECKOUT, files)
+    for site, one in declared.items():
+        if not one.error:
+            manifests_folder.write(out / site, manifests_folder.contents(one.resources))
+    return declared
+
+
+def _timed(found: Walk, phase: str, act: Callable[[], Any]) -> Any:
+    sys.stderr.write(f"{found.sites} sites: {phase}\n")
+    cpu, wall = _cpu_s(), time.monotonic()
+    answer = act()
+    found.cpu_s[phase] = _cpu_s() - cpu
+    found.wall_s[phase] = time.monotonic() - wall
+    return answer
+
+
+def _cpu_s() -> float:
+    """Of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _counts(one: Walk) -> Row:
+    return {"sites": one.sites, "models": one.models, "keys": one.keys, "resources": one.resources}
+
+
+def _times(one: Walk) -> Row:
+    row: dict[str, Cell] = {"sites": one.sites}
+    row |= {f"{phase}, CPU": round(1000 * one.cpu_s[phase] / one.sites, 1) for phase in PHASES}
+    row["all, CPU"] = round(1000 * one.cpu_total_s / one.sites, 1)
+    row["all, wall"] = round(1000 * sum(one.wall_s.values()) / one.sites, 1)
+    return row

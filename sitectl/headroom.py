@@ -1,0 +1,152 @@
+"""What is left between a model's proven latencies and its targets, on the site as it was and as it becomes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sitectl import revisions
+from sitectl.errors import SitectlError
+from stacks.loader import load_file
+from stacks.loading.problems import SiteError
+from stacks.proof.proof import prove
+from stacks.site import SiteConfig
+from stacks.sizing import order_of
+
+# Figure of the proof, and the target that it is held against.
+_FIGURES = {"ttft_p95": "TTFT p95", "itl_p95": "ITL p95"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headroom:
+    """One figure of one model in milliseconds, estimated by the proof; None where nothing is said or asked."""
+
+    model: str
+    figure: str
+    before_ms: float | None
+    before_target_ms: float | None
+    after_ms: float | None
+    after_target_ms: float | None
+
+    @property
+    def before(self) -> float | None:
+        """Percent of the target that was left."""
+        return _left(self.before_ms, self.before_target_ms)
+
+    @property
+    def after(self) -> float | None:
+        """Percent of the target that will be left."""
+        return _left(self.after_ms, self.after_target_ms)
+
+    @property
+    def change(self) -> float | None:
+        """Percentage points more (or fewer)."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+    def record(self) -> dict[str, Any]:
+        """As `--json` and a saved preview have it."""
+        return {**asdict(self), "before_percent": self.before, "after_percent": self.after, "change": self.change}
+
+
+def between(before: SiteConfig | None, after: SiteConfig) -> list[Headroom]:
+    """Every model of `after` that has a target on either side, by name."""
+    old, new = _sides(before), _sides(after)
+    found = []
+    for model in sorted(after.models):
+        for figure, title in _FIGURES.items():
+            was, target_was = old.get((model, figure), (None, None))
+            is_, target = new[model, figure]
+            if target is not None or target_was is not None:
+                found.append(
+                    Headroom(
+                        model=model,
+                        figure=title,
+                        before_ms=was,
+                        before_target_ms=target_was,
+                        after_ms=is_,
+                        after_target_ms=target,
+                    )
+                )
+    return found
+
+
+def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]]:
+    """Records for a site's file against the same file at a revision of git; nothing for a file that is not valid.
+
+    since: None for the last commit, if there is one. Raises SitectlError for a revision that is named and not there.
+    """
+    try:
+        after = load_file(file)
+    except SiteError:
+        return []
+    try:
+        text = revisions.text(project, since or "HEAD", file.name)
+    except SitectlError:
+        if since:
+            raise
+        text = None
+    return [one.record() for one in between(_loaded(text, file.name), after)]
+
+
+def of_records(records: Any) -> list[Headroom]:
+    """Out of a saved preview, which may come from anybody. Raises SitectlError for another form."""
+    try:
+        return [_of_record(one) for one in records or ()]
+    except (TypeError, ValueError, KeyError) as error:
+        raise SitectlError(
+            f"the SLO headroom in this preview cannot be read: {error!r}", fix="python -m sitectl plan SITE --save FILE"
+        ) from None
+
+
+def _of_record(one: Mapping[str, Any]) -> Headroom:
+    return Headroom(
+        model=str(one["model"]),
+        figure=str(one["figure"]),
+        before_ms=_number(one, "before_ms"),
+        before_target_ms=_number(one, "before_target_ms"),
+        after_ms=_number(one, "after_ms"),
+        after_target_ms=_number(one, "after_target_ms"),
+    )
+
+
+def least(rows: Sequence[Headroom]) -> Headroom | None:
+    """The tightest after the change."""
+    known = [row for row in rows if row.after is not None]
+    return min(known, key=lambda row: row.after or 0, default=None)
+
+
+def _sides(site: SiteConfig | None) -> dict[tuple[str, str], tuple[float | None, float | None]]:
+    """(model, figure) -> (milliseconds, target)."""
+    if site is None:
+        return {}
+    found: dict[tuple[str, str], tuple[float | None, float | None]] = {}
+    for name, spec in site.models.items():
+        proof = prove(order_of(site, spec, name))
+        for figure in _FIGURES:
+            said = proof.serving.get(figure)
+            found[name, figure] = (round(said.value, 1) if said else None, getattr(proof.order.slo, f"{figure}_ms"))
+    return found
+
+
+def _left(value: float | None, target: float | None) -> float | None:
+    return None if value is None or not target else round(100 * (1 - value / target), 1)
+
+
+def _number(record: Mapping[str, Any], key: str) -> float | None:
+    return None if record[key] is None else float(record[key])
+
+
+def _loaded(text: str | None, name: str) -> SiteConfig | None:
+    """The site as it was; nothing where it was not there, or is not one that today's program takes."""
+    if text is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / name
+        file.write_text(text)
+        try:
+            return load_file(file)
+        except SiteError:
+            return None

@@ -1,0 +1,66 @@
+"""AIConfigurator's step times beside those of a site's proofs, for `proof --with-aiconfigurator`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sitectl.errors import Exit, SitectlError
+from stacks.proof import second_source
+from stacks.proof.second_source import BAND, INSTALL, PROMPT_TOKENS, SERIES, SecondSourceError
+from stacks.site import SiteConfig
+from stacks.sizing import prove_model
+
+
+def require() -> None:
+    """Raises SitectlError, status UNABLE, unless the series that the proof is held against is installed."""
+    if not second_source.available():
+        raise SitectlError(
+            "the second source is not installed",
+            got=f"aiconfigurator {second_source.version()}".rstrip()
+            if second_source.version()
+            else "no aiconfigurator",
+            allowed=f"aiconfigurator {SERIES}.*",
+            fix=f"{INSTALL} (850 MB, which is why it is optional)",
+            status=Exit.UNABLE,
+        )
+
+
+def of_model(site: SiteConfig, model: str) -> dict[str, Any]:
+    """Each step in milliseconds here and there with its ratio, or under `unknown` why there is nothing to compare."""
+    proof = prove_model(site, site.models[model], model)
+    source = {"source": f"aiconfigurator {second_source.version()}", "band": BAND}
+    try:
+        steps = second_source.compare(site.models[model].catalogue, site.cluster.gpu, proof.case.layout)
+    except SecondSourceError as error:
+        return {**source, "unknown": str(error), "steps": []}
+    told = [
+        {
+            "step": one.step,
+            "ours_ms": round(one.ours_ms, 2),
+            "theirs_ms": round(one.theirs_ms, 2),
+            "ratio": round(one.ratio, 2),
+            "inside": one.agrees,
+        }
+        for one in steps
+    ]
+    return {**source, "steps": told}
+
+
+def lines(told: dict[str, Any]) -> str:
+    """The same as lines below a model's block."""
+    head = f"  beside      {told['source']}"
+    if "unknown" in told:
+        return f"{head}: nothing to compare, {told['unknown']}"
+    rows = [
+        f"    {one['step']:<14}{one['ours_ms']:>9.1f} ms here {one['theirs_ms']:>9.1f} ms there   "
+        f"ratio {one['ratio']:.2f}, {'inside' if one['inside'] else 'OUTSIDE'}"
+        for one in told["steps"]
+    ]
+    return "\n".join(
+        [f"{head}: prompts of {PROMPT_TOKENS:,} tokens, 16-bit cache; band {told['band']} either way", *rows]
+    )
+
+
+def agrees(told: dict[str, Any]) -> bool:
+    """Whether no step leaves the band; a model that the source does not know says nothing against the proof."""
+    return all(one["inside"] for one in told["steps"])

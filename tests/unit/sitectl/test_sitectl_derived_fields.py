@@ -1,0 +1,124 @@
+"""`explain RESOURCE FIELD`: a field that follows from a model's proof says so, with formula and inputs (001.20)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.rules.model import Resource
+from sitectl import checkout
+from sitectl.derived_fields import derivations
+from sitectl.proofs import explanations
+from stacks.loader import load_file, load_site
+from stacks.site import SiteConfig
+from tests.unit.sitectl.sites_to_work_on import ROOT, remembering, run
+
+ARGS = "spec.template.spec.containers.0.args"
+# What the program renders of the proof; enable_expert_parallel is of models whose slices would not be whole blocks.
+RENDERED = {
+    "tensor_parallel_size",
+    "kv_cache_dtype",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "kv_blocks",
+    "start_budget_s",
+    "startup_probe_failures",
+}
+
+
+@pytest.fixture(scope="module")
+def prod() -> SiteConfig:
+    return load_file(ROOT / "Pulumi.prod.yaml")
+
+
+def deployment(name: str, args: list[str], **labels: str) -> Resource:
+    """A Deployment with one container."""
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "n", "labels": labels},
+        "spec": {"template": {"spec": {"containers": [{"args": args}]}}},
+    }
+    return Resource(type="kubernetes:apps/v1:Deployment", name=name, body=body)
+
+
+def explained(folder: Path, *words: str) -> Any:
+    return run(folder, "explain", "--json", "--site", "prod", *words).data
+
+
+def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_folder: Path, prod: SiteConfig) -> None:
+    said = explained(checkout_folder, "deployment/qwen3-32b", ARGS)
+    known = explanations(prod, "qwen3-32b")
+    told = {one["knob"]: one for one in said["knobs"]}
+    assert set(told) >= {"max_num_seqs", "max_model_len", "max_num_batched_tokens", "kv_cache_dtype"}
+    for name, one in told.items():
+        assert one["at"].partition("=")[2] == str(known[name].value)
+        assert one["formula"] == known[name].formula
+        assert one["key"] == f"models.qwen3-32b.knobs.{name}"
+    assert "cache_bytes_per_gpu = " in told["max_num_seqs"]["inputs"]
+    again = explained(checkout_folder, told["max_num_seqs"]["key"])
+    assert (again["formula"], again["inputs"]) == (told["max_num_seqs"]["formula"], told["max_num_seqs"]["inputs"])
+
+
+def test_one_value_alone_and_in_words(checkout_folder: Path) -> None:
+    field = "spec.template.spec.containers[0].startupProbe.failureThreshold"
+    out = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1", field).out
+    value, derived = out.split("\n\n")
+    assert value.splitlines()[0].split() == ["object", "Deployment", "inference-models/glm-5-1"]
+    assert "formula  start budget / period of 5 s" in derived
+    assert "inputs   read_weights_s = " in derived
+
+
+def test_the_pickers_configuration_is_text_and_known_all_the_same(checkout_folder: Path) -> None:
+    said = explained(checkout_folder, "configmap/qwen3-32b-epp", 'data["config.yaml"]')
+    assert {one["knob"] for one in said["knobs"]} == {"kv_blocks", "max_model_len"}
+
+
+@pytest.mark.parametrize("field", ["spec.replicas", "metadata"])
+def test_what_follows_from_no_proof_says_nothing_of_one(checkout_folder: Path, field: str) -> None:
+    assert explained(checkout_folder, "deployment/qwen3-32b", field)["knobs"] == []
+
+
+def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: Path, prod: SiteConfig) -> None:
+    """Over whole objects: a renamed flag or a moved field shows here."""
+    files = checkout.site_files(checkout_folder)
+    resources = remembering(checkout_folder, files)["prod"].resources
+    found = {one["knob"] for each in resources for one in derivations(each, prod, "", each.body)}
+    assert found >= RENDERED
+
+
+def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: SiteConfig) -> None:
+    known = explanations(prod, "qwen3-32b")["max_num_seqs"].value
+    for value, said in ((known, ["max_num_seqs"]), (7, [])):
+        one = deployment("qwen3-32b", [f"--max-num-seqs={value}", "--max-num-seqs", "--port=8000"])
+        assert [each["knob"] for each in derivations(one, prod, "", one.body)] == said
+
+
+def test_a_flag_without_a_value_is_a_yes() -> None:
+    """Of a layout that the engine wants whole experts for."""
+    words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}}
+    site = load_site({**words, "models": {"m": {"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}}}}, "a")
+    one = deployment("m", ["--enable-expert-parallel"])
+    whole = explanations(site, "m")["enable_expert_parallel"].value
+    assert whole is True
+    assert [each["knob"] for each in derivations(one, site, "", one.body)] == ["enable_expert_parallel"]
+
+
+def test_objects_of_no_model_and_of_a_model_by_label(prod: SiteConfig) -> None:
+    value = explanations(prod, "qwen3-32b")["max_num_seqs"].value
+    args = [f"--max-num-seqs={value}"]
+    assert derivations(deployment("gateway", args), prod, "", {"args": args}) == []
+    labelled = deployment("other", args, **{"app.kubernetes.io/instance": "qwen3-32b"})
+    assert [one["at"] for one in derivations(labelled, prod, "", {"args": args})] == args
+
+
+def test_an_override_says_its_reason(prod: SiteConfig) -> None:
+    """001.20: the object's field leads to who decided it."""
+    override = {"max_num_seqs": {"value": 8, "reason": "the team wants short queues"}}
+    words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}}
+    site = load_site({**words, "models": {"m": {"catalogue": "qwen3-32b-fp8", "overrides": override}}}, "a")
+    (told,) = derivations(deployment("m", []), site, ARGS, ["--max-num-seqs=8"])
+    assert (told["origin"], told["reason"]) == ("override", "the team wants short queues")

@@ -1,0 +1,156 @@
+"""SLO headroom in a plan: the proof's percentiles against each target, before and after (001.34, 001.39; opening 3)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ci import previews
+from sitectl.errors import Exit, SitectlError
+from sitectl.headroom import Headroom, between, least, of_records
+from sitectl.markdown import document
+from sitectl.report import of_preview_document
+from sitectl.words import targets, tightest
+from stacks.loader import KEY, load_site
+from stacks.site import SiteConfig
+from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
+
+PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
+
+
+def words(rate: float, **slo: float) -> dict[str, Any]:
+    """A site with one model on one H200 a replica, asked this many times a second."""
+    model: dict[str, Any] = {"catalogue": "qwen3-32b-fp8", "server": {"replicas": 2}, "load": {"requests_per_s": rate}}
+    if slo:
+        model["slo"] = slo
+    return {"name": "berlin", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "models": {"chat": model}}
+
+
+def site(rate: float, **slo: float) -> SiteConfig:
+    return load_site(words(rate, **slo), "berlin")
+
+
+def test_more_load_takes_headroom_and_less_gives_it_back() -> None:
+    """Both percentiles are those of the proof; a target that stays is compared with itself."""
+    (ttft, itl) = between(site(0.5, ttft_p95_ms=4000, itl_p95_ms=80), site(1.5, ttft_p95_ms=4000, itl_p95_ms=80))
+    assert [(row.model, row.figure) for row in (ttft, itl)] == [("chat", "TTFT p95"), ("chat", "ITL p95")]
+    for row in (ttft, itl):
+        assert row.before is not None and row.after is not None and row.change is not None
+        assert 0 < row.after < row.before < 100
+        assert row.change == row.after - row.before < 0
+        assert row.after_ms and row.after_target_ms
+        assert row.after == pytest.approx(100 * (1 - row.after_ms / row.after_target_ms), abs=0.06)
+    back = between(site(1.5, itl_p95_ms=80), site(0.5, itl_p95_ms=80))
+    assert [(row.figure, (row.change or 0) > 0) for row in back] == [("ITL p95", True)]
+
+
+def test_a_tighter_target_takes_headroom_without_any_change_of_speed() -> None:
+    (row,) = between(site(1, ttft_p95_ms=6000), site(1, ttft_p95_ms=4000))
+    assert row.before_ms == row.after_ms
+    assert (row.before_target_ms, row.after_target_ms) == (6000, 4000)
+    assert (row.change or 0) < 0
+
+
+def test_new_models_and_targets_that_come_and_go() -> None:
+    (new,) = between(None, site(1, ttft_p95_ms=4000))
+    assert (new.before, new.change) == (None, None)
+    assert new.after is not None
+    (gone,) = between(site(1, ttft_p95_ms=4000), site(1))
+    assert (gone.after, gone.after_target_ms) == (None, None)
+    assert gone.before is not None
+    assert between(site(1), site(2)) == [], "nobody asked for anything"
+    ((_, latency, left),) = targets([gone])
+    assert latency.endswith(f"of 4,000 -> {gone.after_ms:,.0f} ms, no target")
+    assert left == "unknown"
+
+
+def row(after_ms: float | None, before_ms: float | None = 50, model: str = "chat") -> Headroom:
+    return Headroom(
+        model=model,
+        figure="TTFT p95",
+        before_ms=before_ms,
+        before_target_ms=None if before_ms is None else 100,
+        after_ms=after_ms,
+        after_target_ms=100,
+    )
+
+
+def test_words_of_the_tightest() -> None:
+    assert least([row(None)]) is None
+    assert tightest([]) == "no target is declared, or no load"
+    assert tightest([row(30), row(80, model="docs")]) == "20 % (-30 points), docs TTFT p95"
+    assert tightest([row(50)]) == "50 % (unchanged), chat TTFT p95"
+    assert tightest([row(50, None)]) == "50 %, chat TTFT p95"
+    assert targets([row(80)]) == [("chat TTFT p95", "50 ms of 100 -> 80 ms of 100", "20 % (-30 points)")]
+
+
+@pytest.mark.parametrize("said", [7, [7], [{}], [{**row(1).record(), "after_ms": "soon"}], {"a": 1}])
+def test_a_saved_preview_of_another_form_is_refused(said: Any) -> None:
+    with pytest.raises(SitectlError, match="cannot be read"):
+        of_records(said)
+
+
+def test_a_records_way_through_a_saved_preview() -> None:
+    assert of_records(json.loads(json.dumps([row(30).record()]))) == [row(30)]
+    assert of_records(None) == []
+
+
+@pytest.fixture
+def berlin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout under git whose site has more load than its last commit; `pulumi` prints a recording."""
+    folder = make_checkout(tmp_path / "own", sites=())
+    file = folder / "Pulumi.berlin.yaml"
+    git(folder, "init", "-q", "-b", "main")
+    for rate in (0.5, 1.5):
+        if file.exists():
+            git(folder, "add", "Pulumi.berlin.yaml")
+            git(folder, "commit", "-qm", "less load")
+        file.write_text(yaml.safe_dump({"config": {KEY: words(rate, ttft_p95_ms=4000)}}))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "pulumi").write_text(f"#!/bin/sh\ncat {PREVIEWS / 'replica-added.json'}\n")
+    (programs / "pulumi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return folder
+
+
+def test_a_plan_says_headroom_against_the_last_commit(berlin: Path, tmp_path: Path) -> None:
+    """In the table, in a block of its own, as data, as Markdown, and out of a saved preview."""
+    saved, posted = tmp_path / "saved.json", tmp_path / "plan.md"
+    said = run(berlin, "plan", "berlin", "--save", str(saved), "--markdown", str(posted))
+    assert said.status == Exit.OK, said.err
+    (told,) = run(berlin, "plan", "berlin", "--from", str(saved), "--json").data["headroom"]
+    assert told["before_percent"] > told["after_percent"] > 0 > told["change"]
+    left = f"{told['after_percent']:.3g} % ({told['change']:+.3g} points)"
+    assert f"SLO headroom, least        {left}, chat TTFT p95" in said.out
+    assert "SLO HEADROOM: what the proof leaves to each target, estimated" in said.out
+    latency = f"{told['before_ms']:,.0f} ms of 4,000 -> {told['after_ms']:,.0f} ms of 4,000"
+    assert f"  chat TTFT p95  {latency}  left {left}" in said.out
+    assert "SLO headroom, least" in posted.read_text()
+    assert "chat TTFT p95" in posted.read_text()
+    assert run(berlin, "plan", "berlin", "--from", str(saved)).out == said.out
+
+
+def test_a_revision_that_is_not_there_is_refused_and_no_git_is_fine(berlin: Path, tmp_path: Path) -> None:
+    said = run(berlin, "plan", "berlin", "--since", "nowhere")
+    assert (said.status, "got: nowhere" in said.err) == (Exit.USAGE, True)
+    (berlin / ".git").rename(tmp_path / "git")
+    (told,) = run(berlin, "plan", "berlin", "--json").data["headroom"]
+    assert (told["before_ms"], told["change"]) == (None, None)
+
+
+def test_the_comment_of_ci_says_headroom_against_the_target_branch(berlin: Path, tmp_path: Path) -> None:
+    """And nothing of a name in a saved preview becomes Markdown."""
+    out = tmp_path / "out"
+    assert previews.main(["--project", str(berlin), "--out", str(out), "--base", "HEAD"], {}) == Exit.OK
+    saved = json.loads((out / "berlin.json").read_text())
+    assert saved["headroom"][0]["change"] < 0
+    saved["headroom"][0]["model"] = "@all [x](http://y)"
+    text = document([of_preview_document("berlin", saved)])
+    assert "SLO headroom, least" in text
+    assert "[x](" not in text and "@all" not in text
+    assert previews.main(["--project", str(berlin), "--out", str(out), "--base", "nowhere"], {}) == Exit.USAGE
