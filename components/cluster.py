@@ -90,6 +90,7 @@ class Cluster(Component):
                 for machine in args.machines
             ],
             identity.bundle,
+            nodes.kubeconfig,
             factory=args.image_factory,
             talos_version=args.talos_version,
             at_once=args.at_once,

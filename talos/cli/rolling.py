@@ -15,6 +15,7 @@ from talos.cli.health import what_is_missing
 from talos.cli.inputs import Address
 from talos.cli.kubernetes import Kubernetes
 from talos.cli.reaching import Reach, add_maintenance_arguments, reach, wait_up
+from talos.cli.skew import require_api_server, require_no_newer_kubelet
 from talos.cli.upgrade import Target, difference, fell_back, running
 from talos.cli.waiting import PendingError, Watch, seconds
 
@@ -27,6 +28,9 @@ Bring a machine to a config (stdin) and an installer image, and wait until it is
   3. only if it must reboot: the other members of etcd are well; the node is drained, with respect for
      PodDisruptionBudgets; the machine reboots, and must come back with that version and schematic
   4. Talos's services are healthy, the node is Ready, and takes pods again
+
+A kubelet of a newer minor version than an API server is not let in: a worker waits until all of them serve that
+version, and a control plane refuses before anything is touched.
 
 What is in effect already is not done again, so after a failure or an interruption the same command goes on. Run it
 for one machine at a time. ${inputs.KUBECONFIG_VARIABLE} is the cluster; without it nothing is drained.
@@ -87,6 +91,8 @@ class Rolling:
                 raise NotAllowedError(
                     f"{self._machine.name}: the machine refuses the config: {verdict.reason}", fix=verdict.fix
                 )
+            if self._cluster is not None and verdict.change in {"live", "reboot"}:
+                require_no_newer_kubelet(self._machine.name, self._config, self._cluster)
             client = contact.client
             if contact.state == "maintenance":
                 boot_id, needs_reboot = "", False
@@ -115,6 +121,7 @@ class Rolling:
                     raise PendingError("etcd does not count it as a member yet")
         if self._cluster is not None:
             self._cluster.require_ready(self._machine.name)
+            require_api_server(self._machine.name, self._config, self._cluster)
 
     def _install(self, client: MachineClient, boot_id: str) -> bool:
         """Whether the machine must reboot into another system, which is then in the other slot."""
