@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lab.machines.faults import Fault
-from talos.cli import waiting
+from talos.cli import rolling, waiting
 from talos.cli.main import main
 from talos.cluster import MachineSettings
 from talos.factory_schematic import Schematic
@@ -115,6 +116,20 @@ def test_an_upgrade_installs_first_then_drains_and_reboots(bench: Bench, site: S
     assert done[-1] == "reboot"
     assert kubectl.calls() == ["annotate", "drain", "uncordon", "annotate"]
     assert site("roll", "m2", "--image", older, config=config)["done"] == ["nothing"]
+
+
+def test_after_the_only_control_plane_the_next_node_waits(
+    bench: Bench, site: Site, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring_up(bench)
+    slept: list[float] = []
+    monkeypatch.setattr(rolling, "time", SimpleNamespace(sleep=slept.append))
+    older = bench.installer(Schematic(), "v1.13.8")
+    site("roll", "m2", "--image", older, config=bench.worker("gpu", image=older))
+    assert slept == []
+    site("roll", "m1", "--image", older, config=bench.control_plane("cp", image=older))
+    site("roll", "m1", "--image", older, config=bench.control_plane("cp", image=older))
+    assert slept == [30]
 
 
 def test_a_version_that_does_not_exist_disturbs_nothing(bench: Bench, site: Site, kubectl: Kubectl) -> None:
