@@ -91,6 +91,7 @@ class Cluster(Component):
             ],
             identity.bundle,
             nodes.kubeconfig,
+            imported=args.imported,
             factory=args.image_factory,
             talos_version=args.talos_version,
             at_once=args.at_once,

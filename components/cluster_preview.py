@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulumi
 import yaml
@@ -42,29 +43,33 @@ def announce(
     bundle: pulumi.Output[str],
     kubeconfig: pulumi.Output[str],
     *,
+    imported: str | None,
     factory: str,
     talos_version: str,
     at_once: int,
 ) -> pulumi.Output[list[str]]:
     """In a preview, say of each node what `up` will do with its machine; the output is what was said.
 
-    Nothing runs in `up` itself. A machine that does not answer is a warning. RefusedError for all that are refused.
+    `imported` is the file that the first `up` takes the secrets from. Nothing runs in `up` itself. A machine that does
+    not answer is a warning. RefusedError for all that are refused.
     """
     if not pulumi.runtime.is_dry_run():
         return pulumi.Output.from_input([])
-    return pulumi.Output.from_input(_announced(nodes, bundle, kubeconfig, factory, talos_version, at_once))
+    return pulumi.Output.from_input(_announced(nodes, bundle, kubeconfig, imported, factory, talos_version, at_once))
 
 
 async def _announced(
     nodes: Sequence[Announced],
     bundle: pulumi.Output[str],
     kubeconfig: pulumi.Output[str],
+    imported: str | None,
     factory: str,
     talos_version: str,
     at_once: int,
 ) -> list[str]:
     turn = asyncio.Semaphore(at_once)
-    known = await _known(bundle)
+    # Machines of a cluster that is taken over would refuse whoever comes without its secrets.
+    known = await _known(bundle) or _content(imported)
     cluster = await _known(kubeconfig)
 
     async def ask(node: Announced) -> dict[str, str]:
@@ -94,6 +99,14 @@ async def _announced(
 async def _known(value: pulumi.Output[str]) -> str:
     """The value, or nothing while a first preview does not know it."""
     return str(await value.future() or "") if await value.is_known() else ""
+
+
+def _content(file: str | None) -> str:
+    """A file's text; nothing where it cannot be read, which the command that imports it says better."""
+    try:
+        return Path(file).read_text(encoding="utf-8") if file else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 async def _plan(node: Announced, bundle: str, kubeconfig: str) -> dict[str, str]:
