@@ -245,3 +245,9 @@ def test_a_dead_machine_is_taken_out_and_asked_nothing() -> None:
 def test_a_preview_lends_machines_the_cluster_to_look_at() -> None:
     planned = [each.args for each in declare(*SIX[:1], preview=True).calls if " plan " in each.args["command"]]
     assert [set(each["environment"]) for each in planned] == [{"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}]
+
+
+def test_a_replaced_node_leaves_before_its_machine_is_installed_anew() -> None:
+    """The engine deletes first what depends, by a property, on what is replaced."""
+    made = commands(declare(*SIX[:1]))
+    assert made["machines-nodes-cp-1"]["triggers"] == [0, "machines-nodes-cp-1-install"]
