@@ -79,6 +79,8 @@ class Cluster(Component):
                 for machine in args.machines
             ],
             identity.bundle,
+            nodes.kubeconfig,
+            imported=args.imported,
             factory=args.rollout.image_factory,
             talos_version=args.talos_version,
             at_once=args.rollout.at_once,

@@ -74,7 +74,7 @@ class ClusterNodes(Component):
         rolls: dict[str, local.Command] = {}
         before: list[pulumi.Resource] = list(installs.values())
         for machine in args.machines:
-            rolls[machine.name] = self._roll(machine, before)
+            rolls[machine.name] = self._roll(machine, installs[machine.name], before)
             before = [installs[machine.name], rolls[machine.name]]
         self.handle = ClusterNodesHandle(kubeconfig=self.kubeconfig, ready=list(rolls.values()), rolls=rolls)
         self.finish(nodes=[machine.name for machine in args.machines])
@@ -153,7 +153,7 @@ class ClusterNodes(Component):
         )
         return pulumi.Output.secret(command.stdout)
 
-    def _roll(self, machine: Machine, needs: list[pulumi.Resource]) -> local.Command:
+    def _roll(self, machine: Machine, install: local.Command, needs: list[pulumi.Resource]) -> local.Command:
         drain_timeout_s = self._args.rollout.drain_timeout_s
         command = machine_commands.roll(machine, drain_timeout_s=drain_timeout_s)
         limit = f"{drain_timeout_s + 2 * 3600}s"
@@ -164,7 +164,8 @@ class ClusterNodes(Component):
             delete=machine_commands.leave(machine, drain_timeout_s=drain_timeout_s),
             stdin=_config_of(machine, self._args.configs),
             environment={SECRETS_VARIABLE: self._args.bundle, KUBECONFIG_VARIABLE: self.kubeconfig},
-            triggers=[machine.replacement],
+            # By the install's id, a replaced node leaves before its machine is erased and installed anew, not after.
+            triggers=[machine.replacement, install.id],
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
                 parent=self,

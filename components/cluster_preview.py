@@ -6,16 +6,18 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulumi
 import yaml
 from pulumi_command import local
 
 from components import machine_commands
-from components.machine_commands import SECRETS_VARIABLE, Machine
+from components.machine_commands import KUBECONFIG_VARIABLE, SECRETS_VARIABLE, Machine
 
 # Texts shorter than this are parts of ordinary words.
 _SHORTEST_SECRET = 8
+_DEAD = "is said to be dead and is not asked; etcd and Kubernetes forget it, if they have not yet"
 _LOUD = frozenset({"reboot", "upgrade", "install", "unreachable"})
 
 
@@ -37,26 +39,42 @@ class Announced:
 
 
 def announce(
-    nodes: Sequence[Announced], bundle: pulumi.Output[str], *, factory: str, talos_version: str, at_once: int
+    nodes: Sequence[Announced],
+    bundle: pulumi.Output[str],
+    kubeconfig: pulumi.Output[str],
+    *,
+    imported: str | None,
+    factory: str,
+    talos_version: str,
+    at_once: int,
 ) -> pulumi.Output[list[str]]:
     """In a preview, say of each node what `up` will do with its machine; the output is what was said.
 
-    Nothing runs in `up` itself. A machine that does not answer is a warning. RefusedError for all that are refused.
+    `imported` is the file that the first `up` takes the secrets from. Nothing runs in `up` itself. A machine that does
+    not answer is a warning. RefusedError for all that are refused.
     """
     if not pulumi.runtime.is_dry_run():
         return pulumi.Output.from_input([])
-    return pulumi.Output.from_input(_announced(nodes, bundle, factory, talos_version, at_once))
+    return pulumi.Output.from_input(_announced(nodes, bundle, kubeconfig, imported, factory, talos_version, at_once))
 
 
 async def _announced(
-    nodes: Sequence[Announced], bundle: pulumi.Output[str], factory: str, talos_version: str, at_once: int
+    nodes: Sequence[Announced],
+    bundle: pulumi.Output[str],
+    kubeconfig: pulumi.Output[str],
+    imported: str | None,
+    factory: str,
+    talos_version: str,
+    at_once: int,
 ) -> list[str]:
     turn = asyncio.Semaphore(at_once)
-    known = str(await bundle.future()) if await bundle.is_known() else ""
+    # Machines of a cluster that is taken over would refuse whoever comes without its secrets.
+    known = await _known(bundle) or _content(imported)
+    cluster = await _known(kubeconfig)
 
     async def ask(node: Announced) -> dict[str, str]:
         async with turn:
-            return await _plan(node, known)
+            return await _plan(node, known, cluster)
 
     kinds = {node.machine.schematic_id: node.machine for node in nodes}
     answers = await asyncio.gather(*(ask(node) for node in nodes))
@@ -78,15 +96,31 @@ async def _announced(
     return said
 
 
-async def _plan(node: Announced, bundle: str) -> dict[str, str]:
+async def _known(value: pulumi.Output[str]) -> str:
+    """The value, or nothing while a first preview does not know it."""
+    return str(await value.future() or "") if await value.is_known() else ""
+
+
+def _content(file: str | None) -> str:
+    """A file's text; nothing where it cannot be read, which the command that imports it says better."""
+    try:
+        return Path(file).read_text(encoding="utf-8") if file else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+async def _plan(node: Announced, bundle: str, kubeconfig: str) -> dict[str, str]:
     """The machine's own answer. Without the cluster's secrets, which a first preview has not, its state alone."""
+    if node.machine.dead:
+        return {"change": "none", "says": _DEAD}
     command = machine_commands.plan(node.machine)
     secret: dict[str, object] = {}
     if bundle:
-        config = str(await node.config.future()) if await node.config.is_known() else ""
+        config = await _known(node.config)
+        credentials = {SECRETS_VARIABLE: bundle} | ({KUBECONFIG_VARIABLE: kubeconfig} if kubeconfig else {})
         secret = {
             "stdin": pulumi.Output.secret(config),
-            "environment": {SECRETS_VARIABLE: pulumi.Output.secret(bundle)},
+            "environment": {name: pulumi.Output.secret(text) for name, text in credentials.items()},
         }
     result = local.run_output(command=command, logging=local.Logging.NONE, **secret)
     text = str(await result.stdout.future())

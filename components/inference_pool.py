@@ -17,6 +17,8 @@ from manifests.render import render_yaml
 _GRPC_PORT = 9002
 _HEALTH_PORT = 9003
 _METRICS_PORT = 9090
+# From a picker's eviction to its successor's first answer, image pull included; the old one serves on for so long.
+_HANDOVER_S = 30
 POOL_API = "inference.networking.k8s.io"
 
 
@@ -160,7 +162,7 @@ def picker_service(model: str, namespace: str) -> dict[str, Any]:
 def picker_deployment(
     model: str, namespace: str, spec: InferencePoolSpec, *, image: str, grace_s: int, config_digest: str
 ) -> dict[str, Any]:
-    """The picker.
+    """The picker. One that is evicted serves on until its successor is ready, since no request gets by without one.
 
     grace_s: as long as the longest stream of the pool, since a picker sees each of its requests through to the end.
     config_digest: changes when the configuration does, so that the picker restarts with it (it reads it once).
@@ -185,7 +187,7 @@ def picker_deployment(
                 },
                 "spec": {
                     "serviceAccountName": picker_name(model),
-                    "terminationGracePeriodSeconds": grace_s,
+                    "terminationGracePeriodSeconds": _HANDOVER_S + grace_s,
                     "containers": [
                         {
                             "name": "epp",
@@ -221,6 +223,7 @@ def picker_deployment(
                                 "grpc": {**probe, "service": "readiness" if standby else "inference-extension"},
                                 "periodSeconds": 2,
                             },
+                            "lifecycle": {"preStop": {"sleep": {"seconds": _HANDOVER_S}}},
                             "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}},
                             "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": True}],
                         }

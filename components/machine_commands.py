@@ -55,7 +55,9 @@ def talosconfig(context: str, control_planes: Sequence[Machine]) -> str:
 
 
 def install(machine: Machine) -> str:
-    """Installs a machine that is in maintenance mode."""
+    """Installs a machine that is in maintenance mode; nothing for one that will not answer."""
+    if machine.dead:
+        return "true"
     return talos("apply", *_of(machine), *_first_contact(machine), "--mode", "auto", "--only-new")
 
 
@@ -65,7 +67,9 @@ def plan(machine: Machine) -> str:
 
 
 def roll(machine: Machine, *, drain_timeout_s: int) -> str:
-    """Brings a machine of the cluster to its config and image."""
+    """Brings a machine of the cluster to its config and image; one that will not answer out of it."""
+    if machine.dead:
+        return leave(machine, drain_timeout_s=drain_timeout_s)
     # Installing, draining and coming back well each have their own limit; this one is beyond their sum.
     limits = ("--drain-timeout", f"{drain_timeout_s}s", "--timeout", f"{drain_timeout_s + 3600}s")
     return talos("roll", *_of(machine), *_first_contact(machine), "--image", machine.image, *limits)

@@ -48,6 +48,11 @@ def warnings(machines: Any) -> list[str]:
             f"endpoint {machines.endpoint} is one of {len(planes)} control planes, and goes with it; fix: name a VIP "
             "or a load balancer"
         )
+    if not any(node.role == "worker" or node.schedulable for node in machines.nodes.values()):
+        found.append(
+            "no node takes pods that need no GPU, as gateway, pickers and controllers are: HGX nodes and control planes"
+            " keep them off; fix: add nodes of the role worker, two or more, or make control planes schedulable"
+        )
     return found
 
 

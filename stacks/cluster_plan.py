@@ -36,7 +36,9 @@ from talos.secrets import SecretsBundle
 from talos.storage import LonghornDisk, LonghornStorage
 from talos.v1alpha1 import LoggingDestination
 
-_NOTHING = "placeholder"
+# Configs are checked when a site is read, and the cluster's secrets are made by the first `up`: until then this word
+# stands for each of them.
+_NOT_MADE_YET = "placeholder"
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class ClusterPlan:
     def problems(self) -> list[Problem]:
         """What is wrong with the configs, found without secrets; `where` names machine, document and field."""
         try:
-            self.configs(_placeholder(), defaultdict(lambda: _NOTHING), None)
+            self.configs(_bundle_not_made_yet(), defaultdict(lambda: _NOT_MADE_YET), None)
         except ConfigError as error:
             return _grouped(error.problems, set(self.machines.nodes))
         return []
@@ -99,6 +101,7 @@ class ClusterPlan:
             name=self.name,
             endpoint=machines.endpoint,
             kubernetes_version=self.versions.kubernetes,
+            kubelet_version=self.versions.kubelet or "",
             secrets=bundle,
             cni=cni,
             pod_subnets=(networks.pods,),
@@ -156,7 +159,7 @@ def plan_cluster(name: str, machines: MachinesSpec, versions: Versions) -> Clust
         keys = joined(machines, machines.roles.get(spec.role, MachineKeys()), spec)
         schematic = Schematic(extensions=keys.extensions, kernel_args=keys.kernel_args)
         if spec.role == "hgx":
-            profile = hgx_profile(machines, keys, defaultdict(lambda: _NOTHING))
+            profile = hgx_profile(machines, keys, defaultdict(lambda: _NOT_MADE_YET))
             schematic = Schematic(extensions=profile.extensions, kernel_args=(*profile.kernel_args, *keys.kernel_args))
         image = factory.assets(schematic.id, versions.talos).installer
         nodes.append(PlannedNode(node_name, spec, schematic, image))
@@ -248,19 +251,19 @@ def _patches(patches: Mapping[str, Mapping[str, Any]], level: Level) -> tuple[An
     return tuple(parse_patch(name, level, yaml.safe_dump(dict(content))) for name, content in sorted(patches.items()))
 
 
-def _placeholder() -> SecretsBundle:
-    """A bundle whose secrets are all the same word: enough for every check, and of use to nobody."""
-    pair = KeyPair(certificate=_NOTHING, key=_NOTHING)
+def _bundle_not_made_yet() -> SecretsBundle:
+    """A bundle for checking configs before there are secrets: all the same word, and of use to nobody."""
+    pair = KeyPair(certificate=_NOT_MADE_YET, key=_NOT_MADE_YET)
     return SecretsBundle(
-        cluster_id=_NOTHING,
-        cluster_secret=_NOTHING,
-        bootstrap_token=_NOTHING,
-        secretbox_encryption_secret=_NOTHING,
-        trustd_token=_NOTHING,
+        cluster_id=_NOT_MADE_YET,
+        cluster_secret=_NOT_MADE_YET,
+        bootstrap_token=_NOT_MADE_YET,
+        secretbox_encryption_secret=_NOT_MADE_YET,
+        trustd_token=_NOT_MADE_YET,
         etcd=pair,
         kubernetes=pair,
         aggregator=pair,
-        service_account_key=_NOTHING,
+        service_account_key=_NOT_MADE_YET,
         talos=pair,
     )
 

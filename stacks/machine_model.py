@@ -232,4 +232,4 @@ class NodeSpec(MachineKeys):
     replacement: int = 0
     """Count it up when other hardware stands in the machine's place: the old one is forgotten, this one installed."""
     dead: bool = False
-    """The machine will never answer again, so taking it out erases nothing; set it, `up`, then remove the node."""
+    """The machine will never answer again: etcd and Kubernetes forget it, and it is asked nothing; then remove it."""

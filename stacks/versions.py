@@ -13,6 +13,9 @@ from components.base import Spec
 
 FILE = Path(__file__).parent / "versions.yaml"
 
+# Minor versions, by Kubernetes' version skew policy (kubernetes.io/releases/version-skew-policy).
+_KUBELET_BEHIND = 3
+
 # A tag that names one release, or a digest; `latest` and branches move under those who name them.
 _TAG, _DIGEST = r":v?[0-9]+\.[0-9]+\.[0-9]+", "@sha256:[0-9a-f]{64}"
 Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_DIGEST})?|{_DIGEST})$")]
@@ -61,12 +64,25 @@ class Versions(Spec):
 
     talos: Release
     kubernetes: Release
+    kubelet: Release | None = None
+    """Of another version than `kubernetes` only between the two halves of a minor upgrade."""
     nvidia: Nvidia
     cilium: Digest
     images: Images
     charts: Charts
     crds: dict[str, Digest]
     crd_versions: dict[str, Release]
+
+    @model_validator(mode="after")
+    def _kubelet_follows(self) -> Versions:
+        if self.kubelet is not None:
+            control_plane, kubelet = (int(each.split(".")[1]) for each in (self.kubernetes, self.kubelet))
+            if not 0 <= control_plane - kubelet <= _KUBELET_BEHIND:
+                raise ValueError(
+                    f"kubelet is {self.kubelet} beside kubernetes {self.kubernetes}; allowed: the same minor version "
+                    f"or up to {_KUBELET_BEHIND} before it; fix: name one of those, or leave kubelet out"
+                )
+        return self
 
     @model_validator(mode="after")
     def _same_files(self) -> Versions:

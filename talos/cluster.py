@@ -85,6 +85,8 @@ class ClusterSpec:
     accepted_talos_cas: tuple[str, ...] = ()
     accepted_kubernetes_cas: tuple[str, ...] = ()
     allow_scheduling_on_control_planes: bool = False
+    kubelet_version: str = ""
+    """Where kubelets are of another version than the control plane, as between the two halves of an upgrade."""
 
     def control_plane(self, install: parts.Install, settings: MachineSettings | None = None) -> parts.V1Alpha1:
         """The v1alpha1 document of a control plane."""
@@ -147,7 +149,7 @@ class ClusterSpec:
             accepted_cas=tuple(map(base64_of, self.accepted_talos_cas)),
             cert_sans=settings.cert_sans,
             kubelet=parts.Kubelet(
-                image=f"ghcr.io/siderolabs/kubelet:{self.kubernetes_version}",
+                image=f"ghcr.io/siderolabs/kubelet:{self.kubelet_version or self.kubernetes_version}",
                 extra_mounts=settings.kubelet_mounts,
                 extra_config=settings.kubelet_config,
                 node_ip_subnets=settings.node_ip_subnets,

@@ -121,7 +121,7 @@ def _deployment() -> Manifest:
                     "priorityClassName": "system-cluster-critical",
                     # Its own resolver would be itself.
                     "dnsPolicy": "Default",
-                    "nodeSelector": {_CONTROL_PLANE: ""},
+                    # Bound to no node: it goes on elsewhere while the control plane is drained.
                     "tolerations": [{"key": _CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"}],
                     "containers": [container],
                     "volumes": [{"name": "config", "configMap": {"name": "coredns"}}],

@@ -46,6 +46,8 @@ class NodeFacts:
     addresses: tuple[str, ...]
     pod_cidr: str
     kubelet_version: str
+    api_server_version: str
+    """Of a control plane; empty on workers."""
     os_image: str
     boot_id: str
     capacity: dict[str, str]

@@ -86,6 +86,12 @@ class Config:
         return str(self.machine("kubelet.image", "")).partition("@")[0].rpartition(":")[2]
 
     @property
+    def api_server_version(self) -> str:
+        """The tag of the API server's image; the kubelet's where the config names none."""
+        image = str(self.cluster("apiServer.image", ""))
+        return image.partition("@")[0].rpartition(":")[2] or self.kubelet_version
+
+    @property
     def pod_subnets(self) -> tuple[IPv4Network, ...]:
         return tuple(IPv4Network(each) for each in self.cluster("network.podSubnets", ()))
 

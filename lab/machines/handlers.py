@@ -100,6 +100,24 @@ def _etcd_member_list(machine: Machine, _request: Any, _roles: frozenset[str]) -
     )
 
 
+def _etcd_remove_member(machine: Machine, request: Any, _roles: frozenset[str]) -> Any:
+    _require_control_plane(machine, "etcd remove member")
+    members = _etcd_with_quorum(machine)
+    leaving = next((each for each in members if each.store.disks.etcd == request.member_id), None)
+    if leaving is None:
+        raise refusal(Code.NOT_FOUND, "etcdserver: member not found")
+    others = [each for each in members if each is not leaving]
+    said = "" if others else "etcdserver: re-configuration failed due to not enough started members"
+    # etcd lets go of a member that is down, and of one that runs only if a majority of the others does.
+    if others and leaving.etcd_up and sum(each.etcd_up for each in others) < 1 + len(others) // 2:
+        said = "etcdserver: unhealthy cluster"
+    if said:
+        raise refusal(Code.UNKNOWN, f"failed to remove member: {said}")
+    leaving.log("etcd: removed from the cluster by another member")
+    leaving.remove_from_etcd()
+    return new("machine.EtcdRemoveMemberByIDResponse", messages=[{}])
+
+
 def _etcd_with_quorum(machine: Machine) -> list[Machine]:
     config = machine.config
     members = machine.site.etcd_members(config.cluster_id) if config is not None else []
@@ -357,6 +375,7 @@ HANDLERS: dict[str, Handler] = {
     calls.VERSION.path: _version,
     calls.SERVICE_LIST.path: _service_list,
     calls.ETCD_MEMBER_LIST.path: _etcd_member_list,
+    calls.ETCD_REMOVE_MEMBER.path: _etcd_remove_member,
     calls.RESOURCE_GET.path: _resource_get,
     calls.RESOURCE_LIST.path: _resource_list,
     calls.KUBECONFIG.path: _kubeconfig,

@@ -92,9 +92,12 @@ class Machine(PoweredMachine):
 
     @property
     def hostname(self) -> str:
-        """The config's name, or the one that Talos makes of the machine's identity."""
+        """The config's name, also while it is off; or the one that Talos makes of the machine's identity."""
+        config = self.config
+        if config is None and (stored := self.store.config) is not None:
+            config = Config(stored)
         digest = hashlib.sha256(self.spec.name.encode()).hexdigest()
-        return (self.config.hostname if self.config else None) or f"talos-{digest[:3]}-{digest[3:6]}"
+        return (config.hostname if config else None) or f"talos-{digest[:3]}-{digest[3:6]}"
 
     @property
     def running_system(self) -> System:
@@ -106,11 +109,10 @@ class Machine(PoweredMachine):
     def plane(self) -> ControlPlane:
         """The control plane that its config describes."""
         config = self._configured()
-        image = str(config.cluster("apiServer.image", "")) or f"kube-apiserver:{config.kubelet_version}"
         return ControlPlane(
             cluster_name=str(config.cluster("clusterName", "")),
             endpoint=str(config.cluster("controlPlane.endpoint", "")),
-            kubernetes_version=image.rpartition(":")[2],
+            kubernetes_version=config.api_server_version,
             pod_subnets=tuple(config.cluster("network.podSubnets", ())),
             service_subnets=tuple(config.cluster("network.serviceSubnets", ())),
             kubernetes_ca=config.kubernetes_ca,
@@ -231,10 +233,13 @@ class Machine(PoweredMachine):
 
     def _run_control_plane(self, session: Session) -> None:
         cluster_id = self._configured().cluster_id
-        while self.store.disks.etcd is None:
+        if self.store.disks.etcd_removed:
+            self.log("etcd does not start: the member has been permanently removed from the cluster")
+        while self.store.disks.etcd is None or self.store.disks.etcd_removed:
             session.wait(self.speed.retry_s)
-            members = self.site.etcd_members(cluster_id)
-            if any(each.etcd_up for each in members):
+            if self.store.disks.etcd_removed:
+                continue
+            if any(each.etcd_up for each in self.site.etcd_members(cluster_id)):
                 self.join_etcd()
         self.etcd_up = True
         self.log("etcd runs")
@@ -343,6 +348,12 @@ class Machine(PoweredMachine):
             self.store.disks.cordoned = True
             self.store.save()
 
+    def remove_from_etcd(self) -> None:
+        """The other members have voted this one out; what runs of it ends."""
+        self.store.disks.etcd_removed = True
+        self.store.save()
+        self.etcd_up = False
+
     def wipe(self, *, state: bool, ephemeral: bool, system: bool) -> None:
         """Erase what a reset names: the config, etcd's data and pulled images, the installed system."""
         disks = self.store.disks
@@ -359,7 +370,10 @@ class Machine(PoweredMachine):
     def _leave_etcd(self) -> None:
         """Its member's data goes; with the last member goes the cluster."""
         cluster_id = self.config.cluster_id if self.config is not None else ""
-        self.store.disks.etcd, self.etcd_up = None, False
+        was_removed = self.store.disks.etcd_removed
+        self.store.disks.etcd, self.store.disks.etcd_removed, self.etcd_up = None, False, False
+        if was_removed:
+            return
         if not self.site.etcd_members(cluster_id):
             self.node_is_ready = False
             self._done("etcd", self.site.cluster.etcd_wiped)

@@ -48,6 +48,7 @@ _ROLES = {
     calls.RESOURCE_LIST: _EVERYBODY,
     calls.KUBECONFIG: _ADMINS,
     calls.BOOT_ID: _ADMINS,
+    calls.ETCD_REMOVE_MEMBER: _ADMINS,
     calls.ETCD_SNAPSHOT: frozenset({ADMIN, OPERATOR, BACKUP}),
     # Readers only in maintenance mode, which the handler sees to.
     calls.APPLY_CONFIGURATION: frozenset({ADMIN, READER}),

@@ -100,7 +100,9 @@ class Rack:
             config = machine.config
             if config is None and (stored := machine.store.config) is not None:
                 config = Config(stored)
-            if machine.store.disks.etcd is not None and config is not None and config.cluster_id == cluster_id:
+            disks = machine.store.disks
+            is_member = disks.etcd is not None and not disks.etcd_removed
+            if is_member and config is not None and config.cluster_id == cluster_id:
                 members.append(machine)
         return members
 

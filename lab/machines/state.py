@@ -34,13 +34,18 @@ class Image:
 
 @dataclass(kw_only=True)
 class Disks:
-    """Everything that outlives a loss of power. `etcd` is this machine's member id, None without a data directory."""
+    """Everything that outlives a loss of power.
+
+    `etcd` is this machine's member id, None without a data directory. `etcd_removed` says that the others have taken
+    that member out: etcd does not start from its data again, until it is wiped.
+    """
 
     powered: bool = True
     boot_id: str = ""
     installed: System | None = None
     next_boot: System | None = None
     etcd: int | None = None
+    etcd_removed: bool = False
     images: dict[str, Image] = field(default_factory=dict)
     cordoned: bool = False
 

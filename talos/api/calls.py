@@ -142,6 +142,16 @@ REBOOT = Call(
     deadline_s=30,
     proof=_ONE_REPLY,
 )
+# Sent again it finds no such member; but whether the first one had its effect decides what its caller does next.
+ETCD_REMOVE_MEMBER = Call(
+    path=f"{_MACHINE}EtcdRemoveMemberByID",
+    request="machine.EtcdRemoveMemberByIDRequest",
+    reply="machine.EtcdRemoveMemberByIDResponse",
+    transport="grpcio",
+    repeatable=False,
+    deadline_s=30,
+    proof=_ONE_REPLY,
+)
 RESET = Call(
     path=f"{_MACHINE}Reset",
     request="machine.ResetRequest",
@@ -214,6 +224,7 @@ CALLS = (
     APPLY_CONFIGURATION,
     BOOTSTRAP,
     REBOOT,
+    ETCD_REMOVE_MEMBER,
     RESET,
     UPGRADE_LEGACY,
     GENERATE_CLIENT_CONFIGURATION,

@@ -169,6 +169,13 @@ class MachineClient:
         message = self._one(calls.ETCD_MEMBER_LIST, new("machine.EtcdMemberListRequest"))
         return tuple(EtcdMember(m.id, m.hostname, tuple(m.peer_urls), m.is_learner) for m in message.members)
 
+    def etcd_remove_member(self, member_id: int) -> None:
+        """Take a member out of etcd, by this machine's vote: for one whose machine will not answer again.
+
+        AbsentError where etcd has no such member.
+        """
+        self._one(calls.ETCD_REMOVE_MEMBER, new("machine.EtcdRemoveMemberByIDRequest", member_id=member_id))
+
     def machine_status(self) -> MachineStatus:
         """The machine's stage and readiness."""
         request = new("cosi.resource.GetRequest", namespace="runtime", type="MachineStatuses.runtime.talos.dev")

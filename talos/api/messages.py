@@ -52,6 +52,8 @@ machine.EtcdMember: id=2:uint64 hostname=3:string peer_urls=4:string* client_url
 machine.EtcdMembers: metadata=1:common.Metadata legacy_members=2:string* members=3:machine.EtcdMember*
 machine.EtcdMemberListRequest: query_local=1:bool
 machine.EtcdMemberListResponse: messages=1:machine.EtcdMembers*
+machine.EtcdRemoveMemberByIDRequest: member_id=1:uint64
+machine.EtcdRemoveMemberByIDResponse: messages=1:machine.Acknowledged*
 machine.EtcdSnapshotRequest:
 machine.EtcdRecoverResponse: messages=1:machine.Acknowledged*
 machine.ReadRequest: path=1:string

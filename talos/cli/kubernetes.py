@@ -20,6 +20,8 @@ from talos.cli.waiting import PendingError, Watch
 OURS = "inference-platform/taken-down-by"
 _MARK = "python -m talos"
 _CALL_S = 30
+_API_PORT = 6443
+_CONTROL_PLANES = "node-role.kubernetes.io/control-plane"
 # What kubectl says when it could not ask, as opposed to having been refused.
 _AWAY = ("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof")
 
@@ -49,6 +51,28 @@ class Kubernetes:
         text = self._run("get", "node", name, "--ignore-not-found", "-o", "json")
         found: dict[str, Any] | None = json.loads(text) if text.strip() else None
         return found
+
+    def control_planes(self) -> dict[str, str]:
+        """Address of each control plane that has a Node object, by name. PendingError while the API does not answer."""
+        found = json.loads(self._run("get", "nodes", "--selector", _CONTROL_PLANES, "-o", "json") or "{}")
+        return {
+            node["metadata"]["name"]: address["address"]
+            for node in found.get("items", ())
+            for address in reversed(node.get("status", {}).get("addresses", ()))
+            if address["type"] == "InternalIP"
+        }
+
+    def api_versions(self) -> dict[str, str]:
+        """Version of the API server on each control plane, asked of that one itself; empty where it does not say.
+
+        PendingError while one of them does not answer.
+        """
+        return {name: self._api_version(host) for name, host in self.control_planes().items()}
+
+    def _api_version(self, host: str) -> str:
+        shown = f"[{host}]" if ":" in host else host
+        text = self._run(f"--server=https://{shown}:{_API_PORT}", "get", "--raw", "/version")
+        return str(json.loads(text or "{}").get("gitVersion", ""))
 
     def require_ready(self, name: str) -> None:
         """PendingError until the node is there and Ready."""
@@ -99,7 +123,7 @@ class Kubernetes:
         said = _last(done.stderr)
         if any(sign in said.lower() for sign in _AWAY):
             raise PendingError(f"Kubernetes does not answer: {said}")
-        raise KubernetesError(f"kubectl {arguments[0]}: {said}", fix="mend that, then run it again")
+        raise KubernetesError(f"kubectl {_verb(arguments)}: {said}", fix="mend that, then run it again")
 
     def _kubectl(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
         file = os.memfd_create("kubeconfig")
@@ -122,6 +146,10 @@ class Kubernetes:
             raise PendingError("Kubernetes does not answer: kubectl took too long") from None
         finally:
             os.close(file)
+
+
+def _verb(arguments: tuple[str, ...]) -> str:
+    return next(each for each in arguments if not each.startswith("--"))
 
 
 def _last(text: str) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
-from talos.api.errors import UntrustedError
+from talos.api.client import MachineClient
+from talos.api.errors import AbsentError, TooSlowError, UnreachableError, UntrustedError
 from talos.cli import inputs
 from talos.cli.bootstrap import etcd_state
+from talos.cli.inputs import Address
 from talos.cli.kubernetes import Kubernetes
 from talos.cli.reaching import Reach, add_maintenance_arguments, reach
 from talos.cli.reset import LostOrderError, Resetting
 from talos.cli.rolling import require_others_well
-from talos.cli.waiting import Watch, seconds
+from talos.cli.waiting import PendingError, Watch, seconds
 
 HELP = "take a node out of its cluster: drain it, erase its machine, delete its Node"
 DESCRIPTION = f"""\
@@ -19,11 +22,13 @@ Take a machine out of its cluster. It ends in maintenance mode, with the install
 other disks than the system's keep what they have.
 
   1. the node is drained, with respect for PodDisruptionBudgets       (with ${inputs.KUBECONFIG_VARIABLE} only)
-  2. a control plane leaves etcd, once the other members are well; the last one of all is just erased
+  2. a control plane leaves etcd, once the other members are well; the last one of all is just erased. Of one that
+     cannot do so any more the others are told to forget the member
   3. STATE and EPHEMERAL are erased, and the machine boots into maintenance mode
   4. the Node object is deleted
 
-With --dead nothing is asked of the machine, and only the Node object goes; for hardware that will not answer again.
+With --dead nothing is asked of the machine, and only its member of etcd and its Node object go; for hardware that
+will not answer again. The other control planes are found by their Node objects.
 
   python -m talos leave --address 10.0.0.11 --name hgx-1"""
 
@@ -46,11 +51,54 @@ def run(arguments: argparse.Namespace) -> int:
         leaving = _Leaving(machine, cluster, watch, drain_timeout_s=seconds(arguments.drain_timeout))
         outcome = watch.until("to leave the cluster", leaving.attempt, passing=(LostOrderError,))
         last = leaving.last
+    removed = False
     # With its last control plane the cluster is gone, and nobody is left to ask.
     if cluster is not None and not last:
+        if outcome != "done":
+            removed = watch.until("to be forgotten by etcd", lambda: forget_member(machine, cluster, watch))
         watch.until("to delete its node", lambda: cluster.delete_node(machine.name))
-    inputs.print_result({"node": machine.name, "left": outcome})
+    inputs.print_result({"node": machine.name, "left": outcome, "etcd_member_removed": removed})
     return 0
+
+
+def forget_member(machine: Reach, cluster: Kubernetes, watch: Watch) -> bool:
+    """Have another control plane take the machine's member out of etcd; whether there was one.
+
+    A machine that died, or was erased by other hands, is counted by etcd until then: of three members only one may be
+    so. PendingError while no other control plane can say who is a member.
+    """
+    unknown = []
+    for name, host in sorted(cluster.control_planes().items()):
+        if name == machine.name:
+            continue
+        peer = Reach(
+            name=name,
+            address=Address(host, machine.address.port),
+            through=None,
+            ours=machine.ours,
+            unconfigured=None,
+        )
+        try:
+            with peer.configured() as client:
+                if etcd_state(client) == "Running":
+                    return _removed(machine, client, watch)
+                unknown.append(f"etcd does not run on {name}")
+        except UntrustedError:
+            unknown.append(f"{name} is not a machine of this cluster now")
+        except (UnreachableError, TooSlowError) as error:
+            unknown.append(f"{name}: {error.cause}")
+    if unknown:
+        raise PendingError(f"nobody says who is a member of etcd: {'; '.join(unknown)}")
+    return False
+
+
+def _removed(machine: Reach, client: MachineClient, watch: Watch) -> bool:
+    left = [each for each in client.etcd_members() if each.hostname == machine.name]
+    for member in left:
+        watch.say(f"{client.node} takes its member {member.id:x} out of etcd")
+        with contextlib.suppress(AbsentError):
+            client.etcd_remove_member(member.id)
+    return bool(left)
 
 
 class _Leaving:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -15,9 +16,11 @@ from talos.api.errors import MachineApiError
 from talos.cli import inputs
 from talos.cli.apply import classify
 from talos.cli.failures import CommandError
+from talos.cli.kubernetes import Kubernetes, KubernetesError
 from talos.cli.reaching import Contact, Reach, add_maintenance_arguments, reach
+from talos.cli.skew import require_no_newer_kubelet
 from talos.cli.upgrade import Target, difference, running
-from talos.cli.waiting import Watch, seconds
+from talos.cli.waiting import PendingError, Watch, seconds
 
 Step = Literal["none", "live", "reboot", "upgrade", "install", "refused", "unreachable", "unknown"]
 
@@ -68,9 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     target = Target.parse(arguments.image)
     given = os.environ.get(inputs.CONFIG_VARIABLE) or inputs.text_of(arguments.config or "-", "machine config")
     machine = reach(arguments)
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch, cluster = Watch(machine.name, timeout_s=seconds(arguments.timeout)), Kubernetes.from_environment()
     try:
-        plan = watch.until("for its answer", lambda: look(machine, given.encode(), target, watch))
+        plan = watch.until("for its answer", lambda: look(machine, given.encode(), target, watch, cluster))
     except CommandError as error:
         away = error.exit.name == "AWAY"
         plan = Plan("unreachable" if away else "refused", reason=error.what, fix=error.fix)
@@ -80,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def look(machine: Reach, config: bytes, target: Target, watch: Watch) -> Plan:
+def look(machine: Reach, config: bytes, target: Target, watch: Watch, cluster: Kubernetes | None = None) -> Plan:
     """One look at the machine; PendingError while it is on its way into another state."""
     with machine.contact(watch) as contact:
         if not config.strip():
@@ -88,6 +91,10 @@ def look(machine: Reach, config: bytes, target: Target, watch: Watch) -> Plan:
         verdict = classify(contact, config)
         if verdict.change == "refused":
             return Plan("refused", reason=verdict.reason, fix=verdict.fix)
+        if cluster is not None and verdict.change in {"live", "reboot"}:
+            # A worker waits for the control planes, and a cluster that does not answer now may do so then.
+            with contextlib.suppress(PendingError, KubernetesError):
+                require_no_newer_kubelet(machine.name, config, cluster)
         paths = changed_paths(verdict.details, config) if verdict.change in {"live", "reboot"} else ()
         system = _system_change(contact, target)
         return Plan(

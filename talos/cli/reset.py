@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Callable
 from typing import Literal
 
 from talos.api.errors import DeniedError, MachineApiError, TooSlowError, UnreachableError, UntrustedError
@@ -11,7 +12,7 @@ from talos.api.results import WipeMode
 from talos.api.tls import FirstContact, Pinned
 from talos.cli import inputs
 from talos.cli.failures import NotInTimeError
-from talos.cli.reaching import Reach, add_maintenance_arguments, reach
+from talos.cli.reaching import Reach, add_maintenance_arguments, reach, wait_up
 from talos.cli.waiting import PendingError, Watch, seconds
 
 HELP = "take a machine out of its cluster and erase it"
@@ -22,6 +23,8 @@ Erase a machine. Nothing of what is wiped can be brought back; drain and delete 
 partitions, so that the installed system stays and boots into maintenance mode, ready for another config:
 
   python -m talos reset --address 10.0.0.11 --wipe system-disk --partition STATE --partition EPHEMERAL
+
+A machine that keeps STATE keeps its config, boots with it, and is waited for as such. Run again it is erased again.
 
 Without --partition the machine has nothing to boot from its disk afterwards: use --then shutdown, or have PXE or an ISO
 there. A control plane leaves etcd first, unless --no-graceful (for one whose etcd is lost). A machine that is in
@@ -106,8 +109,22 @@ class Resetting:
                     disks=tuple(arguments.disk),
                 )
         if not arguments.no_wait:
-            self._watch.until("to be erased", self._in_maintenance if arguments.then == "reboot" else self._silent)
+            self._watch.until("to be erased", self._over())
         return "done"
+
+    def _over(self) -> Callable[[], None]:
+        if self._arguments.then != "reboot":
+            return self._silent
+        return self._rebooted if self._keeps_config else self._in_maintenance
+
+    @property
+    def _keeps_config(self) -> bool:
+        # The config is on STATE, which goes with the whole system disk.
+        partitions = self._arguments.partition
+        return self._arguments.wipe == "user-disks" or (bool(partitions) and "STATE" not in partitions)
+
+    def _rebooted(self) -> None:
+        wait_up(self._machine, self._boot_before)
 
     def _erased(self) -> bool:
         trust = self._machine.unconfigured

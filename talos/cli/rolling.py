@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from urllib.parse import urlsplit
 
 from talos.api.client import MachineClient
@@ -15,6 +16,7 @@ from talos.cli.health import what_is_missing
 from talos.cli.inputs import Address
 from talos.cli.kubernetes import Kubernetes
 from talos.cli.reaching import Reach, add_maintenance_arguments, reach, wait_up
+from talos.cli.skew import require_api_server, require_no_newer_kubelet
 from talos.cli.upgrade import Target, difference, fell_back, running
 from talos.cli.waiting import PendingError, Watch, seconds
 
@@ -26,7 +28,12 @@ Bring a machine to a config (stdin) and an installer image, and wait until it is
   2. a config that takes effect at once is applied
   3. only if it must reboot: the other members of etcd are well; the node is drained, with respect for
      PodDisruptionBudgets; the machine reboots, and must come back with that version and schematic
-  4. Talos's services are healthy, the node is Ready, and takes pods again
+  4. Talos's services are healthy, the node is Ready, and takes pods again; where it was the only control plane, some
+     time passes, because clients that missed its API look for it again after pauses of up to 30 s, and who has not
+     found it yet, such as an endpoint picker, does not learn of the next node's drain
+
+A kubelet of a newer minor version than an API server is not let in: a worker waits until all of them serve that
+version, and a control plane refuses before anything is touched.
 
 What is in effect already is not done again, so after a failure or an interruption the same command goes on. Run it
 for one machine at a time. ${inputs.KUBECONFIG_VARIABLE} is the cluster; without it nothing is drained.
@@ -44,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="the machine config (stdin)")
     parser.add_argument("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (%(default)s)")
     parser.add_argument("--health-timeout", default="15m", metavar="DURATION", help="to be well again (%(default)s)")
+    parser.add_argument(
+        "--settle", default="30s", metavar="DURATION", help="after the only control plane's reboot (%(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,6 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     health.until("to be well", rolling.require_well)
     if cluster is not None:
         health.until("to take pods again", lambda: cluster.release(machine.name))
+    if rolling.took_the_only_api_away:
+        watch.say("the only API server was away; letting everything find it again before the next node")
+        time.sleep(seconds(arguments.settle))
     inputs.print_result({"node": machine.name, "talos": target.version, "done": rolling.done or ["nothing"]})
     return 0
 
@@ -78,6 +91,7 @@ class Rolling:
         self._watch, self._drain_timeout_s = watch, drain_timeout_s
         self._rebooted_from = ""
         self.done: list[str] = []
+        self.took_the_only_api_away = False
 
     def attempt(self) -> None:
         """Do what is missing; PendingError while the machine is busy."""
@@ -87,6 +101,8 @@ class Rolling:
                 raise NotAllowedError(
                     f"{self._machine.name}: the machine refuses the config: {verdict.reason}", fix=verdict.fix
                 )
+            if self._cluster is not None and verdict.change in {"live", "reboot"}:
+                require_no_newer_kubelet(self._machine.name, self._config, self._cluster)
             client = contact.client
             if contact.state == "maintenance":
                 boot_id, needs_reboot = "", False
@@ -115,6 +131,7 @@ class Rolling:
                     raise PendingError("etcd does not count it as a member yet")
         if self._cluster is not None:
             self._cluster.require_ready(self._machine.name)
+            require_api_server(self._machine.name, self._config, self._cluster)
 
     def _install(self, client: MachineClient, boot_id: str) -> bool:
         """Whether the machine must reboot into another system, which is then in the other slot."""
@@ -132,7 +149,7 @@ class Rolling:
 
     def _reboot(self, boot_id: str, *, stage: bool) -> None:
         with self._machine.configured() as client:
-            require_others_well(self._machine, client)
+            is_alone = require_others_well(self._machine, client) == 0 and etcd_state(client) == "Running"
         if self._cluster is not None:
             self._cluster.drain(self._machine.name, self._watch, self._drain_timeout_s)
         with self._machine.configured() as client:
@@ -142,6 +159,7 @@ class Rolling:
                     self.done.append("config")
                 self._watch.say("rebooting")
                 self._rebooted_from = boot_id
+                self.took_the_only_api_away = is_alone
                 client.reboot()
                 self.done.append("reboot")
         self._watch.until("to reboot", lambda: wait_up(self._machine, boot_id))

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -158,6 +159,13 @@ func call(ctx context.Context, machines *client.Client, name, argument string, w
 		return message(machines.ServiceList(ctx))
 	case "etcd-members":
 		return message(machines.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{}))
+	case "etcd-remove-member":
+		member, err := strconv.ParseUint(argument, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+
+		return nil, machines.EtcdRemoveMemberByID(ctx, &machine.EtcdRemoveMemberByIDRequest{MemberId: member})
 	case "disks":
 		return message(machines.Disks(ctx))
 	case "machine-status":

@@ -41,7 +41,18 @@ pulumi.export("talosconfig", cluster.talosconfig)
 KUBECTL = """#!/usr/bin/env python3
 import json, pathlib, sys
 nodes = pathlib.Path(__file__).resolve().parent / "nodes"
-words = [each for each in sys.argv[2:] if not each.startswith("--request-timeout")]
+words = [each for each in sys.argv[2:] if not each.startswith(("--request-timeout", "--server"))]
+if words[:2] == ["get", "nodes"]:
+    found = [json.loads(each.read_text()) for each in sorted(nodes.iterdir())]
+    print(json.dumps({"items": [each for each in found if each["apiServer"]]}))
+    sys.exit()
+if words[1] == "--raw":
+    (server,) = [each.partition("=")[2] for each in sys.argv if each.startswith("--server=")]
+    for each in nodes.iterdir():
+        node = json.loads(each.read_text())
+        if server == "https://%s:6443" % node["status"]["addresses"][0]["address"]:
+            print(json.dumps({"gitVersion": node["apiServer"]}))
+    sys.exit()
 name = words[2] if words[1] == "node" else words[1]
 file = nodes / name
 node = json.loads(file.read_text()) if file.exists() else None
@@ -71,20 +82,35 @@ class KubectlCluster(RecordedCluster):
         super().__init__()
         self.folder = folder / "nodes"
         self.folder.mkdir(parents=True)
+        self.versions: list[tuple[str, str, str]] = []
+        """Node, version of its kubelet, version of its API server: each time that a node registered."""
 
     def node_ready(self, node: NodeFacts) -> None:
         super().node_ready(node)
         file = self.folder / node.name
-        found = json.loads(file.read_text()) if file.exists() else {"metadata": {"annotations": {}}, "spec": {}}
-        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        file.write_text(json.dumps(found | {"status": ready, "kubelet": node.kubelet_version}))
+        new = {"metadata": {"name": node.name, "annotations": {}}, "spec": {}}
+        found = json.loads(file.read_text()) if file.exists() else new
+        status = {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "InternalIP", "address": each} for each in node.addresses],
+            "nodeInfo": {"kubeletVersion": node.kubelet_version},
+        }
+        self.versions.append((node.name, node.kubelet_version, node.api_server_version))
+        self._write(file, found | {"status": status, "apiServer": node.api_server_version})
 
     def node_not_ready(self, name: str, why: str) -> None:
         super().node_not_ready(name, why)
         file = self.folder / name
         if file.exists():
-            not_ready = {"conditions": [{"type": "Ready", "status": "False", "message": why}]}
-            file.write_text(json.dumps(json.loads(file.read_text()) | {"status": not_ready}))
+            node = json.loads(file.read_text())
+            node["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": why}]
+            self._write(file, node)
+
+    def _write(self, file: Path, node: dict[str, Any]) -> None:
+        # In one step and without a trace in the folder: the stand-in lists it.
+        draft = self.folder.parent / f"{file.name}.draft"
+        draft.write_text(json.dumps(node))
+        draft.replace(file)
 
 
 @dataclass
@@ -137,6 +163,13 @@ class Rig:
 
     def fault(self, node: str, fault: Fault) -> None:
         self.machine(node).faults.set((fault,))
+
+    def make_control_planes(self, count: int) -> None:
+        """The site's first workers are further control planes `cp-2` and so on."""
+        workers = sorted(name for name, node in self.nodes.items() if node["role"] == "worker")
+        for number, name in enumerate(workers[: count - 1], start=2):
+            self.nodes[f"cp-{number}"] = {**self.nodes.pop(name), "role": "controlplane"}
+        self.write_site()
 
     def mend(self) -> None:
         """No faults, power for all; what a wrong clock has signed goes with a reboot."""

@@ -54,6 +54,38 @@ def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig:
     assert rig.boots() == boots
 
 
+def test_a_minor_version_of_kubernetes_goes_over_api_servers_before_kubelets(make_rig: NewRig) -> None:
+    """In one step it is refused, by preview and by `up`; in two no kubelet is ever newer than an API server."""
+    rig = make_rig("infra", "infra", "infra", "infra")
+    rig.make_control_planes(3)
+    rig.versions(kubernetes="v1.35.2")
+    rig.up()
+    boots = rig.boots()
+
+    rig.versions(kubernetes="v1.36.3")
+    for said in (rig.preview(check=False), rig.up(check=False)):
+        assert "cp-1: " in said
+        assert "its kubelet would be 1.36 beside API servers of v1.35.2 on cp-2, v1.35.2 on cp-3" in said
+        assert "`kubelet` in stacks/versions.yaml" in said
+    assert {node.api_server_version for node in rig.cluster.nodes.values()} == {"v1.35.2", ""}
+
+    rig.cluster.versions.clear()
+    rig.versions(kubernetes="v1.36.3", kubelet="v1.35.2")
+    rig.up()
+    assert [(name, server) for name, _, server in rig.cluster.versions if server == "v1.36.3"] == [
+        (name, "v1.36.3") for name in ("cp-1", "cp-2", "cp-3")
+    ]
+    assert {kubelet for _, kubelet, _ in rig.cluster.versions} == {"v1.35.2"}
+
+    rig.cluster.versions.clear()
+    rig.versions(kubernetes="v1.36.3", kubelet=None)
+    rig.up()
+    order = [name for name, kubelet, _ in rig.cluster.versions if kubelet == "v1.36.3"]
+    assert order == ["cp-1", "cp-2", "cp-3", "worker-3"]
+    assert rig.boots() == boots
+    rig.pulumi("preview", "--expect-no-changes")
+
+
 def test_kubernetes_versions_change_live(make_rig: NewRig) -> None:
     rig = make_rig("infra", "infra")
     rig.versions(kubernetes="v1.36.2")

@@ -234,6 +234,33 @@ def test_pull_upgrade_and_reboot(talos: TalosClient) -> None:
     assert messages(talos("m2", "version"))[0]["version"]["tag"] == "v1.13.8"
 
 
+def test_members_of_etcd_that_cannot_be_removed(talos: TalosClient) -> None:
+    (member,) = messages(talos("m1", "etcd-members"))[0]["members"]
+    assert talos("m1", "etcd-remove-member", "1")["code"] == "NotFound"
+    only = talos("m1", "etcd-remove-member", member["id"])
+    assert (only["ok"], "not enough started members" in only["error"]) == (False, True)
+    assert talos("m2", "etcd-remove-member", member["id"])["code"] == "Unimplemented"
+
+
+def test_a_member_of_etcd_whose_machine_is_off_is_removed(program: Path, tmp_path: Path) -> None:
+    bench = new_bench(tmp_path / "machines", "infra", "infra", "infra", checker=CheckerProgram(program))
+    client = TalosClient(program, tmp_path, bench)
+
+    def members() -> dict[str, str]:
+        return {each["hostname"]: each["id"] for each in messages(client("m1", "etcd-members"))[0]["members"]}
+
+    with bench.rack:
+        for name in bench.rack.machines:
+            bench.wait_stage(name, "maintenance")
+            assert client.insecure(name, "apply", "-", given=bench.control_plane(f"cp-{name}"))["ok"]
+        eventually(lambda: bench.rack.machines["m1"].cri_up)
+        assert client("m1", "bootstrap")["ok"]
+        eventually(lambda: all(each.etcd_up for each in bench.rack.machines.values()))
+        bench.rack.machines["m3"].power_off()
+        assert client("m1", "etcd-remove-member", members()["cp-m3"])["ok"]
+        assert set(members()) == {"cp-m1", "cp-m2"}
+
+
 def test_the_legacy_upgrade(talos: TalosClient) -> None:
     image = talos.bench.installer(Schematic(extensions=HGXProfile().extensions), "v1.13.7")
     assert messages(talos("m2", "upgrade-legacy", image))[0]["ack"] == "Upgrade request received"
@@ -262,6 +289,6 @@ def test_every_call_of_our_client_is_tried_here() -> None:
     tried = {
         "Version", "ServiceList", "EtcdMemberList", "Get", "List", "Kubeconfig", "Read", "EtcdSnapshot",
         "ApplyConfiguration", "Bootstrap", "Reboot", "Reset", "Upgrade", "GenerateClientConfiguration", "Pull",
-        "EtcdRecover",
+        "EtcdRecover", "EtcdRemoveMemberByID",
     }  # fmt: skip
     assert {call.name for call in calls.CALLS} == tried

@@ -223,10 +223,31 @@ def test_an_answer_that_quotes_a_secret_is_shown_nowhere() -> None:
 
 
 def test_the_words_of_a_node_follow_what_the_site_says() -> None:
-    known = machine("hgx-1", fingerprint="c29t", dead=True)
+    known = machine("hgx-1", fingerprint="c29t")
     assert "--fingerprint c29t" in machine_commands.install(known)
     assert "--insecure" in machine_commands.install(machine("hgx-1"))
-    assert "--dead" in machine_commands.leave(known, drain_timeout_s=5)
-    assert machine_commands.erase(known) == "true"
     assert machine_commands.bootstrap(SIX[:3]).endswith("--peer cp-2=10.5.0.42 --peer cp-3=10.5.0.43")
     assert "--nvswitch" in machine_commands.check_schematic(known, "https://f", "v1.13.9")
+
+
+def test_a_dead_machine_is_taken_out_and_asked_nothing() -> None:
+    """Every command that could wait for it for ever is another one, also that of an `up` which says that it is dead."""
+    dead = machine("cp-3", dead=True)
+    assert machine_commands.install(dead) == machine_commands.erase(dead) == "true"
+    leaves = machine_commands.leave(dead, drain_timeout_s=5)
+    assert " leave " in leaves
+    assert " --dead " in leaves
+    assert machine_commands.roll(dead, drain_timeout_s=5) == leaves
+    asked = [each.args["command"] for each in declare(*SIX[:2], dead, preview=True).calls]
+    assert [name for name in ("cp-1", "cp-2", "cp-3") if f"--name {name} " in " ".join(asked)] == ["cp-1", "cp-2"]
+
+
+def test_a_preview_lends_machines_the_cluster_to_look_at() -> None:
+    planned = [each.args for each in declare(*SIX[:1], preview=True).calls if " plan " in each.args["command"]]
+    assert [set(each["environment"]) for each in planned] == [{"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}]
+
+
+def test_a_replaced_node_leaves_before_its_machine_is_installed_anew() -> None:
+    """The engine deletes first what depends, by a property, on what is replaced."""
+    made = commands(declare(*SIX[:1]))
+    assert made["machines-nodes-cp-1"]["triggers"] == [0, "machines-nodes-cp-1-install"]

@@ -55,7 +55,7 @@ MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [
     ("outside", lambda m: m["nodes"]["hgx-2"].update(address="10.6.0.1"), "outside of networks.nodes (10.5.0.0/24)"),
     ("no address", lambda m: m["nodes"]["hgx-2"].update(address="hgx-2"), "got 'hgx-2', allowed: an address"),
     ("overlap", lambda m: m["networks"].update(pods="10.80.0.0/15"), "overlaps pods (10.80.0.0/15)\n    fix: move one"),
-    ("few pods", lambda m: m["networks"].update(pods="10.64.0.0/23"), "has no /24 for each of 7 nodes"),
+    ("few pods", lambda m: m["networks"].update(pods="10.64.0.0/23"), "has no /24 for each of 9 nodes"),
     ("vip taken", lambda m: m["nodes"]["cp-1"].update(address="10.5.0.10"), "10.5.0.10 is the address of cp-1"),
     ("vip nowhere", lambda m: m["networks"].pop("vip_link"), "networks.vip_link: missing"),
     ("endpoint", lambda m: m.update(endpoint="10.5.0.10"), "endpoint: got '10.5.0.10', allowed: https://HOST:PORT"),
@@ -112,6 +112,16 @@ def test_what_works_and_is_not_wise_is_a_warning() -> None:
     even, single = warnings(MachinesSpec.model_validate(site))
     assert "2 control planes (cp-1, cp-2) bear no more failures than 1" in even
     assert "is one of 2 control planes, and goes with it" in single
+
+
+def test_what_needs_no_gpu_needs_a_place() -> None:
+    site = prod()["cluster"]["machines"]
+    for name in ("infra-1", "infra-2"):
+        del site["nodes"][name]
+    (warning,) = warnings(MachinesSpec.model_validate(site))
+    assert "no node takes pods that need no GPU" in warning
+    site["nodes"]["cp-1"]["schedulable"] = True
+    assert warnings(MachinesSpec.model_validate(site)) == []
 
 
 def test_the_more_exact_place_wins_key_by_key() -> None:

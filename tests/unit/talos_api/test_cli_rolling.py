@@ -2,81 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
 from lab.machines.faults import Fault
 from talos.api import client as api_client
-from talos.cli import waiting
+from talos.cli import rolling, waiting
 from talos.cli.main import main
 from talos.cluster import MachineSettings
 from talos.factory_schematic import Schematic
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
-
-KUBECTL = """#!/usr/bin/env python3
-import json, os, sys
-folder = os.path.dirname(os.path.abspath(__file__))
-state_file = os.path.join(folder, "state.json")
-state = json.load(open(state_file))
-arguments = sys.argv[1:]
-kubeconfig = open(arguments[0].partition("=")[2]).read()
-words = [each for each in arguments[1:] if not each.startswith("--request-timeout")]
-open(os.path.join(folder, "log"), "a").write(" ".join(words) + "\\n")
-assert kubeconfig == "canary-kubeconfig", kubeconfig
-assert "canary" not in " ".join(arguments) + json.dumps(dict(os.environ))
-name = words[2] if words[1] == "node" else words[1]
-node = state["nodes"].get(name)
-if words[0] == "get" and node:
-    print(json.dumps(node))
-elif words[0] == "annotate" and node:
-    key = words[-1].partition("=")[0]
-    node["metadata"]["annotations"].pop(key.rstrip("-"), None)
-    if not key.endswith("-"):
-        node["metadata"]["annotations"][key] = "x"
-elif words[0] == "drain":
-    node["spec"]["unschedulable"] = True
-    if state.get("stuck"):
-        print("error: Cannot evict pod as it would violate the pod's disruption budget.", file=sys.stderr)
-        json.dump(state, open(state_file, "w"))
-        sys.exit(1)
-elif words[0] == "uncordon":
-    node["spec"].pop("unschedulable", None)
-elif words[0] == "delete":
-    state["nodes"].pop(name, None)
-json.dump(state, open(state_file, "w"))
-"""
-
-
-class Kubectl:
-    """The recorder: nodes that are Ready, and the calls in order."""
-
-    def __init__(self, folder: Path, *names: str) -> None:
-        self.folder = folder
-        folder.mkdir()
-        program = folder / "kubectl"
-        program.write_text(KUBECTL)
-        program.chmod(0o700)
-        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        self.write({"nodes": {name: {"metadata": {"annotations": {}}, "spec": {}, "status": ready} for name in names}})
-
-    def write(self, state: dict[str, Any]) -> None:
-        (self.folder / "state.json").write_text(json.dumps(state))
-
-    def read(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads((self.folder / "state.json").read_text())
-        return state
-
-    def calls(self) -> list[str]:
-        """Verbs so far that change something."""
-        log = self.folder / "log"
-        verbs = [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
-        log.unlink(missing_ok=True)
-        return [verb for verb in verbs if verb != "get"]
+from tests.unit.talos_api.emulated_site import Kubectl, Site
 
 
 @pytest.fixture
@@ -91,32 +31,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         yield made
 
 
-class Site:
-    """Runs commands on m1 (`cp`) and m2 (`gpu`)."""
-
-    names = {"m1": "cp", "m2": "gpu"}  # noqa: RUF012 - read only
-
-    def __init__(self, bench: Bench, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-        self.bench, self._capsys, self._folder = bench, capsys, folder
-
-    def __call__(self, command: str, machine: str, *options: str, config: bytes = b"", code: int = 0) -> Any:
-        spec = self.bench.rack.machines[machine].spec
-        argv = [command, "--address", f"{spec.address}:{spec.port}", "--name", self.names[machine]]
-        if "--timeout" not in options:
-            argv += ["--timeout", "60s"]
-        if command in {"plan", "roll", "apply"}:
-            (self._folder / "config").write_bytes(config)
-            argv += ["--config", str(self._folder / "config")]
-        ended = main([*argv, *options])
-        shown = self._capsys.readouterr()
-        assert self.bench.bundle.trustd_token not in shown.out + shown.err
-        assert ended == code, shown.err
-        return json.loads(shown.out) if code == 0 else shown.err
-
-
 @pytest.fixture
 def site(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Site:
-    return Site(bench, capsys, tmp_path)
+    return Site(bench, capsys, tmp_path, {"m1": "cp", "m2": "gpu"})
 
 
 @pytest.fixture
@@ -201,6 +118,20 @@ def test_an_upgrade_installs_first_then_drains_and_reboots(bench: Bench, site: S
     assert done[-1] == "reboot"
     assert kubectl.calls() == ["annotate", "drain", "uncordon", "annotate"]
     assert site("roll", "m2", "--image", older, config=config)["done"] == ["nothing"]
+
+
+def test_after_the_only_control_plane_the_next_node_waits(
+    bench: Bench, site: Site, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring_up(bench)
+    slept: list[float] = []
+    monkeypatch.setattr(rolling, "time", SimpleNamespace(sleep=slept.append))
+    older = bench.installer(Schematic(), "v1.13.8")
+    site("roll", "m2", "--image", older, config=bench.worker("gpu", image=older))
+    assert slept == []
+    site("roll", "m1", "--image", older, config=bench.control_plane("cp", image=older))
+    site("roll", "m1", "--image", older, config=bench.control_plane("cp", image=older))
+    assert slept == [30]
 
 
 def test_a_version_that_does_not_exist_disturbs_nothing(bench: Bench, site: Site, kubectl: Kubectl) -> None:

@@ -1,0 +1,31 @@
+"""The project in another folder, where parts of it may be changed; its stack is the same one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from lab.paths import CHECKOUT
+
+_PARTS = ("components", "manifests", "stacks", "talos")
+_REST = (".venv", ".lab")
+
+
+def copy_project(folder: Path, *changed: str) -> Path:
+    """A folder to run pulumi in, in which the parts that are named are copies, and all else leads here."""
+    folder.mkdir()
+    for name in ("Pulumi.yaml", "__main__.py"):
+        shutil.copy(CHECKOUT / name, folder)
+    for name in (*_PARTS, *_REST):
+        if name in changed:
+            shutil.copytree(CHECKOUT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            (folder / name).symlink_to(CHECKOUT / name)
+    return folder
+
+
+def replace(file: Path, old: str, new: str) -> None:
+    """Change a text that stands in a file exactly once."""
+    text = file.read_text()
+    assert text.count(old) == 1, f"{file.name} has {text.count(old)} times {old!r}"
+    file.write_text(text.replace(old, new))

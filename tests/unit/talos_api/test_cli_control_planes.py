@@ -1,0 +1,149 @@
+"""`leave` of control planes that can or cannot speak for themselves, and kubelets that wait for API servers (004.6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from talos.api.errors import AbsentError, MachineApiError, NotOfferedError
+from talos.cli import waiting
+from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
+from tests.unit.talos_api.emulated_site import Kubectl, Site
+
+PLANES = {"m1": "cp-1", "m2": "cp-2", "m3": "cp-3"}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Three control planes and a worker."""
+    made = new_bench(tmp_path / "machines", "infra", "infra", "infra", "infra")
+    monkeypatch.setenv("TALOS_SECRETS_TEXT", made.bundle.export())
+    monkeypatch.setattr(waiting, "POLL_S", 0.1)
+    with made.rack:
+        for machine in made.rack.machines:
+            made.wait_stage(machine, "maintenance")
+            plane = PLANES.get(machine)
+            made.give(machine, made.control_plane(plane) if plane else made.worker("worker"))
+        eventually(lambda: made.rack.machines["m1"].cri_up)
+        with made.client("m1") as client:
+            client.bootstrap()
+        eventually(lambda: all(each.node_is_ready for each in made.rack.machines.values()))
+        yield made
+
+
+@pytest.fixture
+def kubectl(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
+    made = Kubectl(tmp_path / "kubectl", *PLANES.values(), "worker")
+    for machine, name in PLANES.items():
+        made.plane(name, bench.rack.machines[machine].address, "v1.36.3")
+    monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG_TEXT", "canary-kubeconfig")
+    return made
+
+
+@pytest.fixture
+def site(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Site:
+    return Site(bench, capsys, tmp_path, {**PLANES, "m4": "worker"})
+
+
+def members(bench: Bench, by: str = "m1") -> list[str]:
+    with bench.client(by) as client:
+        return sorted(each.hostname for each in client.etcd_members())
+
+
+def test_a_dead_control_plane_is_forgotten_by_etcd_once(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bench.rack.machines["m3"].power_off()
+    assert members(bench) == ["cp-1", "cp-2", "cp-3"]
+    left = site("leave", "m3", "--dead")
+    assert (left["left"], left["etcd_member_removed"]) == ("dead", True)
+    assert members(bench) == ["cp-1", "cp-2"]
+    assert kubectl.calls() == ["delete"]
+    assert site("leave", "m3", "--dead")["etcd_member_removed"] is False
+    # It was not as dead as was said: its data is of no use any more, until it is erased.
+    returned = bench.rack.machines["m3"]
+    returned.power_on()
+    eventually(lambda: returned.cri_up)
+    assert not returned.etcd_up
+    assert members(bench) == ["cp-1", "cp-2"]
+    assert site("reset", "m3", "--wipe", "system-disk", "--partition", "EPHEMERAL", "--no-graceful")
+    eventually(lambda: returned.etcd_up)
+    assert members(bench) == ["cp-1", "cp-2", "cp-3"]
+
+
+def test_a_control_plane_that_leaves_in_order_speaks_for_itself(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    left = site("leave", "m3")
+    assert (left["left"], left["etcd_member_removed"]) == ("done", False)
+    assert members(bench) == ["cp-1", "cp-2"]
+    assert kubectl.calls() == ["annotate", "drain", "delete"]
+
+
+def test_a_dead_worker_is_no_member(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bench.rack.machines["m4"].power_off()
+    assert site("leave", "m4", "--dead")["etcd_member_removed"] is False
+    assert members(bench) == ["cp-1", "cp-2", "cp-3"]
+
+
+def test_without_a_majority_nobody_is_forgotten(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    for machine in ("m2", "m3"):
+        bench.rack.machines[machine].power_off()
+    said = site("leave", "m3", "--dead", "--timeout", "3s", code=4)
+    assert "cp-3: waited" in said
+    assert "nobody says who is a member of etcd" in said
+    assert "cp-1: " in said
+    assert "cp-2: " in said
+    assert kubectl.calls() == []
+
+
+def test_what_etcd_says_of_members_that_cannot_go(bench: Bench) -> None:
+    with bench.client("m1") as client:
+        ids = {each.hostname: each.id for each in client.etcd_members()}
+        with pytest.raises(AbsentError, match="member not found"):
+            client.etcd_remove_member(1)
+        bench.rack.machines["m3"].power_off()
+        with pytest.raises(MachineApiError, match="unhealthy cluster"):
+            client.etcd_remove_member(ids["cp-2"])
+    with bench.client("m4") as client, pytest.raises(NotOfferedError):
+        client.etcd_remove_member(ids["cp-3"])
+
+
+def test_no_kubelet_gets_ahead_of_an_api_server(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    image = ("--image", bench.image)
+    plane = bench.control_plane("cp-1", image=bench.image)
+    worker = bench.worker("worker", image=bench.image)
+
+    def bumped(config: bytes, *programs: str) -> bytes:
+        for program in programs:
+            config = config.replace(f"{program}:v1.36.3".encode(), f"{program}:v1.37.0".encode())
+        return config
+
+    before = bench.rack.machines["m1"].store.config
+    both = bumped(plane, "kubelet", "kube-apiserver")
+    planned = site("plan", "m1", *image, config=both)
+    assert planned["change"] == "refused"
+    assert "cp-1: its kubelet would be 1.37 beside API servers of v1.36.3 on cp-2, v1.36.3 on cp-3" in planned["says"]
+    assert "`kubelet` in stacks/versions.yaml" in planned["says"]
+    assert "v1.36.3 on cp-2" in site("roll", "m1", *image, config=both, code=3)
+    assert bench.rack.machines["m1"].store.config == before
+
+    # The kubelet stays: the control plane may move, and is waited for.
+    held = bumped(plane, "kube-apiserver")
+    assert site("plan", "m1", *image, config=held)["change"] == "live"
+    roll = ("roll", "m1", *image, "--health-timeout", "2s")
+    assert "its API server is v1.36.3 still" in site(*roll, config=held, code=4)
+    kubectl.plane("cp-1", bench.rack.machines["m1"].address, "v1.37.0")
+    site(*roll, config=held)
+
+    # A worker waits for the last of them.
+    newer = bumped(worker, "kubelet")
+    assert site("plan", "m4", *image, config=newer)["change"] == "live"
+    kubectl.plane("cp-2", bench.rack.machines["m2"].address, "v1.37.0")
+    said = site("roll", "m4", *image, "--timeout", "3s", config=newer, code=4)
+    assert "its kubelet would be 1.37, and there are API servers of v1.36.3 on cp-3" in said
+    kubectl.plane("cp-3", bench.rack.machines["m3"].address, "v1.37.0")
+    site("roll", "m4", *image, config=newer)
+    assert bench.cluster.nodes["worker"].kubelet_version == "v1.37.0"
+    site("roll", "m1", *image, config=both)
+    assert bench.cluster.nodes["cp-1"].kubelet_version == "v1.37.0"
