@@ -19,6 +19,11 @@ from sitectl.verdicts.model import Severity, Verdict
 HOURS_A_MONTH = 730
 # More than this many rows that say the same are one.
 _MOST_ALIKE = 4
+# Lines of the engine and its language host beside an error of the program.
+_NO_MORE_THAN_FAILED = (
+    "preview failed",
+    "an unhandled error occurred: program exited with non-zero exit code: 1",
+)
 _SITE_KEY = "inference-platform:site"
 Access = dict[str, set[str]]
 
@@ -112,8 +117,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         for found in preview.get("diagnostics") or ()
         if found.get("severity") == "error"
     ]
-    # The engine's last line says no more than that it failed.
-    telling = [one for one in dict.fromkeys(errors) if one and one != "preview failed"]
+    telling = [one for one in dict.fromkeys(errors) if one and one not in _NO_MORE_THAN_FAILED]
     words = _site_words(preview.get("config") or {})
     callers = _merged(_of_changes(changes), _of_words(words))
     price = price_of(words.get("prices"))

@@ -69,12 +69,17 @@ def test_one_value_alone_and_in_words(checkout_folder: Path) -> None:
     value, derived = out.split("\n\n")
     assert value.splitlines()[0].split() == ["object", "Deployment", "inference-models/glm-5-1"]
     assert "formula  start budget / period of 5 s" in derived
-    assert "inputs   read_weights_s = " in derived
+    assert "inputs   start_budget_s = " in derived
 
 
 def test_the_pickers_configuration_is_text_and_known_all_the_same(checkout_folder: Path) -> None:
     said = explained(checkout_folder, "configmap/qwen3-32b-epp", 'data["config.yaml"]')
-    assert {one["knob"] for one in said["knobs"]} == {"kv_blocks", "max_model_len"}
+    assert {one["knob"] for one in said["knobs"]} == {
+        "kv_blocks",
+        "max_model_len",
+        "picker_queue_threshold",
+        "picker_kv_threshold",
+    }
 
 
 @pytest.mark.parametrize("field", ["spec.replicas", "metadata"])

@@ -1,4 +1,4 @@
-"""What the engine said of 29 edits, judged: worst first, GPUs, restarts, tenants (opening 3; 001.34-39, C.06)."""
+"""What the engine said of 35 edits, judged: worst first, GPUs, restarts, tenants (opening 3; 001.34-39, C.06)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ BY_HAND = {"drift-replicas"}
 GONE, ANEW, AGAIN, LIVE = Severity.IRREVERSIBLE, Severity.REPLACED, Severity.RESTARTS, Severity.LIVE
 MODELS = "inference-models"
 BOTH = ["acme", "globex"]
+NODES = ["cp-1", "hgx-1", "hgx-2", "hgx-3", "hgx-4"]
 Row = tuple[Severity, str, str]
 
 
@@ -245,6 +246,25 @@ EXPECTED = {
         restarts=7,
         tenants=BOTH,
     ),
+    "node-added": Expected(
+        rows=[(LIVE, "machines-nodes-hgx-5", "hgx-5 joins"), (LIVE, "machines-nodes-hgx-5-install", "installs Talos")],
+    ),
+    "node-removed": Expected(
+        rows=[
+            (GONE, "machines-nodes-hgx-4-install", "hgx-4 is reset"),
+            (ANEW, "machines-nodes-hgx-4", "hgx-4 is drained and leaves the cluster"),
+        ],
+        tenants=BOTH,
+    ),
+    "node-labelled": Expected(rows=[(LIVE, "machines-nodes-hgx-1", "hgx-1 takes another config")]),
+    "node-reboots": Expected(rows=[(AGAIN, "machines-nodes-hgx-1", "hgx-1 takes another config")], tenants=BOTH),
+    "talos-version": Expected(
+        rows=[(AGAIN, f"machines-nodes-{node}", f"{node} goes from Talos v1.13.9 to v1.13.7") for node in NODES],
+        tenants=BOTH,
+    ),
+    "kubernetes-version": Expected(
+        rows=[(LIVE, f"machines-nodes-{node}", f"{node} takes another config") for node in NODES],
+    ),
     "namespace-renamed": Expected(
         rows=[
             (GONE, f"Namespace {MODELS}", "deletes the namespace with everything in it"),
@@ -308,8 +328,8 @@ def test_a_comparison_of_inputs_agrees_with_the_engine(name: str) -> None:
     after = [Resource(type=one.type, name=one.name, body=one.after) for one in engine if one.after]
     # A moved object is one that goes and one that comes to those who only see objects.
     moved = {one.name for one in engine if "metadata.namespace" in one.replaced_by}
-    # The state of a Secret cannot tell which value changed: both are hidden.
-    hidden = {one.name for one in engine if one.kind == "Secret" and one.op == "update"}
+    # Of a Secret, and of a machine's config, inputs cannot tell that a value changed: both sides are hidden.
+    hidden = {one.name for one in engine if one.op == "update" and (one.kind == "Secret" or "stdin" in one.touched)}
     offline = {one.name: one.op for one in between(before, after)}
     for one in engine:
         if one.name not in moved | hidden:
@@ -334,3 +354,16 @@ def _hidden(value: Any) -> bool:
     if isinstance(value, dict):
         return all(_hidden(inner) for inner in value.values())
     return value in (None, "[secret]")
+
+
+def test_lines_that_only_say_that_it_failed_are_left_out_beside_one_that_says_why() -> None:
+    failed = [
+        {"severity": "error", "message": text}
+        for text in (
+            "error: an unhandled error occurred: program exited with non-zero exit code: 1\n",
+            "error: qwen3-32b does not fit",
+            "error: preview failed",
+        )
+    ]
+    assert of_preview_document("lab", {"steps": [], "diagnostics": failed}).errors == ["qwen3-32b does not fit"]
+    assert of_preview_document("lab", {"steps": [], "diagnostics": failed[2:]}).errors == ["preview failed"]
