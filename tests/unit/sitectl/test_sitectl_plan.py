@@ -1,0 +1,90 @@
+"""`sitectl plan`: out of recorded previews, and out of an engine that is not there (opening 1, 001.34, 001.39)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sitectl.errors import Exit
+from stacks.loader import KEY
+from tests.unit.sitectl.sites_to_work_on import run
+
+PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
+
+
+def test_plan_out_of_a_saved_preview(checkout_folder: Path, tmp_path: Path) -> None:
+    saved = PREVIEWS / "model-removed.json"
+    said = run(checkout_folder, "plan", "lab", "--from", str(saved), "--markdown", str(tmp_path / "plan.md"))
+    assert said.status == Exit.OK
+    first = said.out.index("IRREVERSIBLE")
+    assert first < said.out.index("REPLACED") < said.out.index("RESTARTS") < said.out.index("LIVE")
+    assert re.search(r"GPUs +-2", said.out)
+    assert "tenants touched            acme, globex" in said.out
+    assert "**irreversible**" in (tmp_path / "plan.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "refuse", "status"),
+    [
+        ("model-removed", "irreversible", Exit.REFUSED),
+        ("replica-cut", "irreversible", Exit.OK),
+        ("replica-cut", "restarts", Exit.REFUSED),
+        ("gateway-replicas", "restarts", Exit.OK),
+        ("no-change", "restarts", Exit.OK),
+    ],
+)
+def test_plan_refuses_as_severe_or_worse(checkout_folder: Path, name: str, refuse: str, status: Exit) -> None:
+    said = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / f"{name}.json"), "--refuse", refuse)
+    assert said.status == status
+
+
+def test_plan_says_what_the_engine_refused(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "model-swapped.json"))
+    assert said.status == Exit.REFUSED
+    assert "field can not be less than" in " ".join(said.out.split())
+
+
+def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Path) -> None:
+    """001.34."""
+    said = json.loads((PREVIEWS / "replica-cut.json").read_text())
+    site = json.loads(said["config"][KEY])
+    said["config"][KEY] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK"}})
+    (tmp_path / "p.json").write_text(json.dumps(said))
+    shown = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json")).out
+    assert "-14,600 NOK" in shown
+    without = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json")).out
+    assert "no price known: set prices.gpu_hour" in without
+
+
+def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening 1."""
+    program = tmp_path / "pulumi"
+    program.write_text(f"#!/bin/sh\ncat {PREVIEWS / 'no-change.json'}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    said = run(checkout_folder, "plan", "prod", "--save", str(tmp_path / "saved.json"))
+    assert said.status == Exit.OK
+    assert "qwen3-32b: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in said.out
+    again = run(checkout_folder, "plan", "prod", "--from", str(tmp_path / "saved.json"))
+    assert again.out == said.out
+
+
+@pytest.mark.parametrize("content", ["not json", "[]", "{}"])
+def test_plan_of_something_else_is_refused(checkout_folder: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / "x.json").write_text(content)
+    said = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "x.json"))
+    assert said.status in (Exit.USAGE, Exit.UNABLE)
+    assert "fix: " in said.err
+
+
+def test_plan_without_an_engine_says_how_to_get_one(
+    checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = run(checkout_folder, "plan", "lab")
+    assert said.status == Exit.UNABLE
+    assert "there is no pulumi on PATH" in said.err
+    assert "fix: https://www.pulumi.com/docs/install/" in said.err
