@@ -5,6 +5,7 @@ every drift (C.04, C.06). Under the real engine, on the live platform.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,7 +94,10 @@ def test_an_edited_argument_shows_as_its_property_alone(
 def test_a_diff_for_people_names_old_and_new_value(pulumi: Pulumi) -> None:
     shown = pulumi("preview", "--diff", *pulumi.edited(_replicas)).stdout
     assert "~ replicas: 2 => 3" in shown
-    assert "~ 1 to update" in shown
+    bound = re.search(r"~ maxParallelRequests: (\d+) => (\d+)", shown)
+    assert bound, shown
+    assert int(bound[2]) * 2 == int(bound[1]) * 3, "the gateway's bound follows the replicas"
+    assert "~ 2 to update" in shown
 
 
 def test_drift_is_shown_by_refresh_and_mended_by_up(pulumi: Pulumi) -> None:
