@@ -16,6 +16,7 @@ from lab.paths import Lab
 
 Document = dict[str, Any]
 SITE = "inference-platform:site"
+_COMMAND = "command:local:Command"
 _SECRET = "4dabf18193072939515e22adb298388d"
 
 
@@ -56,8 +57,18 @@ class Pulumi:
         return {item["urn"]: _without_secrets(item) for item in self.state().get("resources", [])}
 
     def inputs(self) -> dict[str, Any]:
-        """URN -> inputs of every resource, secrets as a word."""
-        return {urn: item.get("inputs") for urn, item in self.resources().items()}
+        """URN -> inputs of every resource, secrets as a word, and a command's id as its URN: each run draws another."""
+        resources = self.resources()
+        drawn = {item["id"]: urn for urn, item in resources.items() if item["type"] == _COMMAND}
+        return {urn: _named(item.get("inputs"), drawn) for urn, item in resources.items()}
+
+
+def _named(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _named(part, names) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_named(part, names) for part in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def _without_secrets(value: Any) -> Any:
