@@ -38,7 +38,9 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
     folders = [_python_folder(), lab.bin, *([engine.program.parent] if engine.official else []), _links(lab)]
     chosen = {
         "KUBECONFIG": str(lab.kubeconfig),
-        "PULUMI_BACKEND_URL": f"file://{lab.pulumi}",
+        # A state in files is replaced at one stroke, but the file of attributes beside it is not: an engine that is
+        # killed over it leaves it empty, and with that a state that nobody can load.
+        "PULUMI_BACKEND_URL": f"file://{lab.pulumi}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "1",
         "PULUMI_STACK": STACK,

@@ -69,7 +69,7 @@ def test_python_comes_first_and_the_users_path_last(lab: Lab, outside: dict[str,
 
 def test_state_and_login_are_the_labs_own(lab: Lab, outside: dict[str, str]) -> None:
     settings = session.settings(lab, outside)
-    assert settings["PULUMI_BACKEND_URL"] == f"file://{lab.pulumi}"
+    assert settings["PULUMI_BACKEND_URL"] == f"file://{lab.pulumi}?metadata=skip"
     assert Path(settings["PULUMI_HOME"]).is_relative_to(lab.home)
     assert settings["KUBECONFIG"] == str(lab.kubeconfig)
 
