@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import httpx
 import pytest
 import yaml
 
-from lab import session
+from lab import deploy, session
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
@@ -118,7 +118,8 @@ async def _stream(client: httpx.AsyncClient, seen: Seen) -> None:
 
 
 async def _roll(site: Site, seen: Seen, *up: str, project: Path) -> None:
-    async with site.http_async(120) as client:
+    # The keys are those of now: a site that was destroyed and made anew has others.
+    async with replace(site, front=deploy.front(site.lab)).http_async(120) as client:
         under_way: set[asyncio.Task[None]] = set()
 
         async def arrive() -> None:
