@@ -117,7 +117,7 @@ def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Seque
 def _patient_liveness() -> dict[str, Any]:
     """Probes that take a busy Envoy for a busy one.
 
-    Envoy Gateway kills a pod, and with it each of its streams, after three answers that took more than a second.
+    With Envoy Gateway's own a container is restarted, and its streams end, after three answers of over a second.
     """
     probe = {"timeoutSeconds": 10, "failureThreshold": 6}
     containers = [{"name": name, "livenessProbe": probe} for name in ("envoy", "shutdown-manager")]

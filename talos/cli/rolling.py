@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         health.until("to take pods again", lambda: cluster.release(machine.name))
     if rolling.took_the_only_api_away:
         watch.say("the only API server was away; letting everything find it again before the next node")
+        # Nothing says when the last of its clients is back: their pauses grow to 30 s, and none of them reports.
         time.sleep(seconds(arguments.settle))
     inputs.print_result({"node": machine.name, "talos": target.version, "done": rolling.done or ["nothing"]})
     return 0

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from lab.machines.faults import Fault
+from lab.machines.image_factory import ImageFactoryServer
 from tests.lab.cluster_program.conftest import NewRig
 from tests.lab.cluster_program.rig import Rig
 
@@ -31,24 +32,59 @@ def hurry(rig: Rig) -> None:
 
 # A machine that is late is still booting when `up` gives it up after 10 s, and boots within the next one's 10 s.
 FAULTS = [
-    pytest.param("hgx-1", Fault(kind="slow", seconds=30, calls=("ApplyConfiguration",)), r"apply", id="slow"),
+    # Configuration of the control plane.
+    pytest.param("cp-1", Fault(kind="slow", seconds=30, calls=("ApplyConfiguration",)), r"apply", id="cp-apply-slow"),
+    pytest.param(
+        "cp-1",
+        Fault(kind="refuse", code="INTERNAL", calls=("ApplyConfiguration",)),
+        r"cp-1: ApplyConfiguration: .*refused on request",
+        id="cp-apply-refused",
+    ),
+    pytest.param("cp-1", Fault(kind="late", seconds=15), r"cp-1: waited 10 s to install and boot", id="cp-late"),
+    pytest.param(
+        "cp-1", Fault(kind="die", at="install"), r"cp-1: waited 10 s to install and boot", id="cp-dies-installing"
+    ),
+    pytest.param("cp-1", Fault(kind="clock-skew", seconds=3 * 86400), r"cp-1: .*certificate", id="cp-clock-skew"),
+    # Configuration of a worker.
+    pytest.param("hgx-1", Fault(kind="slow", seconds=30, calls=("ApplyConfiguration",)), r"apply", id="hgx-apply-slow"),
     pytest.param(
         "hgx-1",
         Fault(kind="refuse", code="INTERNAL", calls=("ApplyConfiguration",)),
         r"hgx-1: ApplyConfiguration: .*refused on request",
-        id="refuse",
+        id="hgx-apply-refused",
     ),
-    pytest.param("hgx-1", Fault(kind="late", seconds=15), r"hgx-1: waited 10 s to install and boot", id="late"),
+    pytest.param("hgx-1", Fault(kind="late", seconds=15), r"hgx-1: waited 10 s to install and boot", id="hgx-late"),
+    pytest.param("hgx-1", Fault(kind="die", at="apply"), r"hgx-1: ", id="hgx-dies-applying"),
     pytest.param(
-        "hgx-1", Fault(kind="die", at="install"), r"hgx-1: waited 10 s to install and boot", id="die-installing"
-    ),
-    pytest.param(
-        "cp-1", Fault(kind="die", at="bootstrap"), r"cp-1: waited 10 s (to bootstrap|for etcd)", id="die-founding"
+        "hgx-1", Fault(kind="die", at="install"), r"hgx-1: waited 10 s to install and boot", id="hgx-dies-installing"
     ),
     pytest.param(
-        "cp-1", Fault(kind="refuse", calls=("Kubeconfig",)), r"cp-1: waited 10 s for the kubeconfig", id="no-kubeconfig"
+        "hgx-1", Fault(kind="installer-fails"), r"hgx-1: waited 10 s to install and boot", id="hgx-installer-fails"
     ),
-    pytest.param("cp-1", Fault(kind="clock-skew", seconds=3 * 86400), r"cp-1: .*certificate", id="clock-skew"),
+    pytest.param("hgx-1", Fault(kind="clock-skew", seconds=3 * 86400), r"hgx-1: .*certificate", id="hgx-clock-skew"),
+    # Bootstrap.
+    pytest.param(
+        "cp-1", Fault(kind="slow", seconds=30, calls=("Bootstrap",)), r"cp-1: waited 10 s", id="bootstrap-slow"
+    ),
+    pytest.param(
+        "cp-1",
+        Fault(kind="refuse", code="INTERNAL", calls=("Bootstrap",)),
+        r"cp-1: Bootstrap: .*refused on request",
+        id="bootstrap-refused",
+    ),
+    pytest.param(
+        "cp-1", Fault(kind="die", at="bootstrap"), r"cp-1: waited 10 s (to bootstrap|for etcd)", id="bootstrap-dies"
+    ),
+    # Kubeconfig.
+    pytest.param(
+        "cp-1", Fault(kind="slow", seconds=30, calls=("Kubeconfig",)), r"cp-1: waited 10 s", id="kubeconfig-slow"
+    ),
+    pytest.param(
+        "cp-1",
+        Fault(kind="refuse", calls=("Kubeconfig",)),
+        r"cp-1: waited 10 s for the kubeconfig",
+        id="kubeconfig-refused",
+    ),
 ]
 
 
@@ -66,3 +102,18 @@ def test_a_fault_of_bring_up_is_named_and_the_next_up_completes(
     rig.up()
     assert all(rig.machine(each).node_is_ready for each in rig.nodes)
     rig.pulumi("preview", "--expect-no-changes")
+
+
+def test_an_image_factory_that_is_away_is_named_and_no_machine_is_touched(make_rig: NewRig) -> None:
+    rig = make_rig("infra", "hgx-h200")
+    factory = rig.rack.factory
+    assert factory is not None
+    host, _, port = factory.registry.partition(":")
+    factory.close()
+    failed = rig.up(check=False)
+    assert factory.url in failed, failed[-3000:]
+    assert "Traceback" not in failed
+    assert all(rig.machine(each).stage == "maintenance" for each in rig.nodes)
+    rig.rack.factory = ImageFactoryServer(factory.content, host, int(port))
+    rig.up()
+    assert all(rig.machine(each).node_is_ready for each in rig.nodes)

@@ -3,23 +3,22 @@
 Requirements 000.31, 000.17.
 
 The simulators are slowed down for it: one model to 250 ms a token and 40 ms a prompt token, the other to 400 ms.
+The site says beforehand that it serves streams of that length: a change of the gateway cuts longer ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import statistics
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.lab.site.replicas import Cluster
+from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
-from tests.lab.site.stack_changes import Document, edited_stack
+from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
 from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
 
 # Beyond the AI gateway's 60 s for a request, the 300 s for a message to the picker, Envoy's 300 s of silence.
@@ -28,6 +27,7 @@ LONG_TOKENS = 1_300
 SILENT_PROMPT_TOKENS = 8_200
 ROLLED_STREAMS = 20
 ROLLED_TOKENS = 100
+LONGEST_STREAM_S = 600
 _PATIENCE_S = 900
 
 
@@ -49,17 +49,34 @@ class Marathon:
     new: set[str]
 
 
+def _patient(document: Document) -> None:
+    document["models"]["glm-5-1"]["server"]["longest_stream_s"] = LONGEST_STREAM_S
+
+
 @pytest.fixture(scope="module")
 def marathon(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Marathon:
+    with edited_stack(site.lab, tmp_path_factory.mktemp("stack")) as stack:
+        stack.up(_patient)
+        _one_envoy(cluster)
+        ran = _paced(site, cluster, stack)
+    _one_envoy(cluster)
+    return ran
+
+
+def _one_envoy(cluster: Cluster) -> None:
+    until(lambda: len(cluster.envoys()) == 1, timeout_s=LONGEST_STREAM_S, what="the former Envoy gone")
+
+
+def _paced(site: Site, cluster: Cluster, stack: EditedStack) -> Marathon:
     slow_prefill = cluster.pace(
         "glm-5-1", inter_token_latency="250ms", prefill_time_per_token="40ms", time_factor_under_load=1.0
     )
     slow_tokens = cluster.pace("qwen3-32b", inter_token_latency="400ms", time_factor_under_load=1.0)
     with slow_prefill, slow_tokens:
-        return asyncio.run(_run(site, cluster, tmp_path_factory.mktemp("stack")))
+        return asyncio.run(_run(site, cluster, stack))
 
 
-async def _run(site: Site, cluster: Cluster, folder: Path) -> Marathon:
+async def _run(site: Site, cluster: Cluster, stack: EditedStack) -> Marathon:
     async with (
         site.http_async(_PATIENCE_S) as client,
         site.http_async(_PATIENCE_S, http2=True) as client2,
@@ -72,7 +89,7 @@ async def _run(site: Site, cluster: Cluster, folder: Path) -> Marathon:
             stream(client, chat("glm-5-1", fresh_prompt(SILENT_PROMPT_TOKENS), tokens=4, stream=True))
         )
         whole = tasks.create_task(_ask(client, chat("glm-5-1", fresh_prompt(SILENT_PROMPT_TOKENS))))
-        rolled = tasks.create_task(_roll(site, cluster, client, folder))
+        rolled = tasks.create_task(_roll(cluster, client, stack))
     began, during, held, old, new = rolled.result()
     return Marathon(
         long={"http1": long.result(), "http2": long2.result()},
@@ -94,7 +111,7 @@ async def _ask(client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Respons
 
 
 async def _roll(
-    site: Site, cluster: Cluster, client: httpx.AsyncClient, folder: Path
+    cluster: Cluster, client: httpx.AsyncClient, stack: EditedStack
 ) -> tuple[list[Streamed], list[Streamed], dict[str, int], set[str], set[str]]:
     body = chat("qwen3-32b", tokens=ROLLED_TOKENS, stream=True)
     before = {replica.uid: replica for replica in await asyncio.to_thread(cluster.ready_replicas, "qwen3-32b")}
@@ -108,6 +125,7 @@ async def _roll(
             await asyncio.sleep(0.5)
 
     def changed(document: Document) -> None:
+        _patient(document)
         document["models"]["qwen3-32b"]["server"]["extra_args"] = ["--seed=7"]
         # A new client changes Envoy's own configuration, under streams that know nothing of it.
         document["tenants"]["umbrella"] = {"models": ["qwen3-32b"], "keys": {"laptop": {}}}
@@ -120,16 +138,14 @@ async def _roll(
     running = [asyncio.create_task(stream(client, body)) for _ in range(ROLLED_STREAMS)]
     coming: list[asyncio.Task[Streamed]] = []
     around = [asyncio.create_task(watch()), asyncio.create_task(arrive(coming))]
-    with contextlib.ExitStack() as stack:
-        edited = stack.enter_context(edited_stack(site.lab, folder))
-        await asyncio.to_thread(edited.up, changed)
-        new = {replica.uid for replica in await asyncio.to_thread(cluster.ready_replicas, "qwen3-32b")}
-        for task in around:
-            task.cancel()
-        began = [await task for task in running]
-        during = [await task for task in coming]
-        # The way back takes as long; the long streams need that time anyway.
-        await asyncio.to_thread(stack.close)
+    await asyncio.to_thread(stack.up, changed)
+    new = {replica.uid for replica in await asyncio.to_thread(cluster.ready_replicas, "qwen3-32b")}
+    for task in around:
+        task.cancel()
+    began = [await task for task in running]
+    during = [await task for task in coming]
+    # The way back takes as long; the long streams need that time anyway.
+    await asyncio.to_thread(stack.up, _patient)
     return began, during, held, set(before), new
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lab.deploy import Front
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
-from tests.lab.site.streams import chat
+from tests.lab.site.streams import Streamed, chat, stream
 
 # Envoy takes a changed Secret from its control plane within this.
 IN_FORCE_S = 20
+# Three quarters of the minute that the lab's site lets a stream run on for.
+STREAM_TOKENS = 2200
+BETWEEN_S = 4.0
 
 
 def status(site: Site, key: str) -> int:
@@ -50,8 +56,28 @@ def _is_picker(value: Any) -> bool:
     return isinstance(value, dict) and "ext_proc/endpointpicker/" in str(value.get("name"))
 
 
+def up_under_streams(site: Site, change: Callable[[], Front]) -> Front:
+    """`up` while others' streams run, of which one more begins every few seconds: each comes whole."""
+
+    async def both() -> tuple[Front, list[Streamed]]:
+        async with site.http_async(120) as client:
+            body = chat("qwen3-32b", tokens=STREAM_TOKENS, stream=True)
+            changing = asyncio.create_task(asyncio.to_thread(change))
+            streams = []
+            while not changing.done():
+                streams.append(asyncio.create_task(stream(client, body)))
+                await asyncio.wait([changing], timeout=BETWEEN_S)
+            return await changing, await asyncio.gather(*streams)
+
+    front, answers = asyncio.run(both())
+    assert answers
+    assert all(answer.complete(STREAM_TOKENS) for answer in answers), [answer.refusal for answer in answers]
+    return front
+
+
 def test_life_of_a_tenant(site: Site, cluster: Cluster, tmp_path: Path) -> None:
-    """Keys come and go without anybody else noticing: their keys stay, and no listener means anything else."""
+    """Keys come and go without anybody else noticing: their keys stay, their streams run on, no listener means
+    anything else."""
     before = listeners(cluster)
     assert "endpointpicker" in json.dumps(before)
 
@@ -63,12 +89,12 @@ def test_life_of_a_tenant(site: Site, cluster: Cluster, tmp_path: Path) -> None:
         document["tenants"]["initech"]["keys"]["old"] = {"rotation": 2}
 
     with edited_stack(site.lab, tmp_path) as stack:
-        first = stack.up(hired).keys
+        first = up_under_streams(site, lambda: stack.up(hired)).keys
         assert {name: first[name] for name in site.front.keys} == site.front.keys
         in_force(site, first["initech.old"], 200)
         in_force(site, first["initech.steady"], 200)
 
-        second = stack.up(rotated).keys
+        second = up_under_streams(site, lambda: stack.up(rotated)).keys
         assert second["initech.old"] != first["initech.old"]
         assert {name: key for name, key in second.items() if name != "initech.old"} == {
             name: key for name, key in first.items() if name != "initech.old"

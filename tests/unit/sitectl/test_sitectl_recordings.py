@@ -167,8 +167,11 @@ EXPECTED = {
         rows=[
             (ANEW, f"Deployment {MODELS}/glm-5-1", "longest request 202,752 -> 32,768 tokens"),
             restarted("glm-5-1"),
+            pickers_restarted("glm-5-1", 2),
+            (LIVE, "BackendTrafficPolicy inference-gateway/inference", "spec.requestBuffer changes"),
+            (LIVE, f"ConfigMap {MODELS}/glm-5-1-epp", "changes data"),
         ],
-        restarts=2,
+        restarts=4,
         tenants=["acme"],
     ),
     "gpus-per-replica-changed": Expected(
