@@ -16,8 +16,8 @@ from tests.lab.site.streams import Streamed, chat, stream
 
 # Envoy takes a changed Secret from its control plane within this.
 IN_FORCE_S = 20
-# Three quarters of the minute that the lab's site lets a stream run on for.
-STREAM_TOKENS = 2200
+# Half of the minute that the lab's site lets a stream run on for.
+STREAM_TOKENS = 1500
 BETWEEN_S = 4.0
 
 
