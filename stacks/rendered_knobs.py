@@ -18,8 +18,8 @@ RENDERED_KNOBS: Mapping[str, str] = {
     "max_num_batched_tokens": f"{_ARGUMENT}, --max-num-batched-tokens",
     "kv_blocks": "endpoint picker's prefix index; --kv-cache-size of the simulator",
     "max_num_queued_reqs": f"{_ARGUMENT}, --max-num-queued-reqs; --max-waiting-queue-length of the simulator",
-    "picker_queue_threshold": f"{_PICKER}: queueDepthThreshold",
-    "picker_kv_threshold": f"{_PICKER}: kvCacheUtilThreshold",
+    "picker_queue_threshold": f"{_PICKER}: queueDepthThreshold; half of it in its plugin shedding",
+    "picker_kv_threshold": f"{_PICKER}: kvCacheUtilThreshold, and in its plugin shedding",
     "gateway_parallel_requests": "the model's BackendTrafficPolicy: circuitBreaker.maxParallelRequests and "
     "maxPendingRequests",
     "gateway_context_tokens": f"{_ARGUMENT}, --max-model-len: the gateway counts no tokens before the engine does",

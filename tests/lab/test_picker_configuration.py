@@ -61,11 +61,14 @@ def said(lines: list[dict[str, Any]], message: str) -> list[dict[str, Any]]:
 def test_what_is_deployed_is_understood(program: Path, tmp_path: Path, golden: str) -> None:
     objects = list(yaml.safe_load_all((GOLDEN / f"{golden}.yaml").read_text()))
     (text,) = [body["data"]["config.yaml"] for body in objects if body["kind"] == "ConfigMap"]
-    (wanted,) = [each for each in yaml.safe_load(text)["plugins"] if each["type"] == "utilization-detector"]
+    wanted = [each for each in yaml.safe_load(text)["plugins"] if each["type"] == "utilization-detector"]
     lines = told(program, tmp_path, text)
     assert said(lines, "loaded configuration from file/text successfully"), lines
-    (detector,) = said(lines, "Creating new UtilizationDetector")
-    assert {name: detector[name] for name in wanted["parameters"]} == wanted["parameters"]
+    detectors = {line["logger"].split("/")[0]: line for line in said(lines, "Creating new UtilizationDetector")}
+    assert len(detectors) == len(wanted) == 2
+    for each in wanted:
+        told_of = detectors[each.get("name", each["type"])]
+        assert {name: told_of[name] for name in each["parameters"]} == each["parameters"]
 
 
 def test_a_threshold_that_makes_no_sense_is_refused(program: Path, tmp_path: Path) -> None:

@@ -42,9 +42,13 @@ def test_the_picker_started_with_the_derived_thresholds(site: Site, cluster: Clu
     for picker in cluster.pickers(model):
         log = logs.find(site.lab, f"{MODELS}/{picker.name}").read_text()
         said = [json.loads(line) for line in log.splitlines() if "Creating new UtilizationDetector" in line]
-        assert said, f"{picker.name} made no detector:\n{log[:2000]}"
-        assert said[-1]["queueDepthThreshold"] == found["picker_queue_threshold"].value
-        assert said[-1]["kvCacheUtilThreshold"] == found["picker_kv_threshold"].value
+        detectors = {line["logger"].split("/")[0]: line for line in said}
+        assert detectors.keys() == {"utilization-detector", "shedding"}, log[:2000]
+        queue = found["picker_queue_threshold"].value
+        assert detectors["utilization-detector"]["queueDepthThreshold"] == queue
+        assert detectors["shedding"]["queueDepthThreshold"] == max(1, int(queue) // 2)
+        for line in detectors.values():
+            assert line["kvCacheUtilThreshold"] == found["picker_kv_threshold"].value
 
 
 async def _flood(site: Site, replicas: list[Replica], bound: int) -> tuple[list[Streamed], bool]:

@@ -55,8 +55,8 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
     built = model_server.deployment("m", "n", spec.server, plan, engine_of("m", spec, plan, versions.load().images))
     container = built["spec"]["template"]["spec"]["containers"][0]
     text = inference_pool.picker_config("m", "n", spec.pool, picker_plan(proof, serving))["data"]["config.yaml"]
-    plugins = {each["type"]: each.get("parameters", {}) for each in yaml.safe_load(text)["plugins"]}
-    detector = plugins["utilization-detector"]
+    plugins = {each.get("name", each["type"]): each.get("parameters", {}) for each in yaml.safe_load(text)["plugins"]}
+    detector, shedding = plugins["utilization-detector"], plugins["shedding"]
     limit = model_route.parallel_limit("m", "n", requests=parallel_requests(proof, serving), connections=65_536)
     budget = model_server.disruption_budget("m", "n", max_unavailable=plan.max_unavailable)
     return {
@@ -67,6 +67,8 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
         "period": container["startupProbe"]["periodSeconds"],
         "picker queue": detector["queueDepthThreshold"],
         "picker cache": detector["kvCacheUtilThreshold"],
+        "shedding queue": shedding["queueDepthThreshold"],
+        "shedding cache": shedding["kvCacheUtilThreshold"],
         "picker prefix": plugins["prefix-cache-scorer"]["maxPrefixTokensToMatch"],
         "parallel": limit["spec"]["circuitBreaker"]["maxParallelRequests"],
         "pending": limit["spec"]["circuitBreaker"]["maxPendingRequests"],
@@ -112,10 +114,16 @@ def test_objects_say_what_is_derived() -> None:
         (
             "max_num_queued_reqs",
             900,
-            {"--max-num-queued-reqs": "900", "parallel": 3600, "pending": 3600, "picker queue": None},
+            {
+                "--max-num-queued-reqs": "900",
+                "parallel": 3600,
+                "pending": 3600,
+                "picker queue": None,
+                "shedding queue": None,
+            },
         ),
-        ("picker_queue_threshold", 3, {"picker queue": 3}),
-        ("picker_kv_threshold", 0.55, {"picker cache": 0.55}),
+        ("picker_queue_threshold", 3, {"picker queue": 3, "shedding queue": 1}),
+        ("picker_kv_threshold", 0.55, {"picker cache": 0.55, "shedding cache": 0.55}),
         ("gateway_parallel_requests", 1000, {"parallel": 1000, "pending": 1000}),
         ("gateway_max_tokens", 512, {"--override-generation-config": '{"max_new_tokens": 512}'}),
         ("start_budget_s", 903, {"ready": "903", "deadline": None, "failures": 181}),
@@ -140,16 +148,24 @@ def test_the_simulator_queues_as_many_as_vllm_would() -> None:
     assert int(simulated["--max-waiting-queue-length"]) == waiting == real["picker queue"]
 
 
-def test_the_picker_prefers_another_replica_by_the_same_thresholds_that_it_reports() -> None:
-    """As the detector alone it would only shed requests of negative priority, which nobody sends."""
+def test_what_may_be_shed_leaves_half_of_the_queue_to_the_others() -> None:
+    """002.15: at the whole queue the gateway refuses everybody, so a tier would come too late."""
+    said = places()
+    assert 1 < said["shedding queue"] == said["picker queue"] // 2
+    assert said["shedding cache"] == said["picker cache"]
+    assert places(overrides={"picker_queue_threshold": 1})["shedding queue"] == 1, "the picker takes no 0"
+
+
+def test_the_picker_prefers_another_replica_by_the_derived_thresholds() -> None:
+    """As the detector alone it would only shed requests of negative priority."""
     config = site()
     proof = prove_model(config, config.models["m"])
     text = inference_pool.picker_config("m", "n", config.models["m"].pool, picker_plan(proof))["data"]["config.yaml"]
     picker = yaml.safe_load(text)
-    assert picker["saturationDetector"] == {"pluginRef": "utilization-detector"}
+    assert picker["saturationDetector"] == {"pluginRef": "shedding"}
     (profile,) = picker["schedulingProfiles"]
     assert profile["plugins"][0] == {"pluginRef": "utilization-detector"}
-    defined = {each["type"] for each in picker["plugins"]}
+    defined = {each.get("name", each["type"]) for each in picker["plugins"]}
     assert {each["pluginRef"] for each in profile["plugins"]} <= defined
 
 
