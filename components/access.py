@@ -33,6 +33,8 @@ class TenantSpec(Spec):
     """Names of the models that its keys may call."""
     keys: dict[Name, KeySpec] = Field(min_length=1)
     """Keys by purpose, so that one can be replaced while the others go on."""
+    tier: str | None = None
+    """The tier of its requests, out of `tiers`; without one their priority is 0."""
 
 
 def client_id(tenant: str, key: str) -> str:

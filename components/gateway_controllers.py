@@ -29,7 +29,9 @@ def envoy_gateway_values() -> dict[str, Any]:
         "topologyInjector": {"enabled": False},
         "config": {
             "envoyGateway": {
-                "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True},
+                # Lua also without tiers: were it switched off together with the last one, every route would answer 500
+                # until their policy is gone.
+                "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True, "enableLua": True},
                 "extensionManager": {
                     "backendResources": [
                         {"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}

@@ -6,6 +6,8 @@ from __future__ import annotations
 MODEL_HEADER = "x-ai-eg-model"
 # The authenticated client, for fairness in the picker and for every later count.
 CLIENT_HEADER = "x-gateway-inference-fairness-id"
+# The InferenceObjective that a request counts under, from which the picker knows its priority.
+OBJECTIVE_HEADER = "x-gateway-inference-objective"
 # Headers that decide on routing, identity or priority behind the gateway: a client's own are dropped before anything
 # reads them (names: AI gateway internalapi, endpoint picker pkg/epp/metadata).
 TRUSTED_HEADERS = (
@@ -15,7 +17,7 @@ TRUSTED_HEADERS = (
     "x-gateway-destination-endpoint-subset",
     "x-gateway-destination-endpoint-served",
     CLIENT_HEADER,
-    "x-gateway-inference-objective",
+    OBJECTIVE_HEADER,
     "x-gateway-model-name-rewrite",
     "x-llm-d-inference-fairness-id",
     "x-llm-d-inference-objective",

@@ -1,4 +1,4 @@
-"""Wires a site: definitions, controllers, front door, tenants, models, in the order in which they need each other."""
+"""Wires a site: definitions, controllers, front door, tenants, tiers, models, each after what it needs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_na
 from components.gateway_controllers import Chart, GatewayControllers, GatewayControllersArgs
 from components.model import Model, ModelArgs
 from components.namespace import Namespace
+from components.tiers import Tiers, TiersArgs
 from stacks.cluster_access import cluster_access
 from stacks.placing import describe_placement
 from stacks.site import SiteConfig
@@ -89,13 +90,28 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
         ),
         top,
     ).handle
+    tiers: list[pulumi.Resource] = []
+    if site.tiers:
+        tiers = Tiers(
+            "tiers",
+            TiersArgs(
+                tiers=site.tiers,
+                tier_of={name: tenant.tier for name, tenant in site.tenants.items() if tenant.tier},
+                models=list(site.models),
+                namespace=front,
+                target=target_gateway(),
+                models_namespace=space,
+                needs=needs,
+            ),
+            top,
+        ).handle.ready
     gateway = Gateway(
         "gateway",
         GatewayArgs(
             spec=site.gateway,
             namespace=front,
-            # The listener opens only when keys are checked.
-            needs=[*needs, *access.ready],
+            # The listener opens only when keys are checked, and everybody's priority is known.
+            needs=[*needs, *access.ready, *tiers],
             drain_s=max((spec.server.longest_stream_s for spec in site.models.values()), default=60),
             body_kib=body_kib(site, proofs),
             pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],

@@ -13,6 +13,7 @@ from components.access import TenantSpec
 from components.base import Name, Spec
 from components.crd_bundle import CrdBundleSpec
 from components.gateway import GatewaySpec
+from components.tiers import TierSpec
 from stacks import catalogue
 from stacks.cluster_model import MachinesSpec
 from stacks.demand import OrderedModelSpec, PricesSpec
@@ -66,6 +67,8 @@ class SiteConfig(Spec):
     """What the site's GPUs cost; without it no cost is computed."""
     models: dict[Name, OrderedModelSpec] = Field(default_factory=dict)
     """Models by the name that clients call them."""
+    tiers: dict[Name, TierSpec] = Field(default_factory=dict)
+    """Priorities by the name that tenants give as their `tier`."""
     tenants: dict[Name, TenantSpec] = Field(default_factory=dict)
     """Tenants by name."""
 

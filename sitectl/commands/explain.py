@@ -85,7 +85,7 @@ def explain_key(loaded: LoadedSite, key: str) -> dict[str, str]:
             status=Exit.USAGE,
         )
     record = {"key": key, "value": _value(loaded, key), "origin": str(origin), "layer": origin.layer}
-    pattern = re.sub(r"^(models|tenants)\.[^.]+", r"\1.<name>", key)
+    pattern = re.sub(r"^(models|tenants|tiers)\.[^.]+", r"\1.<name>", key)
     pattern = re.sub(r"\.keys\.[^.]+", ".keys.<name>", pattern)
     told = next((one for one in keys(SiteConfig) if one.path == pattern), None)
     if told:

@@ -34,6 +34,7 @@ def problems(values: Mapping[str, Any], where: Where) -> list[Problem]:
     return [
         *_not_listed(values),
         *_models_of_tenants(values, where),
+        *_tiers_of_tenants(values, where),
         *_names_that_collide(values, where),
         *_forms(values),
     ]
@@ -79,6 +80,23 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
             elif name in seen:
                 yield Problem(path=path, what=f"names {name} twice", fix="take one of the two out")
             seen[name] = here
+
+
+def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
+    tiers = values.get("tiers", {})
+    if not isinstance(tiers, Mapping):
+        return
+    names = [str(name) for name in tiers]
+    there = ", ".join(f"{name}{where(('tiers', name))}" for name in sorted(names)) or "none"
+    for path, name in _found(values, "tenants.<name>.tier"):
+        if isinstance(name, str) and name not in names:
+            near = nearest(name, names)
+            yield Problem(
+                path=path,
+                what=f"names {name}, tiers has {there}",
+                near=near,
+                fix=f"write {near}" if near else f"add {name} below tiers, or take the key out for priority 0",
+            )
 
 
 def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:

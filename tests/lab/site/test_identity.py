@@ -102,8 +102,11 @@ def test_claims_do_not_pass_and_the_key_stays_here(site: Site, cluster: Cluster)
     addresses = {f"{replica.ip}:{ENGINE_PORT}" for replica in cluster.replicas("glm-5-1")}
     assert set(head["x-gateway-destination-endpoint"].split(",")) <= addresses
     assert head["x-ai-eg-original-path"] == "/v1/chat/completions"
+    # The tenant's own tier, not the one that it claims.
+    assert head["x-gateway-inference-objective"] == "interactive.glm-5-1"
     decided_inside = {
         "x-gateway-inference-fairness-id",
+        "x-gateway-inference-objective",
         "x-ai-eg-model",
         "x-ai-eg-original-path",
         "x-gateway-destination-endpoint",

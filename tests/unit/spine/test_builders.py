@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from components import access, gateway, inference_pool, model_route, model_server, namespace
+from components import access, gateway, inference_pool, model_route, model_server, namespace, tiers
 from components.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.gateway_errors import openai_errors
-from components.headers import CLIENT_HEADER
+from components.headers import CLIENT_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
 from stacks import versions
 from stacks.loader import load_file
 from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
@@ -71,6 +71,14 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
         access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),
         access.keys_on_routes_alone("g", gateway.target_gateway(), listener=gateway.listener_name("g")),
+        tiers.tier_policy(
+            "g", gateway.target_gateway(), {name: one.tier for name, one in site.tenants.items() if one.tier}
+        ),
+        *(
+            tiers.inference_objective(tier, spec, name, "m")
+            for tier, spec in site.tiers.items()
+            for name in sorted(site.models)
+        ),
     ]
 
 
@@ -146,6 +154,18 @@ def test_every_header_that_decides_inside_is_dropped_at_the_door() -> None:
     spec = gateway.GatewaySpec(port=80)
     removed = gateway.client_traffic_policy("g", spec)["spec"]["headers"]["earlyRequestHeaders"]["remove"]
     assert {CLIENT_HEADER, "x-ai-eg-model", "x-gateway-destination-endpoint"} <= set(removed)
+
+
+def test_no_name_becomes_code() -> None:
+    """What runs in Envoy is the same on every site: tenants and tiers are its data (002.15)."""
+    target = gateway.target_gateway()
+    one, other = (
+        tiers.tier_policy("g", target, of)["spec"]["lua"][0] for of in ({}, {"a": "b", "'..os.exit()..'": "c"})
+    )
+    assert one["inline"] == other["inline"]
+    assert other["filterContext"] == {"a": "b", "'..os.exit()..'": "c"}
+    assert f'"{OBJECTIVE_HEADER}"' in one["inline"]
+    assert OBJECTIVE_HEADER in TRUSTED_HEADERS
 
 
 def test_endpoint_url() -> None:

@@ -109,6 +109,29 @@ def test_preview_says_each_model_and_then_where_all_find_room(
     assert [text.split(":")[0] for text in said] == ["glm-5-1", "qwen3-32b", "placement"]
 
 
+def test_each_tier_is_known_to_each_picker_before_the_door_opens(lab_site: SiteConfig, tmp_path: Path) -> None:
+    """002.15."""
+    recorder, _ = declare(lab_site, tmp_path)
+    found = {
+        args.inputs["metadata"]["name"]: args.inputs["spec"]
+        for args in recorder.resources.values()
+        if args.typ.endswith(":InferenceObjective")
+    }
+    assert {name: (spec["poolRef"]["name"], spec["priority"]) for name, spec in found.items()} == {
+        f"{tier}.{model}": (model, spec.priority) for tier, spec in lab_site.tiers.items() for model in lab_site.models
+    }
+    policy = recorder.resources["tiers-policy"].inputs["spec"]
+    assert policy["lua"][0]["filterContext"] == {"acme": "interactive"}
+    order = list(recorder.resources)
+    assert order.index("tiers-policy") < order.index("gateway-listener")
+
+
+def test_a_site_without_tiers_runs_no_script(lab_site: SiteConfig, tmp_path: Path) -> None:
+    tenants = {name: tenant.model_copy(update={"tier": None}) for name, tenant in lab_site.tenants.items()}
+    recorder, _ = declare(lab_site.model_copy(update={"tiers": {}, "tenants": tenants}), tmp_path)
+    assert not [name for name in recorder.resources if name.startswith("tiers")]
+
+
 def test_production_brings_its_controllers(tmp_path: Path) -> None:
     recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]

@@ -1,0 +1,108 @@
+"""A full model makes room: requests of a tier below 0 are refused, others are taken, and nobody gives itself a tier.
+
+Requirements 002.15, 000.33.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from lab.paths import CHECKOUT
+from stacks.loader import load_file
+from stacks.sizing import explain_knobs
+from tests.lab.site.replicas import Cluster, Replica, set_pace, until
+from tests.lab.site.running_site import Site
+from tests.lab.site.stack_changes import Document, edited_stack
+from tests.lab.site.streams import Streamed, chat, stream
+from tests.lab.site.test_tenants import listeners
+
+MODEL = "glm-5-1"
+SHEDDABLE, OTHER = "globex.batch", "acme.laptop"
+OBJECTIVE_HEADERS = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
+# Above half of the queue, and below all of it, where the gateway refuses everybody.
+QUEUED_SHARE = 0.7
+# Longer than the requests take to arrive and the questions to be asked.
+HOLD_S = 90
+# Apart, so that the picker has read of one queue before it fills the next.
+APART_S = 0.05
+# Envoy and the picker know of a change within this.
+IN_FORCE_S = 30
+# Who is let in waits in an engine's queue; who is refused is told at once.
+REFUSED_WITHIN_S = 10
+
+
+def backlog() -> int:
+    """Requests that fill all replicas, and so much of their queues that what may be shed is refused."""
+    site = load_file(CHECKOUT / "Pulumi.lab.yaml")
+    found = explain_knobs(site, site.models[MODEL], MODEL)
+    running, queue = int(found["max_num_seqs"].value), int(found["picker_queue_threshold"].value)
+    return site.models[MODEL].server.replicas * (running + round(QUEUED_SHARE * queue))
+
+
+def test_a_full_model_makes_room_for_those_who_wait(site: Site, cluster: Cluster, tmp_path: Path) -> None:
+    """A tenant is put into a tier below 0, which changes no listener, and it is refused from then on."""
+
+    def listed(document: Document) -> None:
+        document["tenants"]["globex"]["models"] = [MODEL, "qwen3-32b"]
+
+    def demoted(document: Document) -> None:
+        listed(document)
+        document["tenants"]["globex"]["tier"] = "batch"
+
+    with edited_stack(site.lab, tmp_path) as stack:
+        keys = stack.up(listed).keys
+        until(lambda: answers(site, keys[SHEDDABLE]), timeout_s=IN_FORCE_S, what="the tenant's new model")
+        before = listeners(cluster)
+        stack.up(demoted)
+        assert answers(site, keys[SHEDDABLE]), "it is refused while there is room"
+        asyncio.run(_with_a_full_model(site, cluster, keys))
+        assert listeners(cluster) == before
+    assert answers(site, keys[OTHER])
+
+
+def answers(site: Site, key: str) -> bool:
+    with site.http(key=key) as client:
+        return client.post("/chat/completions", json=chat(MODEL)).status_code == 200
+
+
+async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str]) -> None:
+    replicas = await asyncio.to_thread(cluster.ready_replicas, MODEL)
+    with cluster.pace(MODEL, prefill_overhead=f"{HOLD_S}s", time_factor_under_load=1.0):
+        async with AsyncExitStack() as clients:
+            others = await clients.enter_async_context(site.http_async(3 * HOLD_S, key=keys[OTHER]))
+            sheddable = await clients.enter_async_context(site.http_async(REFUSED_WITHIN_S, key=keys[SHEDDABLE]))
+            held = []
+            for number in range(backlog()):
+                body = chat(MODEL, f"question {number}", tokens=1, stream=True)
+                held.append(asyncio.create_task(stream(others, body)))
+                await asyncio.sleep(APART_S)
+            await asyncio.to_thread(_all_under_way, replicas, len(held))
+
+            _refused(await stream(sheddable, chat(MODEL, stream=True)))
+            for name in OBJECTIVE_HEADERS:
+                claim = {name: f"interactive.{MODEL}"}
+                _refused(await stream(sheddable, chat(MODEL, stream=True), claim))
+
+            # Nor does a claim take anything away from whoever makes it.
+            claims = [None, *({name: f"batch.{MODEL}"} for name in OBJECTIVE_HEADERS)]
+            late = [asyncio.create_task(stream(others, chat(MODEL, tokens=1, stream=True), claim)) for claim in claims]
+            await asyncio.to_thread(_all_under_way, replicas, len(held) + len(late))
+            assert not [task for task in (*held, *late) if task.done()], "the model did not stay full for long enough"
+            for replica in replicas:
+                await asyncio.to_thread(set_pace, replica, {"prefill-overhead": "1ms"})
+            served = await asyncio.gather(*held, *late)
+    assert all(one.complete(1) for one in served), [(one.status, one.refusal) for one in served if not one.complete(1)]
+
+
+def _all_under_way(replicas: list[Replica], count: int) -> None:
+    until(lambda: sum(one.under_way() for one in replicas) >= count, timeout_s=HOLD_S, what=f"{count} under way")
+
+
+def _refused(answer: Streamed) -> None:
+    assert answer.status == 429, answer
+    error = json.loads(answer.refusal)["error"]
+    assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
+    assert "sheddable" in error["message"]

@@ -1,0 +1,125 @@
+"""The script that gives requests their tier, in the pinned Envoy, as Envoy Gateway hands it over (002.15, 000.33)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
+from components.tiers import objective_name, tier_policy
+from lab.install import install
+from lab.paths import Lab
+
+TIER_OF = {"acme": "interactive", "globex": "batch", "32": "batch", "acme-labs": "batch"}
+# Envoy Gateway's name of the filter (internal/xds/translator/lua.go).
+FILTER = "envoy.filters.http.lua/envoyextensionpolicy/g/tiers/lua/0"
+STARTS_WITHIN_S = 30
+_TYPE = "type.googleapis.com/envoy.extensions.filters"
+
+
+def configuration(script: dict[str, Any]) -> dict[str, Any]:
+    """Off in the listener and on by the route, which answers with the objective that the script has set."""
+    per_route = {"@type": f"{_TYPE}.http.lua.v3.LuaPerRoute", "filter_context": script["filterContext"]}
+    route = {
+        "match": {"prefix": "/"},
+        "direct_response": {"status": 200},
+        "response_headers_to_add": [{"header": {"key": "objective", "value": f"%REQ({OBJECTIVE_HEADER})%"}}],
+        "typed_per_filter_config": {FILTER: per_route},
+    }
+    lua = {"@type": f"{_TYPE}.http.lua.v3.Lua", "default_source_code": {"inline_string": script["inline"]}}
+    connections = {
+        "@type": f"{_TYPE}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "test",
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        "http_filters": [
+            {"name": FILTER, "disabled": True, "typed_config": lua},
+            {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{_TYPE}.http.router.v3.Router"}},
+        ],
+    }
+    anywhere = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
+    filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": connections}]
+    listener = {"name": "test", "address": anywhere, "filter_chains": [{"filters": filters}]}
+    return {"admin": {"address": anywhere}, "static_resources": {"listeners": [listener]}}
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """Envoy with the script on a free port."""
+    lab = Lab.from_environment()
+    install(lab, ["envoy"])
+    folder = tmp_path_factory.mktemp("envoy")
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "inference"}
+    (script,) = tier_policy("g", target, TIER_OF)["spec"]["lua"]
+    (folder / "envoy.yaml").write_text(json.dumps(configuration(script)))
+    admin = folder / "admin"
+    argv: list[str | Path] = [lab.bin / "envoy", "-c", folder / "envoy.yaml", "--admin-address-path", admin]
+    log = folder / "log"
+    with log.open("wb") as said:
+        envoy = subprocess.Popen([*argv, "--concurrency", "1", "--disable-hot-restart"], stdout=said, stderr=said)
+    try:
+        with httpx.Client(base_url=f"http://{address(envoy, admin, log)}", trust_env=False) as client:
+            yield client
+        assert "script log" not in log.read_text(), "the script failed in Envoy"
+    finally:
+        envoy.terminate()
+        envoy.wait(timeout=30)
+
+
+def address(envoy: subprocess.Popen[bytes], admin: Path, log: Path) -> str:
+    """Where Envoy listens, which it says once it serves."""
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    while time.monotonic() < deadline:
+        assert envoy.poll() is None, log.read_text()
+        if admin.exists() and (at := admin.read_text()):
+            found = httpx.get(f"http://{at}/listeners", params={"format": "json"}, trust_env=False).json()
+            if statuses := found.get("listener_statuses"):
+                socket = statuses[0]["local_address"]["socket_address"]
+                return f"{socket['address']}:{socket['port_value']}"
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+def objective(door: httpx.Client, **headers: str) -> str:
+    answer = door.get("/", headers={name.replace("_", "-"): value for name, value in headers.items()})
+    assert answer.status_code == 200
+    return str(answer.headers.get("objective", "")).removeprefix("-")
+
+
+@pytest.mark.parametrize(
+    ("client", "tier"),
+    [
+        ("acme.laptop", "interactive"),
+        ("acme.batch", "interactive"),
+        ("globex.laptop", "batch"),
+        ("32.x", "batch"),
+        # Not the one whose name it begins with.
+        ("acme-labs.laptop", "batch"),
+    ],
+)
+def test_a_request_names_its_tenants_tier_and_its_model(door: httpx.Client, client: str, tier: str) -> None:
+    found = objective(door, **{CLIENT_HEADER: client, MODEL_HEADER: "qwen3-32b"})
+    assert found == objective_name(tier, "qwen3-32b")
+
+
+def test_a_tenant_without_a_tier_names_none(door: httpx.Client) -> None:
+    for client in ("initech.laptop", "acm.laptop", "laptop.acme", ".laptop", "ACME.laptop"):
+        assert objective(door, **{CLIENT_HEADER: client, MODEL_HEADER: "m"}) == "", client
+
+
+def test_a_request_without_a_model_names_none(door: httpx.Client) -> None:
+    """GET /v1/models, and what nobody serves."""
+    assert objective(door, **{CLIENT_HEADER: "acme.laptop"}) == ""
+    assert objective(door, **{MODEL_HEADER: "m"}) == ""
+
+
+def test_what_stood_there_before_is_replaced(door: httpx.Client) -> None:
+    """Two values in one header would be for the picker to interpret."""
+    claim = {OBJECTIVE_HEADER: "interactive.m"}
+    assert objective(door, **{CLIENT_HEADER: "globex.laptop", MODEL_HEADER: "m"}, **claim) == "batch.m"
