@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sitectl.changes import Change
-from sitectl.verdicts import front, ground, machines, workloads
+from sitectl.verdicts import front, ground, machines, tiers, workloads
 from sitectl.verdicts.model import Verdict
 
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
@@ -18,6 +18,8 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "ClientTrafficPolicy": front.traffic_policy,
     "BackendTrafficPolicy": front.traffic_policy,
     "EnvoyPatchPolicy": front.traffic_policy,
+    "EnvoyExtensionPolicy": tiers.policy,
+    "InferenceObjective": tiers.objective,
     "AIGatewayRoute": front.route,
     "InferencePool": front.pool,
     "Namespace": ground.namespace,

@@ -1,0 +1,104 @@
+"""What a changed tier means, told by tenant: from the site's words to verdicts (002.15, 001.34, 001.39)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from components.gateway import target_gateway
+from components.tiers import TierSpec, inference_objective, tier_policy
+from sitectl.changes import Change, Op
+from sitectl.report import report
+from sitectl.verdicts.classify import classify
+from sitectl.verdicts.model import Severity, Verdict
+
+AGAIN, LIVE = Severity.RESTARTS, Severity.LIVE
+CALLERS = {"acme": {"qwen"}, "globex": {"qwen", "glm"}, "initech": {"glm"}}
+
+
+def of_policy(op: Op, before: Mapping[str, str] | None, after: Mapping[str, str] | None) -> Change:
+    def body(tier_of: Mapping[str, str] | None) -> dict[str, Any]:
+        return {} if tier_of is None else tier_policy("g", target_gateway(), tier_of)
+
+    kind = "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyExtensionPolicy"
+    return Change(op=op, type=kind, name="tiers-policy", before=body(before), after=body(after))
+
+
+def of_objective(op: Op, before: int | None, after: int | None) -> Change:
+    def body(priority: int | None) -> dict[str, Any]:
+        return {} if priority is None else inference_objective("batch", TierSpec(priority=priority), "glm", "m")
+
+    kind = "kubernetes:inference.networking.x-k8s.io/v1alpha2:InferenceObjective"
+    return Change(op=op, type=kind, name="tiers-batch.glm", before=body(before), after=body(after))
+
+
+def rows(change: Change) -> list[tuple[Severity, str, tuple[str, ...]]]:
+    return [(one.severity, one.what, one.tenants) for one in classify(change)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ({"acme": "interactive"}, {"acme": "batch"}, "tenant acme: tier interactive -> tier batch"),
+        ({"globex": "batch"}, {"globex": "batch", "acme": "batch"}, "tenant acme: no tier -> tier batch"),
+        ({"acme": "batch", "globex": "batch"}, {"globex": "batch"}, "tenant acme: tier batch -> no tier"),
+    ],
+)
+def test_another_tier_is_live_and_names_the_tenant(before: dict[str, str], after: dict[str, str], what: str) -> None:
+    assert rows(of_policy("update", before, after)) == [(LIVE, what, ("acme",))]
+    told = report("a", [of_policy("update", before, after)], CALLERS)
+    assert [row.tenants for row in told.rows] == [("acme",)]
+    assert told.tenants == [], "nobody's requests break off"
+
+
+def test_the_first_tier_and_the_last_replace_the_listener() -> None:
+    first = rows(of_policy("create", None, {"acme": "batch"}))
+    assert first == [
+        (AGAIN, "Envoy replaces its listener", ()),
+        (LIVE, "tenant acme: no tier -> tier batch", ("acme",)),
+    ]
+    assert rows(of_policy("delete", {"acme": "batch"}, None))[0][:2] == (AGAIN, "Envoy replaces its listener")
+
+
+def test_another_script_replaces_the_listener() -> None:
+    change = of_policy("update", {"acme": "batch"}, {"acme": "batch"})
+    spec = change.after["spec"]
+    spec["lua"] = [{**spec["lua"][0], "inline": "-- another"}]
+    found = classify(change)
+    assert [one.severity for one in found] == [AGAIN]
+    assert "spec.lua[0].inline" in found[0].reason
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after", "what", "reason"),
+    [
+        ("create", None, -10, "priority -10", "refused (429)"),
+        ("update", -10, 5, "priority -10 -> 5", "let through"),
+        ("update", 0, -1, "priority 0 -> -1", "refused (429)"),
+        ("delete", -10, None, "deleted", "its tier or its model"),
+    ],
+)
+def test_a_priority_names_the_models_tenants(
+    op: Op, before: int | None, after: int | None, what: str, reason: str
+) -> None:
+    (row,) = report("a", [of_objective(op, before, after)], CALLERS).rows
+    assert (row.severity, row.what, row.model, row.tenants) == (LIVE, what, "glm", ("globex", "initech"))
+    assert reason in row.reason
+
+
+@pytest.mark.parametrize("op", ["create", "update", "replace", "delete"])
+@pytest.mark.parametrize("kind", ["EnvoyExtensionPolicy", "InferenceObjective"])
+def test_bodies_that_say_nothing_have_a_verdict(kind: str, op: Op) -> None:
+    body = {"kind": kind, "metadata": {"name": "a"}}
+    change = Change(
+        op=op,
+        type=f"kubernetes:x/v1:{kind}",
+        name="a",
+        before={} if op == "create" else body,
+        after={} if op == "delete" else {**body, "spec": {"x": 1}},
+    )
+    found: list[Verdict] = classify(change)
+    assert found
+    assert all(one.what and one.reason for one in found)
