@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import pulumi
@@ -22,40 +24,41 @@ _PATIENCE_S = 600
 def envoy_gateway_values() -> dict[str, Any]:
     """Chart values with which Envoy Gateway asks the AI gateway about every listener, route and cluster."""
     everything = {"includeAll": True}
+    config = {
+        # Lua also without tiers: were it switched off together with the last one, every route would answer 500
+        # until their policy is gone.
+        "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True, "enableLua": True},
+        "extensionManager": {
+            "backendResources": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}],
+            "hooks": {
+                "xdsTranslator": {
+                    "translation": {
+                        "listener": everything,
+                        "route": everything,
+                        "cluster": everything,
+                        "secret": everything,
+                    },
+                    "post": ["Translation", "Cluster", "Route"],
+                }
+            },
+            "service": {
+                "fqdn": {
+                    "hostname": f"ai-gateway-controller.{AI_NAMESPACE}.svc.cluster.local",
+                    "port": 1063,
+                }
+            },
+        },
+    }
+    digest = sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     return {
         # Beside the definitions, which skip_crds leaves out, this part brings a policy about who may change them.
         "crds": {"enabled": False},
         # A webhook for routing by zone, of which a rack has one. As a hook it would outlive the release.
         "topologyInjector": {"enabled": False},
-        "config": {
-            "envoyGateway": {
-                # Lua also without tiers: were it switched off together with the last one, every route would answer 500
-                # until their policy is gone.
-                "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True, "enableLua": True},
-                "extensionManager": {
-                    "backendResources": [
-                        {"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}
-                    ],
-                    "hooks": {
-                        "xdsTranslator": {
-                            "translation": {
-                                "listener": everything,
-                                "route": everything,
-                                "cluster": everything,
-                                "secret": everything,
-                            },
-                            "post": ["Translation", "Cluster", "Route"],
-                        }
-                    },
-                    "service": {
-                        "fqdn": {
-                            "hostname": f"ai-gateway-controller.{AI_NAMESPACE}.svc.cluster.local",
-                            "port": 1063,
-                        }
-                    },
-                },
-            }
-        },
+        "config": {"envoyGateway": config},
+        # The chart's pod stays when the configuration changes, which would reach it a minute after the release is done;
+        # what needs it, such as Lua, would be refused until then.
+        "deployment": {"pod": {"annotations": {"inference-platform/config-digest": digest}}},
     }
 
 

@@ -68,7 +68,7 @@ class SiteConfig(Spec):
     models: dict[Name, OrderedModelSpec] = Field(default_factory=dict)
     """Models by the name that clients call them."""
     tiers: dict[Name, TierSpec] = Field(default_factory=dict)
-    """Priorities by the name that tenants give as their `tier`."""
+    """Priorities by the name that tenants give as their `tier`. Controllers of the site's own need `enableLua`."""
     tenants: dict[Name, TenantSpec] = Field(default_factory=dict)
     """Tenants by name."""
 
