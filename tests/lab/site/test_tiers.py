@@ -57,7 +57,8 @@ def test_a_full_model_makes_room_for_those_who_wait(site: Site, cluster: Cluster
         until(lambda: answers(site, keys[SHEDDABLE]), timeout_s=IN_FORCE_S, what="the tenant's new model")
         before = listeners(cluster)
         stack.up(demoted)
-        assert answers(site, keys[SHEDDABLE]), "it is refused while there is room"
+        # Beside a busy machine's late scrapes the picker may take a moment to see the room.
+        until(lambda: answers(site, keys[SHEDDABLE]), timeout_s=IN_FORCE_S, what="an answer while there is room")
         asyncio.run(_with_a_full_model(site, cluster, keys))
         assert listeners(cluster) == before
     assert answers(site, keys[OTHER])
