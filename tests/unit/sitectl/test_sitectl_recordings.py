@@ -1,4 +1,4 @@
-"""What the engine said of 35 edits, judged: worst first, GPUs, restarts, tenants (opening 3; 001.34-39, C.06)."""
+"""What the engine said of 39 edits, judged: worst first, GPUs, restarts, tenants (opening 3; 001.34-39, C.06)."""
 
 from __future__ import annotations
 
@@ -109,6 +109,25 @@ EXPECTED = {
     ),
     "tenant-loses-model": Expected(
         rows=[(ANEW, "SecurityPolicy inference-gateway/tenants", "tenant acme loses glm-5-1")], tenants=["acme"]
+    ),
+    "tenant-changes-tier": Expected(
+        rows=[(LIVE, "EnvoyExtensionPolicy inference-gateway/tiers", "tenant globex: no tier -> tier batch")]
+    ),
+    "tier-is-worth-more": Expected(
+        rows=[
+            (LIVE, f"InferenceObjective {MODELS}/batch.glm-5-1", "priority -10 -> 5"),
+            (LIVE, f"InferenceObjective {MODELS}/batch.qwen3-32b", "priority -10 -> 5"),
+        ]
+    ),
+    "tiers-removed": Expected(
+        rows=[
+            (AGAIN, "EnvoyExtensionPolicy inference-gateway/tiers", "Envoy replaces its listener"),
+            (LIVE, f"InferenceObjective {MODELS}/batch.glm-5-1", "deleted"),
+            (LIVE, f"InferenceObjective {MODELS}/batch.qwen3-32b", "deleted"),
+            (LIVE, f"InferenceObjective {MODELS}/interactive.glm-5-1", "deleted"),
+            (LIVE, f"InferenceObjective {MODELS}/interactive.qwen3-32b", "deleted"),
+        ],
+        tenants=BOTH,
     ),
     "model-removed": Expected(
         rows=[
