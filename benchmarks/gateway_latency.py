@@ -24,15 +24,15 @@ _TOKENS = 8
 _LEAST_REQUESTS = 200
 _IDLE_S = 5.0
 # Answers as fast as it can, so that what is added stands out.
-_INSTANT = (
-    "--latency-calculator=constant",
-    "--prefill-overhead=0s",
-    "--prefill-time-per-token=0s",
-    "--time-to-first-token=0s",
-    "--inter-token-latency=0s",
-    "--time-factor-under-load=1",
-    "--max-num-seqs=256",
-)
+_INSTANT = {
+    "--latency-calculator": "constant",
+    "--prefill-overhead": "0s",
+    "--prefill-time-per-token": "0s",
+    "--time-to-first-token": "0s",
+    "--inter-token-latency": "0s",
+    "--time-factor-under-load": "1",
+    "--max-num-seqs": "256",
+}
 _PROGRAMS = {
     "envoy": "Envoy",
     "ai-gateway-extproc": "AI gateway",
@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(lab: Lab, arguments: argparse.Namespace) -> Result:
     """Raises LabError when the platform does not come up or a request fails."""
     rounds = arguments.latency_rounds
-    with models.served(lab, {MODEL: models.simulator(replicas=1, arguments=_INSTANT)}) as bench:
+    with models.served(lab, {MODEL: models.simulator(replicas=1)}) as bench:
+        models.set_arguments(bench, MODEL, _INSTANT)
         ways: dict[str, tuple[str, Mapping[str, str]]] = {
             "direct": (f"{bench.replicas(MODEL)[0]}/v1", {}),
             "gateway": (bench.front.endpoint, bench.headers),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from kubernetes import client
 from lab import deploy, session
 from lab.cluster import api
 from lab.deploy import Front
+from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
 from stacks.loader import KEY
 from stacks.platform import MODELS_NAMESPACE
@@ -24,6 +26,7 @@ from stacks.platform import MODELS_NAMESPACE
 _STACK_FILE = CHECKOUT / f"Pulumi.{session.STACK}.yaml"
 # The smallest catalogue model on one GPU: three replicas of it fit beside the lab's own models.
 _CATALOGUE = "qwen3-32b-fp8"
+_READY_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +50,8 @@ class Bench:
         return client.CoreV1Api(api.connect(self.lab))
 
 
-def simulator(*, replicas: int, arguments: tuple[str, ...]) -> dict[str, Any]:
-    """A site's words for a model on the simulator; `arguments` come last, so they win over the model's figures."""
+def simulator(*, replicas: int) -> dict[str, Any]:
+    """A site's words for a model on the simulator."""
     return {
         "catalogue": _CATALOGUE,
         "server": {
@@ -56,20 +59,54 @@ def simulator(*, replicas: int, arguments: tuple[str, ...]) -> dict[str, Any]:
             "replicas": replicas,
             "longest_stream_s": 60,
             "simulated_load_scale": 0.01,
-            "extra_args": list(arguments),
         },
         "pool": {"cpu": "100m", "memory": "128Mi"},
     }
 
 
-@contextmanager
-def served(lab: Lab, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Bench]:
-    """The lab's site with these models beside its own. Raises LabError when the platform does not come up."""
-    document = yaml.safe_load(_STACK_FILE.read_text())
+def set_arguments(bench: Bench, model: str, arguments: Mapping[str, str]) -> None:
+    """Start the model's replicas anew with other figures than its proof's, which no site may say; `up` undoes it.
+
+    Raises LabError when they do not come back.
+    """
+    apps = client.AppsV1Api(api.connect(bench.lab))
+    deployed = apps.read_namespaced_deployment(model, MODELS_NAMESPACE)
+    engine = deployed.spec.template.spec.containers[0]
+    kept = [one for one in engine.args if one.partition("=")[0] not in arguments]
+    changed = [{"name": engine.name, "args": [*kept, *(f"{name}={value}" for name, value in arguments.items())]}]
+    patch = {"spec": {"template": {"spec": {"containers": changed}}}}
+    generation = apps.patch_namespaced_deployment(model, MODELS_NAMESPACE, patch).metadata.generation
+    wait_for(bench, model, generation)
+
+
+def wait_for(bench: Bench, deployment: str, generation: int) -> None:
+    """Wait until every replica is of this generation and ready. Raises LabError after two minutes."""
+    apps = client.AppsV1Api(api.connect(bench.lab))
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline:
+        found = apps.read_namespaced_deployment(deployment, MODELS_NAMESPACE)
+        status, wanted = found.status, found.spec.replicas
+        as_wanted = (status.replicas, status.updated_replicas, status.ready_replicas) == (wanted,) * 3
+        if status.observed_generation >= generation and as_wanted:
+            return
+        time.sleep(1)
+    raise LabError(f"{deployment} did not come back after its change", fix="python -m lab logs")
+
+
+def stack_with(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The lab's stack file with these models, which every tenant may call."""
+    document: dict[str, Any] = yaml.safe_load(_STACK_FILE.read_text())
     site = document["config"][KEY]
     site["models"] |= {name: dict(body) for name, body in models.items()}
     for tenant in site["tenants"].values():
         tenant["models"] = [*tenant["models"], *models]
+    return document
+
+
+@contextmanager
+def served(lab: Lab, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Bench]:
+    """The lab's site with these models beside its own. Raises LabError when the platform does not come up."""
+    document = stack_with(models)
     with tempfile.TemporaryDirectory(prefix="bench-site-") as folder:
         file = Path(folder) / _STACK_FILE.name
         file.write_text(yaml.safe_dump(document, sort_keys=False))

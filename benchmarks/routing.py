@@ -31,7 +31,6 @@ _REPLICAS = 3
 _BLOCK_TOKENS = 16
 _KV_BLOCKS = 2560
 _PICK_HEADER = "test-epp-endpoint-selection"
-_READY_S = 120.0
 
 # The picker takes the replica that the client names; the client names them in turn.
 _NAMED_REPLICA = {
@@ -111,9 +110,10 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
     """Raises LabError when the platform does not come up or a request fails."""
     work = Workload()
     # Twice the same replicas; only the picking differs.
-    size = (f"--kv-cache-size={_KV_BLOCKS}", "--max-num-seqs=64")
-    bodies = {name: models.simulator(replicas=_REPLICAS, arguments=size) for name in (AWARE, TURNS)}
+    bodies = {name: models.simulator(replicas=_REPLICAS) for name in (AWARE, TURNS)}
     with models.served(lab, bodies) as bench:
+        for name in (AWARE, TURNS):
+            models.set_arguments(bench, name, {"--kv-cache-size": str(_KV_BLOCKS)})
         _pick_by_name(bench, TURNS)
         rounds = []
         for number in range(1, arguments.routing_rounds + 1):
@@ -176,15 +176,9 @@ def _pick_by_name(bench: Bench, model: str) -> None:
     apps = client.AppsV1Api(connection)
     mark = {"spec": {"template": {"metadata": {"annotations": {"benchmarks/picking": "by-name"}}}}}
     wanted = apps.patch_namespaced_deployment(name, MODELS_NAMESPACE, mark).metadata.generation
-    deadline = time.monotonic() + _READY_S
-    while time.monotonic() < deadline:
-        status = apps.read_namespaced_deployment(name, MODELS_NAMESPACE).status
-        if status.observed_generation >= wanted and (status.updated_replicas, status.ready_replicas) == (1, 1):
-            # The gateway's connection to the picker's address goes with the old one.
-            asyncio.run(_first_answer(bench, model))
-            return
-        time.sleep(1)
-    raise LabError(f"{name} did not come back with its new configuration", fix="python -m lab logs")
+    models.wait_for(bench, name, wanted)
+    # The gateway's connection to the picker's address goes with the old one.
+    asyncio.run(_first_answer(bench, model))
 
 
 async def _first_answer(bench: Bench, model: str) -> None:

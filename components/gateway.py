@@ -47,6 +47,9 @@ class GatewaySpec(Spec):
     message above 4 MiB."""
     stream_idle_timeout_s: int = Field(default=900, ge=60)
     """A stream that carries no byte for this long is cut; it must outlast the longest prefill."""
+    longest_stream_s: int | None = Field(default=None, ge=1)
+    """Streams run on for this long when an Envoy stops or the gateway's listener changes; the largest of the models'
+    counts where it is longer, or where this is not given."""
     max_parallel_streams: int = Field(default=65_536, ge=1024)
     """Requests that one Envoy pod carries at once; Envoy's own default of 1,024 is below one busy node."""
 

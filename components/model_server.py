@@ -57,7 +57,8 @@ class ModelServerSpec(Spec):
     typical_request_tokens: int = Field(default=16_384, ge=1)
     """Prompt plus answer of a usual request; decides how many run at once."""
     longest_stream_s: int = Field(default=600, ge=1)
-    """Streams run on for this long when their replica or Envoy is told to stop, or when the gateway changes."""
+    """Streams run on for this long when their replica stops. When an Envoy stops, or the gateway's listener changes,
+    they do so for `gateway.longest_stream_s`, or for this where it is longer."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
     """The simulator takes this share of the predicted load time to start; vLLM ignores it."""
     extra_args: tuple[str, ...] = ()

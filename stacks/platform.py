@@ -21,6 +21,7 @@ from stacks.sizing import (
     describe,
     engine_of,
     kv_dtype,
+    longest_stream_s,
     parallel_requests,
     picker_plan,
     plan_of,
@@ -112,7 +113,7 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             namespace=front,
             # The listener opens only when keys are checked, and everybody's priority is known.
             needs=[*needs, *access.ready, *tiers],
-            drain_s=max((spec.server.longest_stream_s for spec in site.models.values()), default=60),
+            drain_s=longest_stream_s(site),
             body_kib=body_kib(site, proofs),
             pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
         ),

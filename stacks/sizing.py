@@ -186,6 +186,12 @@ def parallel_requests(proof: Proof, serving: Serving | None = None) -> int:
     return int(knobs(proof, serving)["gateway_parallel_requests"].value)
 
 
+def longest_stream_s(site: SiteConfig) -> int:
+    """How long the gateway lets streams run on: as long as it was told, and no less than any of its models."""
+    said = [site.gateway.longest_stream_s, *(spec.server.longest_stream_s for spec in site.models.values())]
+    return max((seconds for seconds in said if seconds is not None), default=60)
+
+
 def body_kib(site: SiteConfig, proofs: Mapping[str, Proof]) -> int:
     """Largest request body at the gateway: the site's own word, or what the largest context can need."""
     if site.gateway.max_body_mib is not None:

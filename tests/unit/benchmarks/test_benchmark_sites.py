@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
-from benchmarks import generated_sites, many_sites
+from benchmarks import gateway_latency, generated_sites, many_sites, models, routing
 from benchmarks.many_sites import PHASES, Walk, findings, walk
 from components.rules.model import Resource
 from lab.errors import LabError
@@ -33,6 +34,16 @@ def test_tenants_are_added_to_those_that_are_there(tmp_path: Path) -> None:
     site = load_file(generated_sites.write(tmp_path, generated_sites.with_tenants(base, 40)))
     assert len(site.tenants) == len(base["tenants"]) + 40
     assert set(site.tenants["team-0007"].models) < set(site.models)
+
+
+def test_the_models_of_the_benchmarks_go_with_the_lab(tmp_path: Path) -> None:
+    """What a site refuses is refused of a benchmark too."""
+    added = {name: models.simulator(replicas=3) for name in (routing.AWARE, routing.TURNS, gateway_latency.MODEL)}
+    (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump(models.stack_with(added)))
+    site = load_file(tmp_path / "Pulumi.lab.yaml")
+    assert added.keys() < site.models.keys()
+    assert all("DOES NOT" not in block for block in blocks(site))
+    assert all(added.keys() < set(tenant.models) for tenant in site.tenants.values())
 
 
 def declare_one(project: Path, files: Mapping[str, Path]) -> dict[str, checkout.Declared]:

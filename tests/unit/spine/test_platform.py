@@ -140,6 +140,23 @@ def test_production_brings_its_controllers(tmp_path: Path) -> None:
     assert all(release["skipCrds"] for release in releases), "definitions come from the bundle alone"
 
 
+@pytest.mark.parametrize(
+    ("said", "models", "drains"), [(None, (60, 60), "60s"), (600, (60, 60), "600s"), (50, (60, 70), "70s")]
+)
+def test_the_gateway_drains_for_its_longest_stream(
+    lab_site: SiteConfig, tmp_path: Path, said: int | None, models: tuple[int, int], drains: str
+) -> None:
+    """000.31: a changed listener, or an Envoy that stops, cuts nothing shorter."""
+    sized = {
+        name: spec.model_copy(update={"server": spec.server.model_copy(update={"longest_stream_s": longest})})
+        for (name, spec), longest in zip(lab_site.models.items(), models, strict=True)
+    }
+    gateway = lab_site.gateway.model_copy(update={"longest_stream_s": said})
+    recorder, _ = declare(lab_site.model_copy(update={"models": sized, "gateway": gateway}), tmp_path)
+    (proxy,) = [args.inputs for args in recorder.resources.values() if args.typ.endswith(":EnvoyProxy")]
+    assert proxy["spec"]["shutdown"]["drainTimeout"] == drains
+
+
 def test_bundle_must_be_the_pinned_one(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("{}")
     with pytest.raises(CrdBundleError) as caught:
