@@ -13,12 +13,16 @@ from pydantic import Field
 from components.base import Component, Spec
 from components.namespace import NamespaceHandle
 from manifests.render import render_yaml
+from talos.draining import SUCCESSOR_FIRST
 
 _GRPC_PORT = 9002
 _HEALTH_PORT = 9003
 _METRICS_PORT = 9090
-# From a picker's eviction to its successor's first answer, image pull included; the old one serves on for so long.
-_HANDOVER_S = 30
+# Until the gateway asks a picker that is ending nothing more: a DNS answer's life and Envoy's look-ups, 5 s each.
+_NOTICE_S = 15
+# The picker breaks off what it still sees so long after SIGTERM (controller-runtime's graceful shutdown).
+_ENDING_S = 30
+_START_S = 60
 POOL_API = "inference.networking.k8s.io"
 
 
@@ -26,7 +30,8 @@ class InferencePoolSpec(Spec):
     """How requests are spread over a model's replicas."""
 
     pickers: int = Field(default=1, ge=1, le=3)
-    """Endpoint pickers; one leads and the others stand by, because each keeps its own index of cached prefixes."""
+    """Endpoint pickers side by side. Each knows the prefixes of the requests that it placed itself: with two, the turns
+    of a conversation find their cache less often, and the loss of one costs some requests, not all."""
     prefix_weight: float = Field(default=3, ge=0)
     """Weight of the longest cached prefix."""
     queue_weight: float = Field(default=2, ge=0)
@@ -102,7 +107,7 @@ def picker_config(model: str, namespace: str, spec: InferencePoolSpec, plan: Pic
 
 
 def picker_rbac(model: str, namespace: str) -> list[dict[str, Any]]:
-    """ServiceAccount, Role and RoleBinding: read the pool and its Pods, hold the leader's lease."""
+    """ServiceAccount, Role and RoleBinding: read the pool and its Pods."""
     name = picker_name(model)
     meta = {"name": name, "namespace": namespace}
     rbac = "rbac.authorization.k8s.io"
@@ -121,11 +126,6 @@ def picker_rbac(model: str, namespace: str) -> list[dict[str, Any]]:
                     "resources": ["inferenceobjectives", "inferencemodelrewrites"],
                     "verbs": read,
                 },
-                {
-                    "apiGroups": ["coordination.k8s.io"],
-                    "resources": ["leases"],
-                    "verbs": [*read, "create", "update", "patch", "delete"],
-                },
                 {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
             ],
         },
@@ -140,17 +140,22 @@ def picker_rbac(model: str, namespace: str) -> list[dict[str, Any]]:
 
 
 def picker_service(model: str, namespace: str) -> dict[str, Any]:
-    """The address under which the gateway asks the picker."""
+    """The name under which the gateway finds the pickers, without an address of its own.
+
+    Through one address, Envoy would keep its connection to a picker that is ending, and new requests would go there
+    until it closes. Out of DNS it learns which are ready: the ending one finishes its streams and gets nothing new.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
             "name": picker_name(model),
             "namespace": namespace,
-            # A standby picker is never ready, and an update of the Service would wait for it until it fails.
+            # The picker comes after its pool, and the pool names this.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         "spec": {
+            "clusterIP": "None",
             "selector": _picker_labels(model),
             "ports": [
                 {"name": "grpc", "port": _GRPC_PORT, "targetPort": "grpc", "protocol": "TCP", "appProtocol": "h2c"},
@@ -160,35 +165,52 @@ def picker_service(model: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def picker_deployment(
-    model: str, namespace: str, spec: InferencePoolSpec, *, image: str, grace_s: int, config_digest: str
-) -> dict[str, Any]:
-    """The picker. One that is evicted serves on until its successor is ready, since no request gets by without one.
+def picker_budget(model: str, namespace: str) -> dict[str, Any]:
+    """A node drain takes one of several pickers at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": picker_name(model), "namespace": namespace, "labels": _picker_labels(model)},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": _picker_labels(model)}},
+    }
 
-    grace_s: as long as the longest stream of the pool, since a picker sees each of its requests through to the end.
+
+def picker_deployment(
+    model: str, namespace: str, spec: InferencePoolSpec, *, image: str, longest_stream_s: int, config_digest: str
+) -> dict[str, Any]:
+    """The pickers. A successor is ready before one ends, and the one that ends sees its requests through.
+
+    longest_stream_s: of the pool's replicas; a picker that dies takes the streams along that it placed.
     config_digest: changes when the configuration does, so that the picker restarts with it (it reads it once).
     """
-    standby = spec.pickers > 1
-    # Only the leader is ready when there are several, so `ready` cannot be expected of every replica.
-    wait = {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"} if standby else {}
-    probe = {"port": _HEALTH_PORT}
+    alone = spec.pickers == 1
+    hold_s = _NOTICE_S + max(0, longest_stream_s - _ENDING_S)
+    probe = {"grpc": {"port": _HEALTH_PORT, "service": "inference-extension"}}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": picker_name(model), "namespace": namespace, "annotations": wait},
+        "metadata": {"name": picker_name(model), "namespace": namespace},
         "spec": {
             "replicas": spec.pickers,
-            # A rolling update would wait for a second ready picker, which leader election never gives.
-            "strategy": {"type": "Recreate"},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "selector": {"matchLabels": _picker_labels(model)},
             "template": {
                 "metadata": {
-                    "labels": _picker_labels(model),
+                    # Of several, a drain takes one at a time: their budget sees to that.
+                    "labels": {**_picker_labels(model), **(SUCCESSOR_FIRST if alone else {})},
                     "annotations": {"inference-platform/config-digest": config_digest},
                 },
                 "spec": {
                     "serviceAccountName": picker_name(model),
-                    "terminationGracePeriodSeconds": _HANDOVER_S + grace_s,
+                    "terminationGracePeriodSeconds": hold_s + _ENDING_S + _NOTICE_S,
+                    "topologySpreadConstraints": [
+                        {
+                            "maxSkew": 1,
+                            "topologyKey": "kubernetes.io/hostname",
+                            "whenUnsatisfiable": "ScheduleAnyway",
+                            "labelSelector": {"matchLabels": _picker_labels(model)},
+                        }
+                    ],
                     "containers": [
                         {
                             "name": "epp",
@@ -204,7 +226,6 @@ def picker_deployment(
                                 "--config-file=/config/config.yaml",
                                 "--tracing=false",
                                 "--zap-encoder=json",
-                                *(["--ha-enable-leader-election"] if standby else []),
                             ],
                             "env": [
                                 _from_field("NAMESPACE", "metadata.namespace"),
@@ -215,16 +236,15 @@ def picker_deployment(
                                 {"name": "grpc-health", "containerPort": _HEALTH_PORT, "protocol": "TCP"},
                                 {"name": "metrics", "containerPort": _METRICS_PORT, "protocol": "TCP"},
                             ],
-                            "livenessProbe": {
-                                "grpc": {**probe, "service": "liveness" if standby else "inference-extension"},
-                                "initialDelaySeconds": 5,
-                                "periodSeconds": 10,
+                            # Its health service answers seconds before it takes requests, while it makes a certificate.
+                            "startupProbe": {
+                                "tcpSocket": {"port": _GRPC_PORT},
+                                "periodSeconds": 1,
+                                "failureThreshold": _START_S,
                             },
-                            "readinessProbe": {
-                                "grpc": {**probe, "service": "readiness" if standby else "inference-extension"},
-                                "periodSeconds": 2,
-                            },
-                            "lifecycle": {"preStop": {"sleep": {"seconds": _HANDOVER_S}}},
+                            "livenessProbe": {**probe, "periodSeconds": 10},
+                            "readinessProbe": {**probe, "periodSeconds": 2},
+                            "lifecycle": {"preStop": {"sleep": {"seconds": hold_s}}},
                             "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}},
                             "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": True}],
                         }
@@ -292,10 +312,12 @@ class InferencePool(Component):
                 space,
                 args.spec,
                 image=args.image,
-                grace_s=args.longest_stream_s,
+                longest_stream_s=args.longest_stream_s,
                 config_digest=sha256(config["data"]["config.yaml"].encode()).hexdigest()[:16],
             ),
             depends_on=[made, pool, *rbac],
         )
+        if args.spec.pickers > 1:
+            self.child("picker-disruption-budget", picker_budget(name, space), depends_on=there)
         self.handle = InferencePoolHandle(name=name, namespace=space, ready=[pool, picker])
         self.finish(name=name)

@@ -15,7 +15,7 @@ _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
 # Engine arguments whose cut takes something from callers, with what it takes.
 _CONTEXT_FLAG = "--max-model-len"
 _MOST_CAUSES = 5
-# Of the picker, whose Deployment is recreated: nobody chooses a replica until it is back.
+# Of the picker, without which no replica is chosen: its successor is ready before it ends.
 _PICKER = "endpoint-picker"
 
 
@@ -174,18 +174,15 @@ def _picker(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.REPLACED, what, "no request of the model is routed", restarts=before.replicas)]
     causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
     if causes or change.op == "replace":
-        said = _causes(causes) or ", ".join(change.replaced_by)
-        return [
-            verdict(
-                change,
-                Severity.RESTARTS,
-                f"restarts {_count(before.replicas, 'picker')} at once",
-                f"{said}; the model refuses requests until one is back, and its index of cached prefixes starts empty",
-                restarts=before.replicas,
-            )
-        ]
+        said, pickers = _causes(causes) or ", ".join(change.replaced_by), _count(before.replicas, "picker")
+        what, effect = f"replaces {pickers}, each by a ready one", "what it knew of cached prefixes is lost"
+        if change.op == "replace":
+            what, effect = f"restarts {pickers} at once", f"the model refuses requests until one is back, and {effect}"
+        return [verdict(change, Severity.RESTARTS, what, f"{said}; {effect}", restarts=before.replicas)]
+    if before.replicas == after.replicas:
+        return []
     what = f"{before.replicas} -> {after.replicas} pickers"
-    return [verdict(change, Severity.LIVE, what, "the leader goes on")] if before.replicas != after.replicas else []
+    return [verdict(change, Severity.LIVE, what, "each knows the prefixes of the requests that it placed itself")]
 
 
 def claim(change: Change) -> list[Verdict]:

@@ -15,11 +15,14 @@ from typing import Any
 from talos.cli.failures import CommandError, InputError
 from talos.cli.inputs import KUBECONFIG_VARIABLE
 from talos.cli.waiting import PendingError, Watch
+from talos.draining import SUCCESSOR_FIRST, movable
 
 # On a node that was cordoned here: only then is it made schedulable again.
 OURS = "inference-platform/taken-down-by"
 _MARK = "python -m talos"
 _CALL_S = 30
+# Until a pod's successor is ready on another node, its image pulled there first.
+_SUCCESSOR_S = 120
 _API_PORT = 6443
 _CONTROL_PLANES = "node-role.kubernetes.io/control-plane"
 # What kubectl says when it could not ask, as opposed to having been refused.
@@ -85,7 +88,7 @@ class Kubernetes:
             raise PendingError(f"its node is not Ready: {ready.get('message') or ready.get('reason') or 'no kubelet'}")
 
     def drain(self, name: str, watch: Watch, timeout_s: int) -> bool:
-        """Cordon, and evict pods as PodDisruptionBudgets allow; whether there was a node to drain.
+        """Cordon, start successors that are wanted first, evict as PodDisruptionBudgets allow; was there a node?
 
         DrainError when pods are still there after `timeout_s`; the node stays cordoned, and a repetition goes on.
         """
@@ -94,6 +97,8 @@ class Kubernetes:
             return False
         if not node["spec"].get("unschedulable"):
             self._run("annotate", "node", name, "--overwrite", f"{OURS}={_MARK}")
+        watch.until("to cordon it", lambda: self._run("cordon", name))
+        self._move(name, watch)
         watch.say("draining")
         options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={timeout_s}s")
         done = self._kubectl("drain", name, *options, timeout_s=timeout_s + _CALL_S)
@@ -104,6 +109,24 @@ class Kubernetes:
                 "drain_timeout_s",
             )
         return True
+
+    def _move(self, name: str, watch: Watch) -> None:
+        """Let Deployments start successors elsewhere; a pod whose successor does not come is evicted like others."""
+        label = ",".join(f"{key}={value}" for key, value in SUCCESSOR_FIRST.items())
+        on_node = ("--all-namespaces", "--field-selector", f"spec.nodeName={name}", "--selector", label)
+        said = watch.until("to look for its pods", lambda: self._run("get", "pods", *on_node, "-o", "json"))
+        moved = movable(json.loads(said or "{}").get("items", ()))
+        for namespace, deployment in moved:
+            watch.say(f"starting a successor of {namespace}/{deployment} elsewhere")
+            self._run("rollout", "restart", f"deployment/{deployment}", "--namespace", namespace)
+        for namespace, deployment in moved:
+            waiting = (f"deployment/{deployment}", "--namespace", namespace, f"--timeout={_SUCCESSOR_S}s")
+            done = self._kubectl("rollout", "status", *waiting, timeout_s=_SUCCESSOR_S + _CALL_S)
+            if done.returncode != 0:
+                watch.say(
+                    f"no successor of {namespace}/{deployment} is ready elsewhere after {_SUCCESSOR_S} s: evicting it; "
+                    "what needs it fails until one is"
+                )
 
     def release(self, name: str) -> None:
         """Let pods onto the node again, if it was cordoned here."""

@@ -23,7 +23,7 @@ from tests.lab.site.streams import Streamed, chat, stream
 MODEL = "glm-5-1"
 BEYOND = 25
 # Apart, so that the picker has read of one queue before it fills the next.
-APART_S = 0.02
+APART_S = 0.05
 # The first that is longer than all of them take to arrive is enough.
 HOLDS_S = (20, 60, 180)
 
@@ -87,7 +87,9 @@ def test_the_gateway_refuses_what_the_replicas_could_not_hold(site: Site, cluste
     refused = [answer for answer in answers if answer.status == 503]
     assert refused, statuses
     # Whoever had waited in line instead would have been served. A few may slip through between a look and a count.
-    assert bound - 5 <= statuses[200] <= bound + 5, statuses
+    assert statuses[200] <= bound + 5, statuses
+    # What a replica refused, the gateway had let through.
+    assert statuses[200] + statuses[429] >= bound - 5, statuses
     for answer in refused:
         error = json.loads(answer.refusal)["error"]
         assert (error["code"], error["type"]) == ("model_overloaded", "server_error")

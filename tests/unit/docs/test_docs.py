@@ -35,6 +35,10 @@ RUN_BY = {
     "pulumi up": "test_pulumi_by_hand_works_in_a_shell",
     "pulumi refresh": "test_a_stacks_life_leaves_the_checked_in_files_alone",
     "pulumi destroy": "test_a_stacks_life_leaves_the_checked_in_files_alone",
+    "kubectl cordon cp-1": "test_a_talos_version_rolls_under_load_without_a_failed_request",
+    "kubectl -n inference-models rollout restart deployment glm-5-1-epp qwen3-32b-epp": (
+        "test_a_picker_gives_way_to_its_successor"
+    ),
     "pulumi cancel --yes": "test_a_killed_engine_leaves_a_state_that_the_next_up_completes",
     # Nobody can run these two where only package registries are reachable; their versions are checked below.
     "pulumi plugin install resource kubernetes v4.34.2": "test_an_installed_official_plugin_is_preferred",

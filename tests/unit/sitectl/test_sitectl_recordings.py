@@ -56,7 +56,8 @@ def restarted(model: str) -> Row:
 
 
 def pickers_restarted(model: str, count: int) -> Row:
-    return (AGAIN, f"Deployment {MODELS}/{model}-epp", f"restarts {count} picker{'s' if count > 1 else ''} at once")
+    pickers = f"{count} picker{'s' if count > 1 else ''}"
+    return (AGAIN, f"Deployment {MODELS}/{model}-epp", f"replaces {pickers}, each by a ready one")
 
 
 def forgotten(key: str) -> Row:

@@ -41,8 +41,9 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         *inference_pool.picker_rbac(name, "m"),
         inference_pool.picker_service(name, "m"),
         inference_pool.picker_deployment(
-            name, "m", spec.pool, image=IMAGES.endpoint_picker, grace_s=60, config_digest="0" * 16
+            name, "m", spec.pool, image=IMAGES.endpoint_picker, longest_stream_s=60, config_digest="0" * 16
         ),
+        inference_pool.picker_budget(name, "m"),
         model_route.parallel_limit(name, "m", requests=parallel_requests(proof, serving), connections=65_536),
         model_route.ai_gateway_route(
             name,

@@ -32,6 +32,17 @@ if words[:2] == ["get", "nodes"]:
     planes = [each for each in state["nodes"].values() if "apiServer" in each]
     print(json.dumps({"items": planes}))
     sys.exit()
+if words[:2] == ["get", "pods"]:
+    where = words.index("--field-selector") + 1
+    found = [each for each in state.get("pods", []) if words[where] == f"spec.nodeName={each['spec']['nodeName']}"]
+    label = words[words.index("--selector") + 1].split("=")
+    print(json.dumps({"items": [each for each in found if each["metadata"]["labels"].get(label[0]) == label[1]]}))
+    sys.exit()
+if words[0] == "rollout":
+    if words[1] == "status" and state.get("nowhere"):
+        print("error: timed out waiting for the condition", file=sys.stderr)
+        sys.exit(1)
+    sys.exit()
 if words[1] == "--raw":
     asked = next(each for each in arguments if each.startswith("--server="))
     for each in state["nodes"].values():
@@ -53,6 +64,8 @@ elif words[0] == "drain":
         print("error: Cannot evict pod as it would violate the pod's disruption budget.", file=sys.stderr)
         json.dump(state, open(state_file, "w"))
         sys.exit(1)
+elif words[0] == "cordon":
+    node["spec"]["unschedulable"] = True
 elif words[0] == "uncordon":
     node["spec"].pop("unschedulable", None)
 elif words[0] == "delete":
@@ -103,6 +116,8 @@ class Site:
         self, bench: Bench, capsys: pytest.CaptureFixture[str], folder: Path, names: Mapping[str, str]
     ) -> None:
         self.bench, self._capsys, self._folder, self._names = bench, capsys, folder, names
+        self.progress = ""
+        """What the last command said on its way."""
 
     def __call__(self, command: str, machine: str, *options: str, config: bytes = b"", code: int = 0) -> Any:
         spec = self.bench.rack.machines[machine].spec
@@ -114,6 +129,7 @@ class Site:
             argv += ["--config", str(self._folder / "config")]
         ended = main([*argv, *options])
         shown = self._capsys.readouterr()
+        self.progress = shown.err
         assert self.bench.bundle.trustd_token not in shown.out + shown.err
         assert ended == code, shown.err
         return json.loads(shown.out) if code == 0 else shown.err

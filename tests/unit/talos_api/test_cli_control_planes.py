@@ -77,7 +77,7 @@ def test_a_control_plane_that_leaves_in_order_speaks_for_itself(bench: Bench, si
     left = site("leave", "m3")
     assert (left["left"], left["etcd_member_removed"]) == ("done", False)
     assert members(bench) == ["cp-1", "cp-2"]
-    assert kubectl.calls() == ["annotate", "drain", "delete"]
+    assert kubectl.calls() == ["annotate", "cordon", "drain", "delete"]
 
 
 def test_a_dead_worker_is_no_member(bench: Bench, site: Site, kubectl: Kubectl) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from talos.api import client as api_client
 from talos.cli import rolling, waiting
 from talos.cli.main import main
 from talos.cluster import MachineSettings
+from talos.draining import SUCCESSOR_FIRST, movable
 from talos.factory_schematic import Schematic
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.talos_api.emulated_site import Kubectl, Site
@@ -105,8 +107,39 @@ def test_only_what_must_reboot_is_drained(bench: Bench, site: Site, kubectl: Kub
     assert bench.rack.machines["m2"].store.disks.boot_id == before
 
     assert site("roll", "m2", *image, config=rebooting(bench))["done"] == ["config", "reboot"]
-    assert kubectl.calls() == ["annotate", "drain", "uncordon", "annotate"]
+    assert kubectl.calls() == ["annotate", "cordon", "drain", "uncordon", "annotate"]
     assert bench.rack.machines["m2"].store.disks.boot_id != before
+
+
+def picker(node: str) -> dict[str, Any]:
+    """A pod of Deployment glm-epp, as Kubernetes names them."""
+    labels = {**SUCCESSOR_FIRST, "pod-template-hash": "5c5fbcf699"}
+    owner = {"kind": "ReplicaSet", "name": "glm-epp-5c5fbcf699"}
+    meta = {"name": "glm-epp-5c5fbcf699-x", "namespace": "models", "labels": labels, "ownerReferences": [owner]}
+    return {"metadata": meta, "spec": {"nodeName": node}}
+
+
+@pytest.mark.parametrize("nowhere", [False, True], ids=["successor", "nowhere"])
+def test_what_wants_its_successor_first_is_moved_before_the_drain(
+    bench: Bench, site: Site, kubectl: Kubectl, nowhere: bool
+) -> None:
+    """A cluster where no other node takes the successor is drained all the same, and it is said."""
+    bring_up(bench)
+    kubectl.write(kubectl.read() | {"pods": [picker("cp"), picker("gpu")], "nowhere": nowhere})
+    site("roll", "m2", "--image", bench.image, config=rebooting(bench))
+    log = (kubectl.folder / "log").read_text()
+    assert "rollout restart deployment/glm-epp --namespace models\n" in log
+    assert kubectl.calls() == ["annotate", "cordon", "rollout", "rollout", "drain", "uncordon", "annotate"]
+    assert ("no successor of models/glm-epp is ready" in site.progress) == nowhere
+
+
+def test_nothing_is_moved_twice() -> None:
+    leaving = picker("gpu")
+    leaving["metadata"] = leaving["metadata"] | {"deletionTimestamp": "2026-11-22T05:00:00Z"}
+    alone = picker("gpu")
+    alone["metadata"] = alone["metadata"] | {"ownerReferences": []}
+    assert movable([leaving, alone]) == []
+    assert movable([picker("gpu"), picker("gpu"), leaving]) == [("models", "glm-epp")]
 
 
 def test_an_upgrade_installs_first_then_drains_and_reboots(bench: Bench, site: Site, kubectl: Kubectl) -> None:
@@ -116,7 +149,7 @@ def test_an_upgrade_installs_first_then_drains_and_reboots(bench: Bench, site: S
     done = site("roll", "m2", "--image", older, config=config)["done"]
     assert done[0] == "Talos v1.13.9 becomes v1.13.8"
     assert done[-1] == "reboot"
-    assert kubectl.calls() == ["annotate", "drain", "uncordon", "annotate"]
+    assert kubectl.calls() == ["annotate", "cordon", "drain", "uncordon", "annotate"]
     assert site("roll", "m2", "--image", older, config=config)["done"] == ["nothing"]
 
 
@@ -163,7 +196,7 @@ def test_a_node_that_somebody_cordoned_stays_cordoned(bench: Bench, site: Site, 
     state["nodes"]["gpu"]["spec"]["unschedulable"] = True
     kubectl.write(state)
     site("roll", "m2", "--image", bench.image, config=rebooting(bench))
-    assert kubectl.calls() == ["drain"]
+    assert kubectl.calls() == ["cordon", "drain"]
 
 
 def test_a_machine_that_dies_in_its_reboot_is_named_and_taken_up_again(
@@ -183,7 +216,7 @@ def test_a_machine_that_dies_in_its_reboot_is_named_and_taken_up_again(
 def test_leaving_drains_erases_and_deletes_the_node(bench: Bench, site: Site, kubectl: Kubectl) -> None:
     bring_up(bench)
     assert site("leave", "m2")["left"] == "done"
-    assert kubectl.calls() == ["annotate", "drain", "delete"]
+    assert kubectl.calls() == ["annotate", "cordon", "drain", "delete"]
     assert bench.rack.machines["m2"].stage == "maintenance"
     assert site("leave", "m2")["left"] == "before"
     # The last control plane takes the cluster along: nothing is drained, no Node is left to delete.

@@ -1,0 +1,143 @@
+"""A picker goes and nobody notices: neither streams that it placed long ago, nor requests that come meanwhile.
+
+Requirements 000.25, 000.27, 004.12.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+from kubernetes import client
+
+from lab.paths import CHECKOUT
+from stacks.loader import load_file
+from tests.lab.site.cluster_objects import kubectl
+from tests.lab.site.replicas import MODELS, Cluster, Replica, until
+from tests.lab.site.running_site import Site
+from tests.lab.site.stack_changes import Document, edited_stack
+from tests.lab.site.streams import Streamed, chat, stream
+from tests.lab.site.test_picker import PICKER
+
+MODEL = "qwen3-32b"
+# A picker breaks off what it still sees 30 s after SIGTERM: longer than that, and than it waits before, all together.
+STREAM_TOKENS = 500
+TOKEN_MS = 100
+# Requests went on to an ending picker for as long as Envoy kept its connection.
+GO_ON_S = 40
+NOTICE_S = 15
+
+
+@dataclass(kw_only=True)
+class Seen:
+    streams: list[Streamed] = field(default_factory=list)
+    short: list[httpx.Response | httpx.HTTPError] = field(default_factory=list)
+
+    def failures(self) -> list[str]:
+        """Each request that was not served whole."""
+        broken = [
+            f"{one.status} {one.refusal or one.tokens}" for one in self.streams if not one.complete(STREAM_TOKENS)
+        ]
+        return broken + [
+            str(one) if isinstance(one, httpx.HTTPError) else f"{one.status_code} {one.text}"
+            for one in self.short
+            if isinstance(one, httpx.HTTPError) or one.status_code != 200
+        ]
+
+
+async def _load(site: Site, act: Callable[[], object], *, go_on_s: float) -> Seen:
+    """Long streams and short requests before, while and after `act` runs; all have ended on return."""
+    seen, tasks = Seen(), []
+    async with site.http_async(120) as front:
+
+        async def ask() -> None:
+            try:
+                seen.short.append(await front.post("/chat/completions", json=chat(MODEL)))
+            except httpx.HTTPError as error:
+                seen.short.append(error)
+
+        async def long() -> None:
+            seen.streams.append(await stream(front, chat(MODEL, tokens=STREAM_TOKENS, stream=True)))
+
+        async def arrive() -> None:
+            while True:
+                for each in (long, ask, ask, ask):
+                    tasks.append(asyncio.create_task(each()))
+                    await asyncio.sleep(0.5)
+
+        source = asyncio.create_task(arrive())
+        await asyncio.sleep(5)
+        await asyncio.to_thread(act)
+        await asyncio.sleep(go_on_s)
+        source.cancel()
+        await asyncio.gather(*tasks)
+    return seen
+
+
+def ready(cluster: Cluster) -> list[Replica]:
+    return [picker for picker in cluster.pickers(MODEL) if picker.ready and not picker.leaving]
+
+
+def test_a_picker_gives_way_to_its_successor(site: Site, cluster: Cluster) -> None:
+    """As a change of its configuration does it, or a drain of its node: no stream is cut and no request refused."""
+    longest_s = load_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].server.longest_stream_s
+    assert longest_s > STREAM_TOKENS * TOKEN_MS / 1000, "the site does not promise more"
+    (before,) = ready(cluster)
+
+    def restart() -> None:
+        kubectl(site.lab, "rollout", "restart", f"deployment/{MODEL}-epp", "-n", MODELS)
+        kubectl(site.lab, "rollout", "status", f"deployment/{MODEL}-epp", "-n", MODELS, "--timeout=120s")
+
+    with cluster.pace(MODEL, inter_token_latency=f"{TOKEN_MS}ms", time_factor_under_load=1.0):
+        seen = asyncio.run(_load(site, restart, go_on_s=GO_ON_S))
+    assert not seen.failures(), (seen.failures(), len(seen.streams), len(seen.short))
+    assert len(seen.streams) > 20
+    assert len(seen.short) > 60
+    (after,) = ready(cluster)
+    assert after.uid != before.uid
+
+
+@pytest.fixture
+def two(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Replica]]:
+    """The site with two pickers for the model, both ready."""
+
+    def twice(document: Document) -> None:
+        document["models"][MODEL]["pool"]["pickers"] = 2
+
+    with edited_stack(site.lab, tmp_path_factory.mktemp("stack")) as stack:
+        stack.up(twice)
+        # The gateway learns of the second within some seconds.
+        time.sleep(NOTICE_S)
+        yield ready(cluster)
+
+
+def test_of_two_pickers_one_may_go(site: Site, cluster: Cluster, two: list[Replica]) -> None:
+    """An eviction takes one and is refused the other; nothing fails. A killed one costs its own requests alone."""
+    assert len(two) == 2
+    refused: list[int] = []
+
+    def evict() -> None:
+        for picker in two:
+            body = client.V1Eviction(metadata=client.V1ObjectMeta(name=picker.name, namespace=MODELS))
+            try:
+                cluster.core.create_namespaced_pod_eviction(picker.name, MODELS, body)
+            except client.ApiException as error:
+                refused.append(error.status)
+
+    seen = asyncio.run(_load(site, evict, go_on_s=NOTICE_S))
+    assert not seen.failures(), (seen.failures(), len(seen.streams), len(seen.short))
+    assert refused == [429], "both were evicted at once"
+
+    first, second = until(
+        lambda: found if len(found := ready(cluster)) == 2 else None, timeout_s=60, what="two ready pickers"
+    )
+    time.sleep(NOTICE_S)
+    lost = asyncio.run(_load(site, lambda: cluster.kill(first, PICKER), go_on_s=NOTICE_S))
+    served = [one for one in lost.short if not isinstance(one, httpx.HTTPError) and one.status_code == 200]
+    assert lost.failures(), "nobody missed the picker, so it was not asked"
+    assert len(served) > len(lost.short) / 2, lost.failures()
+    assert second.uid in {picker.uid for picker in ready(cluster)}
