@@ -176,7 +176,7 @@ class MachinesSpec(MachineKeys):
     parallel: int = Field(default=8, ge=1)
     """Machines that are installed at once."""
     drain_timeout_s: int = Field(default=1800, ge=1)
-    """How long pods may take to leave a node; longer than the models' `longest_stream_s`."""
+    """How long pods may take to leave a node; a minute longer than the longest `longest_stream_s`."""
 
     @model_validator(mode="wrap")
     @classmethod

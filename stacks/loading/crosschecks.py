@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from components.inference_pool import picker_name
+from components.model_server import ModelServerSpec
+from stacks.cluster_model import MachinesSpec
 from stacks.loading.problems import Path, Problem, looks_secret, nearest, shown
 from stacks.site import choices
 
@@ -17,6 +19,11 @@ _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
 _FLAG = re.compile(r"--[a-z][a-z0-9.-]*(=.*)?", re.DOTALL)
+
+_DRAIN_S = int(MachinesSpec.model_fields["drain_timeout_s"].default)
+_STREAM_S = int(ModelServerSpec.model_fields["longest_stream_s"].default)
+# Beside its streams: a pod hears that it goes, says goodbye, and its node learns of it.
+_LEAVING_S = 60
 
 # Path -> (form, what it is called, an example): the API server would refuse these only in `up`.
 _FORMS: Mapping[str, tuple[re.Pattern[str], str, str]] = {
@@ -36,6 +43,7 @@ def problems(values: Mapping[str, Any], where: Where) -> list[Problem]:
         *_models_of_tenants(values, where),
         *_tiers_of_tenants(values, where),
         *_names_that_collide(values, where),
+        *_drains_and_streams(values, where),
         *_forms(values),
     ]
 
@@ -111,6 +119,30 @@ def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Pro
                 what=f"has the name of the endpoint picker of models.{name}{where(('models', name))}",
                 fix=f"rename one of the two; a name that ends in {taken.removeprefix(name)} is best avoided",
             )
+
+
+def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
+    """A node is drained for longer than its pods let their streams run on, or each roll of the machines stops there."""
+    cluster, models = values.get("cluster"), values.get("models")
+    machines = cluster.get("machines") if isinstance(cluster, Mapping) else None
+    if not isinstance(machines, Mapping):
+        return
+    drain_s = machines.get("drain_timeout_s", _DRAIN_S)
+    if not isinstance(drain_s, int):
+        return
+    said = {path: seconds for path, seconds in _found(values, "gateway.longest_stream_s") if isinstance(seconds, int)}
+    for name in models if isinstance(models, Mapping) else ():
+        path = ("models", str(name), "server", "longest_stream_s")
+        given = dict(_found(models, "<name>.server.longest_stream_s")).get(path[1:], _STREAM_S)
+        said[path] = given if isinstance(given, int) else _STREAM_S
+    longest = max(said, key=lambda path: said[path], default=())
+    if longest and drain_s < said[longest] + _LEAVING_S:
+        yield Problem(
+            path=("cluster", "machines", "drain_timeout_s"),
+            what=f"too short for streams of {said[longest]} s: {'.'.join(longest)}{where(longest)}",
+            got=str(drain_s),
+            fix=f"make it {said[longest] + _LEAVING_S} or more, or let streams end sooner",
+        )
 
 
 def _forms(values: Mapping[str, Any]) -> Iterator[Problem]:
