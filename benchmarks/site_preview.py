@@ -183,8 +183,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         if _SIGNATURE in value:
             return _plain(json.loads(value["plaintext"]))
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {_dashed(key): _plain(inner) for key, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _dashed(key: str) -> str:
+    """Keywords of a schema, which the engine's names cannot spell."""
+    return key.replace("_", "-") if key.startswith("x_kubernetes_") else key
 
 
 def _row(size: Sized, clock: str) -> Row:

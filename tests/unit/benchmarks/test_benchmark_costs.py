@@ -76,12 +76,14 @@ def test_the_objects_of_a_state_are_those_that_the_api_server_has() -> None:
                 resource("kubernetes:helm.sh/v3:Release", "h"),
                 resource("kubernetes:core/v1:Secret", "keys", stringData={"k": key}),
                 resource("kubernetes:apps/v1:Deployment", "d", spec={"containers": [{"args": ["a", 1]}]}),
+                resource("kubernetes:x/v1:Definition", "e", schema={"x_kubernetes_map_type": "atomic", "a_b": 1}),
             ]
         }
     }
     assert objects_of(state) == [
         {"metadata": {"name": "keys"}, "stringData": {"k": "sk-1"}},
         {"metadata": {"name": "d"}, "spec": {"containers": [{"args": ["a", 1]}]}},
+        {"metadata": {"name": "e"}, "schema": {"x-kubernetes-map-type": "atomic", "a_b": 1}},
     ]
 
 
