@@ -64,6 +64,7 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
             sizes = [_measure(site, objects) for objects in sorted(arguments.site_objects)]
         finally:
             _say("the lab's own site again")
+            site.grow(0)
             deploy.deploy(lab)
     return Result(
         benchmark="site_preview",
@@ -174,6 +175,8 @@ def _measure(site: _Site, objects: int) -> Sized:
         _say(f"{size.objects} objects: no-op preview and kubectl diff, round {turn} of {_ROUNDS}")
         size.previews.append(site.preview())
         size.diffs.append(site.diff())
+    costs = {"preview": middle(size.previews), "kubectl diff": middle(size.diffs)}
+    _say(f"{size.objects} objects: " + ", ".join(f"{what} {one.cpu_total_s:.1f} s CPU" for what, one in costs.items()))
     size.differing = sum(line.startswith("diff -") for line in size.diffs[-1].output)
     return size
 

@@ -24,6 +24,8 @@ _NO_MORE_THAN_FAILED = (
     "preview failed",
     "an unhandled error occurred: program exited with non-zero exit code: 1",
 )
+# What a program says, in a traceback, when the engine left because of another error.
+_CUT_OFF = "the client connection is closing"
 _SITE_KEY = "inference-platform:site"
 Access = dict[str, set[str]]
 
@@ -117,7 +119,8 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         for found in preview.get("diagnostics") or ()
         if found.get("severity") == "error"
     ]
-    telling = [one for one in dict.fromkeys(errors) if one and one not in _NO_MORE_THAN_FAILED]
+    own = [one for one in dict.fromkeys(errors) if _CUT_OFF not in one]
+    telling = [one for one in own if one and one not in _NO_MORE_THAN_FAILED]
     words = _site_words(preview.get("config") or {})
     callers = _merged(_of_changes(changes), _of_words(words))
     price = price_of(words.get("prices"))
