@@ -65,8 +65,8 @@ elif words[0] == "annotate" and node:
     node["metadata"]["annotations"].pop(key.rstrip("-"), None)
     if not key.endswith("-"):
         node["metadata"]["annotations"][key] = "x"
-elif words[0] in ("drain", "uncordon") and node:
-    node["spec"]["unschedulable"] = words[0] == "drain"
+elif words[0] in ("cordon", "drain", "uncordon") and node:
+    node["spec"]["unschedulable"] = words[0] != "uncordon"
 elif words[0] == "delete":
     file.unlink(missing_ok=True)
     node = None

@@ -41,7 +41,7 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     assert "hgx-1: the node is drained and the machine REBOOTS for its config: machine.udev" in rig.preview()
     rig.calls()
     rig.up()
-    assert rig.calls() == ["drain hgx-1", "uncordon hgx-1"]
+    assert rig.calls() == ["cordon hgx-1", "drain hgx-1", "uncordon hgx-1"]
     assert {name for name, boot in rig.boots().items() if boot != boots[name]} == {"hgx-1"}
 
     # A node more.
@@ -59,7 +59,7 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     rig.write_site()
     rig.calls()
     rig.up()
-    assert rig.calls() == ["drain hgx-1", "delete hgx-1"]
+    assert rig.calls() == ["cordon hgx-1", "drain hgx-1", "delete hgx-1"]
     assert machine.stage == "maintenance"
 
     state = rig.pulumi("stack", "export").stdout

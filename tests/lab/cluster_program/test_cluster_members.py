@@ -106,7 +106,7 @@ def test_a_replaced_machine_is_installed_anew_and_no_other(make_rig: NewRig) -> 
     rig.write_site()
     rig.calls()
     rig.up()
-    assert rig.calls() == ["drain hgx-1", "delete hgx-1"]
+    assert rig.calls() == ["cordon hgx-1", "drain hgx-1", "delete hgx-1"]
     assert {name for name, boot in rig.boots().items() if boot != boots[name]} == {"hgx-1"}
     assert rig.cluster.nodes["hgx-1"].capacity["nvidia.com/gpu"] == "8"
     assert rig.machine("hgx-1").node_is_ready

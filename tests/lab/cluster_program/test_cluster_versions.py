@@ -35,10 +35,17 @@ def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig:
     rig.fault("hgx-1", Fault(kind="installer-fails"))
     assert "hgx-1" in rig.up(check=False)
     assert [name for name in rig.nodes if rig.machine(name).running_system.talos_version == "v1.13.9"] == ["cp-1"]
-    assert rig.calls() == ["drain cp-1", "uncordon cp-1"]
+    assert rig.calls() == ["cordon cp-1", "drain cp-1", "uncordon cp-1"]
     rig.mend()
     rig.up()
-    assert rig.calls() == ["drain hgx-1", "uncordon hgx-1", "drain hgx-2", "uncordon hgx-2"]
+    assert rig.calls() == [
+        "cordon hgx-1",
+        "drain hgx-1",
+        "uncordon hgx-1",
+        "cordon hgx-2",
+        "drain hgx-2",
+        "uncordon hgx-2",
+    ]
     assert {rig.machine(name).running_system.talos_version for name in rig.nodes} == {"v1.13.9"}
     assert rig.cluster.nodes["hgx-2"].capacity["nvidia.com/gpu"] == "8"
 
