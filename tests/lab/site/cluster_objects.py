@@ -17,6 +17,8 @@ _PASSING = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "com
 # What the API server or a controller chooses anew for every object.
 _CHOSEN_METADATA = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 _CHOSEN_ANNOTATIONS = ("deployment.kubernetes.io/revision",)
+# Left by whoever moved the pods, as a drain does.
+_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _CHOSEN_SPEC = ("clusterIP", "clusterIPs", "volumeName")
 FIELD_MANAGER = "pulumi.com/patchFieldManager"
 
@@ -64,6 +66,8 @@ def _comparable(item: Object) -> Object:
         kept["metadata"]["annotations"].pop(name, None)
     for name in _CHOSEN_SPEC:
         kept.get("spec", {}).pop(name, None)
+    pods = kept.get("spec", {}).get("template", {}).get("metadata", {})
+    pods.get("annotations", {}).pop(_RESTARTED, None)
     if kept["kind"] == "Secret":
         kept["data"] = sorted(kept["data"])
     return kept
