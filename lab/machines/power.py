@@ -162,10 +162,22 @@ class PoweredMachine(ABC):
             self.stage = stage
 
     def listen(self, session: Session, tls: ssl.SSLContext, admit: Admission) -> None:
-        """Open the front, unless the session is over. LabError as Front.open."""
-        with self._lock:
-            session.wait(0)
-            self.front.open(tls, admit)
+        """Open the front, as soon as its port is free and unless the session is over.
+
+        A process that is just being started holds the port for a moment: until it has its program, it has our sockets.
+        """
+        said = ""
+        while True:
+            try:
+                with self._lock:
+                    session.wait(0)
+                    self.front.open(tls, admit)
+                return
+            except LabError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self.log(said)
+            session.wait(self.speed.retry_s)
 
     def point(self, name: str) -> None:
         """Die here if that was asked for."""

@@ -228,7 +228,7 @@ def resolve(server: IPv4Address, name: str) -> tuple[int, str]:
     labels = b"".join(bytes([len(label)]) + label.encode() for label in name.rstrip(".").split("."))
     query = struct.pack(">HHHHHH", 1, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">HH", 1, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
-        link.settimeout(2)
+        link.settimeout(10)
         link.sendto(query, (str(server), 53))
         answer = link.recv(4096)
     return answer[3] & 0x0F, socket.inet_ntoa(answer[-4:])

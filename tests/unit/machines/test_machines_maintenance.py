@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,17 @@ def test_the_console_has_the_fingerprint_of_the_certificate(bench: Bench) -> Non
     other = re.findall(r'"fingerprint": "([^"]+)"', console(bench, "m2"))
     with bench.client("m1", Pinned(other[-1])) as client, pytest.raises(UntrustedError):
         client.version()
+
+
+def test_it_waits_for_a_port_that_is_taken(bench: Bench) -> None:
+    machine = bench.rack.machines["m1"]
+    machine.power_off()
+    with socket.create_server((machine.spec.address, machine.spec.port)):
+        machine.power_on()
+        eventually(lambda: "cannot listen on" in console(bench, "m1"))
+    bench.wait_stage("m1", "maintenance")
+    with bench.maintenance("m1") as client:
+        assert client.version().tag == "v1.13.9"
 
 
 def test_it_tells_what_a_reader_may_know(bench: Bench) -> None:
