@@ -135,6 +135,7 @@ def test_of_two_pickers_one_may_go(site: Site, cluster: Cluster, two: list[Repli
     first, second = until(
         lambda: found if len(found := ready(cluster)) == 2 else None, timeout_s=60, what="two ready pickers"
     )
+    # As above, so that the killed one is asked at all.
     time.sleep(NOTICE_S)
     lost = asyncio.run(_load(site, lambda: cluster.kill(first, PICKER), go_on_s=NOTICE_S))
     served = [one for one in lost.short if not isinstance(one, httpx.HTTPError) and one.status_code == 200]
