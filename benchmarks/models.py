@@ -89,6 +89,7 @@ def wait_for(bench: Bench, deployment: str, generation: int) -> None:
         as_wanted = (status.replicas, status.updated_replicas, status.ready_replicas) == (wanted,) * 3
         if status.observed_generation >= generation and as_wanted:
             return
+        # Between two looks.
         time.sleep(1)
     raise LabError(f"{deployment} did not come back after its change", fix="python -m lab logs")
 

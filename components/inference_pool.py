@@ -22,6 +22,7 @@ _METRICS_PORT = 9090
 _NOTICE_S = 15
 # The picker breaks off what it still sees so long after SIGTERM (controller-runtime's graceful shutdown).
 _ENDING_S = 30
+# Until a picker listens: it makes a certificate first, some seconds of one core.
 _START_S = 60
 POOL_API = "inference.networking.k8s.io"
 

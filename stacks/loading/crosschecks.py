@@ -131,9 +131,10 @@ def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Pro
     if not isinstance(drain_s, int):
         return
     said = {path: seconds for path, seconds in _found(values, "gateway.longest_stream_s") if isinstance(seconds, int)}
+    written = dict(_found(models, "<name>.server.longest_stream_s"))
     for name in models if isinstance(models, Mapping) else ():
         path = ("models", str(name), "server", "longest_stream_s")
-        given = dict(_found(models, "<name>.server.longest_stream_s")).get(path[1:], _STREAM_S)
+        given = written.get(path[1:])
         said[path] = given if isinstance(given, int) else _STREAM_S
     longest = max(said, key=lambda path: said[path], default=())
     if longest and drain_s < said[longest] + _LEAVING_S:

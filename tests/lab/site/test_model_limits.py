@@ -87,9 +87,7 @@ def test_the_gateway_refuses_what_the_replicas_could_not_hold(site: Site, cluste
     refused = [answer for answer in answers if answer.status == 503]
     assert refused, statuses
     # Whoever had waited in line instead would have been served. A few may slip through between a look and a count.
-    assert statuses[200] <= bound + 5, statuses
-    # What a replica refused, the gateway had let through.
-    assert statuses[200] + statuses[429] >= bound - 5, statuses
+    assert bound - 5 <= statuses[200] <= bound + 5, statuses
     for answer in refused:
         error = json.loads(answer.refusal)["error"]
         assert (error["code"], error["type"]) == ("model_overloaded", "server_error")
