@@ -1,12 +1,15 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-parts check format docs bench lock
+.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-all check format docs bench lock
 
 PYTHON ?= python3
 RUN := .venv/bin/python
 UV := uv==0.13.9
 # One more than cores: many tests wait for an emulated machine or a server.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Each worker has namespaces and a lab folder of its own; tests that share a lab share a worker (tests/lab/groups.py).
+LAB_TESTS = $(RUN) -m pytest -v --durations=40 --dist loadscope --no-loadscope-reorder \
+	--tx '$(WORKERS)*popen//python=tests/lab/alone.sh $(RUN)'
 
 help: ## this text
 	@echo "An LLM inference platform as one Pulumi program, and a lab that runs it on this machine without a GPU."
@@ -37,19 +40,20 @@ lab-down: venv ## take the lab down; leaves no process, namespace, link or mount
 doctor: venv ## can this machine carry the lab; which engine and plugins serve
 	@$(RUN) -m lab doctor
 
-test: check test-lab ## all tests: lint, types and the fast tier, then the lab tier (sets the lab up)
+test: check test-lab ## lint, types and the fast tier, then the lab tier (as root; brings its own labs up)
 
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n $(WORKERS) tests/unit
 
-test-lab: tools ## tests against a running lab: the platform, and beside it the lab's parts
-	@$(MAKE) --no-print-directory -j2 test-site test-parts
+test-lab: tools ## tests against running labs, each worker with labs of its own
+	@$(LAB_TESTS) tests/lab
 
-test-site: tools
-	@$(RUN) -m pytest -v --durations=15 tests/lab/site
+test-site: tools ## of these, the tests of the running platform
+	@$(LAB_TESTS) tests/lab/site
 
-test-parts: tools
-	@$(RUN) -m pytest -v --durations=15 tests/lab --ignore=tests/lab/site
+test-all: check tools ## all of `make test`, and what takes minutes for one fact
+	@$(RUN) -m pytest -q -n $(WORKERS) -m exhaustive tests/unit
+	@$(LAB_TESTS) -m "" tests/lab
 
 check: venv ## lint, format, types and the fast tests
 	@$(RUN) -m ruff check .

@@ -1,50 +1,85 @@
-"""Labs for tests: the checkout's own one, and a spare one that a test may break."""
+"""Labs for tests: one with the platform on it, and a spare one that a test may break.
+
+`make test-lab` gives each worker namespaces (alone.sh) and a folder of its own, so no two workers share a lab. Run
+without them, the tests use the checkout's own lab, which may be up already, and the two indexes after it.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
-from lab.cluster import down, network, up
-from lab.paths import Lab
-from tests.lab.lab_index import free_index
+from lab.cluster import down
+from lab.paths import CHECKOUT, Lab
+from tests.lab.groups import group_of, rank_of
+
+_INDEXES = 8
 
 
 def pytest_configure() -> None:
-    """Leave a lab alone that runs out of another folder of this machine, be it somebody's or a killed test's."""
-    os.environ.setdefault("LAB_INDEX", str(free_index(Lab.from_environment().home, (0, 1, 2, 3))))
+    """Give a worker that is alone a lab folder of its own, with the checkout's tools."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None or "LAB_TESTS_ALONE" not in os.environ:
+        return
+    tools = Lab.from_environment()
+    home = tools.home / "tests" / worker
+    # What a killed run left: its processes and mounts went with its namespaces.
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    for name in (tools.bin.name, tools.bundle.name):
+        (home / name).symlink_to(tools.home / name)
+    os.environ["LAB_HOME"] = str(home)
 
 
-@pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
-    """This checkout's lab with its machines on; taken down afterwards if the tests brought it up."""
-    own = Lab.from_environment()
-    was_up = network.owner(own) == own.home
-    up.bring_up(own)
-    yield own
-    if not was_up:
-        down.take_down(own)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, and keep modules that share a lab in their order."""
+    items.sort(key=lambda item: rank_of(item.path))
+
+
+class _ByGroup(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+    """Tests of one group go to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(CHECKOUT / nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return _ByGroup(config, log)
+
+
+def _of_tools(home: Path) -> Lab:
+    tools = Lab.from_environment()
+    own = Lab(home=home, cache=tools.cache)
+    own.home.mkdir()
+    own.bin.symlink_to(tools.bin)
+    own.bundle.symlink_to(tools.bundle)
+    return own
 
 
 @pytest.fixture
 def lab_of_tools(tmp_path: Path) -> Lab:
     """The checkout's tools with a state of its own; it is never up."""
-    tools = Lab.from_environment()
-    own = Lab(home=tmp_path / "lab", cache=tools.cache)
-    own.home.mkdir()
-    own.bin.symlink_to(tools.bin)
-    return own
+    return _of_tools(tmp_path / "lab")
+
+
+@pytest.fixture(scope="module")
+def module_lab_of_tools(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The same, with one state for all tests of a module."""
+    return _of_tools(tmp_path_factory.mktemp("tools") / "lab")
 
 
 @pytest.fixture(scope="module")
 def spare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A second lab on this machine, down at first, whose tools are the checkout's."""
-    home = tmp_path_factory.mktemp("lab")
-    spare = replace(Lab.from_environment(), home=home, index=free_index(home, (7, 5)))
-    spare.bin.symlink_to(Lab.from_environment().bin)
+    tools = Lab.from_environment()
+    spare = replace(tools, home=tmp_path_factory.mktemp("lab"), index=(tools.index + 1) % _INDEXES)
+    spare.bin.symlink_to(tools.bin)
     yield spare
     down.take_down(spare)

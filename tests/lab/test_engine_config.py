@@ -34,11 +34,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    tools = Lab.from_environment()
-    own = Lab(home=tmp_path_factory.mktemp("lab"), cache=tools.cache)
-    own.bin.symlink_to(tools.bin)
-    return own
+def lab(module_lab_of_tools: Lab) -> Lab:
+    return module_lab_of_tools
 
 
 def handed_over(lab: Lab, project: Path, stack_file: Path) -> str:

@@ -13,7 +13,6 @@ from kubernetes import client
 from lab.cluster import api, down
 from lab.paths import Lab
 from tests.lab.cluster_by_hand import bring_up_cluster
-from tests.lab.lab_index import free_index
 from tests.lab.runner.pods import (
     SERVER,
 )
@@ -25,8 +24,9 @@ _SERIAL = itertools.count(1)
 @pytest.fixture(scope="package")
 def bare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     home = tmp_path_factory.mktemp("runner")
-    lab = replace(Lab.from_environment(), home=home, index=free_index(home, (6, 4)))
-    lab.bin.symlink_to(Lab.from_environment().bin)
+    tools = Lab.from_environment()
+    lab = replace(tools, home=home, index=(tools.index + 2) % 8)
+    lab.bin.symlink_to(tools.bin)
     bring_up_cluster(lab, hgx=0)
     yield lab
     down.take_down(lab)

@@ -1,7 +1,4 @@
-"""The lab's platform, brought up once for all tests of this folder by the checked-in program and stack file.
-
-Tests that take something away for good (a destroyed stack, a replaced key) carry the mark `last` and run last.
-"""
+"""The lab's platform, brought up by the checked-in program and stack file, for each group of this folder's tests."""
 
 from __future__ import annotations
 
@@ -10,26 +7,53 @@ from collections.abc import Iterator
 import pytest
 
 from lab import deploy, session
+from lab.cluster import down, network, up
 from lab.paths import Lab
+from tests.lab.groups import group_of
 from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+class Platforms:
+    """One platform at a time: that of the group whose tests run."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keep = network.owner(lab) == lab.home
+        self._now: tuple[str, Site] | None = None
+
+    def of(self, group: str) -> Site:
+        """A platform that no other group has touched; in a lab that was up before the tests, the one that is there."""
+        if self._now is None or (self._now[0] != group and not self._keep):
+            self.end()
+            up.bring_up(self._lab)
+            session.run_pulumi(self._lab, "up", "--yes", "--stack", session.STACK)
+            front = deploy.front(self._lab)
+            for model in front.models:
+                deploy.ask(front, model=model)
+            self._now = group, Site(lab=self._lab, front=front)
+        return self._now[1]
+
+    def end(self) -> None:
+        """Take the lab down, unless it was up before the tests."""
+        if not self._keep:
+            down.take_down(self._lab)
 
 
 @pytest.fixture(scope="session")
-def site(lab: Lab) -> Iterator[Site]:
-    """The platform after `pulumi up`, proven to answer."""
-    session.run_pulumi(lab, "up", "--yes", "--skip-preview", "--stack", session.STACK)
-    front = deploy.front(lab)
-    for model in front.models:
-        deploy.ask(front, model=model)
-    yield Site(lab=lab, front=front)
+def platforms() -> Iterator[Platforms]:
+    own = Platforms(Lab.from_environment())
+    yield own
+    own.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def site(platforms: Platforms, request: pytest.FixtureRequest) -> Site:
+    """The platform after `pulumi up` with its preview, proven to answer."""
+    return platforms.of(group_of(request.node.path))
+
+
+@pytest.fixture(scope="module")
 def cluster(site: Site) -> Cluster:
     """The pods behind the gateway."""
     return Cluster(site)

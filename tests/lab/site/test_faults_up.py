@@ -23,8 +23,6 @@ from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.pulumi_runs import Pulumi
 from tests.lab.site.running_site import Site
 
-pytestmark = pytest.mark.last
-
 _PLUGINS_END_WITHIN_S = 10.0
 _UP = ("up", "--yes", "--skip-preview", "--stack", session.STACK)
 

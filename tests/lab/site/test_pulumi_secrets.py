@@ -21,7 +21,6 @@ from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 
 # The keys that the other tests of the session use are replaced.
-pytestmark = pytest.mark.last
 
 # etcd's files, and what the pod runner gives to containers that mount a Secret.
 _EXEMPT = ("etcd", "pods")

@@ -23,8 +23,8 @@ SOURCES = ("Pulumi.yaml", "Pulumi.prod.yaml", "__main__.py", "stacks", "componen
 
 
 @pytest.fixture(scope="module")
-def preview(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    project = tmp_path_factory.mktemp("prod")
+def preview(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    lab, project = module_lab_of_tools, tmp_path_factory.mktemp("prod")
     for name in SOURCES:
         (project / name).symlink_to(CHECKOUT / name)
     for name in ("Pulumi.yaml", "Pulumi.prod.yaml"):

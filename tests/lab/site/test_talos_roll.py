@@ -26,8 +26,6 @@ from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
 
-pytestmark = pytest.mark.last
-
 MODEL = "qwen3-32b"
 STREAM_TOKENS = 150
 VERSION = "v1.13.7"

@@ -93,8 +93,7 @@ PROMISES = {
     "doctor": ["-m lab doctor"],
     "test": [
         f"pytest -q -n {WORKERS} tests/unit",
-        "tests/lab/site",
-        "tests/lab --ignore=tests/lab/site",
+        f"{WORKERS}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
     ],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
     "docs": ["-m stacks.reference"],

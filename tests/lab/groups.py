@@ -1,0 +1,59 @@
+"""Which lab tests run together: those of one group share a worker, in their order, and so a lab.
+
+Tests of the running platform are cut in three, each with a platform of its own: what only sends requests, what changes
+the site and puts it back, and what a platform does not survive. Of all others each module is a group.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+SITE_GROUPS = {
+    "site-ends": ("test_pulumi_secrets", "test_talos_roll", "test_faults_up"),
+    "site-changes": (
+        "test_pulumi_day_two",
+        "test_tenants",
+        "test_tiers",
+        "test_node_added",
+        "test_picker_handover",
+        "test_rolling_update",
+    ),
+    "site-serves": (
+        "test_host_untouched",
+        "test_answers",
+        "test_identity",
+        "test_openai_client",
+        "test_request_sizes",
+        "test_documented_commands",
+        "test_reference_site",
+        "test_sitectl_on_the_engine",
+        "test_pulumi_mistakes",
+        "test_parallel_streams",
+        "test_model_limits",
+        "test_picker",
+        "test_long_streams",
+    ),
+}
+# The modules of a package that has one lab for all of them.
+_ONE_LAB = ("runner",)
+# What takes longest begins first, so that no worker is left alone with it at the end.
+_LONG = (*SITE_GROUPS, "cluster/test_cluster_survival", "cluster_program/test_cluster_members")
+_SITE_ORDER = {module: (group, place) for group, all_ in SITE_GROUPS.items() for place, module in enumerate(all_)}
+
+
+def group_of(path: Path) -> str:
+    """Name of the group of a test module. Raises KeyError for a module of site/ that is in no group."""
+    module = path.relative_to(_HERE).with_suffix("")
+    folder = module.parts[0]
+    if folder == "site":
+        return _SITE_ORDER[module.name][0]
+    return folder if folder in _ONE_LAB else str(module)
+
+
+def rank_of(path: Path) -> tuple[int, str, int]:
+    """Sorts modules: long groups first, and those of a platform in the order in which they are listed above."""
+    group = group_of(path)
+    rank = _LONG.index(group) if group in _LONG else len(_LONG)
+    return rank, group, _SITE_ORDER[path.stem][1] if group in SITE_GROUPS else 0
