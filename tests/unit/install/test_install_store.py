@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import selectors
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
 
 from lab.errors import LabError
 from lab.install.store import MANIFEST, Store, content_key
+
+# A bound for a hung process alone; nothing waits for it when all is well.
+PATIENCE_S = 120
 
 
 def _fill(folder: Path, _lock: int) -> None:
@@ -92,7 +97,7 @@ def test_a_failed_fill_leaves_the_name_free(tmp_path: Path) -> None:
 
 def test_a_killed_installer_is_cleaned_up_after(tmp_path: Path) -> None:
     killed = _installer(tmp_path, "(folder / 'half').write_text('x'); os.kill(os.getpid(), signal.SIGKILL)")
-    killed.communicate(timeout=20)
+    killed.communicate(timeout=PATIENCE_S)
     assert killed.returncode == -9
     assert list(tmp_path.glob(".partial-tool@*"))
     entry = Store(tmp_path).obtain("tool", "k", _fill)
@@ -107,32 +112,44 @@ def test_a_neighbour_with_a_longer_name_keeps_its_unfinished_folder(tmp_path: Pa
 
 
 def test_two_installers_build_once(tmp_path: Path) -> None:
+    """The first fills until the second waits for it, however long either takes to start."""
     body = """
         with (root / "fills").open("a") as log: log.write("x")
-        time.sleep(1)
+        while not (root / "waited-for").exists(): time.sleep(0.01)
         (folder / "tool").write_text("t")
     """
     both = [_installer(tmp_path, body), _installer(tmp_path, body)]
-    said = "".join(installer.communicate(timeout=20)[1] for installer in both)
+    streams = [installer.stderr for installer in both if installer.stderr is not None]
+    with selectors.DefaultSelector() as waiting:
+        for stream in streams:
+            waiting.register(stream, selectors.EVENT_READ)
+        # One of them holds the lock and says nothing.
+        [(ready, _)] = waiting.select(timeout=PATIENCE_S)
+    line = next(stream for stream in streams if stream is ready.fileobj).readline()
+    assert "another installer is at it" in line
+    (tmp_path / "waited-for").touch()
+    output = "".join(installer.communicate(timeout=PATIENCE_S)[1] for installer in both)
     assert [installer.returncode for installer in both] == [0, 0]
     assert (tmp_path / "fills").read_text() == "x"
-    assert "another installer is at it" in said
-    assert "the other installer has finished it" in said
+    assert "the other installer has finished it" in output
 
 
 def test_a_build_that_outlives_its_killed_installer_keeps_the_lock(tmp_path: Path) -> None:
+    script = f"touch {tmp_path}/began; until [ -e {tmp_path}/go ]; do sleep 0.05; done; touch {tmp_path}/ended"
     killed = _installer(
         tmp_path,
-        """
+        f"""
         if os.fork() == 0:
-            time.sleep(0.5)
+            while not (root / "began").exists(): time.sleep(0.01)
             os.kill(os.getppid(), signal.SIGKILL)
             os._exit(0)
-        run_logged(["sh", "-c", f"sleep 1.5; touch {root}/ended"], log=root / "log", label="t", inherit=lock)
+        run_logged(["sh", "-c", {script!r}], log=root / "log", label="t", inherit=lock)
         """,
     )
-    assert killed.wait(timeout=20) == -9
+    assert killed.wait(timeout=PATIENCE_S) == -9
     assert not (tmp_path / "ended").exists()
+    # Long enough for the next one to meet the lock; where it comes later, the build has ended all the same.
+    threading.Timer(1, (tmp_path / "go").touch).start()
     seen = []
     Store(tmp_path).obtain("tool", "k", lambda _folder, _lock: seen.append((tmp_path / "ended").exists()))
     assert seen == [True]
