@@ -25,12 +25,11 @@ from talos.hgx import HGXProfile
 from talos.machines import ClusterDescription, Node, machine_configs
 from talos.talosconfig import issue
 from talos.v1alpha1 import Install
-from tests.lab.waiting import eventually
+from tests.lab.waiting import PATIENCE_S, eventually
 
 TALOS_VERSION = "v1.13.9"
 KUBERNETES_VERSION = "v1.36.3"
 _SPARES = 1
-_API_WITHIN_S = 120
 
 
 def bring_up_cluster(lab: Lab, *, hgx: int) -> None:
@@ -43,9 +42,9 @@ def bring_up_cluster(lab: Lab, *, hgx: int) -> None:
         ByHand(lab, hgx=hgx).bootstrap()
     with api.connect(lab) as connection:
         core = client.CoreV1Api(connection)
-        eventually(lambda: _ready(core) == {lab_rack.CONTROL_PLANE, *(f"hgx-{n + 1}" for n in range(hgx))}, 60)
+        eventually(lambda: _ready(core) == {lab_rack.CONTROL_PLANE, *(f"hgx-{n + 1}" for n in range(hgx))})
         apps = client.AppsV1Api(connection)
-        eventually(lambda: apps.read_namespaced_deployment("coredns", "kube-system").status.ready_replicas, 60)
+        eventually(lambda: apps.read_namespaced_deployment("coredns", "kube-system").status.ready_replicas)
 
 
 class ByHand:
@@ -70,7 +69,7 @@ class ByHand:
         self.talos("bootstrap", lab_rack.CONTROL_PLANE)
         (self.folder / "kubeconfig").write_text(self.talos("kubeconfig", lab_rack.CONTROL_PLANE))
         # Bootstrap does not wait for the API server, whose kubeconfig for people comes with it.
-        controlplane.wait_ready(self.lab, _API_WITHIN_S)
+        controlplane.wait_ready(self.lab, PATIENCE_S)
 
     def apply(self, name: str) -> None:
         """Give a machine its config, from maintenance mode or not."""

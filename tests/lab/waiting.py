@@ -10,8 +10,11 @@ from typing import Any
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
+# No test is about how long something takes: only what hangs takes this long, also on a busy machine.
+PATIENCE_S = 180
 
-def eventually(holds: Callable[[], Any], timeout_s: float = 20) -> Any:
+
+def eventually(holds: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
     """Wait for something truthy and return it; errors of a server that is away count as not yet."""
     deadline = time.monotonic() + timeout_s
     while True:

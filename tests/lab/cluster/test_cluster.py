@@ -239,7 +239,7 @@ def test_dns_knows_the_cluster_and_nothing_else(cluster: Lab) -> None:
     services = cluster.network.services
     api_name = "kubernetes.default.svc.cluster.local."
     # It answers before it has read the cluster's Services.
-    eventually(lambda: resolve(server, api_name) == (0, str(services[1])), timeout_s=60)
+    eventually(lambda: resolve(server, api_name) == (0, str(services[1])))
     assert resolve(server, "kube-dns.kube-system.svc.cluster.local")[1] == str(server)
     name_error = 3
     assert resolve(server, "absent.default.svc.cluster.local")[0] == name_error

@@ -39,7 +39,7 @@ def test_killed_component_comes_back(cluster: Lab, name: str) -> None:
     component = next(c for c in supervisor.components(cluster) if c.name == name)
     before = eventually(component.pid)
     os.kill(before, signal.SIGKILL)
-    eventually(lambda: component.pid() not in {None, before}, timeout_s=15)
+    eventually(lambda: component.pid() not in {None, before})
     eventually(lambda: controlplane.is_ready(cluster))
 
 
@@ -133,9 +133,9 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
     (controlplane.work_folder(cluster) / "created").unlink()
     cluster.kubeconfig.unlink()
     up.bring_up(cluster, hgx=3)
-    eventually(lambda: controlplane.is_created(cluster) and controlplane.is_ready(cluster), timeout_s=120)
+    eventually(lambda: controlplane.is_created(cluster) and controlplane.is_ready(cluster))
     assert "of-the-first" not in namespaces(cluster)
-    eventually(lambda: None not in processes_of(cluster).values(), timeout_s=60)
+    eventually(lambda: None not in processes_of(cluster).values())
 
 
 @pytest.mark.parametrize(

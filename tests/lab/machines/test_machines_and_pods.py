@@ -77,7 +77,7 @@ def test_a_machine_that_the_site_does_not_name_stays_in_maintenance_mode(cluster
 
 def test_pods_end_with_their_machine_and_begin_again_with_it(cluster: Lab, core: client.CoreV1Api) -> None:
     core.create_namespaced_pod("default", POD)
-    eventually(lambda: runs(core, restarts=0), timeout_s=60)
+    eventually(lambda: runs(core, restarts=0))
     tell(cluster, "hgx-1", "off")
     eventually(lambda: not ready(core, "hgx-1"))
 
@@ -85,9 +85,9 @@ def test_pods_end_with_their_machine_and_begin_again_with_it(cluster: Lab, core:
         conditions = core.read_namespaced_pod("sleeper", "default").status.conditions
         return any(each.type == "Ready" and each.status == "False" for each in conditions)
 
-    eventually(is_not_ready, timeout_s=60)
+    eventually(is_not_ready)
     tell(cluster, "hgx-1", "on")
-    eventually(lambda: runs(core, restarts=1), timeout_s=60)
+    eventually(lambda: runs(core, restarts=1))
     assert main_container(core).last_state.terminated.reason == "ContainerStatusUnknown"
 
 
@@ -99,9 +99,9 @@ def test_the_only_control_plane_takes_the_api_down_and_brings_it_back(cluster: L
     eventually(lambda: etcd.pid() is None)
     assert tell(cluster, "hgx-1", "show")["stage"] == "running"
     tell(cluster, "cp-1", "on")
-    eventually(lambda: controlplane.is_ready(cluster), timeout_s=60)
+    eventually(lambda: controlplane.is_ready(cluster))
     assert core.read_namespaced_config_map("kept", "default")
-    eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"), timeout_s=60)
+    eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"))
 
 
 def test_a_cluster_is_recovered_from_a_snapshot_on_a_wiped_machine(cluster: Lab, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_cluster_is_recovered_from_a_snapshot_on_a_wiped_machine(cluster: Lab,
     controlplane.wait_ready(cluster, 120)
     with api.connect(cluster) as connection:
         core = client.CoreV1Api(connection)
-        eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"), timeout_s=60)
+        eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"))
         found = {each.metadata.name for each in core.list_namespaced_config_map("default").items}
     assert "kept" in found
     assert "too-late" not in found
@@ -138,5 +138,5 @@ def test_wiping_the_only_control_plane_ends_the_cluster_and_another_can_be_made(
     by_hand.bootstrap()
     with api.connect(cluster) as connection:
         core = client.CoreV1Api(connection)
-        eventually(lambda: [each.metadata.name for each in core.list_node().items] == ["cp-1"], timeout_s=60)
+        eventually(lambda: [each.metadata.name for each in core.list_node().items] == ["cp-1"])
         assert "kept" not in [each.metadata.name for each in core.list_namespaced_config_map("default").items]

@@ -176,7 +176,7 @@ class Site:
             text=True,
             start_new_session=True,
         )
-        eventually(lambda: f"configmap/{until}" in self.plane.names("configmap"), timeout_s=30)
+        eventually(lambda: f"configmap/{until}" in self.plane.names("configmap"))
         return engine
 
     def unchanged(self) -> None:

@@ -69,7 +69,7 @@ def test_changed_secret_reaches_the_file(core: client.CoreV1Api, namespace: str)
     address = wait_ready(core, namespace, "web").status.pod_ip
     assert get(address)["secret"] == "first"
     core.patch_namespaced_secret("secret", namespace, {"stringData": {"key": "second"}})
-    eventually(lambda: get(address)["secret"] == "second", timeout_s=5)
+    eventually(lambda: get(address)["secret"] == "second")
 
 
 def test_pod_waits_for_a_missing_secret(core: client.CoreV1Api, namespace: str) -> None:

@@ -68,7 +68,7 @@ def test_runner_restart_starts_pods_again(
         pod = read(core, namespace, "web")
         return pod if pod.status.container_statuses[0].restart_count == 1 and is_ready(pod) else None
 
-    after = eventually(again, timeout_s=30)
+    after = eventually(again)
     assert after.metadata.uid == before.metadata.uid
     assert get(after.status.pod_ip)["secret"] == "first"
     name = f"{bare_lab.prefix}-p-{after.metadata.uid[:8]}"
@@ -83,9 +83,9 @@ def test_api_server_may_be_away(bare_lab: Lab, core: client.CoreV1Api, namespace
     address = wait_ready(core, namespace, "web").status.pod_ip
     os.kill(component_pid(bare_lab, "kube-apiserver"), signal.SIGKILL)
     assert get(address)["secret"] == "first"
-    eventually(lambda: read(core, namespace, "web"), timeout_s=30)
+    eventually(lambda: read(core, namespace, "web"))
     core.patch_namespaced_secret("secret", namespace, {"stringData": {"key": "later"}})
-    eventually(lambda: get(address)["secret"] == "later", timeout_s=30)
+    eventually(lambda: get(address)["secret"] == "later")
     assert main_status(core, namespace, "web").restart_count == 0
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 from kubernetes import client
 
+from tests.lab.waiting import PATIENCE_S
+
 if TYPE_CHECKING:
     from tests.lab.site.running_site import Site
 
@@ -26,11 +28,11 @@ _SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(\{.*\})? (?P<value>\S+)$")
 _T = TypeVar("_T")
 
 
-def until(holds: Callable[[], _T | None], *, timeout_s: float, what: str) -> _T:
+def until(holds: Callable[[], _T | None], *, what: str) -> _T:
     """Wait for something truthy and return it."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + PATIENCE_S
     while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:.0f} s"
+        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_S} s"
         time.sleep(0.2)
     return found
 
@@ -86,14 +88,14 @@ class Cluster:
         chosen = f"app.kubernetes.io/name=model-server,app.kubernetes.io/instance={model}"
         return [replica for replica in self.pods(MODELS, chosen) if not replica.leaving]
 
-    def ready_replicas(self, model: str, count: int = 2, timeout_s: float = 120) -> list[Replica]:
+    def ready_replicas(self, model: str, count: int = 2) -> list[Replica]:
         """The same, once `count` of them are ready."""
 
         def all_ready() -> list[Replica]:
             found = [replica for replica in self.replicas(model) if replica.ready]
             return found if len(found) == count else []
 
-        return until(all_ready, timeout_s=timeout_s, what=f"{count} ready replicas of {model}")
+        return until(all_ready, what=f"{count} ready replicas of {model}")
 
     def pickers(self, model: str) -> list[Replica]:
         return self.pods(MODELS, f"app.kubernetes.io/name=endpoint-picker,app.kubernetes.io/instance={model}")

@@ -30,7 +30,7 @@ def pulumi(site: Site, tmp_path: Path) -> Iterator[Pulumi]:
     tell(site.lab, "mend")
     tell(site.lab, "on")
     made(*_UP)
-    eventually(lambda: tell(site.lab, "show") == "maintenance", timeout_s=30)
+    eventually(lambda: tell(site.lab, "show") == "maintenance")
 
 
 @pytest.fixture

@@ -17,14 +17,13 @@ from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
 from tests.lab.site.test_answers import error_of
+from tests.lab.waiting import PATIENCE_S
 
 ENGINE = "llm-d-inference"  # as the kernel cuts the program's name
 PICKER = "epp"
 PROMPT_TOKENS = "vllm:prompt_tokens_total"
 # From death to the last request that may still be sent there: exit seen, status written, watched by the picker.
 NOTICE_S = 5
-# From a picker's death to its successor's answers: a new process, and the gateway's look-up of its name.
-OUTAGE_S = 60
 PREFIX_TOKENS = 3_000
 
 
@@ -92,14 +91,14 @@ async def traffic(site: Site, model: str, *, tokens: int, pause_s: float = 0.25)
             await asyncio.gather(*tasks)
 
 
-async def gets_traffic(replica: Callable[[], Replica | None], timeout_s: float) -> Replica:
+async def gets_traffic(replica: Callable[[], Replica | None]) -> Replica:
     """Wait until the replica has answered something."""
 
     def answered() -> Replica | None:
         there = replica()
         return there if there and there.served() > 0 else None
 
-    return await asyncio.to_thread(until, answered, timeout_s=timeout_s, what="a replica that gets traffic again")
+    return await asyncio.to_thread(until, answered, what="a replica that gets traffic again")
 
 
 def test_killed_engine(site: Site, cluster: Cluster) -> None:
@@ -117,7 +116,7 @@ def test_killed_engine(site: Site, cluster: Cluster) -> None:
                 return same[0] if same and same[0].restarts > victim.restarts and same[0].ready else None
 
             # The counters of the new process begin at nothing.
-            await gets_traffic(again, timeout_s=60)
+            await gets_traffic(again)
             return flow, killed
 
     flow, killed = asyncio.run(run())
@@ -148,7 +147,7 @@ def test_deleted_replica(site: Site, cluster: Cluster) -> None:
                 new = [one for one in cluster.replicas(model) if one.uid not in {victim.uid, other.uid} and one.ready]
                 return new[0] if new else None
 
-            await gets_traffic(successor, timeout_s=60)
+            await gets_traffic(successor)
         return flow
 
     flow = asyncio.run(run())
@@ -168,7 +167,7 @@ def _outage(site: Site, cluster: Cluster, model: str, victim: Replica) -> list[h
 
             killed = await asyncio.to_thread(cluster.kill, victim, PICKER)
             while len(answers) < 10 or any(one.status_code != 200 for one in answers[-10:]):
-                assert time.monotonic() < killed + OUTAGE_S, f"still {answers[-1].status_code}: {answers[-1].text}"
+                assert time.monotonic() < killed + PATIENCE_S, f"still {answers[-1].status_code}: {answers[-1].text}"
                 answers.append(await ask())
                 await asyncio.sleep(0.2)
         return answers
@@ -181,7 +180,6 @@ def test_killed_picker(site: Site, cluster: Cluster) -> None:
     model = "qwen3-32b"
     picker = until(
         lambda: next((one for one in cluster.pickers(model) if one.ready and not one.leaving), None),
-        timeout_s=60,
         what="a ready picker",
     )
     refused = [one for one in _outage(site, cluster, model, picker) if one.status_code != 200]

@@ -132,9 +132,7 @@ def test_of_two_pickers_one_may_go(site: Site, cluster: Cluster, two: list[Repli
     assert not seen.failures(), (seen.failures(), len(seen.streams), len(seen.short))
     assert refused == [429], "both were evicted at once"
 
-    first, second = until(
-        lambda: found if len(found := ready(cluster)) == 2 else None, timeout_s=60, what="two ready pickers"
-    )
+    first, second = until(lambda: found if len(found := ready(cluster)) == 2 else None, what="two ready pickers")
     # As above, so that the killed one is asked at all.
     time.sleep(NOTICE_S)
     lost = asyncio.run(_load(site, lambda: cluster.kill(first, PICKER), go_on_s=NOTICE_S))

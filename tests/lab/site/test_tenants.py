@@ -14,8 +14,6 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import Streamed, chat, stream
 
-# Envoy takes a changed Secret from its control plane within this.
-IN_FORCE_S = 20
 # Half of the minute that the lab's site lets a stream run on for.
 STREAM_TOKENS = 1500
 BETWEEN_S = 4.0
@@ -27,7 +25,7 @@ def status(site: Site, key: str) -> int:
 
 
 def in_force(site: Site, key: str, wanted: int) -> None:
-    until(lambda: status(site, key) == wanted, timeout_s=IN_FORCE_S, what=f"{wanted} for the key")
+    until(lambda: status(site, key) == wanted, what=f"{wanted} for the key")
 
 
 def listeners(cluster: Cluster) -> dict[str, Any]:

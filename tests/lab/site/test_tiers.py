@@ -28,8 +28,6 @@ QUEUED_SHARE = 0.7
 HOLD_S = 90
 # Apart, so that the picker has read of one queue before it fills the next.
 APART_S = 0.05
-# Envoy and the picker know of a change within this.
-IN_FORCE_S = 30
 # Who is let in waits in an engine's queue; who is refused is told at once.
 REFUSED_WITHIN_S = 10
 
@@ -54,11 +52,11 @@ def test_a_full_model_makes_room_for_those_who_wait(site: Site, cluster: Cluster
 
     with edited_stack(site.lab, tmp_path) as stack:
         keys = stack.up(listed).keys
-        until(lambda: answers(site, keys[SHEDDABLE]), timeout_s=IN_FORCE_S, what="the tenant's new model")
+        until(lambda: answers(site, keys[SHEDDABLE]), what="the tenant's new model")
         before = listeners(cluster)
         stack.up(demoted)
         # Beside a busy machine's late scrapes the picker may take a moment to see the room.
-        until(lambda: answers(site, keys[SHEDDABLE]), timeout_s=IN_FORCE_S, what="an answer while there is room")
+        until(lambda: answers(site, keys[SHEDDABLE]), what="an answer while there is room")
         asyncio.run(_with_a_full_model(site, cluster, keys))
         assert listeners(cluster) == before
     assert answers(site, keys[OTHER])
@@ -99,7 +97,7 @@ async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str])
 
 
 def _all_under_way(replicas: list[Replica], count: int) -> None:
-    until(lambda: sum(one.under_way() for one in replicas) >= count, timeout_s=HOLD_S, what=f"{count} under way")
+    until(lambda: sum(one.under_way() for one in replicas) >= count, what=f"{count} under way")
 
 
 def _refused(answer: Streamed) -> None:
