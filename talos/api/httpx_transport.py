@@ -86,7 +86,11 @@ def _check_status(answer: httpx.Response, deadline_s: float) -> None:
     if status != "0":
         code = Code.of(int(status) if status.isdigit() else Code.UNKNOWN)
         # The machine knows the deadline too, and may say first that it has passed.
-        raise _too_slow(deadline_s) if code is Code.DEADLINE_EXCEEDED else RpcError(code, unquote(answer.headers.get("grpc-message", "")))
+        raise (
+            _too_slow(deadline_s)
+            if code is Code.DEADLINE_EXCEEDED
+            else RpcError(code, unquote(answer.headers.get("grpc-message", "")))
+        )
 
 
 def _unframed(answer: httpx.Response, ends: float, deadline_s: float) -> Iterator[bytes]:
