@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -24,13 +23,12 @@ from talos.api import client as api_client
 from talos.cli import waiting
 from talos.cli.main import main
 from tests.lab.cluster_program.rack_site import CANARY, RackSite
+from tests.lab.held_clock import HeldClock
 from tests.unit.machines.emulated_rack import eventually
 from tests.unit.talos.talos_examples import entropy
 
 LIMITS = Limits(call_s=3, install_s=5, bootstrap_s=5, kubeconfig_s=5)
 _POLL_S = 0.02
-# Only a command that hangs needs so long.
-_HANGS_S = 120.0
 
 Step = Literal["install", "bootstrap", "kubeconfig"]
 
@@ -48,27 +46,6 @@ class Done:
         """The message that it ended with, without its progress."""
         _, mark, text = f"\n{self.err}".rpartition("\nerror: ")
         return f"error: {text.strip()}" if mark else ""
-
-
-class FaultClock:
-    """What commands know of time: none passes before the fault has happened, so a busy machine cannot upset a limit.
-
-    A fault of a call is over with that call. After one of the machine the command looks at it once more.
-    """
-
-    def __init__(self, happened: Callable[[], bool], *, at_once: bool) -> None:
-        self._happened, self._at_once, self._is_over = happened, at_once, False
-        self._started = time.monotonic()
-
-    def monotonic(self) -> float:
-        if self._at_once and self._happened():
-            self._is_over = True
-        hangs = time.monotonic() - self._started > _HANGS_S
-        return 1e6 if self._is_over or hangs else 0.0
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-        self._is_over = self._is_over or self._happened()
 
 
 class RackCommands:
@@ -102,12 +79,12 @@ class RackCommands:
             case "kubeconfig":
                 return machine_commands.kubeconfig([machine], LIMITS)
 
-    def run(self, step: Step, node: str, clock: FaultClock | None = None) -> Done:
+    def run(self, step: Step, node: str, clock: HeldClock | None = None) -> Done:
         """Run it with its own entry; without a clock no time passes."""
         program, module, name, *argv = shlex.split(self.line(step, node))
         assert (program, module, name) == (".venv/bin/python", "-m", "talos")
         out, err = io.StringIO(), io.StringIO()
-        clock = clock or FaultClock(lambda: False, at_once=False)
+        clock = clock or HeldClock(lambda: False, at_once=False)
         with self._surroundings(node, clock), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(argv)
         done = Done(code, out.getvalue(), err.getvalue())
@@ -116,7 +93,7 @@ class RackCommands:
         return done
 
     @contextmanager
-    def _surroundings(self, node: str, clock: FaultClock) -> Iterator[None]:
+    def _surroundings(self, node: str, clock: HeldClock) -> Iterator[None]:
         with (
             mock.patch.dict("os.environ", {SECRETS_VARIABLE: self._secrets}),
             mock.patch("sys.stdin", io.StringIO(self._configs[node])),

@@ -17,8 +17,9 @@ from lab.machines.cluster_hooks import RecordedCluster
 from lab.machines.faults import Fault
 from lab.machines.machine import Machine
 from talos.cli.failures import Exit
-from tests.lab.cluster_program.rack_commands import Done, FaultClock, RackCommands, Step
+from tests.lab.cluster_program.rack_commands import Done, RackCommands, Step
 from tests.lab.cluster_program.rack_site import new_rack_site
+from tests.lab.held_clock import HeldClock
 
 NEVER_S = 3600.0
 SKEW_S = 3 * 86400.0
@@ -164,7 +165,7 @@ class Outcomes:
             machine = self._commands.machine(case.node)
             self._commands.needed_before(case.step, case.node)
             machine.faults.set((case.fault,))
-            clock = FaultClock(lambda: case.happened(machine), at_once=bool(case.fault.calls))
+            clock = HeldClock(lambda: case.happened(machine), at_once=bool(case.fault.calls))
             failed = self._commands.run(case.step, case.node, clock)
             self._commands.mend(case.node)
             self._ended[name] = failed, self._commands.run(case.step, case.node)
