@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.lab.provider_driver import Declared
 
-NOWHERE = {"nodeSelector": {"no": "where"}}
+NOWHERE: dict[str, Any] = {"nodeSelector": {"no": "where"}}
 
 
 def declare(token: str, name: str, properties: dict[str, Any], **options: Any) -> Declared:

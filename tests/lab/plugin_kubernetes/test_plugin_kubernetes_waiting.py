@@ -60,8 +60,8 @@ def test_a_deployment_that_does_not_come_up_says_why_and_is_kept(
         return declare("apps/v1:Deployment", "stuck", {**named("stuck"), "spec": spec}, timeouts={"create": 4})
 
     def is_unschedulable() -> bool:
-        has_seen_replicas = any("replica" in line for line in driver.log.lines)
-        return has_seen_replicas and "Unschedulable" in plane.kubectl("get", "pods", "-l", "app=stuck", "-o", "json")
+        has_seen_status = any("waiting for the rollout: " in line for line in driver.log.lines)
+        return has_seen_status and "Unschedulable" in plane.kubectl("get", "pods", "-l", "app=stuck", "-o", "json")
 
     with monkeypatch.context() as patched, pytest.raises(FailedError) as failed:
         patched.setattr(waiting, "time", HeldClock(is_unschedulable))
