@@ -249,13 +249,13 @@ def test_a_killed_engine_takes_its_commands_along_and_the_next_up_completes(site
     ) as engine:
         pid = _pid_in(site.folder / "pid")
         engine.kill()
-    eventually(lambda: _is_gone(pid), timeout_s=120)
+    eventually(lambda: _is_gone(pid))
     (site.folder / "again").touch()
     assert site.up()["outputs"]["stdout"] == "done"
 
 
 def _pid_in(path: Path) -> int:
-    eventually(lambda: path.exists() and path.read_text().strip(), timeout_s=120)
+    eventually(lambda: path.exists() and path.read_text().strip())
     return int(path.read_text())
 
 

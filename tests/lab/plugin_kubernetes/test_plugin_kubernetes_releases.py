@@ -131,7 +131,7 @@ def leave_pending(plane: Plane, folder: Path) -> None:
     command = [f"{plane.bin}/helm", "upgrade", "--install", "rel", f"{folder}/chart", "--set=stuck=true", "--wait"]
     before = status(plane)
     process = subprocess.Popen([*command, "--kubeconfig", str(plane.kubeconfig), "--namespace", "default"])
-    eventually(lambda: status(plane) != before and "pending" in status(plane)[1], timeout_s=120)
+    eventually(lambda: status(plane) != before and "pending" in status(plane)[1])
     process.kill()
     process.wait()
 
@@ -234,10 +234,10 @@ def test_a_killed_engine_leaves_no_release_locked(site: Site, folder: Path, plan
     command = [f"{plane.bin}/pulumi", "up", "--yes", "--skip-preview", "--non-interactive"]
     with (site.folder / "up.log").open("w") as log:
         engine = subprocess.Popen(command, cwd=site.folder, env=site.environment, stdout=log, stderr=log)
-        eventually(lambda: status(plane) == (1, "pending-install"), timeout_s=120)
+        eventually(lambda: status(plane) == (1, "pending-install"))
         engine.send_signal(signal.SIGKILL)
         engine.wait()
-    eventually(lambda: status(plane)[1] == "failed", timeout_s=120)
+    eventually(lambda: status(plane)[1] == "failed")
     site.pulumi("cancel", "--yes")
     site.declare(release(values={"stuck": False}, replace=True, chart=str(folder / "chart")))
     site.up()
