@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.lab.cluster_program.conftest import NewRig
-from tests.lab.cluster_program.rig import CANARY
+from tests.lab.cluster_program.rack_site import CANARY
 
 
 def test_a_clusters_life(make_rig: NewRig) -> None:
