@@ -10,6 +10,7 @@ from typing import Any
 
 from components.rules.model import Resource
 from sitectl.changes import Change, of_preview
+from sitectl.errors import SitectlError
 from sitectl.headroom import Headroom, of_records
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.front import access
@@ -91,7 +92,7 @@ def report(
 ) -> SiteReport:
     """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
     rows = [
-        replace(row, tenants=tuple(sorted(_touched(row, callers)))) for change in changes for row in classify(change)
+        replace(row, tenants=tuple(sorted(_touched(row, callers)))) for change in changes for row in _judged(change)
     ]
     rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))
     gpus = sum(row.gpus for row in rows)
@@ -109,6 +110,17 @@ def report(
         proofs=list(proofs),
         headroom=list(headroom),
     )
+
+
+def _judged(change: Change) -> list[Verdict]:
+    """The verdicts of one change. Raises SitectlError for an object that has not the form of its kind."""
+    try:
+        return classify(change)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SitectlError(
+            f"{change.type} {change.name} has not the form of its kind, so no verdict is possible",
+            fix="save the preview again: pulumi preview --json > FILE",
+        ) from error
 
 
 def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:

@@ -14,9 +14,10 @@ from typing import Any
 import pulumi
 
 from stacks.loading import crosschecks, problems, sitechecks, validation
-from stacks.loading.document import Document, read
+from stacks.loading.document import Document, read_file
 from stacks.loading.origins import Origin, origins
 from stacks.loading.problems import Problem, SiteError
+from stacks.loading.secrets import PlainSecret, masked
 from stacks.site import SiteConfig
 
 __all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
@@ -52,12 +53,9 @@ def trace_file(path: Path) -> LoadedSite:
     """`load_file`, with origins."""
     file = str(path)
     try:
-        text = path.read_text()
+        document = read_file(path)
     except FileNotFoundError:
         raise _refused(file, "no such file", "name a stack file, Pulumi.<site>.yaml") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _refused(file, f"cannot be read: {error}", "name a stack file, Pulumi.<site>.yaml") from None
-    document = read(text)
     unreadable = [problem for problem in document.problems if not problem.path]
     if unreadable:
         raise problems.site_error(file, unreadable)
@@ -81,8 +79,8 @@ def trace_stack(stack: str) -> LoadedSite:
 def _lines_of(path: Path, values: Any) -> Document:
     """What the file says if it says just these values: another one may have been given to the engine."""
     try:
-        found = read(path.read_text()).section("config", KEY)
-    except (OSError, UnicodeDecodeError):
+        found = read_file(path).section("config", KEY)
+    except FileNotFoundError:
         return Document(values=values)
     same = validation.plain(found.values) == validation.plain(values)
     return replace(found, values=values) if same else Document(values=values)
@@ -109,9 +107,11 @@ def _load(document: Document, origin: str) -> LoadedSite:
                 )
             ],
         )
+    secrets: list[PlainSecret] = []
+    values = masked(values, secrets)
     checked = validation.check(values)
     sources: dict[str, Origin] = {}
-    first = [*document.problems, *crosschecks.secrets(values)]
+    first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
     found = [*first, *_others([*checked.problems, *crosschecks.problems(values, where)], first)]
     if checked.site and not found:
         sources = origins(checked.site, document, origin)
@@ -123,6 +123,11 @@ def _load(document: Document, origin: str) -> LoadedSite:
     if found or not checked.site:
         raise problems.site_error(origin, [problem.at(document.line(problem.path)) for problem in found])
     return LoadedSite(site=checked.site, origins=sources)
+
+
+def _problem_of(secret: PlainSecret, document: Document) -> Problem:
+    line = document.line(secret.written)
+    return Problem(path=secret.path, what=secret.what, fix=secret.fix, got=secret.got, line=line)
 
 
 def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:

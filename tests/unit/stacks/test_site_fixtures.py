@@ -20,8 +20,8 @@ from stacks.loader import LoadedSite, SiteError
 from stacks.loading import validation
 from stacks.loading.document import read
 from stacks.loading.fields import place
-from stacks.loading.problems import looks_secret
 from stacks.loading.scalars import meaning, trap
+from stacks.loading.secrets import looks_secret
 
 SITES = Path(__file__).parents[2] / "fixtures" / "sites"
 INVALID = sorted((SITES / "invalid").glob("*.yaml"))
