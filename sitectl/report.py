@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -113,9 +114,15 @@ def report(
 
 
 def _judged(change: Change) -> list[Verdict]:
-    """The verdicts of one change. Raises SitectlError for an object that has not the form of its kind."""
-    try:
+    with _in_form(change):
         return classify(change)
+
+
+@contextmanager
+def _in_form(change: Change) -> Iterator[None]:
+    """Raises SitectlError for an object that has not the form of its kind: a saved preview may come from anybody."""
+    try:
+        yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise SitectlError(
             f"{change.type} {change.name} has not the form of its kind, so no verdict is possible",
@@ -155,7 +162,11 @@ def callers_of(resources: Iterable[Resource]) -> Access:
 
 def _of_changes(changes: Sequence[Change]) -> Access:
     policies = [change for change in changes if change.kind == "SecurityPolicy"]
-    return _merged(*(access(side) for change in policies for side in (change.before, change.after)))
+    found = []
+    for change in policies:
+        with _in_form(change):
+            found += [access(change.before), access(change.after)]
+    return _merged(*found)
 
 
 def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:

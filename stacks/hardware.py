@@ -51,8 +51,6 @@ class _Table(Mapping[str, Gpu]):
     """Reads a file when it is asked for: a wrong one is an error of who needs it, not of every command."""
 
     def __getitem__(self, name: str) -> Gpu:
-        if name not in _names():
-            raise KeyError(name)
         return _load(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -62,13 +60,14 @@ class _Table(Mapping[str, Gpu]):
         return len(_names())
 
 
-@cache
 def _names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
 @cache
 def _load(name: str) -> Gpu:
+    if name not in _names():
+        raise KeyError(name)
     return read_facts(FOLDER / f"{name}.yaml", Gpu)
 
 

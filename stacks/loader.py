@@ -56,7 +56,9 @@ def trace_file(path: Path) -> LoadedSite:
         document = read_file(path)
     except FileNotFoundError:
         raise _refused(file, "no such file", "name a stack file, Pulumi.<site>.yaml") from None
-    unreadable = [problem for problem in document.problems if not problem.path]
+    config = document.values.get("config") if isinstance(document.values, dict) else None
+    is_there = isinstance(config, dict) and KEY in config
+    unreadable = [one for one in document.problems if not one.path or (one.of_whole_file and not is_there)]
     if unreadable:
         raise problems.site_error(file, unreadable)
     return _load(_site_section(document, file), file)

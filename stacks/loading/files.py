@@ -41,10 +41,11 @@ def _content(path: Path, largest: int) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UnreadableError(f"cannot be read: {reason}", "name a file that you may read") from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise UnreadableError(f"cannot be read: {_kind(mode)}, not a file", "name a file of text")
     with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise UnreadableError(f"cannot be read: {_kind(mode)}, not a file", "name a file of text")
         content = file.read(largest + 1)
     if len(content) > largest:
         raise UnreadableError(f"cannot be read: larger than {largest:,} bytes", "name the right file, or shorten it")
