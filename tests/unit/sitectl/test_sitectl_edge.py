@@ -112,9 +112,7 @@ def test_a_full_disk_behind_the_output_is_told(own: Path) -> None:
 
 def test_a_reader_that_has_seen_enough_is_no_error(own: Path) -> None:
     command = f"{sys.executable} -m sitectl docs add-a-site --project {own} | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout.splitlines()[-1], done.stderr) == ("0", "")
 
 
