@@ -155,7 +155,7 @@ def fails(*_: Any) -> int:
 def test_what_nobody_foresaw_is_one_line_that_says_where_to_report_it(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "load", lambda name: SimpleNamespace(MORE="", add_arguments=lambda _: None, run=fails))
+    monkeypatch.setattr(cli, "load", lambda _: SimpleNamespace(MORE="", add_arguments=lambda _: None, run=fails))
     said = run(own, "validate")
     assert said.status == Exit.BUG
     assert said.err.splitlines() == [
