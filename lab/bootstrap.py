@@ -25,7 +25,7 @@ def stamp(lock: bytes, version: str) -> str:
 
 
 def is_current(version: str) -> bool:
-    """Whether the environment is already the one that the lock asks for; `version` as that Python prints sys.version."""
+    """Whether the environment is the one that the lock asks for; `version` as that Python prints sys.version."""
     path = VENV / STAMP
     return path.exists() and path.read_text() == stamp(LOCK.read_bytes(), version)
 

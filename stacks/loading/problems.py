@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pulumi
-
 from stacks.loading.secrets import HIDDEN, is_secret_name, shown_without_secrets
 
 Path = tuple[str, ...]
@@ -72,10 +70,10 @@ class Problem:
         return f"{where}: {said}\n  fix: {self.fix}"
 
 
-class SiteError(pulumi.RunError):
+class SiteError(Exception):
     """Everything that is wrong with a site: file, line, key, what, got, allowed, fix of each mistake.
 
-    A RunError, so that the engine prints it without a traceback. `problems` holds the same as data.
+    `problems` holds the same as data.
     """
 
     def __init__(self, message: str, *, origin: str = "", problems: Sequence[Problem] = ()) -> None:

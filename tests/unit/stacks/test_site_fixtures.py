@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks import loader
+from stacks import engine_config, loader
 from stacks.loader import LoadedSite, SiteError
 from stacks.loading import validation
 from stacks.loading.document import read
@@ -68,7 +68,7 @@ def of_engine(stack: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(folder)
     # As the engine's language host hands it to the program.
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({loader.KEY: text.strip()}))
-    return loader.trace_stack(stack)
+    return engine_config.trace_stack(stack)
 
 
 def test_there_are_fixtures_enough() -> None:
