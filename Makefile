@@ -22,7 +22,7 @@ help: ## this text
 	@echo "  pulumi up                          make it so"
 
 venv: ## .venv with exactly the packages of requirements.lock
-	@$(PYTHON) lab/bootstrap.py
+	@$(PYTHON) lab/bootstrap.py $(if $(filter venv,$(MAKECMDGOALS)),--say)
 
 tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
 	@$(RUN) -m lab install

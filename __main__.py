@@ -3,13 +3,15 @@
 import pulumi
 
 from stacks import debug_messages, site_rules, versions
-from stacks.loader import site_of_stack
+from stacks.engine_config import site_of_stack
 from stacks.platform import declare_platform
+from stacks.program_errors import told_by_the_engine
 
 debug_messages.hide_outputs()
-site = site_of_stack(pulumi.get_stack())
-with site_rules.enforced(pulumi.get_stack(), site):
-    platform = declare_platform(site, versions.load())
+with told_by_the_engine():
+    site = site_of_stack(pulumi.get_stack())
+    with site_rules.enforced(pulumi.get_stack(), site):
+        platform = declare_platform(site, versions.load())
 pulumi.export("endpoint", platform.endpoint)
 pulumi.export("models", platform.models)
 pulumi.export("keys", platform.keys)

@@ -11,6 +11,7 @@ import yaml
 
 from components.rules.model import HIDDEN, Resource
 from sitectl.errors import Exit, SitectlError
+from stacks.loading.files import UnreadableError, text_of
 
 MARK = ".rendered-by-sitectl"
 _FIRST = ("apiVersion", "kind", "metadata", "type", "name", "spec")
@@ -86,6 +87,9 @@ def contents(resources: Iterable[Resource]) -> dict[str, str]:
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
     """Make `folder` hold exactly these files. Refuses a folder with files that this command did not write."""
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if not nearest.is_dir():
+        raise SitectlError(f"{nearest} is a file", fix="name a folder with --out", status=Exit.USAGE)
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
         raise SitectlError(
             f"{folder} holds files that were not rendered",
@@ -112,8 +116,8 @@ def read(folder: Path) -> list[Resource]:
     found = []
     for path in sorted(folder.rglob("*.yaml")):
         try:
-            found.append(_resource(yaml.safe_load(path.read_text())))
-        except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+            found.append(_resource(yaml.safe_load(text_of(path))))
+        except (yaml.YAMLError, UnreadableError, KeyError, TypeError, AttributeError, RecursionError, ValueError):
             raise SitectlError(f"{path} is no rendered manifest", fix="render the folder anew") from None
     return found
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
 from sitectl.words import TITLES, figures, minutes, signed, targets, tightest
-from stacks.loading.problems import looks_secret
+from stacks.loading.secrets import HIDDEN, looks_secret, without_secrets
 
 MARK = "<!-- inference-platform: plan of all sites -->"
 # GitHub takes 65,536 characters; GitLab takes more.
@@ -79,7 +79,10 @@ def name(text: str) -> str:
 
 def fenced(text: str) -> list[str]:
     """Lines of a message between fences that nothing in it can close."""
-    shown = [_clean(line, 1000, spaces=True).replace("~~~", f"~{_GAP}~{_GAP}~") for line in text.splitlines()]
+    shown = [
+        _clean(line, 1000, spaces=True).replace("~~~", f"~{_GAP}~{_GAP}~")
+        for line in without_secrets(text).splitlines()
+    ]
     lines, size = [], _MOST_ERROR
     for line in shown:
         size -= len(line) + 1
@@ -93,7 +96,7 @@ def fenced(text: str) -> list[str]:
 def _clean(text: str, most: int, *, spaces: bool = False) -> str:
     """Without control and direction characters, which make a text read as another one."""
     if looks_secret(text):
-        return "(hidden, as it looks like a secret)"
+        return HIDDEN
     kept = "".join(
         " " if character in "\r\n\t" else character
         for character in text

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from components.rules.model import Resource
 from sitectl.changes import Change, of_preview
+from sitectl.errors import SitectlError
 from sitectl.headroom import Headroom, of_records
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.front import access
@@ -91,7 +93,7 @@ def report(
 ) -> SiteReport:
     """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
     rows = [
-        replace(row, tenants=tuple(sorted(_touched(row, callers)))) for change in changes for row in classify(change)
+        replace(row, tenants=tuple(sorted(_touched(row, callers)))) for change in changes for row in _judged(change)
     ]
     rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))
     gpus = sum(row.gpus for row in rows)
@@ -109,6 +111,23 @@ def report(
         proofs=list(proofs),
         headroom=list(headroom),
     )
+
+
+def _judged(change: Change) -> list[Verdict]:
+    with _in_form(change):
+        return classify(change)
+
+
+@contextmanager
+def _in_form(change: Change) -> Iterator[None]:
+    """Raises SitectlError for an object that has not the form of its kind: a saved preview may come from anybody."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SitectlError(
+            f"{change.type} {change.name} has not the form of its kind, so no verdict is possible",
+            fix="save the preview again: pulumi preview --json > FILE",
+        ) from error
 
 
 def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
@@ -143,7 +162,11 @@ def callers_of(resources: Iterable[Resource]) -> Access:
 
 def _of_changes(changes: Sequence[Change]) -> Access:
     policies = [change for change in changes if change.kind == "SecurityPolicy"]
-    return _merged(*(access(side) for change in policies for side in (change.before, change.after)))
+    found = []
+    for change in policies:
+        with _in_form(change):
+            found += [access(change.before), access(change.after)]
+    return _merged(*found)
 
 
 def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def _endpoint(
         yield Disagreement(("endpoint",), f"got '{text}', allowed: https://HOST:PORT, usually port 6443")
         return
     address = _address(host)
-    others = {_address(node.get("address")) for node in nodes.values() if node.get("role") in {"worker", "hgx"}}
+    others = {_address(node.get("address")) for node in nodes.values() if node.get("role") in ("worker", "hgx")}
     if address is not None and address in others:
         yield Disagreement(("endpoint",), f"{address} is a worker's address; fix: name the VIP or a control plane")
     vip = _address(networks.get("vip"))

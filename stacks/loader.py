@@ -1,4 +1,4 @@
-"""Reads a site: from its file without the engine, or from the engine's configuration. Both give the same SiteConfig.
+"""Reads a site from its file, without the engine. `stacks.engine_config` reads it from the engine's configuration.
 
 Three layers, each over the one before: defaults of the code, catalogue and versions, the site's own file. A
 `LoadedSite` says of each value which of them it comes from.
@@ -7,16 +7,15 @@ Three layers, each over the one before: defaults of the code, catalogue and vers
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pulumi
-
 from stacks.loading import crosschecks, problems, sitechecks, validation
-from stacks.loading.document import Document, read
+from stacks.loading.document import Document, read_file
 from stacks.loading.origins import Origin, origins
 from stacks.loading.problems import Problem, SiteError
+from stacks.loading.secrets import PlainSecret, masked
 from stacks.site import SiteConfig
 
 __all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
@@ -38,58 +37,28 @@ def load_file(path: Path) -> SiteConfig:
     return trace_file(path).site
 
 
-def site_of_stack(stack: str) -> SiteConfig:
-    """The site of the running program, out of the engine's configuration. Raises SiteError."""
-    return trace_stack(stack).site
-
-
 def load_site(values: Mapping[str, Any], origin: str) -> SiteConfig:
     """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem."""
-    return _load(Document(values=values), origin).site
+    return trace_document(Document(values=values), origin).site
 
 
 def trace_file(path: Path) -> LoadedSite:
     """`load_file`, with origins."""
     file = str(path)
     try:
-        text = path.read_text()
+        document = read_file(path)
     except FileNotFoundError:
         raise _refused(file, "no such file", "name a stack file, Pulumi.<site>.yaml") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _refused(file, f"cannot be read: {error}", "name a stack file, Pulumi.<site>.yaml") from None
-    document = read(text)
-    unreadable = [problem for problem in document.problems if not problem.path]
+    config = document.values.get("config") if isinstance(document.values, dict) else None
+    is_there = isinstance(config, dict) and KEY in config
+    unreadable = [one for one in document.problems if not one.path or (one.of_whole_file and not is_there)]
     if unreadable:
         raise problems.site_error(file, unreadable)
-    return _load(_site_section(document, file), file)
+    return trace_document(_site_section(document, file), file)
 
 
-def trace_stack(stack: str) -> LoadedSite:
-    """`site_of_stack`, with origins. Lines are known where the file beside the program is the one that was read."""
-    origin = f"Pulumi.{stack}.yaml"
-    config = pulumi.Config(PROJECT)
-    try:
-        values = config.get_object("site")
-    except pulumi.ConfigTypeError:
-        # A word instead of a section is handed over as it is, not as JSON.
-        values = config.get("site")
-    if values is None:
-        raise _no_site(origin, None, {})
-    return _load(_lines_of(Path(origin), values), origin)
-
-
-def _lines_of(path: Path, values: Any) -> Document:
-    """What the file says if it says just these values: another one may have been given to the engine."""
-    try:
-        found = read(path.read_text()).section("config", KEY)
-    except (OSError, UnicodeDecodeError):
-        return Document(values=values)
-    same = validation.plain(found.values) == validation.plain(values)
-    return replace(found, values=values) if same else Document(values=values)
-
-
-def _load(document: Document, origin: str) -> LoadedSite:
-    """A site out of its section, or every problem that can be seen in it."""
+def trace_document(document: Document, origin: str) -> LoadedSite:
+    """A site out of its section. Raises SiteError with every problem that can be seen in it."""
 
     def where(path: problems.Path) -> str:
         line = document.line(path)
@@ -109,9 +78,11 @@ def _load(document: Document, origin: str) -> LoadedSite:
                 )
             ],
         )
+    secrets: list[PlainSecret] = []
+    values = masked(values, secrets)
     checked = validation.check(values)
     sources: dict[str, Origin] = {}
-    first = [*document.problems, *crosschecks.secrets(values)]
+    first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
     found = [*first, *_others([*checked.problems, *crosschecks.problems(values, where)], first)]
     if checked.site and not found:
         sources = origins(checked.site, document, origin)
@@ -123,6 +94,11 @@ def _load(document: Document, origin: str) -> LoadedSite:
     if found or not checked.site:
         raise problems.site_error(origin, [problem.at(document.line(problem.path)) for problem in found])
     return LoadedSite(site=checked.site, origins=sources)
+
+
+def _problem_of(secret: PlainSecret, document: Document) -> Problem:
+    line = document.line(secret.written)
+    return Problem(path=secret.path, what=secret.what, fix=secret.fix, got=secret.got, line=line)
 
 
 def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
@@ -137,11 +113,12 @@ def _site_section(document: Document, file: str) -> Document:
         if isinstance(document.values, dict) and KEY in document.values:
             line = document.lines[(KEY,)]
             raise _refused(file, f"{KEY} stands beside config", "put it below `config:`, indented by two spaces", line)
-        raise _no_site(file, config, document.lines)
+        raise no_site(file, config, document.lines)
     return document.section("config", KEY)
 
 
-def _no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> SiteError:
+def no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> SiteError:
+    """The error of a file whose `config` holds no site."""
     keys = [str(key) for key in config] if isinstance(config, dict) else []
     near = next((key for key in keys if key.rpartition(":")[2] == "site"), problems.nearest(KEY, keys))
     return problems.site_error(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
-import pulumi
-
 from components.inference_pool import PickerPlan
 from components.model import ModelSpec
 from components.model_server import Engine, LayoutSpec, ModelServerPlan, simulator_engine, vllm_engine
@@ -28,7 +26,7 @@ from stacks.site import SiteConfig
 from stacks.versions import Images
 
 
-class DoesNotFitError(pulumi.RunError):
+class DoesNotFitError(Exception):
     """A model cannot work on the GPUs that it is given, or not within its targets. Says what is wrong and the fix."""
 
     def __init__(self, message: str, proof: Proof) -> None:

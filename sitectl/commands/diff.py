@@ -10,7 +10,6 @@ from components.rules.model import Resource
 from sitectl import changes, checkout, manifests_folder, markdown, report, revisions, words
 from sitectl.errors import Exit, SitectlError
 
-HELP = "say what differs between two git revisions or two rendered folders, without a cluster"
 MORE = """\
 Renders both sides with their own program and says, a site at a time, which objects are added, changed and removed,
 each changed field in words, and what that means for those who use the site. The meaning is what Kubernetes' own rules

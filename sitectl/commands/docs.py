@@ -10,7 +10,6 @@ from typing import Any
 from sitectl.errors import Exit, SitectlError
 from stacks.loading.problems import nearest
 
-HELP = "list the documentation's pages, or print one"
 MORE = """\
   python -m sitectl docs                 all pages with their titles
   python -m sitectl docs add-a-model     one of them

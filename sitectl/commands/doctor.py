@@ -20,7 +20,6 @@ from stacks import versions
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 
-HELP = "say whether this machine can work on sites, and how to mend what is missing"
 MORE = """\
 `validate`, `render`, `rules` and `diff` need Python and the packages alone; `plan` and `drift` need the engine, its
 plugins and a cluster. What only they need is a note here, not an error. The lab has a doctor of its own: make doctor

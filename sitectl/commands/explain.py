@@ -16,7 +16,6 @@ from stacks.loading.problems import SiteError, nearest
 from stacks.reference import keys
 from stacks.site import SiteConfig
 
-HELP = "say where a value comes from: a key of a site, or a field of an object"
 MORE = """\
 A key gives its value, where it is set, what it means and what is allowed. An object's field gives its value as the
 program declares it, and where it or a part of it follows from a model's proof: origin, formula and inputs. Objects are

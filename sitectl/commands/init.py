@@ -17,7 +17,6 @@ from stacks.loading.problems import SiteError, nearest
 from stacks.reference import keys
 from stacks.site import SiteConfig
 
-HELP = "write a commented, valid file for a new site; asks nothing"
 MORE = """\
 Everything has a safe default, and every key says what it means. Nothing is overwritten.
 

@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitectl import engine, headroom, markdown, proofs, report, words
-from sitectl.errors import Exit, SitectlError
+from sitectl import engine, headroom, markdown, proofs, report, saved_previews, words
+from sitectl.errors import Exit
 from sitectl.verdicts.model import Severity
 
-HELP = "show what `pulumi up` would do: the irreversible first, GPUs, cost, restarts, tenants"
 MORE = """\
 Runs `pulumi preview --json` for the site's stack, so it needs the engine, its state and the cluster; or reads a
 preview that was saved. Each row says what happens, why it is as severe as it is, and whom it touches.
@@ -41,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
     if arguments.file:
-        preview = read(arguments.file)
+        preview = saved_previews.read(arguments.file)
     else:
         with context.progress.layer(f"preview {arguments.site}"):
             preview = engine.preview(
@@ -60,16 +59,3 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         return int(Exit.REFUSED)
     refused = arguments.refuse and one.worst is not None and one.worst <= Severity[arguments.refuse.upper()]
     return int(Exit.REFUSED if refused else Exit.OK)
-
-
-def read(file: Path) -> dict[str, Any]:
-    """A saved preview. Raises SitectlError."""
-    try:
-        said = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise SitectlError(f"no such file: {file}", fix=f"pulumi preview --json > {file}", status=Exit.USAGE) from None
-    except ValueError:
-        said = None
-    if not isinstance(said, dict):
-        raise SitectlError(f"{file} is no preview", fix=f"pulumi preview --json > {file}", status=Exit.USAGE)
-    return said

@@ -13,7 +13,6 @@ from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 from stacks.sizing import describe
 
-HELP = "prove each model: does it fit, how fast, how many at once, what it costs; and all of them on the nodes"
 MORE = """\
 Arithmetic alone: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;
 --json adds its formula's source, and every engine setting that follows from the proof with formula and inputs. The last

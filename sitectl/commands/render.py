@@ -9,7 +9,6 @@ from typing import Any
 from sitectl import checkout, manifests_folder
 from sitectl.checkout import Declared, Told
 
-HELP = "write what a site declares into a folder, one file an object, without secrets"
 MORE = """\
 Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets are `[secret]`,
 what only `up` can know is `[known after up]`. Custom resource definitions are left out: they are pinned by digest

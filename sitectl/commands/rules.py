@@ -16,7 +16,6 @@ from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 from stacks.site import SiteConfig
 
-HELP = "check what sites declare against the platform's rules"
 MORE = """\
 Renders each site and applies every rule to its objects; no engine, no cluster. `pulumi preview` and `pulumi up` apply
 the same ones before they touch anything. A site waives a rule for one resource in rules.SITE.yaml, with a reason and a

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +13,39 @@ from stacks import site_rules
 from stacks.loader import trace_file
 from stacks.loading.problems import SiteError
 
-HELP = "check site files: every mistake at once, with line, what is allowed and the fix"
 MORE = """\
 Reads Pulumi.SITE.yaml, and rules.SITE.yaml beside it if there is one. Needs no engine, no cluster, no network.
 
   python -m sitectl validate             all sites
   python -m sitectl validate berlin      one of them
+  python -m sitectl validate FILE        a file by its path, also outside of a checkout
 
 exit status 1: a site is wrong; the lines say where and how to mend it
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
+    parser.add_argument("site", nargs="*", metavar="SITE|FILE", help="names of sites, or paths (default: all)")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
-    project = context.project
-    files = checkout.chosen_sites(project, arguments.site)
-    told = checkout.tell(files, lambda name, file: _check(project, name, file))
+    told = checkout.tell(_files(context, arguments.site), lambda name, file: _check(file.parent, name, file))
     lines, wrong = told.lines, told.wrong
+    files = told.records
     count = f"{len(files)} site" + ("" if len(files) == 1 else "s")
     lines.append(f"{count}: all valid" if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
     if not wrong:
         lines.append(f"next: python -m sitectl rules {' '.join(arguments.site)}".rstrip())
     context.say("\n".join(lines), told.records)
     return told.status
+
+
+def _files(context: Any, named: list[str]) -> dict[str, Path]:
+    """Files by site; a name with a separator or a suffix is a path."""
+    paths = [Path(name) for name in named if os.sep in name or name.endswith((".yaml", ".yml"))]
+    sites = [name for name in named if Path(name) not in paths]
+    files = checkout.chosen_sites(context.project, sites) if sites or not paths else {}
+    return files | {checkout.site_of(path): context.folder / path for path in paths}
 
 
 def _check(project: Path, name: str, file: Path) -> Told:

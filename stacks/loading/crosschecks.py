@@ -9,7 +9,7 @@ from typing import Any
 from components.inference_pool import picker_name
 from components.model_server import ModelServerSpec
 from stacks.cluster_model import MachinesSpec
-from stacks.loading.problems import Path, Problem, looks_secret, nearest, shown
+from stacks.loading.problems import Path, Problem, nearest, shown
 from stacks.site import choices
 
 Where = Callable[[Path], str]
@@ -149,51 +149,13 @@ def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Pro
 def _forms(values: Mapping[str, Any]) -> Iterator[Problem]:
     for pattern, (form, called, example) in _FORMS.items():
         for path, value in _found(values, pattern):
-            if isinstance(value, str) and not form.fullmatch(value) and not looks_secret(value):
+            if isinstance(value, str) and not form.fullmatch(value):
                 yield Problem(
                     path=path,
                     what=f"not {called}",
                     got=shown(value),
                     fix=f"write it like {example}",
                 )
-
-
-def secrets(values: Any, path: Path = ()) -> Iterator[Problem]:
-    """Secrets in plain text: the file is committed, and whoever reads it would have them."""
-    if isinstance(values, Mapping) and list(values) == ["secure"] and isinstance(values["secure"], str):
-        yield Problem(
-            path=path,
-            what="an encrypted value, and no key of a site holds a secret",
-            fix=_place_of_secret(path).partition("; revoke")[0],
-        )
-    elif isinstance(values, Mapping):
-        for key, value in values.items():
-            yield from secrets(value, (*path, str(key)))
-    elif isinstance(values, list):
-        for index, value in enumerate(values):
-            yield from secrets(value, (*path, str(index)))
-    elif isinstance(values, str) and looks_secret(values):
-        yield Problem(
-            path=path,
-            what="looks like a secret in plain text, and this file is committed",
-            got=shown(values),
-            fix=_place_of_secret(path),
-        )
-
-
-def _place_of_secret(path: Path) -> str:
-    revoke = "revoke it where it was issued, as others may have read it"
-    if path[0] == "tenants":
-        return f"write {{}} for a key: `up` makes it and keeps it encrypted; {revoke}"
-    if path[-1] == "kubeconfig":
-        return f"name the file that holds it; {revoke}"
-    if path[-1] == "certificate_secret":
-        return f"make a TLS Secret in the cluster and write its name; {revoke}"
-    if "extra_args" in path:
-        return (
-            f"take the flag out: the gateway checks keys, and weights can be put into the volume beforehand; {revoke}"
-        )
-    return f"keep it in a Secret of the cluster; {revoke}"
 
 
 def _found(values: Any, pattern: str) -> Iterator[tuple[Path, Any]]:

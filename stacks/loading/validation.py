@@ -15,6 +15,7 @@ from stacks.demand import OverridesSpec
 from stacks.loading.fields import Place, number_text, place
 from stacks.loading.problems import Path, Problem, from_text, nearest, shown
 from stacks.loading.scalars import whole
+from stacks.loading.secrets import HIDDEN, is_secret_name
 from stacks.site import SiteConfig
 
 # Each round takes wrong values out, so that rules between keys speak on what is left; two levels of sections have some.
@@ -162,6 +163,8 @@ def _take_out(values: Any, path: Path) -> None:
 
 def _describe(path: Path, detail: ErrorDetails) -> Problem:
     here, value = place(path), detail["input"]
+    if isinstance(value, str) and is_secret_name(value):
+        return Problem(path=path, what="not what it takes", got=HIDDEN, fix="correct it")
     match detail["type"]:
         case "extra_forbidden":
             return _unknown(path)

@@ -1,4 +1,4 @@
-"""`python -m stacks.proof.import_config config.json --repository OWNER/MODEL ...`: prints a file for the catalogue."""
+"""`python -m stacks.proof.import_config config.json --repository OWNER/MODEL ...`: makes a file for the catalogue."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from stacks.catalogue import CatalogueModel
+from stacks.loading.files import UnreadableError, text_of
 from stacks.proof.geometry import NotUnderstoodError, Section, geometry
 from stacks.proof.quantising import quantisation
 from stacks.proof.weights import parameters, weight_bytes
@@ -57,7 +58,7 @@ def text(content: Section, comment: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the file; exit status 1 with every reason where the config is not understood."""
+    """Print or write the file; exit status 1 with every reason, and no file, where the config is not understood."""
     parser = argparse.ArgumentParser(prog="python -m stacks.proof.import_config", description=__doc__)
     parser.add_argument("config", type=Path, help="config.json of the repository")
     parser.add_argument("--quantisation", type=Path, help="hf_quant_config.json of the repository, if it has one")
@@ -72,6 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--task", choices=("generate", "embed", "rerank"), default="generate")
     parser.add_argument("--flag", action="append", default=[], help="vLLM flag that the model needs; may be repeated")
     parser.add_argument("--ignore", action="append", default=[], help="key that is harmless; may be repeated")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write it there; default: print it")
     arguments = parser.parse_args(argv)
     meta: Section = {
         "repository": arguments.repository,
@@ -97,20 +99,27 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     model = CatalogueModel.model_validate(content)
     files = weight_bytes(model).files
-    print(
-        text(content, f"{arguments.repository}: {parameters(model).total / 1e9:.1f} billion, {files / 1e9:.1f} GB."),
-        end="",
-    )
+    made = text(content, f"{arguments.repository}: {parameters(model).total / 1e9:.1f} billion, {files / 1e9:.1f} GB.")
+    if arguments.out is None:
+        print(made, end="")
+        return 0
+    try:
+        arguments.out.write_text(made)
+    except OSError as error:
+        print(f"error: {arguments.out}: {error.strerror}\n  fix: name a file that you may write", file=sys.stderr)
+        return 1
     return 0
 
 
 def _read(path: Path) -> dict[str, Any]:
     """A JSON object. Raises NotUnderstoodError."""
     try:
-        found = json.loads(path.read_text())
-    except OSError as error:
-        raise NotUnderstoodError(f"{path}: {error.strerror}; fix: name the repository's config.json") from None
-    except json.JSONDecodeError as error:
+        found = json.loads(text_of(path))
+    except FileNotFoundError:
+        raise NotUnderstoodError(f"{path}: no such file; fix: name the repository's config.json") from None
+    except UnreadableError as error:
+        raise NotUnderstoodError(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
         raise NotUnderstoodError(f"{path}: not JSON: {error}") from None
     if not isinstance(found, dict):
         raise NotUnderstoodError(f"{path}: got {type(found).__name__}, allowed: a JSON object")

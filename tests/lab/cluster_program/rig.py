@@ -26,7 +26,7 @@ PROGRAM = """
 import pulumi
 from stacks import debug_messages, versions
 from stacks.cluster_access import cluster_access
-from stacks.loader import site_of_stack
+from stacks.engine_config import site_of_stack
 
 debug_messages.hide_outputs()
 cluster = cluster_access(site_of_stack(pulumi.get_stack()), versions.load())

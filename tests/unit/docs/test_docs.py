@@ -50,6 +50,10 @@ RUN_BY = {
     "python -m lab install --drop-go-cache": "test_the_go_caches_are_offered_for_dropping_and_dropped",
     "LAB_HOME=/path/to/the/other/.lab LAB_INDEX=0 python -m lab down": "test_down_leaves_nothing",
     "LAB_INDEX=1 python -m lab up": "test_lab_of_another_folder_is_refused_with_its_name",
+    **dict.fromkeys(
+        ("bin/sitectl --help", 'export PATH="$PWD/bin:$PATH"', 'eval "$(sitectl completion bash)"'),
+        "test_the_launcher_is_called_as_its_page_says",
+    ),
     "cp Pulumi.prod.yaml Pulumi.berlin.yaml": "test_every_committed_site_loads",
     # Run as they stand, in their order, on a checkout of its own.
     **dict.fromkeys(

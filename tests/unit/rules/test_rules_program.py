@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from sitectl import checkout
+from stacks.loading.document import read_file
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
 
 RUN = "import sys; from sitectl.mocked_program import main; main(sys.argv[1:], enforce_rules=True)"
@@ -52,7 +53,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def outcomes(project: Path) -> dict[str, Any]:
     """What the program does on each site: {"resources": [...]} or {"error": text}."""
     out = project.parent / "outcomes.json"
-    sites = [f"{path.name.split('.')[1]}={path}" for path in sorted(project.glob("Pulumi.*.yaml"))]
+    sites = []
+    for path in sorted(project.glob("Pulumi.*.yaml")):
+        content = out.with_name(f"{path.name}.json")
+        content.write_text(json.dumps(read_file(path).values))
+        sites.append(f"{path.name.split('.')[1]}={content}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", RUN, str(out), *sites], cwd=project, env=environment, check=True, timeout=120)
     found: dict[str, Any] = json.loads(out.read_text())
@@ -99,7 +104,7 @@ def test_an_expired_waiver_stops_the_program(outcomes: dict[str, Any]) -> None:
 
 def test_a_rules_file_with_mistakes_is_one_error_with_all_of_them(outcomes: dict[str, Any]) -> None:
     assert outcomes["misspelt"]["error"].splitlines() == [
-        "rules.misspelt.yaml: 4 errors in the site",
+        "rules.misspelt.yaml: 4 errors in the file",
         "  rules.misspelt.yaml:2:waivers.0.rule: there is no such rule; did you mean 'spread'?",
         "    fix: take a name of: python -m sitectl rules --list",
         "  rules.misspelt.yaml:2:waivers.0.reason: not what it takes; got 'because'; allowed: 10 letters or more",

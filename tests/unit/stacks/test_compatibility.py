@@ -241,5 +241,5 @@ def test_a_row_that_stands_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
     rows = yaml.safe_load(compatibility.FILE.read_text())
     twice.write_text(yaml.safe_dump([*rows, rows[0]]))
     monkeypatch.setattr(compatibility, "FILE", twice)
-    with pytest.raises(ValueError, match=f"written twice: {rows[0]['id']}"):
+    with pytest.raises(SiteError, match=f"written twice: {rows[0]['id']}"):
         compatibility.table.__wrapped__()

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from stacks import loader
+from stacks import engine_config, loader
 from stacks.loader import LoadedSite, SiteError
 from stacks.loading import validation
 from stacks.loading.document import read
 from stacks.loading.fields import place
-from stacks.loading.problems import looks_secret
 from stacks.loading.scalars import meaning, trap
+from stacks.loading.secrets import looks_secret
 
 SITES = Path(__file__).parents[2] / "fixtures" / "sites"
 INVALID = sorted((SITES / "invalid").glob("*.yaml"))
@@ -68,7 +68,7 @@ def of_engine(stack: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(folder)
     # As the engine's language host hands it to the program.
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({loader.KEY: text.strip()}))
-    return loader.trace_stack(stack)
+    return engine_config.trace_stack(stack)
 
 
 def test_there_are_fixtures_enough() -> None:
