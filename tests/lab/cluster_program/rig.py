@@ -24,10 +24,11 @@ from tests.lab.cluster_program.rack_site import RackSite, new_rack_site
 PROJECT = "inference-platform"
 PROGRAM = """
 import pulumi
-from stacks import debug_messages, versions
+from stacks import debug_messages, interrupts, versions
 from stacks.cluster_access import cluster_access
 from stacks.engine_config import site_of_stack
 
+interrupts.end_without_a_traceback()
 debug_messages.hide_outputs()
 cluster = cluster_access(site_of_stack(pulumi.get_stack()), versions.load())
 pulumi.export("kubeconfig", cluster.kubeconfig)

@@ -16,7 +16,7 @@ FOLDERS = {
 }
 
 
-def tests_in(folders: list[Path]) -> str:
+def names_of_tests(folders: list[Path]) -> str:
     """Names of all tests, as text to search in."""
     files = [file for folder in folders for file in folder.rglob("test_*.py")]
     return "\n".join(name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE))
@@ -24,7 +24,7 @@ def tests_in(folders: list[Path]) -> str:
 
 @pytest.mark.parametrize("tier", FOLDERS)
 def test_each_named_test_exists(tier: str) -> None:
-    known = tests_in(FOLDERS[tier])
+    known = names_of_tests(FOLDERS[tier])
     cells = [line.rstrip(" |").rpartition(" | ")[2] for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     named = [
         name
