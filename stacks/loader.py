@@ -15,7 +15,7 @@ from stacks.loading import crosschecks, problems, sitechecks, validation
 from stacks.loading.document import Document, read_file
 from stacks.loading.origins import Origin, origins
 from stacks.loading.problems import Problem, SiteError
-from stacks.loading.secrets import PlainSecret, masked
+from stacks.loading.secrets import HIDDEN, PlainSecret, masked
 from stacks.site import SiteConfig
 
 __all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
@@ -104,7 +104,12 @@ def _problem_of(secret: PlainSecret, document: Document) -> Problem:
 def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
     """Problems of other keys than `first` has: how an octal number is out of range need nobody know."""
     told = {problem.path for problem in first if problem.path}
-    return [problem for problem in found if problem.path not in told and problem.path[:-1] not in told]
+    return [
+        problem
+        for problem in found
+        # A hidden secret leads nowhere either, which is told with it.
+        if problem.path not in told and problem.path[:-1] not in told and HIDDEN not in problem.what
+    ]
 
 
 def _site_section(document: Document, file: str) -> Document:

@@ -12,7 +12,7 @@ HIDDEN = "(hidden, as it looks like a secret)"
 
 # Forms of keys and tokens that are secret wherever they are, by their issuers' documentation.
 _ISSUED = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(.*?-----END [A-Z0-9 ]*PRIVATE KEY-----|[A-Za-z0-9+/=\s\\]*)"
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[^-]|-(?!----))*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?"
     # Base64 of a PEM text, as Talos and kubeconfigs have it; a certificate is no secret.
     r"|LS0tLS1CRUdJTi(?!BDRVJU)[A-Za-z0-9+/=]*"
     r"|\bsk-[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bnvapi-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}"
@@ -26,12 +26,9 @@ _ISSUED = re.compile(
     re.DOTALL,
 )
 # Random bytes in base64 or hex. Digests and fingerprints have this form too, so a value may have it.
-_RANDOM = re.compile(
-    r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{32,}={0,2}|(?<!sha256:)(?<![0-9A-Za-z])[0-9a-f]{32,}(?![0-9a-z])"
-)
-_SHORTEST_RANDOM = re.compile(
-    r"(?=[a-z0-9+]*[A-Z])(?=[A-Z0-9+]*[a-z])(?=[A-Za-z+]*[0-9])[A-Za-z0-9+]{20,}|[0-9a-f]{32,}"
-)
+_RANDOM = re.compile(r"(?<![A-Za-z0-9+/])(?<!sha256:)(?!LS0tLS1CRUdJTiBDRVJU)[A-Za-z0-9+/]{32,}={0,2}")
+_HEX = re.compile(r"[0-9a-f]{32,}")
+_SHORTEST_RANDOM = 20
 
 # Fields of a machine config that hold a secret in any form.
 _SECRET_FIELD = re.compile(r"(?i)(token|secret|password|passphrase|privatekey|auth)$")
@@ -61,7 +58,17 @@ def shown_without_secrets(text: str) -> str:
 
 
 def _is_random(text: str) -> bool:
-    return bool(_SHORTEST_RANDOM.search(text))
+    """Not a path or a word: small and large letters and digits, mixed over a length that no name has."""
+    return any(
+        _HEX.fullmatch(part)
+        or (
+            len(part) >= _SHORTEST_RANDOM
+            and any(character.isupper() for character in part)
+            and any(character.islower() for character in part)
+            and any(character.isdigit() for character in part)
+        )
+        for part in text.split("/")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,6 +124,14 @@ def test_secrets_in_many_places_are_printed_by_no_command(own: Path) -> None:
         is_silent(said, words)
 
 
+def test_a_secret_in_a_tenants_models_is_one_problem(own: Path) -> None:
+    document = yaml.safe_load(REFERENCE.read_text())
+    document["config"][KEY]["tenants"]["search"]["models"] += [SECRETS[0]]
+    (own / "Pulumi.prod.yaml").write_text(yaml.safe_dump(document))
+    problems = run(own, "validate", "--json").data["prod"]["problems"]
+    assert [problem["key"] for problem in problems] == ["tenants.search.models.2"]
+
+
 def test_a_secret_of_a_machine_in_a_patch_is_refused_whatever_its_form(own: Path) -> None:
     document = yaml.safe_load(REFERENCE.read_text())
     roles = document["config"][KEY]["cluster"]["machines"]["roles"]
