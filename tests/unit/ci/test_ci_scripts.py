@@ -101,7 +101,10 @@ def test_a_saved_preview_says_what_each_model_holds(project: Path, own_path: Pat
     (one,) = reports(tmp_path / "out")
     assert [block.partition(": ")[0] for block in one.proofs] == ["glm-5-1", "qwen3-32b", "placement"]
     assert "2 x TP8 = 16 GPUs" in one.proofs[0]
-    assert "cold start" in document([one])
+    assert "cold start  624 s, of it 504 s reading" in one.proofs[0]
+    assert "cold start  143 s, of it 22.9 s reading" in one.proofs[1]
+    for block in one.proofs:
+        assert block in document([one])
 
 
 def test_refresh_looks_at_the_cluster(project: Path, own_path: Path, tmp_path: Path) -> None:

@@ -27,6 +27,31 @@ def test_plan_out_of_a_saved_preview(checkout_folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("name", "longest", "rows"),
+    [
+        ("engine-image-bump", "64 min", ["64 min", "15 min"]),
+        ("replica-added", "31 min", ["31 min"]),
+        ("gpu-family-changed", "15 min", ["15 min"]),
+        ("replica-cut", "none", []),
+    ],
+)
+def test_plan_and_comment_say_how_long_a_cold_start_takes(
+    checkout_folder: Path, tmp_path: Path, name: str, longest: str, rows: list[str]
+) -> None:
+    """Opening 3: minutes, of the longest model in the summary and of each model in its row."""
+    saved, comment = PREVIEWS / f"{name}.json", tmp_path / "comment.md"
+    words = ["plan", "lab", "--from", str(saved)]
+    text = run(checkout_folder, *words, "--markdown", str(comment)).out
+    assert re.findall(r"^ *cold start, at most +(.+)$", text, re.MULTILINE) == [longest]
+    assert re.findall(r"cold start at most (\d+ min)", " ".join(text.split())) == rows
+    table = [line.split(" | ") for line in comment.read_text().splitlines() if line.startswith("| ")]
+    head, values = table[0], table[1]
+    assert values[head.index("cold start, at most")] == longest
+    seconds = run(checkout_folder, *words, "--json").data["cold_start_s"]
+    assert (f"{-(-seconds // 60)} min" if seconds else "none") == longest
+
+
+@pytest.mark.parametrize(
     ("name", "refuse", "status"),
     [
         ("model-removed", "irreversible", Exit.REFUSED),

@@ -41,9 +41,15 @@ class Expected:
     rows: list[Row]
     gpus: int = 0
     restarts: int = 0
+    cold_start_s: int = 0
     tenants: list[str] = field(default_factory=list)
     errors: str = ""
 
+
+# What the startup probe allows one replica, and what it may take to end before: two replicas go one after the other.
+GLM_START_S, GLM_END_S = 363 * 5, 80
+QWEN_START_S, QWEN_END_S = 74 * 5, 80
+GLM_ROLLOUT_S, QWEN_ROLLOUT_S = 2 * (GLM_START_S + GLM_END_S), 2 * (QWEN_START_S + QWEN_END_S)
 
 KEYS_CHANGE = (LIVE, "Secret inference-gateway/keys-globex", "values change in place")
 KEYS_STOP = (GONE, "Secret inference-gateway/keys-globex", "all keys of tenant globex stop working")
@@ -69,6 +75,7 @@ EXPECTED = {
     "engine-image-bump": Expected(
         rows=[restarted("glm-5-1"), restarted("qwen3-32b")],
         restarts=4,
+        cold_start_s=GLM_ROLLOUT_S,
         tenants=BOTH,
     ),
     "picker-image-bump": Expected(
@@ -79,7 +86,9 @@ EXPECTED = {
     "replica-cut": Expected(
         rows=[(AGAIN, f"Deployment {MODELS}/glm-5-1", "2 -> 1 replicas")], gpus=-8, restarts=1, tenants=["acme"]
     ),
-    "replica-added": Expected(rows=[(LIVE, f"Deployment {MODELS}/glm-5-1", "2 -> 3 replicas")], gpus=8),
+    "replica-added": Expected(
+        rows=[(LIVE, f"Deployment {MODELS}/glm-5-1", "2 -> 3 replicas")], gpus=8, cold_start_s=GLM_START_S
+    ),
     "tenant-key-removed": Expected(
         rows=[
             forgotten("batch"),
@@ -154,6 +163,7 @@ EXPECTED = {
         ],
         gpus=2,
         restarts=1,
+        cold_start_s=QWEN_START_S,
         tenants=BOTH,
     ),
     # The engine stops at what the API server refuses, so the rest of the swap is not in its preview.
@@ -174,6 +184,7 @@ EXPECTED = {
         ],
         gpus=14,
         restarts=3,
+        cold_start_s=GLM_ROLLOUT_S,
         tenants=BOTH,
     ),
     "storage-class-changed": Expected(
@@ -192,6 +203,7 @@ EXPECTED = {
             (LIVE, f"ConfigMap {MODELS}/glm-5-1-epp", "changes data"),
         ],
         restarts=3,
+        cold_start_s=GLM_ROLLOUT_S,
         tenants=["acme"],
     ),
     "gpus-per-replica-changed": Expected(
@@ -203,9 +215,12 @@ EXPECTED = {
         ],
         gpus=2,
         restarts=3,
+        cold_start_s=QWEN_ROLLOUT_S,
         tenants=BOTH,
     ),
-    "gpu-family-changed": Expected(rows=[restarted("qwen3-32b")], restarts=2, tenants=BOTH),
+    "gpu-family-changed": Expected(
+        rows=[restarted("qwen3-32b")], restarts=2, cold_start_s=QWEN_ROLLOUT_S, tenants=BOTH
+    ),
     "longest-stream-changed": Expected(
         rows=[
             ENVOY_RESTARTS,
@@ -213,6 +228,7 @@ EXPECTED = {
             pickers_restarted("glm-5-1", 1),
         ],
         restarts=4,
+        cold_start_s=GLM_ROLLOUT_S + 2 * 60,
         tenants=BOTH,
     ),
     "engine-to-vllm": Expected(
@@ -221,6 +237,7 @@ EXPECTED = {
             (LIVE, f"AIGatewayRoute {MODELS}/qwen3-32b", "the route changes"),
         ],
         restarts=2,
+        cold_start_s=QWEN_ROLLOUT_S,
         tenants=BOTH,
     ),
     "picker-weights": Expected(
@@ -267,6 +284,7 @@ EXPECTED = {
             (ANEW, f"Deployment {MODELS}/glm-5-1", "stops all 2 replicas and makes them anew"),
         ],
         restarts=6,
+        cold_start_s=GLM_START_S,
         tenants=BOTH,
     ),
     "node-added": Expected(
@@ -296,6 +314,7 @@ EXPECTED = {
             (LIVE, "Namespace models", "made"),
         ],
         restarts=7,
+        cold_start_s=GLM_START_S,
         tenants=BOTH,
     ),
     # A replica that somebody added by hand: the next `up` takes it away again.
@@ -320,6 +339,7 @@ def test_a_recorded_change_is_judged_as_it_should_be(name: str) -> None:
             there,
         )
     assert (report.gpus, report.restarts, report.tenants) == (expected.gpus, expected.restarts, expected.tenants)
+    assert report.cold_start_s == expected.cold_start_s
     assert expected.errors in "\n".join(report.errors)
     assert "Traceback" not in "\n".join(report.errors), "what follows from an error is no news"
     assert bool(report.errors) == bool(expected.errors)
