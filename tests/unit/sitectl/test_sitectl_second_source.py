@@ -125,8 +125,7 @@ def test_a_site_that_is_not_valid_is_told_without_the_second_source(
     assert "gateway.port" in said.out
 
 
-# 850 MB with its data, so neither the lock nor the lab brings it; docs/proof.md says how to have it here.
-@pytest.mark.skipif(not available(), reason="aiconfigurator is not installed (850 MB; see docs/proof.md)")
+@pytest.mark.second_source
 def test_with_the_package_the_reference_site_is_inside_the_band() -> None:
     said = run(ROOT, "proof", "--with-aiconfigurator", "--json", "prod")
     assert said.status == Exit.OK
