@@ -67,7 +67,8 @@ def why_refused(command: str) -> str:
     while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
         del words[0]
     match words:
-        case ["make", *targets]:
+        case ["make", *given]:
+            targets = [word for word in given if "=" not in word]
             # `make -n` of each is a test below.
             return "" if set(targets) <= PROMISES.keys() else "the target is not in PROMISES"
         case ["python", "-m", "lab", *arguments]:
