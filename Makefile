@@ -69,8 +69,9 @@ format: venv ## format and mend what the linter can
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 
-docs: venv ## write docs/configuration.md and docs/site.schema.json anew from the site's model
+docs: venv ## write docs/configuration.md, site.schema.json (from the site's model) and requirements.md
 	@$(RUN) -m stacks.reference
+	@$(RUN) -m tests.requirements
 
 bench: tools ## measure the lab; results go to benchmarks/
 	@$(RUN) -m benchmarks

@@ -16,6 +16,8 @@ from tests.documented import PAGES
 if TYPE_CHECKING:
     from tests.lab.site.running_site import Site
 
+pytestmark = pytest.mark.row("000.06")
+
 _BLOCKS = [(page, block) for page in PAGES for language, block in documented.fences(page) if language == "sh check"]
 
 

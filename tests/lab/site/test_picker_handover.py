@@ -1,7 +1,4 @@
-"""A picker goes and nobody notices: neither streams that it placed long ago, nor requests that come meanwhile.
-
-Requirements 000.25, 000.27, 004.12.
-"""
+"""A picker goes and nobody notices: neither streams that it placed long ago, nor requests that come meanwhile."""
 
 from __future__ import annotations
 
@@ -22,6 +19,8 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import Streamed, chat, stream
 from tests.lab.site.test_picker import PICKER
+
+pytestmark = pytest.mark.row("000.20", "000.27")
 
 MODEL = "qwen3-32b"
 # A picker breaks off what it still sees 30 s after SIGTERM: longer than that, and than it waits before, all together.

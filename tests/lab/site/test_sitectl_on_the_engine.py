@@ -1,4 +1,4 @@
-"""`sitectl plan`, the recorded previews and the program's own rules, on the real engine (001.34-39, C.06)."""
+"""`sitectl plan`, the recorded previews and the program's own rules, on the real engine."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from tests.fixtures.previews.scenarios import SCENARIOS
 if TYPE_CHECKING:
     from tests.lab.site.running_site import Site
 
+pytestmark = pytest.mark.row("opening 3", "C.06")
+
 
 def plan(site: Site, *arguments: str) -> tuple[int, dict[str, Any]]:
     done = subprocess.run(
@@ -35,14 +37,13 @@ def plan(site: Site, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_site_as_its_file_says_has_no_change(site: Site) -> None:
-    """C.06."""
     status, said = plan(site)
     assert status == 0
     assert said["rows"] == []
 
 
 def test_plan_refuses_what_it_is_told_to_refuse(site: Site, tmp_path: Path) -> None:
-    """001.39: what cannot be undone is first and stops a job."""
+    """What cannot be undone is first and stops a job."""
     document = yaml.safe_load(session.stack_file(site.lab).read_text())
     document["config"]["inference-platform:site"]["storage"] = {"storage_class": "another"}
     file = tmp_path / "Pulumi.edited.yaml"

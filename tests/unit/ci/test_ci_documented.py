@@ -1,4 +1,4 @@
-"""The pages about sitectl, CI and rules: every command of theirs is run here, in their order (C.06)."""
+"""The pages about sitectl, CI and rules: every command of theirs is run here, in their order."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from sitectl.errors import MEANINGS
 from tests import documented
 from tests.documented import RUN_WHOLE
 from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout
+
+pytestmark = pytest.mark.row("C.06")
 
 DOCS = ROOT / "docs"
 RECORDING = ROOT / "tests" / "fixtures" / "previews" / "replica-cut.json"

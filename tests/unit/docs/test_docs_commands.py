@@ -43,7 +43,7 @@ PROMISES = {
     "test-all": ["-m exhaustive tests/unit", '-m "" tests/lab', "-m tests.exhaustive.second_source"],
     "test-changed": ["-m tests.changed"],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
-    "docs": ["-m stacks.reference"],
+    "docs": ["-m stacks.reference", "-m tests.requirements"],
 }
 
 

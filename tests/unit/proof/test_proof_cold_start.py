@@ -15,6 +15,8 @@ from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
 
+pytestmark = pytest.mark.row("opening 2", "opening 10", "001.30")
+
 # Bytes of the published weight files.
 GLM_FILES, QWEN_FILES = 755.95e9, 34.32e9
 GLM = order("glm-5.1-fp8", gpus=8, replicas=4, simple=True, load=CHAT, slo=TARGETS)

@@ -1,4 +1,4 @@
-"""What must fit and what must not; every refusal names a fix that works (opening 1; 000.18, 002.10, 003.07)."""
+"""What must fit and what must not; every refusal names a fix that works."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from stacks.proof.fixes import nearest
 from stacks.proof.layouts import Layout, why_illegal
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import CHAT, order
+
+pytestmark = pytest.mark.row("opening 1", "000.18")
 
 LONG = Load(requests_per_s=0.1, prompt_tokens=Spread(60_000, 120_000), answer_tokens=Spread(500, 2000))
 

@@ -7,6 +7,8 @@ import pytest
 from stacks.proof.layouts import Layout
 from stacks.proof.second_source import BAND, Comparison, SecondSourceError, available, compare, main
 
+pytestmark = pytest.mark.row("opening 1")
+
 
 @pytest.mark.second_source
 @pytest.mark.parametrize(

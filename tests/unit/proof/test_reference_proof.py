@@ -16,6 +16,8 @@ from stacks.loader import load_file
 from stacks.proof.knobs import knobs
 from stacks.sizing import prove_model, serving_of
 
+pytestmark = pytest.mark.row("opening 1", "opening 2")
+
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).parents[1] / "golden"
 

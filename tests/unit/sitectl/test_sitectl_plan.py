@@ -1,4 +1,4 @@
-"""`sitectl plan`: out of recorded previews, and out of an engine that is not there (opening 1, 001.34, 001.39)."""
+"""`sitectl plan`: out of recorded previews, and out of an engine that is not there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from sitectl.errors import Exit
 from stacks.loader import KEY
 from tests.unit.sitectl.sites_to_work_on import run
+
+pytestmark = pytest.mark.row("opening 3")
 
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
@@ -38,7 +40,7 @@ def test_plan_out_of_a_saved_preview(checkout_folder: Path, tmp_path: Path) -> N
 def test_plan_and_comment_say_how_long_a_cold_start_takes(
     checkout_folder: Path, tmp_path: Path, name: str, longest: str, rows: list[str]
 ) -> None:
-    """Opening 3: minutes, of the longest model in the summary and of each model in its row."""
+    """Minutes, of the longest model in the summary and of each model in its row."""
     saved, comment = PREVIEWS / f"{name}.json", tmp_path / "comment.md"
     words = ["plan", "lab", "--from", str(saved)]
     text = run(checkout_folder, *words, "--markdown", str(comment)).out
@@ -73,7 +75,6 @@ def test_plan_says_what_the_engine_refused(checkout_folder: Path) -> None:
 
 
 def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Path) -> None:
-    """001.34."""
     said = json.loads((PREVIEWS / "replica-cut.json").read_text())
     site = json.loads(said["config"][KEY])
     said["config"][KEY] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK"}})
@@ -84,8 +85,8 @@ def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Pat
     assert "no price known: set prices.gpu_hour" in without
 
 
+@pytest.mark.row("opening 1")
 def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening 1."""
     program = tmp_path / "pulumi"
     program.write_text(f"#!/bin/sh\ncat {PREVIEWS / 'no-change.json'}\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What the engine said of 39 edits, judged: worst first, GPUs, restarts, tenants (opening 3; 001.34-39, C.06)."""
+"""What the engine said of 39 edits, judged: worst first, GPUs, restarts, tenants."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from sitectl.changes import between, of_preview
 from sitectl.report import SiteReport, of_preview_document
 from sitectl.verdicts.model import Severity
 from tests.fixtures.previews.scenarios import SCENARIOS
+
+pytestmark = pytest.mark.row("opening 3", "C.06")
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "previews"
 BY_HAND = {"drift-replicas"}
@@ -328,7 +330,6 @@ WHOLE = [name for name, one in EXPECTED.items() if len(one.rows) == len(judged(n
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_a_recorded_change_is_judged_as_it_should_be(name: str) -> None:
-    """001.39, opening 3."""
     report, expected = judged(name), EXPECTED[name]
     there = [(row.severity, row.resource, row.what) for row in report.rows]
     for severity, resource, what in expected.rows:
@@ -366,7 +367,7 @@ def test_each_scenario_has_a_recording_and_an_expectation() -> None:
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_a_comparison_of_inputs_agrees_with_the_engine(name: str) -> None:
-    """`diff`, which asks no engine, names the same operations and the same forcing fields (C.06)."""
+    """`diff`, which asks no engine, names the same operations and the same forcing fields."""
     engine = [change for change in of_preview(said(name)) if change.replaced_by != ("provider",)]
     before = [Resource(type=one.type, name=one.name, body=one.before) for one in engine if one.before]
     after = [Resource(type=one.type, name=one.name, body=one.after) for one in engine if one.after]

@@ -1,4 +1,4 @@
-"""`proof --with-aiconfigurator`: NVIDIA's kernel timings beside the proof's step times (opening 1, G2)."""
+"""`proof --with-aiconfigurator`: NVIDIA's kernel timings beside the proof's step times."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import yaml
 from sitectl.errors import Exit
 from stacks.proof.second_source import BAND, SERIES, available
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
+
+pytestmark = pytest.mark.row("opening 1")
 
 ASK = ("proof", "--with-aiconfigurator", "berlin")
 # AIConfigurator 0.12.0 of Qwen3-32B-FP8 on one H200, in milliseconds: see aiconfigurator-0.12.csv of the proof's tests.

@@ -1,4 +1,4 @@
-"""Every builder's object in wire format, against golden files (000.16, 000.22, 000.27, 000.30, 000.31, 000.33, 000.36).
+"""Every builder's object in wire format, against golden files.
 
 To accept a wanted change: UPDATE_GOLDEN=1 pytest tests/unit/spine
 """
@@ -19,6 +19,8 @@ from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TR
 from stacks import versions
 from stacks.loader import load_file
 from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
+
+pytestmark = pytest.mark.row("000.16", "000.22", "000.27", "000.30", "000.31", "000.36")
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -180,7 +182,7 @@ def test_every_header_that_decides_inside_is_dropped_at_the_door() -> None:
 
 
 def test_no_name_becomes_code() -> None:
-    """What runs in Envoy is the same on every site: tenants and tiers are its data (002.15)."""
+    """What runs in Envoy is the same on every site: tenants and tiers are its data."""
     target = gateway.target_gateway()
     one, other = (
         tiers.tier_policy("g", target, of)["spec"]["lua"][0] for of in ({}, {"a": "b", "'..os.exit()..'": "c"})
