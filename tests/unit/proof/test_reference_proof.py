@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stacks import catalogue
 from stacks.loader import load_file
 from stacks.proof.knobs import knobs
+from stacks.proof.proof import prove
 from stacks.sizing import prove_model, serving_of
+from tests.unit.proof.proof_orders import order
 
 pytestmark = pytest.mark.row("opening 1", "opening 2")
 
@@ -54,4 +57,21 @@ def test_figures_and_settings_are_as_agreed(golden: str, site_file: str) -> None
     path = GOLDEN / f"{golden}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(yaml.safe_dump(built, sort_keys=False, width=120))
+    assert yaml.safe_load(path.read_text()) == built
+
+
+SPEEDS = ("prefill_per_token", "decode_alone", "decode_full", "full_tokens_per_s_per_gpu")
+SIZES = ("weight_files", "weights_per_gpu", "reserved_per_gpu", "cache_per_token", "state_per_request", "cache_tokens")
+
+
+def test_every_models_speed_and_size_are_as_agreed() -> None:
+    """Of all kinds of attention, experts and quantisation that the catalogue has, on one kind of GPU."""
+    built: dict[str, dict[str, float]] = {}
+    for name in catalogue.names():
+        proof = prove(order(name))
+        figures = proof.weights | proof.memory | proof.speed
+        built[name] = {key: float(rounded(figures[key].value)) for key in (*SPEEDS, *SIZES) if key in figures}
+    path = GOLDEN / "proof-catalogue.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(yaml.safe_dump(built, sort_keys=False, width=120, default_flow_style=None))
     assert yaml.safe_load(path.read_text()) == built
