@@ -43,18 +43,3 @@ def test_the_printed_environment_makes_pulumi_mean_the_lab(site: Site) -> None:
     by_hand = documented.shell('eval "$(.venv/bin/python -m lab env)"')
     told = run(site, "bash", "-c", f"{by_hand} && pulumi stack --show-name")
     assert told.splitlines()[-1] == session.STACK
-
-
-def test_the_pickers_of_a_cordoned_node_start_successors(site: Site) -> None:
-    try:
-        run(site, *documented.argv("kubectl cordon cp-1"))
-        restart = documented.argv(
-            "kubectl -n inference-models rollout restart deployment glm-5-1-epp qwen3-32b-epp",
-        )
-        assert run(site, *restart).count("restarted") == 2
-    finally:
-        run(site, "kubectl", "uncordon", "cp-1")
-    for deployment in ("glm-5-1-epp", "qwen3-32b-epp"):
-        run(
-            site, "kubectl", "-n", "inference-models", "rollout", "status", f"deployment/{deployment}", "--timeout=110s"
-        )

@@ -13,6 +13,7 @@ from kubernetes import client
 
 from lab.paths import CHECKOUT
 from stacks.loader import load_file
+from tests import documented
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
@@ -98,6 +99,19 @@ def test_a_picker_gives_way_to_its_successor(site: Site, cluster: Cluster) -> No
     assert len(seen.short) > 60
     (after,) = ready(cluster)
     assert after.uid != before.uid
+
+
+def test_the_runbook_moves_the_pickers_off_a_node(site: Site, cluster: Cluster) -> None:
+    """Its own commands: a cordoned node, and successors elsewhere."""
+    restart = documented.argv("kubectl -n inference-models rollout restart deployment glm-5-1-epp qwen3-32b-epp")
+    try:
+        kubectl(site.lab, *documented.argv("kubectl cordon cp-1")[1:])
+        assert kubectl(site.lab, *restart[1:]).count("restarted") == 2
+        for deployment in restart[-2:]:
+            kubectl(site.lab, "rollout", "status", f"deployment/{deployment}", "-n", MODELS, "--timeout=120s")
+        assert ready(cluster)
+    finally:
+        kubectl(site.lab, "uncordon", "cp-1")
 
 
 @pytest.fixture
