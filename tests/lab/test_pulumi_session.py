@@ -15,6 +15,7 @@ import pytest
 from lab import session
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
+from tests import documented
 
 
 @pytest.fixture
@@ -35,8 +36,14 @@ def project(tmp_path: Path) -> Path:
 
 def test_a_stacks_life_leaves_the_checked_in_files_alone(lab: Lab, project: Path) -> None:
     before = {path.name: path.read_bytes() for path in project.glob("Pulumi*.yaml")}
-    for arguments in (["up", "--yes", "--skip-preview"], ["refresh", "--yes"], ["destroy", "--yes", "--skip-preview"]):
-        session.run_pulumi(lab, *arguments, project=project)
+    for command, more in (
+        (documented.argv("pulumi preview"), []),
+        (documented.argv("pulumi up"), ["--yes", "--skip-preview"]),
+        (documented.argv("pulumi refresh"), ["--yes"]),
+        (documented.argv("pulumi cancel --yes"), []),
+        (documented.argv("pulumi destroy"), ["--yes", "--skip-preview"]),
+    ):
+        session.run_pulumi(lab, *command[1:], *more, project=project)
     assert {path.name: path.read_bytes() for path in project.glob("Pulumi*.yaml")} == before
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.row("C.03")
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("stacks", "components", "talos", "manifests", "services", "lab", "policy", "sitectl", "ci")
 MAY_IMPORT = {

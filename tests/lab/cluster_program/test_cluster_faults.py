@@ -1,4 +1,4 @@
-"""Faults under the real engine: an error that names node and step, and a next `up` that goes on from there (004).
+"""Faults under the real engine: an error that names node and step, and a next `up` that goes on from there.
 
 Each kind of fault, and what each command says of it, is in test_command_faults.py.
 """
@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from lab.machines.faults import Fault
 from lab.machines.image_factory import ImageFactoryServer
 from tests.lab.cluster_program.conftest import NewRig
 from tests.lab.cluster_program.rig import Rig
+
+pytestmark = pytest.mark.row("opening 4")
 
 # In the order of the bring-up: resource, node, fault, and what the engine shows of it. No time decides any of them.
 STEPS = (

@@ -1,4 +1,4 @@
-"""Faults of machines as each command of `up` meets them: the message names them, and the command again completes (004).
+"""Faults of machines as each command of `up` meets them: the message names them, and the command again completes.
 
 The commands run in this process, as the program words them; test_cluster_faults.py has the engine run them.
 """
@@ -20,6 +20,8 @@ from talos.cli.failures import Exit
 from tests.lab.cluster_program.rack_commands import LIMITS, SHORT_OF_PATIENCE, Done, RackCommands, Step
 from tests.lab.cluster_program.rack_site import new_rack_site
 from tests.lab.held_clock import HeldClock
+
+pytestmark = pytest.mark.row("opening 4")
 
 NEVER_S = 3600.0
 SKEW_S = 3 * 86400.0

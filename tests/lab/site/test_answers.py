@@ -1,7 +1,4 @@
-"""Answers through Envoy, AI gateway, picker and engine: whole and streamed, both protocols, and what they count.
-
-Requirements 000.28, 004.01.
-"""
+"""Answers through Envoy, AI gateway, picker and engine: whole and streamed, both protocols, and what they count."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ import pytest
 
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
+
+pytestmark = pytest.mark.row("000.28", "004.01")
 
 MODELS = ("glm-5-1", "qwen3-32b")
 PROTOCOLS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])

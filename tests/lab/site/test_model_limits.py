@@ -1,7 +1,4 @@
-"""What the proof derives holds in the running platform: picker's thresholds, replicas' queues, the gateway's bound.
-
-Requirements 000.30, 001.19, 001.24.
-"""
+"""What the proof derives holds in the running platform: picker's thresholds, replicas' queues, the gateway's bound."""
 
 from __future__ import annotations
 
@@ -19,6 +16,8 @@ from stacks.sizing import explain_knobs
 from tests.lab.site.replicas import MODELS, Cluster, Replica, set_pace
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
+
+pytestmark = pytest.mark.row("001.29", "004.09", "opening 2")
 
 MODEL = "glm-5-1"
 BEYOND = 25

@@ -1,7 +1,4 @@
-"""OpenAI's Python client, unmodified: answers, streams, the list of models, and the exceptions that it documents.
-
-Requirements 000.30.
-"""
+"""OpenAI's Python client, unmodified: answers, streams, the list of models, and the exceptions that it documents."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ from openai.types.chat import ChatCompletionUserMessageParam
 
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import prompt_of
+
+pytestmark = pytest.mark.row("000.30", "000.08")
 
 HELLO: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "hello"}]
 

@@ -1,7 +1,4 @@
-"""More streams through one Envoy than the 1,024 that its defaults let pass to the AI gateway's processor and picker.
-
-Requirements 000.30.
-"""
+"""More streams through one Envoy than the 1,024 that its defaults let pass to the AI gateway's processor and picker."""
 
 from __future__ import annotations
 
@@ -10,12 +7,16 @@ import re
 from collections import Counter
 from contextlib import AsyncExitStack
 
+import pytest
+
 from lab.paths import CHECKOUT
 from stacks.loader import load_file
 from stacks.sizing import explain_knobs
 from tests.lab.site.replicas import MODELS, Cluster, Replica, set_pace
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
+
+pytestmark = pytest.mark.row("002.17")
 
 MODEL = "qwen3-32b"
 STREAMS = 1_200

@@ -1,5 +1,5 @@
 """What pulumi says of a site that is up: nothing when nothing changed, one property when one argument changed, and
-every drift (C.04, C.06). Under the real engine, on the live platform.
+every drift. Under the real engine, on the live platform.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from lab.paths import CHECKOUT
 from tests.lab.site.cluster_objects import declared, inventory, kubectl
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
+
+pytestmark = pytest.mark.row("C.04", "C.06")
 
 MODELS = "inference-models"
 FRONT = "inference-gateway"

@@ -1,4 +1,4 @@
-"""What an engineer reads who made a mistake: all that is wrong, where, and the fix; nothing is touched (C.06)."""
+"""What an engineer reads who made a mistake: all that is wrong, where, and the fix; nothing is touched."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from lab.paths import CHECKOUT
 from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
+
+pytestmark = pytest.mark.row("opening 13")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The pages about sitectl, CI and rules: every command of theirs is run here, in their order (C.06)."""
+"""The pages about sitectl, CI and rules: every command of theirs is run here, in their order."""
 
 from __future__ import annotations
 
@@ -14,19 +14,14 @@ from components.rules.listing import RULES
 from sitectl.cli import COMMANDS, parser
 from sitectl.cli import main as sitectl
 from sitectl.errors import MEANINGS
+from tests import documented
+from tests.documented import RUN_WHOLE
 from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout
 
+pytestmark = pytest.mark.row("C.06")
+
 DOCS = ROOT / "docs"
-PAGES = ("sitectl.md", "ci.md", "how-to/review-a-change.md", "how-to/waive-a-rule.md")
-# Of a shell that finds bin/sitectl: test_the_launcher_is_called_as_its_page_says.
-IN_A_SHELL = ("bin/sitectl --help", 'export PATH="$PWD/bin:$PATH"', 'eval "$(sitectl completion bash)"')
 RECORDING = ROOT / "tests" / "fixtures" / "previews" / "replica-cut.json"
-
-
-def commands(page: str) -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line and line not in IN_A_SHELL]
 
 
 @pytest.fixture
@@ -55,8 +50,9 @@ PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
 def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As they stand, one page after the other, from a checkout without a site."""
     ran = 0
-    for page in PAGES:
-        for command in commands(page):
+    for page in RUN_WHOLE:
+        # Those of a shell are run by tests that test_docs_commands.py finds.
+        for command in (line for line in documented.commands(ROOT / page) if line.startswith("python -m ")):
             python, module, program, *words = shlex.split(command)
             assert (python, module) == ("python", "-m"), command
             status = PROGRAMS[program](words)

@@ -1,6 +1,6 @@
 """The cluster's resources under the SDK's mocks: who waits for whom, and that no secret is where it could be read.
 
-(004.6; the canary stands for every secret of the cluster and the site.)
+The canary stands for every secret of the cluster and the site.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from components.cluster_preview import LeakError, require_no_secret
 from components.machine_commands import LIMITS, Limits, Machine
 from talos import secrets
 from tests.unit.talos import talos_examples as examples
+
+pytestmark = pytest.mark.row("C.01")
 
 CANARY = "canary-9b1f"
 # The SDK's mark of a secret in a serialized input.

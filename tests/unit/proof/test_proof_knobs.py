@@ -1,4 +1,4 @@
-"""Every knob follows from the proof and says how (opening 2; 001.19, 001.24, 001.26, 001.29, 001.37)."""
+"""Every knob follows from the proof and says how."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from stacks.proof.figures import Explanation
 from stacks.proof.knobs import Override, Serving, knobs
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
+
+pytestmark = pytest.mark.row("opening 2", "001.24", "001.29")
 
 GLM = order("glm-5.1-fp8", gpus=8, replicas=4, simple=True, load=CHAT, slo=TARGETS)
 
@@ -112,8 +114,9 @@ def test_longer_streams_allow_longer_answers() -> None:
     assert long == pytest.approx(10 * short, rel=0.01)
 
 
+@pytest.mark.row("001.37")
 def test_declared_answers_are_never_cut() -> None:
-    """001.37: the cap is there for runaways, not for what the site expects."""
+    """The cap is there for runaways, not for what the site expects."""
     proof = prove(GLM)
     assert GLM.load is not None
     expected = GLM.load.answer_tokens.p95
@@ -121,7 +124,7 @@ def test_declared_answers_are_never_cut() -> None:
 
 
 def test_neither_replicas_nor_load_move_what_a_running_engine_was_told() -> None:
-    """001.25: a replica more must not restart the others, which takes minutes each."""
+    """A replica more must not restart the others, which takes minutes each."""
     base = order("qwen3-32b-fp8", gpus=1, simple=True, load=CHAT, slo=Slo(ttft_p95_ms=20_000, itl_p95_ms=100))
     proofs = [prove(replace(base, replicas=replicas)) for replicas in range(4, 14)]
     proofs += [prove(replace(base, replicas=8, load=replace(CHAT, requests_per_s=rate))) for rate in (0.5, 1, 2)]

@@ -1,4 +1,4 @@
-"""From a site's words to its proofs, plans and engines (C.05, opening 2)."""
+"""From a site's words to its proofs, plans and engines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from stacks.loader import KEY, load_file
 from stacks.proof.memory import BLOCK_TOKENS
 from stacks.site import SiteConfig
 from stacks.sizing import DoesNotFitError, describe, engine_of, order_of, plan_model, plan_of, prove_model, sized
+
+pytestmark = pytest.mark.row("opening 2")
 
 ROOT = Path(__file__).parents[3]
 PROD: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]

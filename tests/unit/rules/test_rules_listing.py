@@ -1,4 +1,4 @@
-"""Every rule finds what breaks it, says the fix, and finds nothing in a site that keeps it (opening 15)."""
+"""Every rule finds what breaks it, says the fix, and finds nothing in a site that keeps it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from components.rules.listing import RULES, names
 from components.rules.model import HIDDEN, Resource, SiteFacts, violations
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, Broken, bodies, resources
+
+pytestmark = pytest.mark.row("opening 15", "001.39")
 
 
 @pytest.mark.parametrize("facts", [FACTS, SOVEREIGN], ids=["a site", "a sovereign site"])

@@ -1,4 +1,4 @@
-"""The whole program under the rules: a site that breaks one registers nothing, and a waiver counts (opening 15)."""
+"""The whole program under the rules: a site that breaks one registers nothing, and a waiver counts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import yaml
 from sitectl import checkout
 from stacks.loading.document import read_file
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
+
+pytestmark = pytest.mark.row("opening 15")
 
 RUN = "import sys; from sitectl.mocked_program import main; main(sys.argv[1:], enforce_rules=True)"
 SOVEREIGN = {"sovereign": True, "registries": ["ghcr.io"]}

@@ -1,4 +1,4 @@
-"""The rules as a stack transform: all violations at once, and nothing registered when one is broken (opening 15)."""
+"""The rules as a stack transform: all violations at once, and nothing registered when one is broken."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from components.rules.model import HIDDEN, SiteFacts
 from components.rules.transform import RulesError, body_of, enforced
 from components.rules.waivers import RulesSpec, Waiver
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, bodies
+
+pytestmark = pytest.mark.row("opening 15")
 
 TODAY = datetime.date(2026, 6, 15)
 NO_OPTIONS = pulumi.ResourceOptions()

@@ -1,4 +1,4 @@
-"""A waiver lets one resource break one rule, with a reason and until a day (opening 15)."""
+"""A waiver lets one resource break one rule, with a reason and until a day."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from components.rules.waivers import RulesSpec, Waiver, judge
 from tests.unit.rules.broken_sites import BROKEN, FACTS, bodies, resources
+
+pytestmark = pytest.mark.row("opening 15")
 
 TODAY = datetime.date(2026, 6, 15)
 RESOURCE = "Deployment models/chat"

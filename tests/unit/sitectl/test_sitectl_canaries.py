@@ -1,4 +1,4 @@
-"""Nothing that looks like a secret is ever printed, as name or value, wherever it is in a file (C.05)."""
+"""Nothing that looks like a secret is ever printed, as name or value, wherever it is in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what each command prints, its exit status, and that its own words lead on (opening 2, C.05)."""
+"""The command line: what each command prints, its exit status, and that its own words lead on."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from sitectl.errors import MEANINGS, Exit
 from sitectl.progress import Progress
 from stacks.loader import load_file
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+
+pytestmark = pytest.mark.row("opening 2", "C.06")
 
 SITE = "inference-platform:site"
 
@@ -156,8 +158,9 @@ def test_rules_list_says_each_rule(checkout_folder: Path) -> None:
     assert "Every image is a release tag or a digest." in said.out
 
 
+@pytest.mark.row("opening 13")
 def test_explain_a_key(checkout_folder: Path) -> None:
-    """Opening 2, 13: value, origin, meaning."""
+    """Value, origin, meaning."""
     said = run(checkout_folder, "explain", "--site", "prod", "models.glm-5-1.server.replicas", "--json").data
     assert (said["value"], said["layer"]) == ("2", "site")
     assert re.fullmatch(r"Pulumi\.prod\.yaml:\d+", said["origin"])
@@ -222,7 +225,7 @@ def test_docs_lists_pages_and_prints_one(checkout_folder: Path) -> None:
 
 
 def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: Path) -> None:
-    """001.19: one block a model; each figure with formula and fidelity."""
+    """One block a model; each figure with formula and fidelity."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     said = run(own, "proof", "berlin")
     assert said.status == Exit.OK
@@ -234,7 +237,7 @@ def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: P
 
 
 def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path) -> None:
-    """001.25: fragments, a lost node and a rollout, or that nobody named the nodes."""
+    """Fragments, a lost node and a rollout, or that nobody named the nodes."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     assert "\n\nplacement: unknown, as cluster.kubeconfig does not say the nodes. 2 GPUs are" in run(own, "proof").out
     assert json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["placement"]["known"] is False
@@ -263,6 +266,8 @@ def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> Non
     assert told["rendered"] == "yes: argument of the engine, --max-num-seqs"
     idle = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_queue_tokens").out)
     assert idle["rendered"].startswith("no: the pinned versions hold no autoscaler")
+    window = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_window_s").out)
+    assert (window["value"], window["inputs"]) == ("155 s", "cold_start_s = 155")
     everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs").out)
     assert everything["max_num_seqs"] == f"{told['value']} (derived)"
     wrong = run(own, "explain", "--site", "berlin", "models.chat.knobs.max_num_seq")
@@ -270,7 +275,7 @@ def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> Non
 
 
 def test_explain_tells_why_a_setting_was_overridden(own: Path) -> None:
-    """001.20: an override has a reason, and explain shows it."""
+    """An override has a reason, and explain shows it."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     override = {"value": 8, "reason": "the team wants short queues"}
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"max_num_seqs": override}}})
@@ -279,7 +284,7 @@ def test_explain_tells_why_a_setting_was_overridden(own: Path) -> None:
 
 
 def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: Path) -> None:
-    """002.10: one error of validate, with what, got, allowed and fix."""
+    """One error of validate, with what, got, allowed and fix."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     override = {"value": 60, "reason": "the team is in a hurry"}
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"start_budget_s": override}}})

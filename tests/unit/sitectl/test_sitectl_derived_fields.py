@@ -1,4 +1,4 @@
-"""`explain RESOURCE FIELD`: a field that follows from a model's proof says so, with formula and inputs (001.20)."""
+"""`explain RESOURCE FIELD`: a field that follows from a model's proof says so, with formula and inputs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from sitectl.proofs import explanations
 from stacks.loader import load_file, load_site
 from stacks.site import SiteConfig
 from tests.unit.sitectl.sites_to_work_on import ROOT, remembering, run
+
+pytestmark = pytest.mark.row("opening 2")
 
 ARGS = "spec.template.spec.containers.0.args"
 # What the program renders of the proof; enable_expert_parallel is of models whose slices would not be whole blocks.
@@ -121,7 +123,7 @@ def test_objects_of_no_model_and_of_a_model_by_label(prod: SiteConfig) -> None:
 
 
 def test_an_override_says_its_reason(prod: SiteConfig) -> None:
-    """001.20: the object's field leads to who decided it."""
+    """The object's field leads to who decided it."""
     override = {"max_num_seqs": {"value": 8, "reason": "the team wants short queues"}}
     words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}}
     site = load_site({**words, "models": {"m": {"catalogue": "qwen3-32b-fp8", "overrides": override}}}, "a")

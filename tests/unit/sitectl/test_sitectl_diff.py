@@ -1,4 +1,4 @@
-"""Two revisions or folders compared without a cluster (C.06): objects, fields in words, and what it means."""
+"""Two revisions or folders compared without a cluster: objects, fields in words, and what it means."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from sitectl.errors import Exit
 from sitectl.words import field_words
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
+
+pytestmark = pytest.mark.row("C.06")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""SLO headroom in a plan: the proof's percentiles against each target, before and after (001.34, 001.39; opening 3)."""
+"""SLO headroom in a plan: the proof's percentiles against each target, before and after."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from sitectl.words import targets, tightest
 from stacks.loader import KEY, load_site
 from stacks.site import SiteConfig
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
+
+pytestmark = pytest.mark.row("opening 3")
 
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 

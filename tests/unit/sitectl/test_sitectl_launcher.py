@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sitectl.commands import completion
+from tests import documented
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout
 
 # A bootstrap that makes an environment out of the one that runs the tests, and counts.
@@ -140,11 +141,13 @@ def test_completion_offers_commands_options_and_sites(words: list[str], offered:
 
 
 def test_the_launcher_is_called_as_its_page_says(own: Path) -> None:
-    page = (ROOT / "docs" / "sitectl.md").read_text()
-    block = page.partition("## Calling it\n```sh\n")[2].partition("```")[0]
-    assert "sitectl completion bash" in block
+    shown = (
+        documented.shell("bin/sitectl --help"),
+        documented.shell('export PATH="$PWD/bin:$PATH"'),
+        documented.shell('eval "$(sitectl completion bash)"'),
+    )
     (own / ".venv").symlink_to(sys.prefix)
-    said = call(own, "bash", "-ec", f"{block}complete -p sitectl; sitectl validate lab")
+    said = call(own, "bash", "-ec", "\n".join((*shown, "complete -p sitectl; sitectl validate lab")))
     assert (said.returncode, said.stderr) == (0, "")
     assert "complete -o default -F _sitectl sitectl" in said.stdout
     assert "next: sitectl rules lab" in said.stdout

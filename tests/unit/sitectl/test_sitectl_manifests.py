@@ -1,4 +1,4 @@
-"""Rendered manifests: the real program without engine, the same bytes each time, no secret (C.05, C.06, opening 13)."""
+"""Rendered manifests: the real program without engine, the same bytes each time, no secret."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from sitectl.errors import SitectlError
 from sitectl.manifests_folder import contents, file_name, read, redacted, write
 from tests.unit.sitectl.sites_to_work_on import really_declare, remembering, run
 
+pytestmark = pytest.mark.row("C.05", "C.06")
+
 
 @pytest.fixture(scope="module")
 def declared(checkout_folder: Path) -> dict[str, checkout.Declared]:
@@ -29,7 +31,7 @@ def secret(values: Any) -> Resource:
 def test_the_same_site_gives_the_same_bytes(
     declared: dict[str, checkout.Declared], checkout_folder: Path, tmp_path: Path
 ) -> None:
-    """C.06: a diff of renders shows the change and nothing else. The second one runs in a process of its own."""
+    """A diff of renders shows the change and nothing else. The second one runs in a process of its own."""
     again = really_declare(checkout_folder, checkout.site_files(checkout_folder))
     for site, one in declared.items():
         write(tmp_path / site, contents(again[site].resources))
@@ -47,7 +49,6 @@ def test_render_writes_a_folder_a_site(checkout_folder: Path, tmp_path: Path) ->
 
 
 def test_one_file_an_object_with_the_object_in_its_name(declared: dict[str, checkout.Declared]) -> None:
-    """C.05."""
     files = contents(declared["lab"].resources)
     assert len(files) == len(declared["lab"].resources) > 30
     assert {
@@ -76,7 +77,7 @@ def test_a_secret_that_the_program_forgot_to_mark_is_hidden_all_the_same(values:
 
 
 def test_committed_sites_keep_the_rules(declared: dict[str, checkout.Declared]) -> None:
-    """Opening 15: the rules as a test over what is declared."""
+    """The rules as a test over what is declared."""
     for site, one in declared.items():
         assert one.resources
         errors = [found for found in violations(one.resources, SiteFacts(name=site), RULES) if found.level == "error"]

@@ -11,6 +11,8 @@ from sitectl.report import HOURS_A_MONTH, Price, folded, report
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity
 
+pytestmark = pytest.mark.row("opening 3")
+
 GONE, ANEW, AGAIN, LIVE = Severity.IRREVERSIBLE, Severity.REPLACED, Severity.RESTARTS, Severity.LIVE
 
 
@@ -95,7 +97,6 @@ CASES = {
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_change_is_judged(name: str) -> None:
-    """001.39."""
     change, (severity, what) = CASES[name]
     first = classify(change)[0]
     assert first.severity is severity
@@ -134,7 +135,7 @@ def test_every_operation_on_anything_has_a_verdict(type_: str, op: Op) -> None:
 
 
 def test_cost_is_gpus_by_price_by_hours() -> None:
-    """001.34: 8 GPUs at 2.50 an hour are 14,600 a month."""
+    """8 GPUs at 2.50 an hour are 14,600 a month."""
 
     def body(replicas: int) -> dict[str, Any]:
         gpus = {"nvidia.com/gpu": "4"}

@@ -1,4 +1,4 @@
-"""`cluster.machines`: what a site may say, what becomes of it, and every mistake at once, with key and fix (004.1)."""
+"""`cluster.machines`: what a site may say, what becomes of it, and every mistake at once, with key and fix."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from stacks.cluster_checks import warnings
 from stacks.cluster_model import MachinesSpec
 from stacks.loader import SiteError, load_site
 from tests.unit.stacks.site_examples import configs, every_key, plan, prod
+
+pytestmark = pytest.mark.row("C.01", "opening 13")
 
 Machines = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Every row of the compatibility table speaks where it should, and a set that it forbids stops a site (C.05)."""
+"""Every row of the compatibility table speaks where it should, and a set that it forbids stops a site."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from stacks.compatibility import Fact, Row
 from stacks.loader import SiteError, load_file
 from stacks.site import SiteConfig
 from talos.contract import CONTRACTS
+
+pytestmark = pytest.mark.row("opening 7")
 
 ROOT = Path(__file__).parents[3]
 # A set that goes together, with every fact that a site can decide.

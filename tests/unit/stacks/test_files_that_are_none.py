@@ -1,4 +1,4 @@
-"""One reader for all YAML files: what is no text within bounds is told, in every kind of file (C.05)."""
+"""One reader for all YAML files: what is no text within bounds is told, in every kind of file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from stacks import catalogue, compatibility, hardware, site_rules, versions
 from stacks.loader import KEY, SiteError, load_file
 from stacks.loading.document import read, read_file
 from stacks.loading.files import LARGEST_BYTES
+
+pytestmark = pytest.mark.row("opening 13")
 
 ROOT = Path(__file__).parents[3]
 LAB = ROOT / "Pulumi.lab.yaml"

@@ -1,4 +1,4 @@
-"""Whatever is in a file that people edit, they read problems with a line, no traceback and no secret (C.05)."""
+"""Whatever is in a file that people edit, they read problems with a line, no traceback and no secret."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from stacks import site_rules
 from stacks.loader import SiteError, load_file
 from tests.unit.stacks import site_mutations
+
+pytestmark = pytest.mark.row("opening 13")
 
 QUICK, MANY = 150, 5000
 SEED = 20270131

@@ -1,4 +1,4 @@
-"""All models of a site on the nodes that it names: fit, a lost node, a rollout (001.16, 001.25, opening 8)."""
+"""All models of a site on the nodes that it names: fit, a lost node, a rollout."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from stacks.proof.placement import place
 from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
 from stacks.sizing import prove_model
+
+pytestmark = pytest.mark.row("opening 1", "002.12")
 
 ROOT = Path(__file__).parents[3]
 VALID = ROOT / "tests" / "fixtures" / "sites" / "valid"

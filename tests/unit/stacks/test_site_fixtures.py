@@ -1,4 +1,4 @@
-"""Every kind of mistake and every form of a right site, as files (C.05).
+"""Every kind of mistake and every form of a right site, as files.
 
 `tests/fixtures/sites/invalid/*.yaml` begin with the whole error that they must give, as a comment. In it `{a.b}` stands
 for the words that the model allows at that key, and `{pin}` for a version and its line, so that a new key, model or
@@ -22,6 +22,8 @@ from stacks.loading.document import read
 from stacks.loading.fields import place
 from stacks.loading.scalars import meaning, trap
 from stacks.loading.secrets import looks_secret
+
+pytestmark = pytest.mark.row("opening 13")
 
 SITES = Path(__file__).parents[2] / "fixtures" / "sites"
 INVALID = sorted((SITES / "invalid").glob("*.yaml"))
