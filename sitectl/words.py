@@ -17,6 +17,7 @@ TITLES = {
     Severity.LIVE: "LIVE: in place, nothing is interrupted",
 }
 _WIDTH = 110
+_NO_FILE = "not known: a rendered folder holds no prices and targets, a git revision does"
 
 
 def minutes(seconds: int) -> str:
@@ -33,7 +34,7 @@ def figures(report: SiteReport) -> list[tuple[str, str]]:
     return [
         ("GPUs", signed(report.gpus)),
         ("cost a month", _money(report)),
-        ("SLO headroom, least", tightest(report.headroom)),
+        ("SLO headroom, least", tightest(report.headroom) if report.knows_site else _NO_FILE),
         ("pods that stop or restart", str(report.restarts)),
         ("cold start, at most", minutes(report.cold_start_s) if report.cold_start_s else "none"),
         ("tenants touched", ", ".join(report.tenants) or "none"),
@@ -42,6 +43,8 @@ def figures(report: SiteReport) -> list[tuple[str, str]]:
 
 
 def _money(report: SiteReport) -> str:
+    if not report.knows_site:
+        return _NO_FILE
     if report.cost_per_month is None:
         return "no price known: set prices.gpu_hour in the site"
     return f"{signed(report.cost_per_month)} {report.currency}".rstrip()
@@ -49,9 +52,11 @@ def _money(report: SiteReport) -> str:
 
 def tightest(rows: Sequence[Headroom]) -> str:
     """The least headroom of a site: `62 % (-12 points), glm-5-1 TTFT p95`."""
+    if not any(row.after_target_ms for row in rows):
+        return "no model declares a target: set its slo"
     row = least(rows)
     if row is None:
-        return "no target is declared, or no load"
+        return "not known: a model with a target declares no load"
     return f"{_left(row)}, {row.model} {row.figure}"
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from sitectl.errors import Exit, SitectlError
 from stacks import catalogue
+from stacks.counts import counted
 from stacks.hardware import GPUS
 from stacks.loader import KEY, load_site
 from stacks.loading.problems import SiteError, nearest
@@ -63,7 +64,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     except SiteError as error:
         raise SitectlError(
             f"with these arguments the site would not be valid, so nothing is written:\n{error}",
-            fix="change the argument that sets the key above; python -m sitectl init --help lists them",
+            fix="change the argument that sets the key above: python -m sitectl init --help",
             status=Exit.REFUSED,
         ) from None
     # What is written is what was checked: comments and quotes change no value.
@@ -74,12 +75,13 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     except FileExistsError:
         raise SitectlError(
             f"{file.name} is already there",
-            fix=f"edit it, or choose another name; python -m sitectl validate {arguments.site}",
+            fix=f"choose another name, or edit that file and check it: python -m sitectl validate {arguments.site}",
             status=Exit.REFUSED,
         ) from None
     steps = [f"python -m sitectl validate {arguments.site}"]
     lines = [
-        f"wrote {file.name}: {len(values['models'])} models, {len(values['tenants'])} tenants; valid as it is",
+        f"wrote {file.name}: {counted(len(values['models']), 'model')}, "
+        f"{counted(len(values['tenants']), 'tenant')}; valid as it is",
         "read it once: every key says what it means",
         f"next: {steps[0]}",
     ]

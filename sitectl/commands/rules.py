@@ -57,7 +57,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     )
     lines = told.lines
     if not told.wrong:
-        lines.append(f"next: python -m sitectl plan {' '.join(arguments.site) or 'SITE'}")
+        lines += [f"next: python -m sitectl plan {site}" for site in arguments.site or ["SITE"]]
         lines.append("      it needs the stack and its cluster: python -m sitectl docs add-a-site")
     context.say("\n".join(lines), told.records)
     return told.status
