@@ -23,6 +23,7 @@ from stacks.loading.secrets import without_secrets
 
 COMMANDS: Mapping[str, str] = {
     "init": "write a commented, valid file for a new site; asks nothing",
+    "catalogue": "list the models that a site can order, show one, or add one from its config.json",
     "validate": "check site files: every mistake at once, with line, what is allowed and the fix",
     "proof": "prove each model: does it fit, how fast, how many at once, what it costs; and all of them on the nodes",
     "explain": "say where a value comes from: a key of a site, or a field of an object",

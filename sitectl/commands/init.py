@@ -14,7 +14,8 @@ from stacks import catalogue
 from stacks.counts import counted
 from stacks.hardware import GPUS
 from stacks.loader import KEY, load_site
-from stacks.loading.problems import SiteError, nearest
+from stacks.loading.problems import SiteError
+from stacks.loading.products import nearest_product
 from stacks.reference import keys
 from stacks.site import SiteConfig
 
@@ -108,12 +109,12 @@ def _model(said: str, arguments: argparse.Namespace) -> tuple[str, dict[str, Any
     name, _, entry = said.partition("=")
     entry = entry or name
     if entry not in catalogue.names():
-        near = nearest(entry, catalogue.names())
+        near = nearest_product(entry, catalogue.names())
         raise SitectlError(
             f"--model {said}: the catalogue has no such model" + (f"; did you mean '{near}'?" if near else ""),
             got=entry,
             allowed=", ".join(catalogue.names()),
-            fix=f"--model {name}={near or catalogue.names()[0]}",
+            fix=f"--model {name}={near}" if near else "choose one of the list: python -m sitectl catalogue list",
             status=Exit.USAGE,
         )
     return name.replace(".", "-"), {"catalogue": entry, "server": {"replicas": arguments.replicas}}
