@@ -228,15 +228,3 @@ def test_a_file_keeps_its_keys_in_order() -> None:
     content = catalogue_file(CONFIGS["gpt-oss-120b"], meta("gpt-oss-120b"))
     order = [line.partition(":")[0] for line in text(content, "x").splitlines() if line and line[0].isalpha()]
     assert order == [key for key in CatalogueModel.model_fields if key in content]
-
-
-def test_the_command_writes_its_file_only_when_it_has_one(tmp_path: Path) -> None:
-    """A file that is empty because the command refused would be an entry of the catalogue."""
-    config, out = tmp_path / "config.json", tmp_path / "qwen.yaml"
-    config.write_text("{}")
-    assert main(command(config, "--out", str(out))) == 1
-    assert not out.exists()
-    config.write_text(json.dumps(CONFIGS["qwen3-32b-fp8"]))
-    assert main(command(config, "--out", str(out))) == 0
-    assert CatalogueModel.model_validate(yaml.safe_load(out.read_text())).hidden == 5120
-    assert main(command(config, "--out", str(tmp_path))) == 1
