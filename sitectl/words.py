@@ -12,11 +12,10 @@ from sitectl.verdicts.model import Severity, Verdict
 
 TITLES = {
     Severity.IRREVERSIBLE: "IRREVERSIBLE: lost, and no later up brings it back",
-    Severity.REPLACED: "REPLACED: taken away or made anew; its users notice",
+    Severity.REPLACED: "REPLACED: deleted and created again; its users notice",
     Severity.RESTARTS: "RESTARTS: pods or streams end and begin again",
     Severity.LIVE: "LIVE: in place, nothing is interrupted",
 }
-_WIDTH = 110
 _NO_FILE = "not known: a rendered folder holds no prices and targets, a git revision does"
 
 
@@ -79,8 +78,8 @@ def _latency(row: Headroom) -> str:
 
 
 def _side(value: float | None, target: float | None) -> str:
-    said = "not said" if value is None else f"{value:,.0f} ms"
-    return f"{said} of {target:,.0f}" if target is not None else f"{said}, no target"
+    latency = "not known" if value is None else f"{value:,.0f} ms"
+    return f"{latency} of {target:,.0f}" if target is not None else f"{latency}, no target"
 
 
 def _headroom(report: SiteReport) -> list[str]:
@@ -100,7 +99,7 @@ def plan(report: SiteReport) -> str:
         lines += [
             "",
             "REFUSED BY THE ENGINE: what follows is how far it looked",
-            textwrap.indent(_wrapped(error), "  "),
+            textwrap.indent(error, "  "),
         ]
     if not report.rows:
         none = [] if report.errors else ["  no change"]
@@ -123,7 +122,7 @@ def table(rows: Sequence[Verdict]) -> list[str]:
     for row in rows:
         lines.append(f"  {row.resource:<{width}}  {row.what}")
         notes = [row.reason, *_extras(row)]
-        lines.append(textwrap.fill("; ".join(notes), _WIDTH, initial_indent="      ", subsequent_indent="      "))
+        lines.append(f"      {'; '.join(notes)}")
     return lines
 
 
@@ -138,10 +137,6 @@ def _extras(row: Verdict) -> Iterable[str]:
 
 def _proofs(report: SiteReport) -> list[str]:
     return ["", *report.proofs] if report.proofs else []
-
-
-def _wrapped(text: str) -> str:
-    return "\n".join(textwrap.fill(line, _WIDTH) for line in text.splitlines())
 
 
 _VERBS = {"create": "added", "update": "changed", "replace": "replaced", "delete": "removed"}

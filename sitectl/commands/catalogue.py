@@ -34,7 +34,9 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=argparse.ArgumentParser
+    )
     _shared(actions.add_parser("list", help="all models, with sizes and contexts"))
     show = _shared(actions.add_parser("show", help="one model, and the GPUs that a replica takes"))
     show.add_argument("name", metavar="NAME", help="name in the catalogue")

@@ -322,7 +322,7 @@ def test_doctor_refuses_a_broken_site(own: Path) -> None:
 
 
 def test_help_teaches() -> None:
-    top = parser().format_help()
+    top = " ".join(parser().format_help().split())
     assert all(name in top for name in COMMANDS)
     assert all(meaning in top for meaning in MEANINGS.values())
     assert "python -m sitectl init" in top
