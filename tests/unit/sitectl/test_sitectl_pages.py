@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from components.rules.listing import RULES
 from lab.install import parts
 from sitectl.errors import Exit
+from stacks import catalogue
+from stacks.hardware import GPUS
 from stacks.proof.layouts import Layout
 from stacks.reference import keys
 from stacks.site import SiteConfig
@@ -111,6 +114,12 @@ def test_the_second_source_is_as_large_as_the_page_says() -> None:
 def test_the_recordings_are_as_many_as_the_page_says() -> None:
     recorded = len(list((ROOT / "tests" / "fixtures" / "previews").glob("*.json")))
     assert f"Expected verdicts of {recorded} changes" in (DOCS / "sitectl.md").read_text()
+
+
+def test_counts_of_the_changelog_are_those_of_the_code() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert f"{len(catalogue.names())} models, {len(GPUS)} kinds of GPU" in text
+    assert f"{len(RULES)} rules over a site's resources" in text
 
 
 def test_the_lab_page_names_every_part() -> None:
