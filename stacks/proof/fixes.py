@@ -125,9 +125,11 @@ def _concessions(case: Case) -> Iterator[tuple[str, Order]]:
     shorter = min(case.longest, order.model.max_context_tokens) // BLOCK_TOKENS * BLOCK_TOKENS
     if order.context_tokens and 0 < shorter < order.context_tokens:
         yield f"shorten the context to {shorter:,} tokens", replace(order, context_tokens=shorter)
+    raised: list[tuple[str, Order]] = []
     if order.load and not case.fit_problems:
         yield from _weaker(case)
-        yield from _raised_targets(order)
+        raised = list(_raised_targets(order))
+        yield from raised
     if order.load and case.fit_problems and any(problem.kind == "context" for problem in case.problems):
         most = min(case.longest, order.model.max_context_tokens)
         prompt, answer = order.load.prompt_tokens, order.load.answer_tokens
@@ -139,11 +141,11 @@ def _concessions(case: Case) -> Iterator[tuple[str, Order]]:
         )
         if 0 < scale < 1:
             yield f"limit requests to {most:,} tokens", replace(order, load=smaller, context_tokens=None)
-    yield from _other_gpus(order)
+    yield from _other_gpus(order, with_raised_targets=not raised)
 
 
-def _other_gpus(order: Order) -> Iterator[tuple[str, Order]]:
-    """The kind of GPU that needs fewest of its kind, within the targets or else with raised ones."""
+def _other_gpus(order: Order, *, with_raised_targets: bool) -> Iterator[tuple[str, Order]]:
+    """The kind of GPU that needs fewest of its kind, within the targets or, if need be, with raised ones."""
     others = [
         replace(
             order, gpu=gpu, layout=None, gpus=None, replicas=None, kv_dtype="fp8" if "fp8" in figures.flops else "bf16"
@@ -152,7 +154,7 @@ def _other_gpus(order: Order) -> Iterator[tuple[str, Order]]:
         if gpu != order.gpu
     ]
     working = [("", case) for case in map(best, others) if not case.problems]
-    if not working and order.load:
+    if not working and order.load and with_raised_targets:
         raised = [(other, _within_reach(other)) for other in others]
         working = [(f", and {_targets(other, case.order)}", case) for other, case in raised if case]
     if working:
@@ -243,8 +245,8 @@ def out_of_reach(proof: Proof) -> str:
         ("ITL", slo.itl_p95_ms, min((case.steady.itl_quantile_s(0.95) for case in usable), default=math.inf)),
     ):
         if target is not None and target < lowest * 1e3 < math.inf:
-            missed.append(f"the lowest {name} p95 that {order.gpu} reaches is {lowest * 1e3:,.3g} ms, on a whole node")
-    return "; ".join(missed)
+            missed.append(f"{name} p95 {lowest * 1e3:,.3g} ms")
+    return f"the lowest that a node of {order.gpu} reaches: {', '.join(missed)}" if missed else ""
 
 
 def tried(proof: Proof) -> str:

@@ -37,6 +37,8 @@ def test_targets_out_of_reach_are_answered_with_a_proven_fix(
     fixes = nearest(proof)
     assert fixes
     assert all(prove(fix.order).holds for fix in fixes)
+    if gpu == "h200-sxm":
+        assert fixes[0].text.startswith(("raise ", "lower ")), "what the site has comes before another kind of GPU"
     raised = [fix for fix in fixes if "_p95_ms to " in fix.text]
     assert raised, [fix.text for fix in fixes]
     for key, value in re.findall(r"(\w+_p95_ms) to ([\d.e+]+)", raised[0].text):
@@ -46,7 +48,7 @@ def test_targets_out_of_reach_are_answered_with_a_proven_fix(
 def test_the_lowest_that_the_hardware_reaches_is_named() -> None:
     wanted = order("qwen3-32b-fp8", slo=Slo(ttft_p95_ms=20, itl_p95_ms=1), load=BUSY, replicas=2, one_node=True)
     said = out_of_reach(prove(wanted))
-    lowest = {name: float(value) for name, value in re.findall(r"lowest (\w+) p95 .*? is ([\d.]+) ms", said)}
+    lowest = {name: float(value) for name, value in re.findall(r"(\w+) p95 ([\d.]+) ms", said)}
     assert set(lowest) == {"TTFT", "ITL"}
     assert lowest["ITL"] > 1
     assert lowest["TTFT"] > 20
