@@ -16,6 +16,7 @@ from sitectl.errors import Exit, SitectlError
 from sitectl.mocked_program import LATER
 from sitectl.progress import Progress
 from sitectl.project_folder import PROJECT_FILE
+from stacks.counts import counted
 from stacks.loading.document import read_file
 from stacks.loading.problems import site_error
 
@@ -115,7 +116,7 @@ def tell_declared(
             return Told(lines=[f"{name}: not rendered{without}\n{one.error}"], record={"error": one.error}, good=False)
         return look(name, one)
 
-    with progress.layer(f"render {len(files)} site(s)"):
+    with progress.layer(f"render {counted(len(files), 'site')}"):
         declared = declare(project, files, progress)
     return tell(declared, rendered)
 

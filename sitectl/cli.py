@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO, cast
 
-from sitectl import invocation, project_folder
+from sitectl import invocation, project_folder, terminal
 from sitectl.errors import MEANINGS, Exit, SitectlError, bug, unusable_file
 from sitectl.progress import Progress
 from stacks.loading.problems import SiteError, nearest
@@ -23,6 +23,7 @@ from stacks.loading.secrets import without_secrets
 
 COMMANDS: Mapping[str, str] = {
     "init": "write a commented, valid file for a new site; asks nothing",
+    "catalogue": "list the models that a site can order, show one, or add one from its config.json",
     "validate": "check site files: every mistake at once, with line, what is allowed and the fix",
     "proof": "prove each model: does it fit, how fast, how many at once, what it costs; and all of them on the nodes",
     "explain": "say where a value comes from: a key of a site, or a field of an object",
@@ -70,7 +71,8 @@ class Context:
         """Print `text` for people, or `record` with --json."""
         if self.json:
             text = json.dumps(record, indent=2, sort_keys=True, default=str)
-        print(invocation.as_called(without_secrets(text.rstrip("\n"))), file=self.out)
+        told = invocation.as_called(without_secrets(text.rstrip("\n")))
+        print(told if self.json else terminal.shown(told, self.out), file=self.out)
 
 
 class Command(Protocol):
@@ -95,7 +97,7 @@ class _Parser(argparse.ArgumentParser):
             allowed="" if near or not wrong else ", ".join(COMMANDS),
             fix=f"{self.prog} --help",
         )
-        print(invocation.as_called(without_secrets(said.text())), file=sys.stderr)
+        print(terminal.shown(invocation.as_called(without_secrets(said.text())), sys.stderr), file=sys.stderr)
         sys.exit(Exit.USAGE)
 
 
@@ -143,7 +145,7 @@ def parser() -> argparse.ArgumentParser:
         prog=invocation.name(),
         description="Reads, checks, renders, compares and explains a site, mostly without engine or cluster.",
         epilog=invocation.as_called(_FIRST_STEPS) + statuses,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=terminal.Help,
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the version and the checkout, and stop")
     shared: Any = argparse.ArgumentParser(add_help=False)
@@ -158,7 +160,7 @@ def parser() -> argparse.ArgumentParser:
             help=meaning,
             description=meaning[0].upper() + meaning[1:] + ".",
             parents=[shared],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=terminal.Help,
         )
     return top
 
@@ -205,7 +207,7 @@ def _failed(error: Exception, arguments: argparse.Namespace, out: TextIO) -> int
         out.flush()
     except OSError:
         _write_nowhere(out)
-    print(invocation.as_called(without_secrets(told.text())), file=sys.stderr)
+    print(terminal.shown(invocation.as_called(without_secrets(told.text())), sys.stderr), file=sys.stderr)
     return int(told.status)
 
 

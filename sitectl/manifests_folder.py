@@ -104,7 +104,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARK).write_text("Written by `python -m sitectl render`; changed files are overwritten.\n")
+    (folder / MARK).write_text("Written by `python -m sitectl render --out DIR`; changed files are overwritten.\n")
 
 
 def read(folder: Path) -> list[Resource]:

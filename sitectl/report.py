@@ -13,6 +13,7 @@ from components.rules.model import Resource
 from sitectl.changes import Change, of_preview
 from sitectl.errors import SitectlError
 from sitectl.headroom import Headroom, of_records
+from sitectl.saved_previews import SAVE_ONE
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.front import access
 from sitectl.verdicts.model import Severity, Verdict
@@ -64,6 +65,8 @@ class SiteReport:
     """One block a model, where the site's proof offers one."""
     headroom: list[Headroom] = field(default_factory=list)
     """What is left to each model's targets, before and after."""
+    knows_site: bool = True
+    """Whether the site's own file was read, which alone has prices and targets."""
 
     @property
     def worst(self) -> Severity | None:
@@ -90,6 +93,7 @@ def report(
     errors: Sequence[str] = (),
     proofs: Sequence[str] = (),
     headroom: Sequence[Headroom] = (),
+    knows_site: bool = True,
 ) -> SiteReport:
     """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
     rows = [
@@ -110,6 +114,7 @@ def report(
         errors=list(errors),
         proofs=list(proofs),
         headroom=list(headroom),
+        knows_site=knows_site,
     )
 
 
@@ -126,7 +131,7 @@ def _in_form(change: Change) -> Iterator[None]:
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise SitectlError(
             f"{change.type} {change.name} has not the form of its kind, so no verdict is possible",
-            fix="save the preview again: pulumi preview --json > FILE",
+            fix=SAVE_ONE,
         ) from error
 
 

@@ -13,6 +13,8 @@ from stacks.loading.files import UnreadableError, text_of
 
 # The engine repeats every resource's inputs in it, before and after.
 _LARGEST_BYTES = 256 * 1024 * 1024
+# Not into the file that the user named: it may be a site's.
+SAVE_ONE = "save one first: python -m sitectl plan SITE --save preview.json"
 
 
 class _State(BaseModel):
@@ -47,15 +49,14 @@ class _Preview(BaseModel):
 
 def read(file: Path) -> dict[str, Any]:
     """A saved preview. Raises SitectlError."""
-    fix = f"pulumi preview --json > {file}"
     try:
         said = json.loads(text_of(file, largest=_LARGEST_BYTES))
     except FileNotFoundError:
-        raise SitectlError(f"no such file: {file}", fix=fix, status=Exit.USAGE) from None
+        raise SitectlError(f"no such file: {file}", fix=SAVE_ONE, status=Exit.USAGE) from None
     except UnreadableError as error:
         raise SitectlError(f"{file} {error.what}", fix=error.fix, status=Exit.USAGE) from None
     except (ValueError, RecursionError):
-        raise SitectlError(f"{file} is no preview", fix=fix, status=Exit.USAGE) from None
+        raise SitectlError(f"{file} is not a saved preview", fix=SAVE_ONE, status=Exit.USAGE) from None
     return in_form(said, str(file))
 
 
@@ -67,8 +68,8 @@ def in_form(said: Any, name: str) -> dict[str, Any]:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise SitectlError(
-            f"{name} is no preview of the engine" + (f": {place}: {first['msg'].lower()}" if place else ""),
-            fix="save it again: pulumi preview --json > FILE",
+            f"{name} is not a preview of the engine" + (f": {place}: {first['msg'].lower()}" if place else ""),
+            fix=SAVE_ONE,
             status=Exit.USAGE,
         ) from None
     preview: dict[str, Any] = said

@@ -1,7 +1,7 @@
 """The models that a site can order by name: one YAML file each in `stacks/catalogue/`.
 
 A file holds the geometry of a model as its config.json has it. Parameters, bytes, cache and speed are derived from it
-by `stacks.proof`; `python -m stacks.proof.import_config` writes such a file.
+by `stacks.proof`; `sitectl catalogue add` writes such a file.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from stacks.hardware import GPUS
 from stacks.proof.block import block
 from stacks.proof.demand import Load, Prices, Slo, Spread
 from stacks.proof.figures import Explanation
-from stacks.proof.fixes import nearest
+from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.knobs import LARGEST_BODY_KIB, PROBE_PERIOD_S, Override, Serving, knobs, number
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import BLOCK_TOKENS, KvDtype
@@ -111,8 +111,8 @@ def prove_model(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Pro
         if broken := broken_overrides(proof, serving_of(spec)):
             raise BrokenOverridesError(name or spec.catalogue, broken, proof)
         return proof
-    problems = "; ".join(problem.text for problem in proof.problems)
-    fixes = "; or ".join(fix.text for fix in nearest(proof)) or "order another model"
+    problems = "; ".join(filter(None, [*(problem.text for problem in proof.problems), out_of_reach(proof)]))
+    fixes = "; or ".join(fix.text for fix in nearest(proof)) or tried(proof)
     verdict = "does not fit" if proof.case.fit_problems else "does not keep its targets"
     raise DoesNotFitError(f"{proof.order.model.repository} {verdict}: {problems}\n  fix: {fixes}", proof)
 

@@ -32,7 +32,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         near = nearest(page, pages)
         raise SitectlError(
             f"no page '{page}'" + (f"; did you mean '{near}'?" if near else ""),
-            fix="python -m sitectl docs lists them",
+            fix="choose one of the list: python -m sitectl docs",
             status=Exit.USAGE,
         )
     context.say(pages[page].read_text(), {"page": page, "text": pages[page].read_text()})

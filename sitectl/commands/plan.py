@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sitectl import engine, headroom, markdown, proofs, report, saved_previews, words
-from sitectl.errors import Exit
+from sitectl.errors import Exit, SitectlError
 from sitectl.verdicts.model import Severity
 
 MORE = """\
@@ -39,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
+    if arguments.save:
+        _refuse_over_other(arguments.save)
     if arguments.file:
         preview = saved_previews.read(arguments.file)
     else:
@@ -59,3 +61,17 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         return int(Exit.REFUSED)
     refused = arguments.refuse and one.worst is not None and one.worst <= Severity[arguments.refuse.upper()]
     return int(Exit.REFUSED if refused else Exit.OK)
+
+
+def _refuse_over_other(file: Path) -> None:
+    """Raise SitectlError where --save would overwrite something that is not a saved preview, such as a site's file."""
+    if not file.is_file() or not file.stat().st_size:
+        return
+    try:
+        saved_previews.read(file)
+    except SitectlError:
+        raise SitectlError(
+            f"--save would overwrite {file}, which is not a saved preview",
+            fix="name a file that does not exist, such as preview.json",
+            status=Exit.USAGE,
+        ) from None

@@ -9,6 +9,7 @@ from typing import Any
 
 from sitectl import checkout, proofs, second_opinion
 from sitectl.checkout import Told
+from stacks.counts import counted
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 from stacks.sizing import describe
@@ -72,6 +73,8 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
             one["beside"] = told
         blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]
         record["agrees"] = all(second_opinion.agrees(told) for told in beside)
-    heading = f"site {name}: " + (f"{len(models)} models hold" if models else "no models")
+    heading = f"site {name}: " + (
+        f"{counted(len(models), 'model')} {'holds' if len(models) == 1 else 'hold'}" if models else "no models"
+    )
     lines = [heading, *blocks, *([str(placement["block"])] if models else [])]
     return Told(lines=lines, record=record, good=record.get("agrees", True))

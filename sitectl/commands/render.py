@@ -8,6 +8,7 @@ from typing import Any
 
 from sitectl import checkout, manifests_folder
 from sitectl.checkout import Declared, Told
+from stacks.counts import counted
 
 MORE = """\
 Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets are `[secret]`,
@@ -31,7 +32,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         texts = manifests_folder.contents(one.resources)
         manifests_folder.write(out / site, texts)
         return Told(
-            lines=[f"{site}: {len(texts)} files in {out / site}"],
+            lines=[f"{site}: {counted(len(texts), 'file')} in {out / site}"],
             record={"folder": str(out / site), "files": sorted(texts)},
         )
 

@@ -24,7 +24,7 @@ last day:
   waivers:
     - rule: image-pinned
       resource: Deployment inference-models/glm-5-1
-      reason: waits for the release that mends the tokenizer
+      reason: waits for the release that fixes the tokenizer
       expires: 2027-01-31
 
   python -m sitectl rules --list         what the rules say
@@ -35,7 +35,7 @@ exit status 1: a rule is broken, a waiver has expired, or rules.SITE.yaml is wro
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
-    parser.add_argument("--list", action="store_true", help="say every rule and stop")
+    parser.add_argument("--list", action="store_true", help="list every rule and stop")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     )
     lines = told.lines
     if not told.wrong:
-        lines.append(f"next: python -m sitectl plan {' '.join(arguments.site) or 'SITE'}")
+        lines += [f"next: python -m sitectl plan {site}" for site in arguments.site or ["SITE"]]
         lines.append("      it needs the stack and its cluster: python -m sitectl docs add-a-site")
     context.say("\n".join(lines), told.records)
     return told.status

@@ -10,6 +10,7 @@ from typing import Any
 from sitectl import checkout
 from sitectl.checkout import Told
 from stacks import site_rules
+from stacks.counts import counted
 from stacks.loader import trace_file
 from stacks.loading.problems import SiteError
 
@@ -20,7 +21,7 @@ Reads Pulumi.SITE.yaml, and rules.SITE.yaml beside it if there is one. Needs no 
   python -m sitectl validate berlin      one of them
   python -m sitectl validate FILE        a file by its path, also outside of a checkout
 
-exit status 1: a site is wrong; the lines say where and how to mend it
+exit status 1: a site is wrong; the lines say where and how to correct it
 """
 
 
@@ -32,7 +33,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     told = checkout.tell(_files(context, arguments.site), lambda name, file: _check(file.parent, name, file))
     lines, wrong = told.lines, told.wrong
     files = told.records
-    count = f"{len(files)} site" + ("" if len(files) == 1 else "s")
+    count = counted(len(files), "site")
     lines.append(f"{count}: all valid" if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
     if not wrong:
         lines.append(f"next: python -m sitectl rules {' '.join(arguments.site)}".rstrip())
@@ -75,4 +76,4 @@ def _records(error: SiteError) -> list[dict[str, Any]]:
 
 def _size(site: Any) -> str:
     keys = sum(len(tenant.keys) for tenant in site.tenants.values())
-    return f"{len(site.models)} models, {len(site.tenants)} tenants with {keys} keys"
+    return f"{counted(len(site.models), 'model')}, {counted(len(site.tenants), 'tenant')} with {counted(keys, 'key')}"

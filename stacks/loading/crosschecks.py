@@ -10,6 +10,7 @@ from components.inference_pool import picker_name
 from components.model_server import ModelServerSpec
 from stacks.cluster_model import MachinesSpec
 from stacks.loading.problems import Path, Problem, nearest, shown
+from stacks.loading.products import nearest_product
 from stacks.site import choices
 
 Where = Callable[[Path], str]
@@ -53,7 +54,7 @@ def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:
     for pattern, words in choices().items():
         for path, value in _found(values, pattern):
             if isinstance(value, str) and value not in words:
-                near = nearest(value, words)
+                near = nearest_product(value, words)
                 source = {"cluster.gpu": "the hardware table", "models.<name>.catalogue": "the catalogue"}[pattern]
                 yield Problem(
                     path=path,

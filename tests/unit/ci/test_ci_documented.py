@@ -81,7 +81,7 @@ def test_the_rules_are_told_as_they_are() -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
 def test_sitectl_is_asked_for_what_it_can_do(page: Path) -> None:
-    for said in re.findall(r"python -m sitectl ([^`|\n]+)", page.read_text()):
+    for said in re.findall(r"python -m sitectl ([^`|\n]+)", re.sub(r"\s*\\\n\s*", " ", page.read_text())):
         words = shlex.split(said.partition("  ")[0].partition("#")[0])
         try:
             parser().parse_args(words)

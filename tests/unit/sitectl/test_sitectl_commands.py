@@ -83,6 +83,7 @@ def test_init_overwrites_nothing(own: Path) -> None:
     ("words", "status", "says"),
     [
         (["--model", "glm=glm-5.1-fp9"], Exit.USAGE, "did you mean 'glm-5.1-fp8'?"),
+        (["--model", "qwen3-72b"], Exit.USAGE, "fix: choose one of the list: python -m sitectl catalogue list"),
         (["--gpu", "h900"], Exit.REFUSED, "h200-sxm"),
         (["--tenant", "Bad_Name"], Exit.REFUSED, "Bad_Name"),
         (["--replicas", "0"], Exit.REFUSED, "replicas"),
@@ -326,7 +327,7 @@ def test_doctor_refuses_a_broken_site(own: Path) -> None:
 
 
 def test_help_teaches() -> None:
-    top = parser().format_help()
+    top = " ".join(parser().format_help().split())
     assert all(name in top for name in COMMANDS)
     assert all(meaning in top for meaning in MEANINGS.values())
     assert "python -m sitectl init" in top

@@ -83,7 +83,8 @@ def row(after_ms: float | None, before_ms: float | None = 50, model: str = "chat
 
 def test_words_of_the_tightest() -> None:
     assert least([row(None)]) is None
-    assert tightest([]) == "no target is declared, or no load"
+    assert tightest([]) == "no model declares a target: set its slo"
+    assert tightest([row(None)]) == "not known: a model with a target declares no load"
     assert tightest([row(30), row(80, model="docs")]) == "20 % (-30 points), docs TTFT p95"
     assert tightest([row(50)]) == "50 % (unchanged), chat TTFT p95"
     assert tightest([row(50, None)]) == "50 %, chat TTFT p95"

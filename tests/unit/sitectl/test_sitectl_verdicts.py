@@ -90,7 +90,7 @@ CASES = {
     "unknown kind deleted": (kube("delete", "Widget", {"spec": {"a": 1}}, {}), (ANEW, "deleted")),
     "unknown kind replaced": (
         kube("replace", "Widget", {"spec": {"a": 1}}, {"spec": {"a": 2}}, replaced_by=("spec.a",)),
-        (ANEW, "deleted and made anew: spec.a"),
+        (ANEW, "deleted and created again: spec.a"),
     ),
 }
 

@@ -98,7 +98,7 @@ def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
     values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
     said = told(load_site(values, "site.yaml"))
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and keeps its targets" in said
-    assert "hgx-3, hgx-4: holds, its replicas start anew on other nodes" in said
+    assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in said
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.5
     said = told(load_site(values, "site.yaml"))
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and misses its targets" in said
