@@ -62,7 +62,7 @@ class ModelServerSpec(Spec):
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
     """The simulator takes this share of the predicted load time to start; vLLM ignores it."""
     extra_args: tuple[str, ...] = ()
-    """Engine arguments that no setting stands for."""
+    """Flags of the engine that neither a setting nor the proof depends on, such as `--seed=7`."""
 
     @model_validator(mode="after")
     def _gpus_are_said_once(self) -> ModelServerSpec:
