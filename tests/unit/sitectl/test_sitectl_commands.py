@@ -286,7 +286,7 @@ def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: 
     said = run(own, "validate", "berlin")
     assert said.status == Exit.REFUSED
     told = " ".join((said.out + said.err).split())
-    assert "models.chat.overrides.start_budget_s: a replica needs 155 s to start" in told
+    assert "models.chat.overrides.start_budget_s: a replica needs 429 s to start, 275 s of it to download" in told
     assert "got 60 s; allowed: at least 155 fix: write at least 155" in told
 
 
