@@ -54,17 +54,19 @@ class Component(pulumi.ComponentResource):
         *,
         depends_on: Sequence[pulumi.Resource] = (),
         patience_s: int | None = None,
+        protect: bool | None = None,
     ) -> KubeObject:
         """Declare one Kubernetes object out of its wire-format body.
 
         patience_s: how long `up` and `destroy` wait for it, where the provider's ten minutes are too few.
+        protect: whether the engine refuses to delete or replace it.
         """
         limit = f"{patience_s}s" if patience_s else None
         timeouts = pulumi.CustomTimeouts(create=limit, update=limit, delete=limit) if limit else None
         resource = declare(
             f"{self.name}-{suffix}",
             body,
-            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts),
+            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts, protect=protect),
         )
         self.children.append(resource)
         return resource

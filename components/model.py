@@ -14,6 +14,7 @@ from components.inference_pool import InferencePool, InferencePoolArgs, Inferenc
 from components.model_route import ModelRoute, ModelRouteArgs
 from components.model_server import Engine, ModelServer, ModelServerArgs, ModelServerPlan, ModelServerSpec
 from components.namespace import NamespaceHandle
+from components.weights import Keeping
 
 
 class ModelSpec(Spec):
@@ -25,6 +26,8 @@ class ModelSpec(Spec):
     """How the model is served."""
     pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)
     """How requests are spread over its replicas."""
+    volume: Keeping | None = None
+    """`protected` or `disposable`, where it is not as `storage.volumes` says for all models."""
     request_timeout_s: int = Field(default=3600, ge=60)
     """Longest time from request to last token."""
 
@@ -41,6 +44,8 @@ class ModelArgs:
     engine: Engine
     namespace: NamespaceHandle
     storage_class: str
+    volume: Keeping
+    """Whether the weights' volume may be deleted, where the model's own key does not say it."""
     picker_image: str
     gateway: GatewayHandle
     needs: Sequence[pulumi.Resource]
@@ -61,6 +66,7 @@ class Model(Component):
                 engine=args.engine,
                 namespace=args.namespace,
                 storage_class=args.storage_class,
+                volume=args.spec.volume or args.volume,
             ),
             here,
         ).handle

@@ -212,6 +212,13 @@ def _key_of(site: SiteConfig, fact: str, entry: str) -> str:
     return "models"
 
 
+@cache
+def named_flags() -> frozenset[str]:
+    """Flags of vLLM that rows speak about."""
+    conditions = [row.when["vllm_flags"] for row in table() if "vllm_flags" in row.when]
+    return frozenset(condition.removeprefix("has ") for condition in conditions)
+
+
 def _vllm_flags(site: SiteConfig) -> Iterator[str]:
     """Names of the flags that catalogue and site give to vLLM."""
     served = [model for model in site.models.values() if model.server.engine == "vllm"]

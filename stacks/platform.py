@@ -128,9 +128,12 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
                 plan=plans[name],
                 picker=picker_plan(proofs[name], serving[name]),
                 parallel_requests=parallel_requests(proofs[name], serving[name]),
-                engine=engine_of(name, spec, plans[name], versions.images, cache=kv_dtype(site)),
+                engine=engine_of(
+                    name, spec, plans[name], versions.images, cache=kv_dtype(site), source=site.storage.weights
+                ),
                 namespace=space,
                 storage_class=site.storage.storage_class,
+                volume=site.storage.volumes,
                 picker_image=versions.images.endpoint_picker,
                 gateway=gateway,
                 needs=needs,

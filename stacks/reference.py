@@ -49,7 +49,8 @@ _RULES = (
     "- `p95` is at least `p50`.",
     "- `models.<name>.overrides` must go with the model's proof: no queue beyond the TTFT target, no start budget "
     "below the cold start, no more replicas drained than the load can spare; the error says what is allowed.",
-    "- `models.<name>.server.extra_args` gives no flag that the platform gives already; the figures would not hold.",
+    "- `models.<name>.server.extra_args` takes the flags that [engine_flags.yaml](../stacks/engine_flags.yaml) lists "
+    "as free, each as one item by its full name (`--seed=7`); for all others the error names what decides them.",
     "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, and each size of a layout "
     "must divide what it cuts.",
     "- `cluster` holds either `kubeconfig` or `machines`.",

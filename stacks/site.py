@@ -14,6 +14,7 @@ from components.base import Name, Spec
 from components.crd_bundle import CrdBundleSpec
 from components.gateway import GatewaySpec
 from components.tiers import TierSpec
+from components.weights import Keeping, WeightsSpec
 from stacks import catalogue
 from stacks.cluster_model import MachinesSpec
 from stacks.demand import OrderedModelSpec, PricesSpec
@@ -48,6 +49,11 @@ class StorageSpec(Spec):
     """Class of the volumes; it must offer ReadWriteMany."""
     read_bytes_per_s: float = Field(default=1.0e9, gt=0)
     """What one replica reads from a shared volume; decides how long a start may take."""
+    weights: WeightsSpec = Field(default_factory=WeightsSpec)
+    """Where the weights come from."""
+    volumes: Keeping = "protected"
+    """protected: the engine refuses to delete or replace a model's volume; disposable: it goes with its model and with
+    `destroy`."""
 
 
 class SiteConfig(Spec):

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from components.rules import transform
+from components.rules.boundaries import listed
 from components.rules.model import SiteFacts
 from components.rules.waivers import RulesSpec, Waiver
 from stacks.loading import problems
@@ -45,8 +46,20 @@ def today() -> datetime.date:
 
 def facts(stack: str, said: RulesSpec, site: SiteConfig | None) -> SiteFacts:
     """What the rules have to know of a site; without predicted loads for one that is not valid."""
-    load_s = {name: plan_model(site, spec).load_s for name, spec in site.models.items()} if site else {}
-    return said.facts(stack, load_s)
+    plans = {name: plan_model(site, spec) for name, spec in site.models.items()} if site else {}
+    load_s = {name: plan.download_s + plan.load_s for name, plan in plans.items()}
+    return said.facts(stack, load_s, _mirrored(said, site) if site else ())
+
+
+def _mirrored(said: RulesSpec, site: SiteConfig) -> tuple[str, ...]:
+    """Registries that the machines' own mirrors stand for, without a way back to them."""
+    machines = site.cluster.machines
+    mirrors = machines.registries.mirrors if machines and machines.registries else {}
+    return tuple(
+        name
+        for name, mirror in mirrors.items()
+        if mirror.skip_fallback and all(listed(endpoint, said.registries) for endpoint in mirror.endpoints)
+    )
 
 
 def path(project: Path, stack: str) -> Path:

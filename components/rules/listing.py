@@ -51,10 +51,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="protect-stateful",
-        says="What holds data is protected from deletion.",
+        says="What holds data is protected from deletion, or the site says that it may go.",
         check=serving.protect_stateful,
-        # Weights can be read again from where they came, so their volume is no error yet.
-        level="advice",
     ),
     Rule(
         name="gateway-authenticates",

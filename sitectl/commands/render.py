@@ -11,9 +11,9 @@ from sitectl.checkout import Declared, Told
 from stacks.counts import counted
 
 MORE = """\
-Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets are `[secret]`,
-what only `up` can know is `[known after up]`. Custom resource definitions are left out: they are pinned by digest
-(see `versions`).
+Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets are without
+their values and say so, what only `up` can know is `[known after up]`. Custom resource definitions are left out: they
+are pinned by digest (see `versions`). What is not a Kubernetes object is in the folder `program`.
 
   python -m sitectl render berlin --out /tmp/rendered      files below /tmp/rendered/berlin
 """

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from components.rules.listing import RULES
 from components.rules.waivers import Judgement, judge
 from sitectl import checkout
 from sitectl.checkout import Declared, Told
+from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from sitectl.errors import Exit
 from stacks import site_rules
 from stacks.loader import load_file
@@ -33,8 +36,13 @@ exit status 1: a rule is broken, a waiver has expired, or rules.SITE.yaml is wro
 """
 
 
+_RENDERS = {"renders": "A site is valid and can be rendered, so that the rules can look."}
+_LEVELS: Mapping[str, Literal["error", "note"]] = {"errors": "error", "advice": "note"}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="for people, code scanning, or GitHub's jobs")
     parser.add_argument("--list", action="store_true", help="list every rule and stop")
 
 
@@ -55,6 +63,10 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         lambda site, one: _judge(project, site, files[site], one),
         without=", so no rule could look",
     )
+    if arguments.format != "text":
+        log = sarif(_results(told.records, files), {rule.name: rule.says for rule in RULES} | _RENDERS)
+        context.say(workflow_commands(log) if arguments.format == "github" else json.dumps(log, indent=2), log)
+        return told.status
     lines = told.lines
     if not told.wrong:
         lines += [f"next: python -m sitectl plan {site}" for site in arguments.site or ["SITE"]]
@@ -80,6 +92,18 @@ def _valid(file: Path) -> SiteConfig | None:
         return load_file(file)
     except SiteError:
         return None
+
+
+def _results(records: Mapping[str, Any], files: Mapping[str, Path]) -> Iterator[Result]:
+    """Findings are of resources; the file that declares them is the site's."""
+    for site, record in records.items():
+        file = files[site].name
+        if error := record.get("error"):
+            yield Result(rule="renders", level="error", text=error, file=file)
+        for section, level in _LEVELS.items():
+            for one in record.get(section, ()):
+                text = f"{one['resource']}: {one['problem']}\n  fix: {one['fix']}"
+                yield Result(rule=one["rule"], level=level, text=text, file=file)
 
 
 def _lines(site: str, found: Judgement) -> list[str]:

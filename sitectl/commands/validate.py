@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from sitectl import checkout
 from sitectl.checkout import Told
+from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from stacks import site_rules
 from stacks.counts import counted
 from stacks.loader import trace_file
@@ -20,17 +23,27 @@ Reads Pulumi.SITE.yaml, and rules.SITE.yaml beside it if there is one. Needs no 
   python -m sitectl validate             all sites
   python -m sitectl validate berlin      one of them
   python -m sitectl validate FILE        a file by its path, also outside of a checkout
+  python -m sitectl validate --format sarif > validate.sarif
 
 exit status 1: a site is wrong; the lines say where and how to correct it
 """
 
 
+SITE_FILE = "site-file"
+RULES = {SITE_FILE: "A site's files say what the program takes, and what the proof of its models allows."}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", nargs="*", metavar="SITE|FILE", help="names of sites, or paths (default: all)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="for people, code scanning, or GitHub's jobs")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
     told = checkout.tell(_files(context, arguments.site), lambda name, file: _check(file.parent, name, file))
+    if arguments.format != "text":
+        log = sarif(_results(told.records), RULES)
+        context.say(workflow_commands(log) if arguments.format == "github" else json.dumps(log, indent=2), log)
+        return told.status
     lines, wrong = told.lines, told.wrong
     files = told.records
     count = counted(len(files), "site")
@@ -57,21 +70,38 @@ def _check(project: Path, name: str, file: Path) -> Told:
         lines.append(f"{file.name}: valid; {_size(loaded)}")
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
-        problems += _records(error)
+        problems += _records(error, project)
     try:
         site_rules.read(project, name)
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
-        problems += _records(error)
+        problems += _records(error, project)
     record = {"valid": not problems, "file": file.name, "problems": problems}
     return Told(lines=lines, record=record, good=not problems)
 
 
-def _records(error: SiteError) -> list[dict[str, Any]]:
+def _records(error: SiteError, project: Path) -> list[dict[str, Any]]:
     return [
-        {"key": one.key, "line": one.line, "what": one.what, "got": one.got, "allowed": one.allowed, "fix": one.fix}
+        {
+            "key": one.key,
+            "file": checkout.relative(one.file or error.origin, project),
+            "line": one.line,
+            "what": one.what,
+            "got": one.got,
+            "allowed": one.allowed,
+            "fix": one.fix,
+            "text": checkout.relative(one.text(error.origin), project),
+        }
         for one in error.problems
     ]
+
+
+def _results(records: Mapping[str, Any]) -> Iterator[Result]:
+    for record in records.values():
+        for problem in record["problems"]:
+            yield Result(
+                rule=SITE_FILE, level="error", text=problem["text"], file=problem["file"], line=problem["line"]
+            )
 
 
 def _size(site: Any) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.model_server import LATER_START
 from components.rules.model import Resource
 from components.rules.pods import GPU, asks, containers, pod_spec, startup_budget_s
 from sitectl.changes import Change, FieldChange
@@ -57,7 +58,7 @@ def deployment(change: Change) -> list[Verdict]:
                 f"{', '.join(change.replaced_by)} cannot be changed in place, so nothing serves until they have loaded",
                 gpus=gpus,
                 restarts=before.replicas,
-                cold_start_s=after.budget_s,
+                cold_start_s=after.later_budget_s,
             )
         ]
     return [
@@ -77,6 +78,9 @@ class _Shape:
         self.replicas = int(spec.get("replicas", 1)) if resource.body else 0
         self.gpus = self.replicas * sum(int(asks(one, "limits").get(GPU, 0)) for one in found)
         self.budget_s = max((startup_budget_s(one) for one in found), default=0)
+        marks: Mapping[str, Any] = (resource.body.get("metadata") or {}).get("annotations") or {}
+        # With the weights in the volume already.
+        self.later_budget_s = int(marks.get(LATER_START, self.budget_s))
         self.at_once = self.replicas if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
 
@@ -90,6 +94,7 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
     if not causes:
         return []
     rounds = -(-after.replicas // after.at_once)
+    start_s = after.budget_s if _another_model(change) else after.later_budget_s
     return [
         verdict(
             change,
@@ -97,7 +102,7 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
             f"restarts {counted(before.replicas, 'replica')}, one after the other",
             f"their pod changes: {_causes(causes)}",
             restarts=before.replicas,
-            cold_start_s=rounds * (after.budget_s + after.grace_s),
+            cold_start_s=rounds * (start_s + after.grace_s),
         )
     ]
 
@@ -111,7 +116,7 @@ def _replicas(change: Change, before: _Shape, after: _Shape, gpus: int) -> list[
     what = f"{before.replicas} -> {after.replicas} replicas"
     if after.replicas > before.replicas:
         return [
-            verdict(change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.budget_s),
+            verdict(change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.later_budget_s),
         ]
     gone = before.replicas - after.replicas
     reason = f"{counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"

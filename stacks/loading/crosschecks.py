@@ -9,6 +9,7 @@ from typing import Any
 from components.inference_pool import picker_name
 from components.model_server import ModelServerSpec
 from stacks.cluster_model import MachinesSpec
+from stacks.loading import engine_arguments
 from stacks.loading.problems import Path, Problem, nearest, shown
 from stacks.loading.products import nearest_product
 from stacks.site import choices
@@ -19,7 +20,6 @@ Where = Callable[[Path], str]
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
-_FLAG = re.compile(r"--[a-z][a-z0-9.-]*(=.*)?", re.DOTALL)
 
 _DRAIN_S = int(MachinesSpec.model_fields["drain_timeout_s"].default)
 _STREAM_S = int(ModelServerSpec.model_fields["longest_stream_s"].default)
@@ -31,7 +31,6 @@ _FORMS: Mapping[str, tuple[re.Pattern[str], str, str]] = {
     "storage.storage_class": (_OBJECT, "a name of lower-case letters, digits, dashes and dots", "longhorn"),
     "gateway.certificate_secret": (_OBJECT, "a name of lower-case letters, digits, dashes and dots", "inference-tls"),
     "models.<name>.server.gpu_family": (_LABEL, "a label of letters, digits, dashes, dots and underscores", "hopper"),
-    "models.<name>.server.extra_args.<name>": (_FLAG, "one flag, with = before its value", "--seed=7"),
     "models.<name>.pool.cpu": (_QUANTITY, "a Kubernetes quantity", "500m"),
     "models.<name>.pool.memory": (_QUANTITY, "a Kubernetes quantity", "8Gi"),
 }
@@ -46,6 +45,7 @@ def problems(values: Mapping[str, Any], where: Where) -> list[Problem]:
         *_names_that_collide(values, where),
         *_drains_and_streams(values, where),
         *_forms(values),
+        *engine_arguments.problems(values.get("models")),
     ]
 
 

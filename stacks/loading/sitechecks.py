@@ -1,10 +1,9 @@
-"""Checks of a site that is valid by itself: do its models fit, do its flags and versions go together."""
+"""Checks of a site that is valid by itself: do its models fit, do its settings and versions go together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from components.model_server import ModelServerPlan
 from stacks import compatibility, versions
 from stacks.cluster_plan import problems_of
 from stacks.demand import OrderedModelSpec
@@ -14,29 +13,11 @@ from stacks.placing import crowds
 from stacks.proof.layouts import allowed, refusals
 from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
-from stacks.sizing import BrokenOverridesError, DoesNotFitError, engine_of, plan_of, prove_model, serving_of
-
-# Flags that the platform gives only where the layout wants them; the figures hold for that layout alone.
-_OF_THE_LAYOUT = frozenset({"--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel"})
-# Flag that the platform gives to engines -> the key that decides it.
-_DECIDED_BY: Mapping[str, str] = {
-    "--max-num-seqs": "overrides.max_num_seqs",
-    "--max-model-len": "overrides.max_model_len",
-    "--max-num-batched-tokens": "server.max_num_batched_tokens",
-    "--max-num-queued-reqs": "overrides.max_num_queued_reqs",
-    "--max-waiting-queue-length": "overrides.max_num_queued_reqs",
-    "--override-generation-config": "overrides.gateway_max_tokens",
-    "--tensor-parallel-size": "server.layout",
-    "--pipeline-parallel-size": "server.layout",
-    "--data-parallel-size": "server.layout",
-    "--enable-expert-parallel": "server.layout",
-    "--shutdown-timeout": "server.longest_stream_s",
-    "--startup-duration": "server.simulated_load_scale",
-}
+from stacks.sizing import BrokenOverridesError, DoesNotFitError, prove_model
 
 
 def misfits(site: SiteConfig) -> Iterator[Problem]:
-    """Models that cannot work on the GPUs that they are given or find none, and flags that are the platform's own."""
+    """Models that cannot work on the GPUs that they are given, or find none."""
     proofs: dict[str, Proof] = {}
     for name, spec in sorted(site.models.items()):
         try:
@@ -47,8 +28,6 @@ def misfits(site: SiteConfig) -> Iterator[Problem]:
                 yield Problem(path=path, what=each.what, got=each.got, allowed=each.allowed, fix=each.fix)
         except DoesNotFitError as error:
             yield from _misfit(name, spec, error)
-        else:
-            yield from _flags_twice(name, spec, plan_of(proofs[name], serving_of(spec)))
     # Where one does not fit by itself, nobody knows what it would take of the nodes.
     if len(proofs) == len(site.models):
         for crowd in crowds(site, proofs):
@@ -96,28 +75,3 @@ def incompatible(site: SiteConfig, origins: Mapping[str, Origin]) -> Iterator[Pr
             file="" if own or not theirs else theirs.file,
             line=None if own or not theirs else theirs.line,
         )
-
-
-def _flags_twice(name: str, spec: OrderedModelSpec, plan: ModelServerPlan) -> Iterator[Problem]:
-    """Extra flags that stand already: the engine would take the last one, and the figures would not hold."""
-    extra = spec.server.extra_args
-    args = engine_of(name, spec, plan, versions.load().images).args
-    given = dict(flag.partition("=")[::2] for flag in args[: len(args) - len(extra)])
-    seen: set[str] = set()
-    for index, flag in enumerate(extra):
-        key, _, value = flag.partition("=")
-        path = ("models", name, "server", "extra_args", str(index))
-        got = f"'{value}'" if value else ""
-        if key in given or key in _OF_THE_LAYOUT:
-            decided = _DECIDED_BY.get(key)
-            held = given.get(key)
-            said = "is given by the platform already" if key in given else "follows from the layout"
-            yield Problem(
-                path=path,
-                what=f"{key} {said}" + (f", as {held}" if held else ""),
-                got=got,
-                fix=f"take it out, and set {decided} if need be" if decided else "take it out",
-            )
-        elif key in seen:
-            yield Problem(path=path, what=f"{key} is given twice", got=got, fix="keep one of the two")
-        seen.add(key)

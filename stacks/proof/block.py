@@ -96,9 +96,16 @@ def _speed(proof: Proof) -> Iterator[str]:
     yield _line("speed", text, speed)
     yield _line(
         "cold start",
-        f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading",
+        f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading{_first_start(proof)}",
         proof.cold_start,
     )
+
+
+def _first_start(proof: Proof) -> str:
+    download = proof.cold_start["download_weights"]
+    if not download.value:
+        return ""
+    return f"; the first {proof.cold_start['first_start']}, of it {download} downloading"
 
 
 def _load(proof: Proof) -> Iterator[str]:

@@ -29,7 +29,7 @@ MAY_IMPORT = {
 # Inside components: everyone stands on the floor, composites stand on everyone, the rest know nobody.
 FLOOR = {"base", "objects", "namespace", "headers", "machine_commands"}
 COMPOSITES = {"model", "cluster"}
-PARTS = {"gateway": {"gateway_errors"}}
+PARTS = {"gateway": {"gateway_errors"}, "model_server": {"weights"}}
 NEVER = {"talos": {"pulumi"}, "manifests": {"pulumi"}}
 
 

@@ -45,7 +45,7 @@ def test_a_site_as_its_file_says_has_no_change(site: Site) -> None:
 def test_plan_refuses_what_it_is_told_to_refuse(site: Site, tmp_path: Path) -> None:
     """What cannot be undone is first and stops a job."""
     document = yaml.safe_load(session.stack_file(site.lab).read_text())
-    document["config"]["inference-platform:site"]["storage"] = {"storage_class": "another"}
+    document["config"]["inference-platform:site"]["storage"]["storage_class"] = "another"
     file = tmp_path / "Pulumi.edited.yaml"
     file.write_text(yaml.safe_dump(document))
     status, said = plan(site, "--config-file", str(file), "--refuse", "irreversible")

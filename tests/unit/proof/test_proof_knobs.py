@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from stacks.proof.block import block
 from stacks.proof.demand import Slo
 from stacks.proof.figures import Explanation
-from stacks.proof.knobs import Override, Serving, knobs
+from stacks.proof.knobs import PROBE_PERIOD_S, START_MARGIN, START_SLACK_S, Override, Serving, knobs
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
 
@@ -72,6 +73,31 @@ def test_knobs_never_promise_more_than_is_proven(name: str) -> None:
     assert number(found, "startup_probe_failures") == math.ceil(number(found, "start_budget_s") / 5)
     assert number(found, "autoscale_window_s") >= proof.cold_start["cold_start"].value
     assert 1 <= number(found, "disruption_max_unavailable") <= max(1, case.replicas)
+
+
+@pytest.mark.parametrize("name", GENERATING)
+def test_the_start_budget_outlasts_the_first_download(name: str) -> None:
+    """The startup probe would kill a replica that is still downloading, and its successor too, for ever."""
+    asked = order(name, load=CHAT, slo=TARGETS)
+    proofs = [prove(replace(asked, download_bytes_per_s=speed)) for speed in (None, 1e10, 1.25e9, 5.8e8, 1.25e8, 1e6)]
+    budgets = [number(knobs(proof), "start_budget_s") for proof in proofs]
+    assert budgets == sorted(budgets)
+    assert len(set(budgets)) == len(budgets)
+    for proof, budget in zip(proofs, budgets, strict=True):
+        cold = {key: figure.value for key, figure in proof.cold_start.items()}
+        assert budget >= START_MARGIN * (cold["download_weights"] + cold["read_weights"]) + START_SLACK_S
+        assert budget > cold["first_start"] >= cold["cold_start"]
+        probes = number(knobs(proof), "startup_probe_failures")
+        assert probes * PROBE_PERIOD_S >= budget
+    # What a later start takes, and so how fast replicas can be added, is the same.
+    assert len({number(knobs(proof), "autoscale_window_s") for proof in proofs}) == 1
+
+
+def test_the_block_says_first_and_later_start() -> None:
+    slow, there = (block(prove(replace(GLM, download_bytes_per_s=speed))) for speed in (1.25e9, None))
+    lines = [next(line for line in text.splitlines() if "cold start" in line) for text in (slow, there)]
+    assert "; the first 1,481 s, of it 605 s downloading" in lines[0], lines[0]
+    assert "download" not in lines[1]
 
 
 def test_a_changed_target_moves_all_that_follow_from_it() -> None:

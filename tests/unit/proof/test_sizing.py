@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from stacks import versions
 from stacks.loader import KEY, load_file
@@ -59,6 +60,43 @@ def test_every_word_of_the_site_reaches_the_order() -> None:
     assert (order.slo.ttft_p95_ms, order.slo.itl_p95_ms) == (2000, None)
     assert order.prices and (order.prices.gpu_hour, order.prices.power_kwh) == (3.5, 0.2)
     assert order.storage_bytes_per_s == config.storage.read_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("weights", "engine", "speed"),
+    [
+        ({}, "vllm", 1.25e8),
+        ({"download_bytes_per_s": 1e9}, "vllm", 1e9),
+        ({"source": "mirror", "mirror": "http://hub:8080", "download_bytes_per_s": 1e9}, "vllm", 1e9),
+        ({"source": "volume"}, "vllm", None),
+        ({}, "simulator", None),
+    ],
+)
+def test_the_proof_knows_what_the_first_start_downloads(
+    weights: dict[str, Any], engine: str, speed: float | None
+) -> None:
+    config = site({"catalogue": "qwen3-32b-fp8", "server": {"engine": engine}}, storage={"weights": weights})
+    order = order_of(config, config.models["m"], "m")
+    assert order.download_bytes_per_s == speed
+    plan = plan_model(config, config.models["m"])
+    assert plan.download_s == (pytest.approx(plan.weight_bytes / speed) if speed else 0)
+    assert plan.startup_probe_failures * plan.startup_probe_period_s >= 2 * (plan.download_s + plan.load_s)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"source": "mirror"},
+        {"mirror": "https://hub.site.example"},
+        {"source": "mirror", "mirror": "hub.site.example"},
+        {"source": "mirror", "mirror": "https://user:word@hub.site.example"},
+        {"source": "mirror", "mirror": "https://hub.site.example?token=x"},
+        {"download_bytes_per_s": 0},
+    ],
+)
+def test_a_source_of_weights_that_cannot_be_is_refused(weights: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        site({"catalogue": "qwen3-32b-fp8"}, storage={"weights": weights})
 
 
 def test_what_does_not_fit_is_refused_with_the_fix() -> None:

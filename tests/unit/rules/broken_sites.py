@@ -176,7 +176,7 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ),
     ("probes-fit", "too short"): Broken(
         change=lambda found: _container(found).update(startupProbe={"periodSeconds": 5, "failureThreshold": 100}),
-        says="gives up after 500 s, and reading the weights takes 600 s",
+        says="gives up after 500 s, and getting the weights takes 600 s",
     ),
     ("probes-fit", "none"): Broken(
         change=lambda found: _container(found).pop("livenessProbe"), says="has no livenessProbe"
@@ -240,6 +240,11 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
         change=lambda found: found["claim"]["spec"].update(accessModes=["ReadWriteOnce"]), says="ReadWriteOnce"
     ),
     ("protect-stateful", ""): Broken(change=lambda _: None, says="its data goes with it", protected=False),
+    ("protect-stateful", "permission denied"): Broken(
+        change=lambda found: found["claim"]["metadata"].update(annotations={"inference-platform/disposable": "false"}),
+        says="its data goes with it",
+        protected=False,
+    ),
     ("gateway-authenticates", "no policy"): Broken(
         change=lambda found: found["policy"]["spec"].update(targetRefs=[]), says="asks its callers for a key"
     ),
@@ -278,6 +283,13 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ),
     ("sovereign-egress", "hub"): Broken(
         change=lambda found: _container(found)["env"].pop(), says="may download weights from the hub", facts=SOVEREIGN
+    ),
+    ("sovereign-egress", "foreign mirror"): Broken(
+        change=lambda found: _container(found)["env"].__setitem__(
+            1, {"name": "HF_ENDPOINT", "value": "https://hf.example"}
+        ),
+        says="may download weights from https://hf.example",
+        facts=SOVEREIGN,
     ),
     ("sovereign-egress", "external name"): Broken(
         change=lambda found: found["service"].update(spec={"type": "ExternalName", "externalName": "api.example.org"}),

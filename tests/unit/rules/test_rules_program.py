@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,24 @@ RUN = "import sys; from sitectl.mocked_program import main; main(sys.argv[1:], e
 SOVEREIGN = {"sovereign": True, "registries": ["ghcr.io"]}
 MISSPELT = "{rule: spreads, resource: a, reason: because, expires: 2027-02-30}"
 PICKERS = [f"Deployment inference-models/{model}-epp" for model in ("glm-5-1", "qwen3-32b")]
+
+
+INSIDE = {"sovereign": True, "registries": ["registry.site.example", "hub.site.example", "docker.io/envoyproxy"]}
+# Name -> the committed site that it comes from, and its rules file.
+SITES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mirror": ("prod", INSIDE),
+    "volume": ("prod", {**INSIDE, "registries": ["registry.site.example", "docker.io/envoyproxy"]}),
+    "hub": ("prod", INSIDE),
+    "fallback": ("prod", INSIDE),
+    "keeping": ("lab", {}),
+}
+CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "mirror": lambda _: None,
+    "volume": lambda site: site["storage"].update(weights={"source": "volume"}),
+    "hub": lambda site: site["storage"].update(weights={"source": "hub"}),
+    "fallback": lambda site: site["cluster"]["machines"]["registries"]["mirrors"]["*"].update(skip_fallback=False),
+    "keeping": lambda site: site["models"]["glm-5-1"].update(volume="protected"),
+}
 
 
 def waived(expires: str) -> dict[str, Any]:
@@ -47,6 +65,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     }.items():
         shutil.copy(ROOT / "Pulumi.lab.yaml", folder / f"Pulumi.{name}.yaml")
         (folder / f"rules.{name}.yaml").write_text(said)
+    for name, (site, rules) in SITES.items():
+        document = yaml.safe_load((ROOT / f"Pulumi.{site}.yaml").read_text())
+        CHANGES[name](document["config"]["inference-platform:site"])
+        (folder / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump(document))
+        (folder / f"rules.{name}.yaml").write_text(yaml.safe_dump(rules))
     yield folder
     patch.undo()
 
@@ -70,6 +93,53 @@ def outcomes(project: Path) -> dict[str, Any]:
 def test_the_committed_sites_pass(outcomes: dict[str, Any], site: str) -> None:
     assert "error" not in outcomes[site]
     assert len(outcomes[site]["resources"]) > 40
+
+
+@pytest.mark.parametrize("site", ["mirror", "volume"])
+def test_a_sovereign_site_can_keep_its_own_rules(outcomes: dict[str, Any], site: str) -> None:
+    """The annotated site, with weights from its own mirror or from a filled volume."""
+    assert outcomes[site].get("error", "") == ""
+    engines = [
+        {variable["name"]: variable.get("value") for variable in container["env"]}
+        for resource in outcomes[site]["resources"]
+        if resource["type"] == "kubernetes:apps/v1:Deployment"
+        for container in resource["inputs"]["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "engine"
+    ]
+    told = {
+        "mirror": {"HF_ENDPOINT": "https://hub.site.example"},
+        "volume": {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
+    }[site] | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    assert len(engines) == 2
+    for variables in engines:
+        assert told.items() <= variables.items()
+
+
+def test_a_sovereign_site_may_not_ask_the_hub(outcomes: dict[str, Any]) -> None:
+    said = outcomes["hub"]["error"]
+    assert said.startswith("hub: 2 violations")
+    assert said.count("may download weights from the hub [sovereign-egress]") == 2
+    assert "set storage.weights.source: volume" in said
+
+
+def test_a_mirror_with_a_way_back_to_the_registry_does_not_count(outcomes: dict[str, Any]) -> None:
+    assert "[sovereign-registries]" in outcomes["fallback"]["error"]
+
+
+def test_volumes_are_protected_unless_the_site_says_that_they_may_go(outcomes: dict[str, Any]) -> None:
+    claims = {
+        site: {
+            one["inputs"]["metadata"]["name"]: one["protect"]
+            for one in outcomes[site]["resources"]
+            if one["type"].endswith(":PersistentVolumeClaim")
+        }
+        for site in ("prod", "lab", "keeping")
+    }
+    assert claims == {
+        "prod": {"glm-5-1-weights": True, "qwen3-32b-weights": True},
+        "lab": {"glm-5-1-weights": False, "qwen3-32b-weights": False},
+        "keeping": {"glm-5-1-weights": True, "qwen3-32b-weights": False},
+    }
 
 
 def test_a_broken_rule_stops_the_program_before_anything_is_registered(outcomes: dict[str, Any]) -> None:

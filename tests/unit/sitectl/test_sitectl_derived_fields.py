@@ -60,7 +60,7 @@ def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_f
         assert one["at"].partition("=")[2] == str(known[name].value)
         assert one["formula"] == known[name].formula
         assert one["key"] == f"models.qwen3-32b.knobs.{name}"
-    assert "cache_bytes_per_gpu = " in told["max_num_seqs"]["inputs"]
+    assert told["max_num_seqs"]["inputs"]["cache_bytes_per_gpu"] > 1e9
     again = explained(checkout_folder, told["max_num_seqs"]["key"])
     assert (again["formula"], again["inputs"]) == (told["max_num_seqs"]["formula"], told["max_num_seqs"]["inputs"])
 

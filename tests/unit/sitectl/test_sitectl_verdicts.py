@@ -169,3 +169,36 @@ def test_rows_that_say_the_same_are_one_with_all_names() -> None:
     assert one.resource == "7 x CustomResourceDefinition"
     assert all(f"d{number}" in one.reason for number in range(7))
     assert folded(rows[:3]) == rows[:3]
+
+
+def engine(image: str, *, model: str = "Qwen/Qwen3-32B-FP8", replicas: int = 2, later: str = "100") -> dict[str, Any]:
+    """A Deployment whose first start takes 500 s, and each later one as its annotation says."""
+    container = {
+        "name": "engine",
+        "image": image,
+        "args": [model],
+        "startupProbe": {"periodSeconds": 5, "failureThreshold": 100},
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    pod = {"containers": [container], "terminationGracePeriodSeconds": 10}
+    marks = {"inference-platform/later-start-budget-s": later} if later else {}
+    meta = {"name": "chat", "namespace": "models", "annotations": marks}
+    return {"metadata": meta, "spec": {"replicas": replicas, "template": {"spec": pod}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cold_start_s"),
+    [
+        (engine("v1"), engine("v2"), 2 * (100 + 10)),
+        (engine("v1"), engine("v2", later=""), 2 * (500 + 10)),
+        (engine("v1"), engine("v1", replicas=3), 100),
+        (engine("v1"), engine("v1", model="Qwen/Qwen3-8B"), 2 * (500 + 10)),
+        ({}, engine("v1"), 500),
+    ],
+    ids=["restart", "nothing is downloaded", "more replicas", "other weights", "first"],
+)
+def test_only_a_start_without_weights_counts_the_download(
+    before: dict[str, Any], after: dict[str, Any], cold_start_s: int
+) -> None:
+    change = kube("update" if before else "create", "Deployment", before, after)
+    assert max(one.cold_start_s for one in classify(change)) == cold_start_s

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components import access, gateway, inference_pool, model_route, model_server, namespace, tiers
+from components import access, gateway, inference_pool, model_route, model_server, namespace, tiers, weights
 from components.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.gateway_errors import openai_errors
 from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
@@ -31,11 +31,13 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
     site = load_file(ROOT / site_file)
     spec = site.models[name]
     plan = plan_model(site, spec)
-    engine = engine_of(name, spec, plan, IMAGES)
+    engine = engine_of(name, spec, plan, IMAGES, source=site.storage.weights)
     proof, serving = prove_model(site, spec, name), serving_of(spec)
     picker = picker_plan(proof, serving)
     return [
-        model_server.weights_claim(name, "m", weight_bytes=plan.weight_bytes, storage_class="longhorn"),
+        weights.claim(
+            name, "m", labels=model_server.labels(name), weight_bytes=plan.weight_bytes, storage_class="longhorn"
+        ),
         model_server.deployment(name, "m", spec.server, plan, engine),
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
         inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=model_server.PORT),
