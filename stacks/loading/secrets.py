@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 Path = tuple[str, ...]
@@ -28,7 +29,8 @@ _ISSUED = re.compile(
 # Random bytes in base64 or hex. Digests and fingerprints have this form too, so a value may have it.
 _RANDOM = re.compile(r"(?<![A-Za-z0-9+/])(?<!sha256:)(?!LS0tLS1CRUdJTiBDRVJU)[A-Za-z0-9+/]{32,}={0,2}")
 _HEX = re.compile(r"[0-9a-f]{32,}")
-_SHORTEST_RANDOM = 20
+_SHORTEST_RANDOM, _RANDOM_LENGTH = 20, 28
+_TURNS = 0.3
 
 # Fields of a machine config that hold a secret in any form.
 _SECRET_FIELD = re.compile(r"(?i)(token|secret|password|passphrase|privatekey|auth)$")
@@ -58,17 +60,23 @@ def shown_without_secrets(text: str) -> str:
 
 
 def _is_random(text: str) -> bool:
-    """Not a path or a word: small and large letters and digits, mixed over a length that no name has."""
-    return any(
+    """Not a path or a word: large and small letters take turns, with digits where that is short."""
+    # Base64 has slashes too: cut at them, the parts of a key may each be as short as a name.
+    whole = text.replace("/", "")
+    return (len(whole) >= _RANDOM_LENGTH and _turns(whole) and {"A", "a"} <= set(map(_kind, whole))) or any(
         _HEX.fullmatch(part)
-        or (
-            len(part) >= _SHORTEST_RANDOM
-            and any(character.isupper() for character in part)
-            and any(character.islower() for character in part)
-            and any(character.isdigit() for character in part)
-        )
+        or (len(part) >= _SHORTEST_RANDOM and _turns(part) and {"A", "a", "0"} <= set(map(_kind, part)))
         for part in text.split("/")
     )
+
+
+def _turns(text: str) -> bool:
+    """Whether characters change their kind as often as in random base64 (64 % of the time, by count), or nearly."""
+    return sum(_kind(one) != _kind(other) for one, other in pairwise(text)) >= _TURNS * len(text)
+
+
+def _kind(character: str) -> str:
+    return "A" if character.isupper() else "a" if character.islower() else "0" if character.isdigit() else "+"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -300,7 +300,7 @@ def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> Non
     idle = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_queue_tokens").out)
     assert idle["rendered"].startswith("no: the pinned versions hold no autoscaler")
     window = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_window_s").out)
-    assert (window["value"], window["inputs"]) == ("155 s", "cold_start_s = 155")
+    assert (window["value"], window["inputs"]) == (155, {"cold_start_s": 155})
     everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs").out)
     assert everything["max_num_seqs"] == {name: told[name] for name in ("value", "unit", "origin")}
     wrong = run(own, "explain", "--site", "berlin", "models.chat.knobs.max_num_seq")

@@ -1,4 +1,4 @@
-"""The pages are true: their commands are understood, their keys exist, their counts are those of the code (C.05)."""
+"""The pages are true: their commands are understood, their keys exist, their counts are those of the code."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from stacks.site import SiteConfig
 from tests.unit.proof import test_proof_second_source
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 from tests.unit.sitectl.test_sitectl_proposals import parser_of
+
+pytestmark = pytest.mark.row("C.05")
 
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
@@ -102,7 +104,7 @@ def test_the_second_source_is_as_large_as_the_page_says() -> None:
     (mark,) = [mark for mark in marks if mark.name == "parametrize"]
     cases: list[tuple[str, str, Layout]] = mark.args[1]
     text = " ".join((DOCS / "proof.md").read_text().split())
-    found = re.search(r"a test compares (\d+) steps of (\w+) models on (\w+) kinds of GPU", text)
+    found = re.search(r"`make test-all` compares (\d+) steps of (\w+) models on (\w+) kinds of GPU", text)
     assert found
     said = (int(found[1]), COUNTS[found[2]], COUNTS[found[3]])
     assert said == (3 * len(cases), len({name for name, _, _ in cases}), len({gpu for _, gpu, _ in cases}))

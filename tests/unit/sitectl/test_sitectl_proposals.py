@@ -1,4 +1,4 @@
-"""A command that a message proposes is one that its parser takes, and overwrites no file (opening 2; C.05)."""
+"""A command that a message proposes is one that its parser takes, and overwrites no file."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ SOURCES = sorted(
     for folder in ("sitectl", "stacks", "components", "talos", "ci", "policy")
     for path in (ROOT / folder).rglob("*.py")
 )
+
+pytestmark = pytest.mark.row("opening 2", "C.05")
 PARSERS = {
     "sitectl": cli.parser,
     "lab": lab_cli.parser,

@@ -1,4 +1,4 @@
-"""Output fits the terminal that reads it, and is left alone for everything else (C.05)."""
+"""Output fits the terminal that reads it, and is left alone for everything else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from sitectl import terminal
 from sitectl.cli import COMMANDS, main, parser
+
+pytestmark = pytest.mark.row("C.05")
 
 LONG = "word " * 40
 

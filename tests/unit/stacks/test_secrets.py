@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 from typing import Any
 
 import pytest
@@ -49,6 +50,19 @@ def test_a_private_key_is_hidden_with_all_its_lines() -> None:
     for text in (PEM, PEM.replace("\n", "\\n"), PEM.partition("-----END")[0]):
         said = without_secrets(f"key: {text} and on")
         assert "MII" not in said and "secretsecret" not in said and HIDDEN in said
+
+
+def test_random_bytes_in_base64_are_hidden_wherever_their_slashes_are() -> None:
+    draw = random.Random(7)  # noqa: S311 - a test's own bytes
+    keys = [base64.b64encode(draw.randbytes(32)).decode() for _ in range(2_000)]
+    assert [key for key in keys if not is_secret_name(key)] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["/var/lib/kubelet/pki/kubeletClientCurrent1", "meta-llama/Llama3Instruct70BQuantisedVersion2"]
+)
+def test_a_path_and_a_product_are_no_secret(name: str) -> None:
+    assert not is_secret_name(name)
 
 
 def test_every_field_of_a_secrets_bundle_is_hidden() -> None:
