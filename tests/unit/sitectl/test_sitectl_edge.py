@@ -74,7 +74,7 @@ def test_plan_refuses_what_is_no_preview(own: Path, content: bytes | None, says:
         (b"#!/bin/sh\n", 0o644, "pulumi on PATH cannot be run: Permission denied"),
         (b"\x7fnothing", 0o755, "pulumi on PATH cannot be run: Exec format error"),
         (b"#!/bin/sh\nprintf '\\377\\376'; printf 'no such stack \\377' >&2; exit 1\n", 0o755, "no such stack"),
-        (b"#!/bin/sh\necho '{\"steps\": [null]}'\n", 0o755, "the engine's answer is no preview"),
+        (b"#!/bin/sh\necho '{\"steps\": [null]}'\n", 0o755, "the engine's answer is not a preview"),
     ],
 )
 def test_plan_tells_of_a_pulumi_that_does_not_answer(
@@ -176,7 +176,7 @@ def test_an_unknown_command_names_the_near_one(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err.startswith("error: no command 'validat'; did you mean 'validate'?\n  fix: ")
     with pytest.raises(SystemExit):
         cli.main(["zzz"])
-    assert "allowed: init, validate, " in capsys.readouterr().err
+    assert "allowed: init, catalogue, " in capsys.readouterr().err
 
 
 def test_validate_takes_a_path(own: Path, tmp_path: Path) -> None:
