@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-import yaml
 from pydantic import Field, model_validator
 
-from stacks.records import Record
+from stacks.records import Record, read_facts
 
 FILE = Path(__file__).parent / "engine_flags.yaml"
 
@@ -97,4 +96,4 @@ class Flag:
 @cache
 def load() -> Mapping[str, EngineFlags]:
     """Engine -> its flags."""
-    return {engine: EngineFlags.model_validate(flags) for engine, flags in yaml.safe_load(FILE.read_text()).items()}
+    return read_facts(FILE, dict[str, EngineFlags])
