@@ -1,4 +1,4 @@
-"""Impossible orders: a fix that is proven, or how far this hardware gets and what was tried (002.10, 003.07)."""
+"""Impossible orders: a fix that is proven, or how far this hardware gets and what was tried."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.layouts import Layout
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import order
+
+pytestmark = pytest.mark.row("opening 1")
 
 BUSY = Load(requests_per_s=2.0, prompt_tokens=Spread(1000, 6000), answer_tokens=Spread(250, 1000), prefix_hit=0.3)
 FLOOD = Load(requests_per_s=200.0, prompt_tokens=Spread(1000, 6000), answer_tokens=Spread(250, 1000), prefix_hit=0.3)

@@ -1,4 +1,4 @@
-"""The catalogue on the command line: list, show, and a new model from its config.json (003.03, 003.12)."""
+"""The catalogue on the command line: list, show, and a new model from its config.json."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from stacks.catalogue import CatalogueModel
 from stacks.proof.weights import parameters
 from tests.unit.proof.test_proof_import_config import CONFIGS
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+
+pytestmark = pytest.mark.row("000.40", "003.01")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What `validate` and `rules` find, as CI shows it at the lines of a change (C.05)."""
+"""What `validate` and `rules` find, as CI shows it at the lines of a change."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ci import offline
 from components.rules.listing import names
 from sitectl.code_scanning import Result, sarif, workflow_commands
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+
+pytestmark = pytest.mark.row("C.06")
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def test_two_revisions_say_what_changes_on_each_site(history: Path, tmp_path: Pa
 
 
 def test_price_and_targets_are_those_of_the_sites_own_files(history: Path, tmp_path: Path) -> None:
-    """The reference site has both; `diff` said that no price is known and no target declared (001.34)."""
+    """The reference site has both; `diff` said that no price is known and no target declared."""
     said = run(history, "diff", "before", "HEAD", "--site", "prod", "--markdown", str(tmp_path / "diff.md"))
     data = run(history, "diff", "before", "HEAD", "--site", "prod", "--json").data["prod"]
     assert (data["cost_per_month"], data["currency"]) == (-1 * 3.5 * 730, "EUR")

@@ -1,4 +1,4 @@
-"""`init --machines`: a site of machines that is valid as written, with marks only at what it cannot know (C.05)."""
+"""`init --machines`: a site of machines that is valid as written, with marks only at what it cannot know."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from sitectl.errors import Exit
 from stacks.cluster_model import MachinesSpec
 from stacks.loader import load_file
 from tests.unit.sitectl.sites_to_work_on import Said, make_checkout, run
+
+pytestmark = pytest.mark.row("opening 13")
 
 
 @pytest.fixture

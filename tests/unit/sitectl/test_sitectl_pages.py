@@ -1,4 +1,4 @@
-"""The pages are true: their commands are understood, their keys exist, their counts are those of the code (C.05)."""
+"""The pages are true: their commands are understood, their keys exist, their counts are those of the code."""
 
 from __future__ import annotations
 

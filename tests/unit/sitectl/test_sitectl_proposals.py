@@ -1,4 +1,4 @@
-"""A command that a message proposes is one that its parser takes, and overwrites no file (opening 2; C.05)."""
+"""A command that a message proposes is one that its parser takes, and overwrites no file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from sitectl import cli
 from sitectl.errors import Exit
 from talos.cli import main as talos_cli
 from tests.unit.sitectl.sites_to_work_on import ROOT, run
+
+pytestmark = pytest.mark.row("opening 2")
 
 SOURCES = sorted(
     path

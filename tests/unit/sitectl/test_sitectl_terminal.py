@@ -1,4 +1,4 @@
-"""Output fits the terminal that reads it, and is left alone for everything else (C.05)."""
+"""Output fits the terminal that reads it, and is left alone for everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site may add to an engine's command line: flags that neither a setting nor the proof depends on (000.14)."""
+"""What a site may add to an engine's command line: flags that neither a setting nor the proof depends on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from stacks.loading.fields import place
 from stacks.loading.problems import Problem
 from stacks.site import SiteConfig
 from tests.unit.stacks.site_examples import prod
+
+pytestmark = pytest.mark.row("000.14")
 
 PINNED = (Path(__file__).parents[1] / "golden/vllm-0.32-flags.txt").read_text().split()
 VLLM = engine_flags.load()["vllm"]
