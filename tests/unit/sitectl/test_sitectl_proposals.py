@@ -19,6 +19,8 @@ from sitectl.errors import Exit
 from talos.cli import main as talos_cli
 from tests.unit.sitectl.sites_to_work_on import ROOT, run
 
+pytestmark = pytest.mark.row("opening 2")
+
 SOURCES = sorted(
     path
     for folder in ("sitectl", "stacks", "components", "talos", "ci", "policy")
