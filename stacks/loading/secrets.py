@@ -23,7 +23,7 @@ _ISSUED = re.compile(
     r"|client-key-data:\s*\S*|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
     r"|(?<![^\s'\"=\[(])--(api-key|hf-token|hf_token)[= ][^\s'\"]+"
     # A token that machines join with: Talos's, kubeadm's.
-    r"|(?<![\w.-])(?=[a-z0-9.]*[0-9])[a-z0-9]{6}\.(?=[a-z]*[0-9])[a-z0-9]{16}(?![\w.-])",
+    r"|(?<![\w.-])(?=[a-z0-9.]*[0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![\w.-])",
     re.DOTALL,
 )
 # Random bytes in base64 or hex. Digests and fingerprints have this form too, so a value may have it.
