@@ -1,4 +1,4 @@
-"""Warnings, the third state: shown wherever a site is looked at, and they refuse nothing (C.05)."""
+"""Warnings, the third state: shown wherever a site is looked at, and they refuse nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sites of one folder compared with each other, and files that were cut short (C.05)."""
+"""Sites of one folder compared with each other, and files that were cut short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines, disks, patches and texts that read well and would fail on the rack: each is refused (004.1)."""
+"""Machines, disks, patches and texts that read well and would fail on the rack: each is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models, gateways and tenants that would fail in the API server or under load: each is refused (C.05)."""
+"""Models, gateways and tenants that would fail in the API server or under load: each is refused."""
 
 from __future__ import annotations
 

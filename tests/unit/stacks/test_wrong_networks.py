@@ -1,4 +1,4 @@
-"""Address plans, endpoints and links that read well and would fail on the rack: each is refused (004.1)."""
+"""Address plans, endpoints and links that read well and would fail on the rack: each is refused."""
 
 from __future__ import annotations
 
