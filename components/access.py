@@ -10,7 +10,7 @@ import pulumi
 from pulumi_command import local
 from pydantic import Field
 
-from components.base import Component, Name, Spec
+from components.base import MOST_VALUES, Component, Name, Spec
 from components.headers import CLIENT_HEADER, MODEL_HEADER
 from components.namespace import NamespaceHandle
 
@@ -29,9 +29,9 @@ class KeySpec(Spec):
 class TenantSpec(Spec):
     """A team that uses models."""
 
-    models: tuple[str, ...]
+    models: tuple[str, ...] = Field(min_length=1, max_length=MOST_VALUES)
     """Names of the models that its keys may call."""
-    keys: dict[Name, KeySpec] = Field(min_length=1)
+    keys: dict[Name, KeySpec] = Field(min_length=1, max_length=MOST_VALUES)
     """Keys by purpose, so that one can be replaced while the others go on."""
     tier: str | None = None
     """The tier of its requests, out of `tiers`; without one their priority is 0."""

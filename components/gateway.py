@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pulumi
 from pydantic import Field, model_validator
 
-from components.base import Component, Spec
+from components.base import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Component, Spec
 from components.gateway_errors import openai_errors
 from components.headers import TRUSTED_HEADERS
 from components.namespace import NamespaceHandle
@@ -36,7 +36,7 @@ class GatewaySpec(Spec):
     """Port on the load balancer's address."""
     certificate_secret: str | None = None
     """TLS Secret in the gateway's namespace; required unless the port is 80."""
-    replicas: int = Field(default=2, ge=1)
+    replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
     """Envoy pods."""
     external_traffic_policy: Literal["Local", "Cluster"] = "Local"
     """`Local` keeps client addresses; `Cluster` lets every node take traffic."""
@@ -45,12 +45,12 @@ class GatewaySpec(Spec):
     max_body_mib: int | None = Field(default=None, ge=1, le=4)
     """Largest request body; what the largest context of the models can need if not given. The endpoint picker takes no
     message above 4 MiB."""
-    stream_idle_timeout_s: int = Field(default=900, ge=60)
+    stream_idle_timeout_s: int = Field(default=900, ge=60, le=MOST_SECONDS)
     """A stream that carries no byte for this long is cut; it must outlast the longest prefill."""
-    longest_stream_s: int | None = Field(default=None, ge=1)
+    longest_stream_s: int | None = Field(default=None, ge=1, le=MOST_SECONDS)
     """Streams run on for this long when an Envoy stops or the gateway's listener changes; the largest of the models'
     counts where it is longer, or where this is not given."""
-    max_parallel_streams: int = Field(default=65_536, ge=1024)
+    max_parallel_streams: int = Field(default=65_536, ge=1024, le=MOST_STREAMS)
     """Requests that one Envoy pod carries at once; Envoy's own default of 1,024 is below one busy node."""
 
     @model_validator(mode="after")

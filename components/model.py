@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components.base import Component, Spec
+from components.base import MOST_SECONDS, Component, Spec
 from components.gateway import GatewayHandle
 from components.inference_pool import InferencePool, InferencePoolArgs, InferencePoolSpec, PickerPlan
 from components.model_route import ModelRoute, ModelRouteArgs
@@ -28,7 +28,7 @@ class ModelSpec(Spec):
     """How requests are spread over its replicas."""
     volume: Keeping | None = None
     """`protected` or `disposable`, where it is not as `storage.volumes` says for all models."""
-    request_timeout_s: int = Field(default=3600, ge=60)
+    request_timeout_s: int = Field(default=3600, ge=60, le=MOST_SECONDS)
     """Longest time from request to last token."""
 
 

@@ -10,7 +10,7 @@ import pulumi
 from pydantic import Field, model_validator
 
 from components import weights
-from components.base import Component, Spec
+from components.base import MOST_REPLICAS, MOST_SECONDS, Component, Spec
 from components.namespace import NamespaceHandle
 from components.weights import Keeping, WeightsSpec
 
@@ -46,7 +46,7 @@ class ModelServerSpec(Spec):
 
     engine: Literal["vllm", "simulator"] = "vllm"
     """`simulator` answers with random words at the speed that the model's figures give; it says so of itself."""
-    replicas: int = Field(default=2, ge=1)
+    replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
     """Pods that serve the model; two is the least that a rolling update leaves no gap with."""
     gpus: int | None = Field(default=None, ge=1)
     """GPUs a replica; without it as few as the proof finds. `layout` says it too, so give one of the two."""
@@ -58,7 +58,7 @@ class ModelServerSpec(Spec):
     """Tokens that one engine step takes: more speeds prefill up, less keeps running streams smooth."""
     typical_request_tokens: int = Field(default=16_384, ge=1)
     """Prompt plus answer of a usual request; decides how many run at once."""
-    longest_stream_s: int = Field(default=600, ge=1)
+    longest_stream_s: int = Field(default=600, ge=1, le=MOST_SECONDS)
     """Streams run on for this long when their replica stops. When an Envoy stops, or the gateway's listener changes,
     they do so for `gateway.longest_stream_s`, or for this where it is longer."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)

@@ -134,6 +134,9 @@ def details(one: SiteReport) -> list[str]:
     lines = [f"### {name(one.site)}", ""]
     for error in one.errors:
         lines += ["**The engine refused this:**", "", *fenced(error), ""]
+    if one.warnings:
+        count = "1 warning" if len(one.warnings) == 1 else f"{len(one.warnings)} warnings"
+        lines += [f"**{count}: the site is valid, and this is not wise.**", "", *fenced("\n".join(one.warnings)), ""]
     known = dict(figures(one))
     lines += [f"Resources: {known['resources']}.", ""]
     rows = folded(one.rows)

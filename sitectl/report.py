@@ -65,6 +65,8 @@ class SiteReport:
     """One block a model, where the site's proof offers one."""
     headroom: list[Headroom] = field(default_factory=list)
     """What is left to each model's targets, before and after."""
+    warnings: list[str] = field(default_factory=list)
+    """What works on this site, and is not wise."""
     knows_site: bool = True
     """Whether the site's own file was read, which alone has prices and targets."""
 
@@ -74,7 +76,7 @@ class SiteReport:
 
     @property
     def empty(self) -> bool:
-        return not self.rows and not self.errors
+        return not self.rows and not self.errors and not self.warnings
 
     def record(self) -> dict[str, Any]:
         """The report as `--json` gives it."""
@@ -93,6 +95,7 @@ def report(
     errors: Sequence[str] = (),
     proofs: Sequence[str] = (),
     headroom: Sequence[Headroom] = (),
+    warnings: Sequence[str] = (),
     knows_site: bool = True,
 ) -> SiteReport:
     """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
@@ -114,6 +117,7 @@ def report(
         errors=list(errors),
         proofs=list(proofs),
         headroom=list(headroom),
+        warnings=list(warnings),
         knows_site=knows_site,
     )
 
@@ -136,7 +140,7 @@ def _in_form(change: Change) -> Iterator[None]:
 
 
 def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
-    """Report of `pulumi preview --json`, with `proofs` and `headroom` where they were added. Raises SitectlError."""
+    """Report of `pulumi preview --json`, with `proofs`, `headroom` and `warnings` if added. Raises SitectlError."""
     changes = of_preview(preview)
     errors = [
         str(found.get("message", "")).removeprefix("error: ").strip()
@@ -150,7 +154,16 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
     price = price_of(words.get("prices"))
     proofs = [str(one) for one in preview.get("proofs") or ()]
     headroom = of_records(preview.get("headroom"))
-    return report(site, changes, callers, price=price, errors=telling or errors[:1], proofs=proofs, headroom=headroom)
+    return report(
+        site,
+        changes,
+        callers,
+        price=price,
+        errors=telling or errors[:1],
+        proofs=proofs,
+        headroom=headroom,
+        warnings=[str(one) for one in preview.get("warnings") or ()],
+    )
 
 
 def price_of(prices: Any) -> Price | None:

@@ -101,6 +101,8 @@ def plan(report: SiteReport) -> str:
             "REFUSED BY THE ENGINE: what follows is how far it looked",
             textwrap.indent(error, "  "),
         ]
+    for warning in report.warnings:
+        lines += ["", textwrap.indent(f"warning: {warning}", "  ")]
     if not report.rows:
         none = [] if report.errors else ["  no change"]
         return "\n".join([*lines, *none, *_headroom(report), *_proofs(report)]) + "\n"

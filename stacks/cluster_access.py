@@ -11,7 +11,6 @@ import pulumi_kubernetes as kubernetes
 from components.cluster import Cluster, ClusterArgs
 from components.cluster_nodes import Rollout
 from components.machine_commands import LIMITS, Limits, Machine
-from stacks.cluster_checks import warnings
 from stacks.cluster_model import MachinesSpec
 from stacks.cluster_plan import ClusterPlan, plan_cluster
 from stacks.site import SiteConfig
@@ -35,8 +34,6 @@ def cluster_access(site: SiteConfig, versions: Versions, limits: Limits = LIMITS
     machines = site.cluster.machines
     if machines is None:
         return Access(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
-    for warning in warnings(machines):
-        pulumi.log.warn(f"cluster.machines: {warning}")
     cluster = Cluster("machines", cluster_args(plan_cluster(site.name, machines, versions), limits)).handle
     return Access(
         provider=_provider(site.name, cluster.kubeconfig, cluster.ready),

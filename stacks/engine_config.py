@@ -30,7 +30,8 @@ def trace_stack(stack: str) -> LoadedSite:
         values = config.get("site")
     if values is None:
         raise no_site(origin, None, {})
-    return trace_document(_lines_of(Path(origin), values), origin)
+    found = _lines_of(Path(origin), values)
+    return trace_document(found, origin, beside=Path(origin) if found.lines else None)
 
 
 def _lines_of(path: Path, values: Any) -> Document:

@@ -21,6 +21,8 @@ class Gpu(Record):
 
     maker: Literal["nvidia", "amd"]
     """Who makes it."""
+    family: str = ""
+    """Value of the node label `nvidia.com/gpu.family`; AMD's nodes have none."""
     memory_bytes: float = Field(gt=0)
     """Bytes that its driver reports."""
     memory_bytes_per_s: float = Field(gt=0)

@@ -6,11 +6,12 @@ Three layers, each over the one before: defaults of the code, catalogue and vers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stacks.checks import neighbours
 from stacks.loading import crosschecks, problems, sitechecks, validation
 from stacks.loading.document import Document, read_file
 from stacks.loading.origins import Origin, origins
@@ -30,6 +31,9 @@ class LoadedSite:
 
     site: SiteConfig
     origins: Mapping[str, Origin]
+    warnings: tuple[Problem, ...] = ()
+    """What works, and is not wise; each has its line."""
+    file: str = ""
 
 
 def load_file(path: Path) -> SiteConfig:
@@ -54,11 +58,13 @@ def trace_file(path: Path) -> LoadedSite:
     unreadable = [one for one in document.problems if not one.path or (one.of_whole_file and not is_there)]
     if unreadable:
         raise problems.site_error(file, unreadable)
-    return trace_document(_site_section(document, file), file)
+    return trace_document(_site_section(document, file), file, beside=path, cut_short=_cut_short(path))
 
 
-def trace_document(document: Document, origin: str) -> LoadedSite:
-    """A site out of its section. Raises SiteError with every problem that can be seen in it."""
+def trace_document(
+    document: Document, origin: str, *, beside: Path | None = None, cut_short: Sequence[Problem] = ()
+) -> LoadedSite:
+    """A site out of its section; `beside`: its file, if it is known. Raises SiteError with every problem."""
 
     def where(path: problems.Path) -> str:
         line = document.line(path)
@@ -81,19 +87,49 @@ def trace_document(document: Document, origin: str) -> LoadedSite:
     secrets: list[PlainSecret] = []
     values = masked(values, secrets)
     checked = validation.check(values)
-    sources: dict[str, Origin] = {}
     first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
     found = [*first, *_others([*checked.problems, *crosschecks.problems(values, where)], first)]
-    if checked.site and not found:
-        sources = origins(checked.site, document, origin)
-        found += [
-            *sitechecks.misfits(checked.site),
-            *sitechecks.refused_machines(checked.site),
-            *sitechecks.incompatible(checked.site, sources),
+    if beside:
+        found += neighbours.problems(beside, values, KEY)
+    sources: dict[str, Origin] = {}
+    if checked.site:
+        right = sitechecks.right_part(checked.site, [problem.path for problem in found])
+        sources = origins(right.site, document, origin)
+        later = [
+            *sitechecks.misfits(right),
+            *sitechecks.refused_machines(right.site, values),
+            *sitechecks.incompatible(right.site, sources),
         ]
+        found += _no_consequences(later, found)
     if found or not checked.site:
         raise problems.site_error(origin, [problem.at(document.line(problem.path)) for problem in found])
-    return LoadedSite(site=checked.site, origins=sources)
+    warned = [*cut_short, *crosschecks.warnings(values)]
+    return LoadedSite(
+        site=checked.site,
+        origins=sources,
+        warnings=tuple(problem.at(document.line(problem.path)) for problem in warned),
+        file=origin,
+    )
+
+
+def _no_consequences(later: list[Problem], found: list[Problem]) -> list[Problem]:
+    """Without what follows from a key that is wrong: of the key itself, and of a section that lacks it since."""
+    told = [problem.path for problem in found]
+    return [
+        problem
+        for problem in later
+        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in told)
+    ]
+
+
+def _cut_short(path: Path) -> list[Problem]:
+    """A text file ends its last line; one that was cut in the middle of a line does not."""
+    content = path.read_bytes()
+    if content.endswith(b"\n"):
+        return []
+    what = "the last line has no end, as in a file that was cut short"
+    fix = "see that the end is there, and end it by a new line"
+    return [Problem(path=(), what=what, fix=fix, line=content.count(b"\n") + 1)]
 
 
 def _problem_of(secret: PlainSecret, document: Document) -> Problem:

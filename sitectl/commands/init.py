@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from components.model_server import ModelServerSpec
 from sitectl import annotated, new_machines
 from sitectl.errors import Exit, SitectlError
 from stacks import catalogue
@@ -30,6 +31,7 @@ the gateway. What only you can know is marked FILL IN in the file; options name 
 
 # A chat model whose catalogue entry asks for one GPU.
 FIRST_MODEL = "qwen3-32b-fp8"
+DEFAULT_FAMILY = ModelServerSpec.model_fields["gpu_family"].default
 # What people change first; the rest keeps its default and is in docs/configuration.md.
 _HEAD = """\
 # yaml-language-server: $schema=docs/site.schema.json
@@ -178,4 +180,6 @@ def _model(given: str, arguments: argparse.Namespace) -> tuple[str, dict[str, An
             fix=f"--model {name}={near}" if near else "choose one of the list: python -m sitectl catalogue list",
             status=Exit.USAGE,
         )
-    return name.replace(".", "-"), {"catalogue": entry, "server": {"replicas": arguments.replicas}}
+    family = GPUS[arguments.gpu].family if arguments.gpu in GPUS else ""
+    server = {"replicas": arguments.replicas} | ({"gpu_family": family} if family not in ("", DEFAULT_FAMILY) else {})
+    return name.replace(".", "-"), {"catalogue": entry, "server": server}

@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 from components.rules.listing import RULES
 from components.rules.waivers import Judgement, judge
-from sitectl import checkout
+from sitectl import checkout, warned
 from sitectl.checkout import Declared, Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from sitectl.errors import Exit
 from stacks import site_rules
-from stacks.loader import load_file
+from stacks.loader import LoadedSite, trace_file
 from stacks.loading.problems import SiteError
-from stacks.site import SiteConfig
 
 MORE = """\
 Renders each site and applies every rule to its objects; no engine, no cluster. `pulumi preview` and `pulumi up` apply
@@ -81,15 +80,18 @@ def _judge(project: Path, site: str, file: Path, one: Declared) -> Told:
     except SiteError as error:
         text = checkout.relative(str(error), project)
         return Told(lines=[text], record={"error": text}, good=False)
-    facts = site_rules.facts(site, said, _valid(file))
+    loaded = _valid(file)
+    facts = site_rules.facts(site, said, loaded.site if loaded else None)
     found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, site_rules.today())
-    return Told(lines=_lines(site, found), record=_record(found), good=not found.errors)
+    lines = [*_lines(site, found), *(warned.lines(loaded, project) if loaded else [])]
+    record = {**_record(found), "warnings": warned.records(loaded.warnings, loaded.file, project) if loaded else []}
+    return Told(lines=lines, record=record, good=not found.errors)
 
 
-def _valid(file: Path) -> SiteConfig | None:
+def _valid(file: Path) -> LoadedSite | None:
     """The site; None for one that is not valid, which `validate` tells."""
     try:
-        return load_file(file)
+        return trace_file(file)
     except SiteError:
         return None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sitectl import checkout
+from sitectl import checkout, warned
 from sitectl.checkout import Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from stacks import site_rules
@@ -25,7 +25,7 @@ Reads Pulumi.SITE.yaml, and rules.SITE.yaml beside it if there is one. Needs no 
   python -m sitectl validate FILE        a file by its path, also outside of a checkout
   python -m sitectl validate --format sarif > validate.sarif
 
-exit status 1: a site is wrong; the lines say where and how to correct it
+exit status 1: a site is wrong; the lines say where and how to correct it. 0 with warnings: it works, and is not wise
 """
 
 
@@ -46,8 +46,10 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         return told.status
     lines, wrong = told.lines, told.wrong
     files = told.records
+    warnings = sum(len(record["warnings"]) for record in files.values())
     count = counted(len(files), "site")
-    lines.append(f"{count}: all valid" if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
+    valid = f"{count}: all valid" + (f", {counted(warnings, 'warning')}" if warnings else "")
+    lines.append(valid if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
     if not wrong:
         lines.append(f"next: python -m sitectl rules {' '.join(arguments.site)}".rstrip())
     context.say("\n".join(lines), told.records)
@@ -65,43 +67,30 @@ def _files(context: Any, named: list[str]) -> dict[str, Path]:
 def _check(project: Path, name: str, file: Path) -> Told:
     lines: list[str] = []
     problems: list[dict[str, Any]] = []
+    warnings: list[dict[str, Any]] = []
     try:
-        loaded = trace_file(file).site
-        lines.append(f"{file.name}: valid; {_size(loaded)}")
+        loaded = trace_file(file)
+        lines += [f"{file.name}: valid; {_size(loaded.site)}", *warned.lines(loaded, project)]
+        warnings = warned.records(loaded.warnings, loaded.file, project)
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
-        problems += _records(error, project)
+        problems += warned.records(error.problems, error.origin, project)
     try:
         site_rules.read(project, name)
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
-        problems += _records(error, project)
-    record = {"valid": not problems, "file": file.name, "problems": problems}
+        problems += warned.records(error.problems, error.origin, project)
+    record = {"valid": not problems, "file": file.name, "problems": problems, "warnings": warnings}
     return Told(lines=lines, record=record, good=not problems)
-
-
-def _records(error: SiteError, project: Path) -> list[dict[str, Any]]:
-    return [
-        {
-            "key": one.key,
-            "file": checkout.relative(one.file or error.origin, project),
-            "line": one.line,
-            "what": one.what,
-            "got": one.got,
-            "allowed": one.allowed,
-            "fix": one.fix,
-            "text": checkout.relative(one.text(error.origin), project),
-        }
-        for one in error.problems
-    ]
 
 
 def _results(records: Mapping[str, Any]) -> Iterator[Result]:
     for record in records.values():
-        for problem in record["problems"]:
-            yield Result(
-                rule=SITE_FILE, level="error", text=problem["text"], file=problem["file"], line=problem["line"]
-            )
+        for level in ("error", "warning"):
+            for problem in record["problems" if level == "error" else "warnings"]:
+                yield Result(
+                    rule=SITE_FILE, level=level, text=problem["text"], file=problem["file"], line=problem["line"]
+                )
 
 
 def _size(site: Any) -> str:

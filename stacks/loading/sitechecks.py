@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from stacks import compatibility, versions
+from stacks import compatibility, machine_keys, versions
+from stacks.cluster_model import MachinesSpec
 from stacks.cluster_plan import problems_of
 from stacks.demand import OrderedModelSpec
 from stacks.loading.origins import Origin
@@ -15,9 +18,51 @@ from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
 from stacks.sizing import BrokenOverridesError, DoesNotFitError, prove_model
 
+# Keys that every proof starts from.
+_OF_ALL_PROOFS: tuple[Path, ...] = (("cluster", "gpu"), ("storage", "read_bytes_per_s"))
+# For documentation (RFC 5737), so no machine has an address of them.
+_STAND_IN_NETWORKS: Mapping[str, Any] = {
+    "nodes": ("0.0.0.0/0",),
+    "pods": "192.0.2.0/24",
+    "services": "198.51.100.0/24",
+}
+_OF_THE_NODES = {("nodes",), ("roles",), ("taints",)}
 
-def misfits(site: SiteConfig) -> Iterator[Problem]:
+
+@dataclass(frozen=True, kw_only=True)
+class RightPart:
+    """A site without the models that are wrong by themselves; `whole` if none is, and its nodes are right too."""
+
+    site: SiteConfig
+    whole: bool
+
+
+def right_part(site: SiteConfig, wrong: Sequence[Path]) -> RightPart:
+    """What can be proven of `site` while these paths of it are wrong."""
+    names = {path[1] for path in wrong if path[0:1] == ("models",) and len(path) > 1}
+    blind = any(path[: len(key)] == key[: len(path)] for path in wrong if path for key in _OF_ALL_PROOFS)
+    models = {} if blind else {name: spec for name, spec in site.models.items() if name not in names}
+    nodes = any(path[:2] == ("cluster", "machines") and path[2:3] in _OF_THE_NODES for path in wrong)
+    whole = not (names or blind or nodes or any(path in {(), ("models",), ("cluster", "machines")} for path in wrong))
+    machines = site.cluster.machines
+    cluster = site.cluster.model_copy(update={"machines": _right_machines(machines, wrong) if machines else None})
+    return RightPart(site=site.model_copy(update={"models": models, "cluster": cluster}), whole=whole)
+
+
+def _right_machines(machines: MachinesSpec, wrong: Sequence[Path]) -> MachinesSpec:
+    """Without machines whose address is wrong, and with stand-ins for the parts of the address plan that are."""
+    below = [path[2:] for path in wrong if path[:2] == ("cluster", "machines")]
+    nodes = {name: node for name, node in machines.nodes.items() if ("nodes", name, "address") not in below}
+    parts = {path[1] for path in below if path[:1] == ("networks",) and len(path) > 1}
+    networks = {key: value for key, value in _STAND_IN_NETWORKS.items() if key in parts}
+    if {"vip", "vip_link"} & parts:
+        networks |= {"vip": None, "vip_link": None}
+    return machines.model_copy(update={"nodes": nodes, "networks": machines.networks.model_copy(update=networks)})
+
+
+def misfits(right: RightPart) -> Iterator[Problem]:
     """Models that cannot work on the GPUs that they are given, or find none."""
+    site = right.site
     proofs: dict[str, Proof] = {}
     for name, spec in sorted(site.models.items()):
         try:
@@ -29,7 +74,7 @@ def misfits(site: SiteConfig) -> Iterator[Problem]:
         except DoesNotFitError as error:
             yield from _misfit(name, spec, error)
     # Where one does not fit by itself, nobody knows what it would take of the nodes.
-    if len(proofs) == len(site.models):
+    if right.whole and len(proofs) == len(site.models):
         for crowd in crowds(site, proofs):
             yield Problem(path=("models", crowd.model, "server", "replicas"), what=crowd.what, fix=crowd.fix)
 
@@ -54,11 +99,11 @@ def _misfit(name: str, spec: OrderedModelSpec, error: DoesNotFitError) -> Iterat
         yield whole
 
 
-def refused_machines(site: SiteConfig) -> Iterator[Problem]:
-    """Machines whose configs Talos would refuse, or whose image no factory builds."""
+def refused_machines(site: SiteConfig, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Machines whose configs Talos would refuse, or whose image no factory builds, at the keys that `values` hold."""
     if site.cluster.machines is not None:
-        for line in problems_of(site.name, site.cluster.machines, versions.load()):
-            yield from_text(("cluster", "machines"), line)
+        refused = problems_of(site.name, site.cluster.machines, versions.load())
+        yield from machine_keys.problems(refused, values)
 
 
 def incompatible(site: SiteConfig, origins: Mapping[str, Origin]) -> Iterator[Problem]:

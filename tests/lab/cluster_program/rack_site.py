@@ -62,13 +62,13 @@ def new_rack_site(folder: Path, cluster: Cluster, *hardware: Hardware) -> RackSi
 
 def _site(rack: Rack, addresses: list[str], hardware: tuple[Hardware, ...]) -> dict[str, Any]:
     assert rack.factory is not None
-    nodes: dict[str, Any] = {"cp-1": {"role": "controlplane", "address": addresses[0]}}
+    nodes: dict[str, Any] = {"cp-1": {"role": "controlplane", "address": addresses[0], "schedulable": True}}
     for place, (address, kind) in enumerate(zip(addresses[1:], hardware[1:], strict=True), start=1):
         role = "hgx" if kind == "hgx-h200" else "worker"
         nodes[f"{role}-{place}"] = {"role": role, "address": address}
     network = addresses[0].rpartition(".")[0]
     return {
-        "name": "rig",
+        "name": "lab",
         "cluster": {
             "machines": {
                 "endpoint": f"https://{addresses[0]}:6443",
@@ -82,4 +82,6 @@ def _site(rack: Rack, addresses: list[str], hardware: tuple[Hardware, ...]) -> d
             }
         },
         "gateway": {"controllers": "external", "port": 80},
+        "models": {},
+        "tenants": {},
     }

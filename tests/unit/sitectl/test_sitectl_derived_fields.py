@@ -106,7 +106,7 @@ def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: Si
 
 def test_a_flag_without_a_value_is_a_yes() -> None:
     """Of a layout that the engine wants whole experts for."""
-    words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}}
+    words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "tenants": {}}
     site = load_site({**words, "models": {"m": {"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}}}}, "a")
     one = deployment("m", ["--enable-expert-parallel"])
     whole = explanations(site, "m")["enable_expert_parallel"].value
@@ -125,7 +125,7 @@ def test_objects_of_no_model_and_of_a_model_by_label(prod: SiteConfig) -> None:
 def test_an_override_says_its_reason(prod: SiteConfig) -> None:
     """The object's field leads to who decided it."""
     override = {"max_num_seqs": {"value": 8, "reason": "the team wants short queues"}}
-    words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}}
+    words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "tenants": {}}
     site = load_site({**words, "models": {"m": {"catalogue": "qwen3-32b-fp8", "overrides": override}}}, "a")
     (told,) = derivations(deployment("m", []), site, ARGS, ["--max-num-seqs=8"])
     assert (told["origin"], told["reason"]) == ("override", "the team wants short queues")

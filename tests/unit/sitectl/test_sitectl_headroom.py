@@ -29,7 +29,13 @@ def words(rate: float, **slo: float) -> dict[str, Any]:
     model: dict[str, Any] = {"catalogue": "qwen3-32b-fp8", "server": {"replicas": 2}, "load": {"requests_per_s": rate}}
     if slo:
         model["slo"] = slo
-    return {"name": "berlin", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "models": {"chat": model}}
+    return {
+        "name": "berlin",
+        "cluster": {"kubeconfig": "k"},
+        "gateway": {"port": 80},
+        "models": {"chat": model},
+        "tenants": {},
+    }
 
 
 def site(rate: float, **slo: float) -> SiteConfig:

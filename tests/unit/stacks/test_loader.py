@@ -54,7 +54,7 @@ def test_model_settings_are_checked_below_their_names() -> None:
     message = str(caught.value)
     assert "site.yaml: 2 errors in the site" in message
     assert "models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?" in message
-    assert "models.glm-5-1.server.replicas: out of range; got 0; allowed: a whole number of at least 1" in message
+    assert "models.glm-5-1.server.replicas: out of range; got 0; allowed: a whole number from 1 to" in message
 
 
 def test_names_that_lead_nowhere_say_what_there_is() -> None:
