@@ -12,7 +12,7 @@ from stacks.proof.layouts import Layout
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import order
 
-pytestmark = pytest.mark.row("002.10", "003.07")
+pytestmark = pytest.mark.row("opening 1")
 
 BUSY = Load(requests_per_s=2.0, prompt_tokens=Spread(1000, 6000), answer_tokens=Spread(250, 1000), prefix_hit=0.3)
 FLOOD = Load(requests_per_s=200.0, prompt_tokens=Spread(1000, 6000), answer_tokens=Spread(250, 1000), prefix_hit=0.3)

@@ -15,7 +15,7 @@ from stacks.proof.weights import parameters
 from tests.unit.proof.test_proof_import_config import CONFIGS
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
-pytestmark = pytest.mark.row("003.03", "003.12")
+pytestmark = pytest.mark.row("000.40", "003.01")
 
 
 @pytest.fixture
