@@ -148,7 +148,7 @@ def _tokens(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _port(values: Mapping[str, Any]) -> Iterator[Problem]:
-    port = at(values, "gateway", "port")
+    port = number(at(values, "gateway", "port"))
     if port in _ENVOYS_OWN:
         yield Problem(
             path=("gateway", "port"),

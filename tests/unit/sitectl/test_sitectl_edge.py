@@ -181,7 +181,7 @@ def test_an_unknown_command_names_the_near_one(capsys: pytest.CaptureFixture[str
 
 def test_validate_takes_a_path(own: Path, tmp_path: Path) -> None:
     """A file that is in no checkout, by its own path and by one from where the user is."""
-    shutil.copy(own / "Pulumi.lab.yaml", tmp_path / "Pulumi.oslo.yaml")
+    (tmp_path / "Pulumi.oslo.yaml").write_text((own / "Pulumi.lab.yaml").read_text().replace("name: lab", "name: oslo"))
     for named in ("Pulumi.oslo.yaml", str(tmp_path / "Pulumi.oslo.yaml")):
         said = run(tmp_path, "validate", named)
         assert (said.status, said.out.count("valid; ")) == (Exit.OK, 1), said

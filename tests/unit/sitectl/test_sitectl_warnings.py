@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ci import previews
 from sitectl.errors import Exit
@@ -69,8 +71,9 @@ def test_the_program_tells_the_engine(folder: Path) -> None:
         "import sys; from pathlib import Path; import pulumi\n"
         "pulumi.log.warn = lambda text, *_, **__: print('WARNED', text)\n"
         "from sitectl.mocked_program import declared\n"
-        "sys.path.insert(0, '.'); declared('prod', Path('Pulumi.prod.yaml'))\n"
+        "sys.path.insert(0, '.'); declared('prod', Path('document.json'))\n"
     )
+    (folder / "document.json").write_text(json.dumps(yaml.safe_load((folder / "Pulumi.prod.yaml").read_text())))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=True

@@ -42,6 +42,8 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 @pytest.fixture(params=READERS)
 def kind(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each kind of file, where the readers look for it."""
+    if request.param == "site":
+        return "site"
     for module in (catalogue, hardware):
         monkeypatch.setattr(module, "FOLDER", tmp_path)
     for module, name in ((versions, "versions.yaml"), (compatibility, "compatibility.yaml")):
@@ -120,7 +122,7 @@ def test_an_empty_file_of_facts_is_an_error_of_that_file(kind: str, tmp_path: Pa
 @pytest.mark.parametrize("broken", ["other:\n  a: {<<: {}, <<: {}}\n", "other: &x [*x]\n", "other: {a: 1, a: 2}\n"])
 def test_what_the_engine_refuses_outside_of_the_sites_section_is_refused(broken: str, tmp_path: Path) -> None:
     """The engine reads the whole file; words of other programs' sections are theirs."""
-    path = tmp_path / "Pulumi.rack.yaml"
+    path = tmp_path / LAB.name
     path.write_text(LAB.read_text() + broken)
     with pytest.raises(SiteError) as caught:
         load_file(path)

@@ -98,7 +98,7 @@ WRONG: dict[str, Wrong] = {
         "image_factory and extensions",
     ),
     "patch of the secrets": Wrong(
-        {PATCH: {"cluster": {"token": "x"}}}, f"{PATCH}.cluster.token", "the cluster's secrets"
+        {PATCH: {"cluster": {"token": "x"}}}, f"{PATCH}.cluster.token", "looks like a secret in plain text"
     ),
     "patch of the endpoint": Wrong(
         {PATCH: {"cluster": {"controlPlane": {"endpoint": "https://x:6443"}}}},
