@@ -88,7 +88,10 @@ def trace_document(
     values = masked(values, secrets)
     checked = validation.check(values)
     first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
-    found = [*first, *_others([*checked.problems, *crosschecks.problems(values, where)], first)]
+    found = [
+        *first,
+        *_others([*checked.problems, *crosschecks.problems(values, where, malformed=bool(checked.problems))], first),
+    ]
     if beside:
         found += neighbours.problems(beside, values, KEY)
     sources: dict[str, Origin] = {}

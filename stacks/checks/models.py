@@ -148,8 +148,8 @@ def _tokens(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _port(values: Mapping[str, Any]) -> Iterator[Problem]:
-    port = number(at(values, "gateway", "port"))
-    if port in _ENVOYS_OWN:
+    port = at(values, "gateway", "port")
+    if isinstance(port, int) and port in _ENVOYS_OWN:
         yield Problem(
             path=("gateway", "port"),
             what=f"is taken in each Envoy pod, by {_ENVOYS_OWN[port]}",

@@ -24,23 +24,34 @@ _STREAM_S = int(ModelServerSpec.model_fields["longest_stream_s"].default)
 _LEAVING_S = 60
 
 
-def problems(values: Mapping[str, Any], where: Where) -> list[Problem]:
-    """Everything that is wrong between the keys of `values`, which may have any form."""
-    return [
-        *_not_listed(values),
-        *_models_of_tenants(values, where),
-        *_tiers_of_tenants(values, where),
-        *_names_that_collide(values, where),
-        *_drains_and_streams(values, where),
-        *forms.problems(values),
-        *engine_arguments.problems(values.get("models")),
-        *machines.problems(values),
-        *networks.problems(values),
-        *links.problems(values),
-        *disks.problems(values),
-        *patches.problems(values),
-        *models.problems(values),
-    ]
+def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> list[Problem]:
+    """Everything that is wrong between the keys of `values`.
+
+    malformed: a value has a wrong type, which is told already; a check that cannot read it says what it saw before.
+    """
+    told: list[Problem] = []
+    for check in (
+        _not_listed(values),
+        _models_of_tenants(values, where),
+        _tiers_of_tenants(values, where),
+        _names_that_collide(values, where),
+        _drains_and_streams(values, where),
+        forms.problems(values),
+        engine_arguments.problems(values.get("models")),
+        machines.problems(values),
+        networks.problems(values),
+        links.problems(values),
+        disks.problems(values),
+        patches.problems(values),
+        models.problems(values),
+    ):
+        try:
+            for problem in check:
+                told.append(problem)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            if not malformed:
+                raise
+    return told
 
 
 def warnings(values: Mapping[str, Any]) -> list[Problem]:
