@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Container
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -49,6 +49,10 @@ class AddressPool:
                 self._last[network] = candidate
                 return str(candidate)
         raise AddressesExhaustedError(f"node's podCIDR {cidr} has no free address")
+
+    def keep(self, uid: str, address: str) -> None:
+        """The address of a pod that has one already."""
+        self._used[uid] = IPv4Address(address)
 
     def give_back(self, uid: str) -> None:
         self._used.pop(uid, None)
@@ -94,38 +98,29 @@ class PodNetworks:
         self.addresses.give_back(uid)
         await _remove_namespace(self.name(uid))
 
-    async def sweep(self, keep: Callable[[str], bool] = lambda _: False) -> list[str]:
-        """Remove what an earlier runner left (processes, namespaces, links); the names of the namespaces."""
+    async def sweep(self, kept: Container[str]) -> list[str]:
+        """Remove namespaces, and links, of an earlier runner's pods but for these; the names of those removed."""
         prefix = f"{self._lab.prefix}-p-"
         found = await run(["ip", "netns", "list"])
         names = [line.split()[0] for line in found.output.splitlines() if line.startswith(prefix)]
-        left = [name for name in names if not keep(name)]
-        await _kill(self._lab.namespace, _is_container)
+        left = [name for name in names if name not in kept]
         for name in left:
             await _kill(name)
             await _remove_namespace(name)
         return left
 
 
-async def _kill(namespace: str, chosen: Callable[[int], bool] = lambda _: True) -> None:
-    """End the chosen processes of a network namespace."""
+async def _kill(namespace: str) -> None:
+    """End the processes of a network namespace."""
     for _ in range(50):
         listed = await run(["ip", "netns", "pids", namespace])
-        pids = [int(pid) for pid in listed.output.split() if pid.isdigit() and chosen(int(pid))]
+        pids = [int(pid) for pid in listed.output.split() if pid.isdigit()]
         if not pids:
             return
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(0.1)
-
-
-def _is_container(pid: int) -> bool:
-    """Whether a process has a PID namespace of its own: in the lab's namespace only host-network containers have."""
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid")  # noqa: PTH115
-    except OSError:
-        return False
 
 
 async def _remove_namespace(name: str) -> None:
