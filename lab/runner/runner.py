@@ -117,8 +117,7 @@ class Runner:
 
     async def _take_over(self) -> None:
         """Look after the pods of a killed runner, and remove what else it left behind."""
-        for folder in (self._lab.pods, self._lab.volumes):
-            folder.mkdir(parents=True, exist_ok=True)
+        self._lab.make_folders()
         self._survivors = survivors.find(self._lab)
         for uid, pod in self._survivors.items():
             self._services.networks.addresses.keep(uid, pod.record.address)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, controlplane, down, network, status, supervisor, up
+from lab.cluster import api, controlplane, down, guard, network, supervisor, up
+from lab.cluster.component import Component
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
@@ -63,15 +64,32 @@ def test_second_up_starts_nothing_anew(cluster: Lab) -> None:
     assert processes_of(cluster) == before
 
 
-def test_up_replaces_a_killed_supervisor_which_takes_over(cluster: Lab) -> None:
+def component_of(lab: Lab, name: str) -> Component:
+    return next(found for found in supervisor.components(lab) if found.name == name)
+
+
+def test_killed_supervisor_comes_back_by_itself_and_takes_over(cluster: Lab) -> None:
+    eventually(lambda: None not in processes_of(cluster).values())
+    for _ in range(2):
+        before = processes_of(cluster)
+        killed = eventually(lambda: guard.pid(cluster))
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda killed=killed: guard.pid(cluster) not in {None, killed})
+        assert processes_of(cluster) == before
+    watching = eventually(component_of(cluster, supervisor.GUARD).pid)
+    os.kill(watching, signal.SIGKILL)
+    eventually(lambda: component_of(cluster, supervisor.GUARD).pid() not in {None, watching})
+
+
+def test_up_replaces_supervisor_and_guard_killed_at_once(cluster: Lab) -> None:
     eventually(lambda: None not in processes_of(cluster).values())
     before = processes_of(cluster)
-    killed = eventually(lambda: supervisor.pid(cluster))
-    os.kill(killed, signal.SIGKILL)
-    eventually(lambda: supervisor.pid(cluster) is None)
-    assert "dead" in status.rows(cluster)[0].state
+    both = [eventually(component_of(cluster, supervisor.GUARD).pid), eventually(lambda: guard.pid(cluster))]
+    for pid in both:
+        os.kill(pid, signal.SIGKILL)
     bring_up_cluster(cluster, hgx=2)
-    assert supervisor.pid(cluster) not in {None, killed}
+    eventually(lambda: guard.pid(cluster) not in {None, both[1]})
+    eventually(lambda: component_of(cluster, supervisor.GUARD).pid() not in {None, both[0]})
     assert processes_of(cluster) == before
 
 
@@ -128,7 +146,7 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
     with api.connect(cluster) as connection:
         client.CoreV1Api(connection).create_namespace({"metadata": {"name": "of-the-first"}})
     machines = next(c for c in supervisor.components(cluster) if c.name == supervisor.MACHINES)
-    for pid in (eventually(lambda: supervisor.pid(cluster)), eventually(machines.pid)):
+    for pid in (eventually(lambda: guard.pid(cluster)), eventually(machines.pid)):
         os.kill(pid, signal.SIGKILL)
     (controlplane.work_folder(cluster) / "created").unlink()
     cluster.kubeconfig.unlink()
@@ -155,7 +173,7 @@ def test_down_leaves_nothing(spare_lab: Lab, ending: str) -> None:
     bring_up_cluster(spare_lab, hgx=1)
     assert left_behind(spare_lab, before), "the listing does not see a running lab"
     if ending == "supervisor killed":
-        os.kill(eventually(lambda: supervisor.pid(spare_lab)), signal.SIGKILL)
+        os.kill(eventually(lambda: guard.pid(spare_lab)), signal.SIGKILL)
     elif ending == "state folder lost":
         tools = spare_lab.bin.readlink()
         subprocess.run(["rm", "-rf", str(spare_lab.home)], check=True)
