@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.machine_state import left_behind, machine_state
 from tests.lab.waiting import eventually
 
+# Orders of dying that are tried.
+ORDERS = 3
 COMPONENTS = (
     "etcd",
     "kube-apiserver",
@@ -156,6 +160,40 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
     eventually(lambda: None not in processes_of(cluster).values())
 
 
+def start_pods(lab: Lab) -> None:
+    """Pods of root and of another user, of their own network and of the node's; some start when the killing begins."""
+    program = ["python3", "-c", "import subprocess; subprocess.run(['sleep', '600'])"]
+    with api.connect(lab) as connection:
+        core = client.CoreV1Api(connection)
+        for number, (user, host) in enumerate([(0, False), (65532, False), (65532, True), (65532, False)]):
+            container = {"name": "main", "image": "python:3.11", "command": program}
+            spec = {"containers": [container], "hostNetwork": host, "securityContext": {"runAsUser": user}}
+            core.create_namespaced_pod("default", {"metadata": {"name": f"pod-{number}"}, "spec": spec})
+
+        def running() -> bool:
+            return any(pod.status.phase == "Running" for pod in core.list_namespaced_pod("default").items)
+
+        eventually(running)
+
+
+def kill_at_random(lab: Lab, dice: random.Random) -> None:
+    """SIGKILL to parts of the lab in an order by chance, most of them with a pause in which others come back."""
+    parts = [*supervisor.components(lab), None]
+    dice.shuffle(parts)
+    for part in parts[: dice.randint(3, len(parts))]:
+        pid = guard.pid(lab) if part is None else part.pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if dice.random() < 0.7:
+            time.sleep(dice.random() * 2)
+    if dice.random() < 0.5:
+        names = [line.split()[0] for line in subprocess.check_output(["ip", "netns", "list"], text=True).splitlines()]
+        for name in dice.sample(names, len(names) // 2):
+            if name.startswith(f"{lab.prefix}-p-"):
+                subprocess.run(["ip", "netns", "del", name], check=False)
+
+
 @pytest.mark.parametrize(
     "ending",
     [
@@ -165,13 +203,18 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
         "everything killed",
         "mount left",
         "namespace without its name",
+        *range(ORDERS),
     ],
 )
-def test_down_leaves_nothing(spare_lab: Lab, ending: str) -> None:
+def test_down_leaves_nothing(spare_lab: Lab, ending: str | int) -> None:
+    """A number is the seed of an order in which parts of the lab die before."""
     down.take_down(spare_lab)
     before = machine_state(spare_lab)
     bring_up_cluster(spare_lab, hgx=1)
     assert left_behind(spare_lab, before), "the listing does not see a running lab"
+    if isinstance(ending, int):
+        start_pods(spare_lab)
+        kill_at_random(spare_lab, random.Random(ending))  # noqa: S311 - dice
     if ending == "supervisor killed":
         os.kill(eventually(lambda: guard.pid(spare_lab)), signal.SIGKILL)
     elif ending == "state folder lost":
