@@ -30,6 +30,7 @@ class AddressPool:
     def __init__(self) -> None:
         self._used: dict[str, IPv4Address] = {}
         self._last: dict[IPv4Network, IPv4Address] = {}
+        self._kept: set[IPv4Address] = set()
 
     def take(self, uid: str, cidr: str) -> str:
         """The address of the pod with this uid.
@@ -39,7 +40,8 @@ class AddressPool:
         network = IPv4Network(cidr)
         taken = set(self._used.values())
         hosts = network.num_addresses - 2
-        start = int(self._last.get(network, network.network_address + 1))
+        before = max((address for address in self._kept if address in network), default=network.network_address + 1)
+        start = int(self._last.get(network, before))
         for step in range(1, hosts + 1):
             offset = (start - int(network.network_address) - 1 + step) % hosts
             candidate = network.network_address + 1 + offset
@@ -51,8 +53,9 @@ class AddressPool:
         raise AddressesExhaustedError(f"node's podCIDR {cidr} has no free address")
 
     def keep(self, uid: str, address: str) -> None:
-        """The address of a pod that has one already."""
+        """The address of a pod that has one already; the pods of an earlier runner come before all others."""
         self._used[uid] = IPv4Address(address)
+        self._kept.add(IPv4Address(address))
 
     def give_back(self, uid: str) -> None:
         self._used.pop(uid, None)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,13 +73,17 @@ def component_of(lab: Lab, name: str) -> Component:
     return next(found for found in supervisor.components(lab) if found.name == name)
 
 
+def supervisor_is_another(lab: Lab, killed: int) -> bool:
+    return guard.pid(lab) not in {None, killed}
+
+
 def test_killed_supervisor_comes_back_by_itself_and_takes_over(cluster: Lab) -> None:
     eventually(lambda: None not in processes_of(cluster).values())
     for _ in range(2):
         before = processes_of(cluster)
         killed = eventually(lambda: guard.pid(cluster))
         os.kill(killed, signal.SIGKILL)
-        eventually(lambda killed=killed: guard.pid(cluster) not in {None, killed})
+        eventually(partial(supervisor_is_another, cluster, killed))
         assert processes_of(cluster) == before
     watching = eventually(component_of(cluster, supervisor.GUARD).pid)
     os.kill(watching, signal.SIGKILL)

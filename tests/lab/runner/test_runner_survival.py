@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from lab.cluster import guard
+from lab.cluster import guard, processes
 from lab.paths import Lab
+from lab.runner.records import Records, recorded
 from tests.lab.runner.pods import (
     component_pid,
     get,
@@ -51,15 +52,10 @@ def kill_both(lab: Lab) -> None:
 
 def program_pid(lab: Lab, uid: str) -> int:
     """The pod's program, as this machine knows it."""
-    marked = f"INFERENCE_LAB_RUN={lab.prefix}/{uid}/".encode()
-    found = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdecimal()
-        and marked in (entry / "environ").read_bytes()
-        and (entry / "comm").read_text().startswith("python")
-    ]
-    return found[0]
+    pid = recorded(Records(lab.pods / uid).status_file("main"), "child-pid")
+    assert pid is not None
+    assert processes.is_alive(pid)
+    return pid
 
 
 @pytest.mark.parametrize("kill", [kill_runner, kill_supervisor, kill_both])
@@ -70,7 +66,7 @@ def test_pods_and_their_streams_go_on(
     run_pod(core, namespace, "web", container, volumes=volumes)
     before = wait_ready(core, namespace, "web")
     address = before.status.pod_ip
-    pid = eventually(lambda: program_pid(bare_lab, before.metadata.uid))
+    pid = program_pid(bare_lab, before.metadata.uid)
     connection = http.client.HTTPConnection(address, 8000, timeout=20)
     connection.request("GET", "/stream")
     response = connection.getresponse()

@@ -124,6 +124,16 @@ def test_addresses_are_not_reused_at_once() -> None:
         pool.take("g", "198.18.1.0/29")
 
 
+def test_address_of_a_pod_that_was_taken_over_is_not_reused_at_once_either() -> None:
+    """Others still have the hardware address of the pod that had it."""
+    pool = AddressPool()
+    pool.keep("a", "198.18.1.2")
+    pool.keep("b", "198.18.1.3")
+    pool.keep("c", "198.18.9.7")
+    pool.give_back("b")
+    assert pool.take("d", "198.18.1.0/29") == "198.18.1.4"
+
+
 def test_threshold_flips_after_as_many_in_a_row() -> None:
     count = Threshold(success=2, failure=3)
     assert [count.add(ok) for ok in (True, True, True, False, False, True, False, False, False)] == [
