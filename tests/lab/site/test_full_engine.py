@@ -40,7 +40,6 @@ def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, 
             await asyncio.to_thread(
                 until,
                 lambda: all(replica.under_way() == held for replica in replicas),
-                timeout_s=60,
                 what="full replicas",
             )
             whole = await tenant.post("/chat/completions", json=body)
@@ -58,6 +57,6 @@ def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, 
         assert whole.json() == VLLM["whole"]["body"]
         assert json.loads(streamed_refusal) == VLLM["streamed"]["events"][0]
         # Long before their answers would have been written: nobody waits for these.
-        until(lambda: not any(replica.under_way() for replica in replicas), timeout_s=60, what="replicas without work")
+        until(lambda: not any(replica.under_way() for replica in replicas), what="replicas without work")
     with site.http() as client:
         assert client.post("/chat/completions", json=body).status_code == 200
