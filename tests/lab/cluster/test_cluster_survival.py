@@ -192,11 +192,24 @@ def kill_at_random(lab: Lab, dice: random.Random) -> None:
                 os.kill(pid, signal.SIGKILL)
         if dice.random() < 0.7:
             time.sleep(dice.random() * 2)
-    if dice.random() < 0.5:
-        names = [line.split()[0] for line in subprocess.check_output(["ip", "netns", "list"], text=True).splitlines()]
-        for name in dice.sample(names, len(names) // 2):
-            if name.startswith(f"{lab.prefix}-p-"):
-                subprocess.run(["ip", "netns", "del", name], check=False)
+    names = pod_networks(lab)
+    for name in dice.sample(names, dice.randint(0, len(names))):
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+def lose_pods(lab: Lab) -> None:
+    """Kill all that looks after pods, and take their networks' names away: no parent and no name leads to them."""
+    kept = [component_of(lab, name).pid() for name in (supervisor.GUARD, "pod-runner")]
+    for pid in (kept[0], guard.pid(lab), kept[1]):
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    for name in pod_networks(lab):
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def pod_networks(lab: Lab) -> list[str]:
+    names = [line.split()[0] for line in subprocess.check_output(["ip", "netns", "list"], text=True).splitlines()]
+    return [name for name in names if name.startswith(f"{lab.prefix}-p-")]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +221,7 @@ def kill_at_random(lab: Lab, dice: random.Random) -> None:
         "everything killed",
         "mount left",
         "namespace without its name",
+        "pods that nobody knows",
         *range(ORDERS),
     ],
 )
@@ -220,6 +234,9 @@ def test_down_leaves_nothing(spare_lab: Lab, ending: str | int) -> None:
     if isinstance(ending, int):
         start_pods(spare_lab)
         kill_at_random(spare_lab, random.Random(ending))  # noqa: S311 - dice
+    if ending == "pods that nobody knows":
+        start_pods(spare_lab)
+        lose_pods(spare_lab)
     if ending == "supervisor killed":
         os.kill(eventually(lambda: guard.pid(spare_lab)), signal.SIGKILL)
     elif ending == "state folder lost":
