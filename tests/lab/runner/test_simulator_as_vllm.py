@@ -1,4 +1,4 @@
-"""The simulator does what vLLM does when it is full and when clients leave (001.29, 001.27); its program alone, no lab.
+"""The simulator does what vLLM does when it is full and when clients leave; its program alone, no lab.
 
 What vLLM does was read off a real one: tests/fixtures/vllm/full_engine.json.
 """
@@ -20,6 +20,8 @@ import pytest
 
 from lab.paths import CHECKOUT, Lab
 from tests.lab.waiting import eventually
+
+pytestmark = pytest.mark.row("001.29", "001.27")
 
 VLLM = json.loads((CHECKOUT / "tests" / "fixtures" / "vllm" / "full_engine.json").read_text())
 SEQUENCES, WAITING, REQUESTS = 4, 4, 20

@@ -1,4 +1,4 @@
-"""Replicas that are full before the gateway is: what clients see, and that the model serves again (001.29)."""
+"""Replicas that are full before the gateway is: what clients see, and that the model serves again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 import json
 
 import httpx
+import pytest
 
 from lab.paths import CHECKOUT
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat, stream
 from tests.lab.site.test_model_limits import knobs
+
+pytestmark = pytest.mark.row("001.29")
 
 MODEL = "glm-5-1"
 VLLM = json.loads((CHECKOUT / "tests" / "fixtures" / "vllm" / "full_engine.json").read_text())
