@@ -2,11 +2,12 @@
 
 import pulumi
 
-from stacks import debug_messages, site_rules, versions
+from stacks import debug_messages, interrupts, site_rules, versions
 from stacks.engine_config import trace_stack
 from stacks.platform import declare_platform
 from stacks.program_errors import told_by_the_engine
 
+interrupts.end_without_a_traceback()
 debug_messages.hide_outputs()
 with told_by_the_engine():
     loaded = trace_stack(pulumi.get_stack())

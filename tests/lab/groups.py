@@ -32,6 +32,7 @@ SITE_GROUPS = {
         "test_pulumi_mistakes",
         "test_parallel_streams",
         "test_model_limits",
+        "test_full_engine",
         "test_picker",
         "test_long_streams",
     ),
