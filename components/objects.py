@@ -13,6 +13,7 @@ import pulumi
 # Core kinds go through their typed classes; every other kind is a custom resource. The SDK's modules are imported when
 # an object is declared: they are large, and a site is read without them.
 _TYPED: Mapping[str, tuple[str, ...]] = {
+    "admissionregistration.v1": ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     "core.v1": ("ConfigMap", "Namespace", "PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
     "apps.v1": ("Deployment",),
     "policy.v1": ("PodDisruptionBudget",),
@@ -20,6 +21,7 @@ _TYPED: Mapping[str, tuple[str, ...]] = {
     "storage.v1": ("StorageClass",),
 }
 _MODULES = {
+    "admissionregistration.k8s.io/v1": "admissionregistration.v1",
     "v1": "core.v1",
     "apps/v1": "apps.v1",
     "policy/v1": "policy.v1",
@@ -28,6 +30,8 @@ _MODULES = {
 }
 
 _FIELD_MANAGER = "pulumi.com/patchFieldManager"
+# The API server keeps what carries this label from others than the program.
+PROTECTED = {"inference-platform/front-door": "protected"}
 
 KubeObject = pulumi.CustomResource
 # The typed classes ask for the plugin of their SDK's version; ours must ask for the same one.
@@ -50,7 +54,7 @@ class CustomObject(pulumi.CustomResource):
 
 def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) -> KubeObject:
     """Declare the object that `body` (wire format, camelCase) describes."""
-    body = owned(body, f"{pulumi.get_project()}-{pulumi.get_stack()}")
+    body = owned(body, field_manager())
     module = _MODULES.get(body["apiVersion"], "")
     if body["kind"] not in _TYPED.get(module, ()):
         return CustomObject(name, body, opts)
@@ -58,6 +62,11 @@ def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) ->
     typed = getattr(importlib.import_module(f"pulumi_kubernetes.{module}"), body["kind"])
     declared: KubeObject = typed(name, opts=opts, **arguments)
     return declared
+
+
+def field_manager() -> str:
+    """The manager of the fields that this stack applies."""
+    return f"{pulumi.get_project()}-{pulumi.get_stack()}"
 
 
 def owned(body: Mapping[str, Any], manager: str) -> dict[str, Any]:

@@ -43,6 +43,21 @@ def no_wildcard_permissions(resources: Sequence[Resource], facts: SiteFacts) -> 
                 )
 
 
+def security_at_the_gateway(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
+    for policy in (one for one in resources if one.kind == "SecurityPolicy"):
+        spec = policy.body.get("spec") or {}
+        targets = [*(spec.get("targetRefs") or ()), *([spec["targetRef"]] if spec.get("targetRef") else [])]
+        narrow = [ref for ref in targets if ref.get("kind") != "Gateway" or ref.get("sectionName")]
+        if narrow or spec.get("targetSelectors"):
+            names = ", ".join(f"{ref.get('kind')} {ref.get('name')}" for ref in narrow) or "what a selector finds"
+            yield Finding(
+                resource=policy.label,
+                problem=f"is attached to {names}, where it takes the place of the Gateway's own policy, and keys are "
+                "checked before a request's route is known",
+                fix="attach it to the Gateway as a whole; allow tenants their models in authorization.rules",
+            )
+
+
 def sovereign_registries(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:
     if not facts.sovereign:
         return

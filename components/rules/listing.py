@@ -59,6 +59,11 @@ RULES: tuple[Rule, ...] = (
         says="Every gateway asks for a key and denies by default.",
         check=serving.gateway_authenticates,
     ),
+    Rule(
+        name="security-at-the-gateway",
+        says="Keys and permissions are checked at the Gateway, and no route has a policy of its own.",
+        check=boundaries.security_at_the_gateway,
+    ),
     Rule(name="route-timeouts", says="Every route has a request timeout of its own.", check=serving.route_timeouts),
     Rule(
         name="route-leads-somewhere",

@@ -73,6 +73,8 @@ _HARMLESS = {
     "ClusterRole": "permissions change at once",
     "ClusterRoleBinding": "permissions change at once",
     "GatewayConfig": "counts of tokens change at once",
+    "ValidatingAdmissionPolicy": "no request for a model passes it",
+    "ValidatingAdmissionPolicyBinding": "no request for a model passes it",
 }
 
 

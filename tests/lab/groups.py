@@ -14,6 +14,7 @@ SITE_GROUPS = {
     "site-ends": ("test_pulumi_secrets", "test_talos_roll", "test_faults_up"),
     "site-changes": (
         "test_pulumi_day_two",
+        "test_closed_door",
         "test_tenants",
         "test_tiers",
         "test_node_added",
@@ -25,6 +26,8 @@ SITE_GROUPS = {
         "test_answers",
         "test_identity",
         "test_openai_client",
+        "test_protocol_errors",
+        "test_kept_secrets",
         "test_request_sizes",
         "test_documented_commands",
         "test_reference_site",

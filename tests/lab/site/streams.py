@@ -29,6 +29,8 @@ class Streamed:
     """Whether [DONE] came."""
     refusal: str = ""
     """Body of an answer other than 200, an error event, or why the connection broke."""
+    retry_after: str | None = None
+    """What the answer says of when to come again."""
     ended: float = 0.0
 
     @property
@@ -86,6 +88,7 @@ async def stream(client: httpx.AsyncClient, body: dict[str, Any], headers: dict[
     try:
         async with client.stream("POST", "/chat/completions", json=body, headers=headers) as response:
             answer.status = response.status_code
+            answer.retry_after = response.headers.get("retry-after")
             if response.status_code != 200:
                 answer.refusal = (await response.aread()).decode(errors="replace")
             else:

@@ -31,6 +31,7 @@ CLAIMS = {
     "x-gateway-inference-fairness-id": "globex.laptop",
     "x-gateway-inference-objective": "critical",
     "x-gateway-model-name-rewrite": "qwen3-32b",
+    "x-inference-refusal": "unknown_path",
     "x-llm-d-inference-fairness-id": "globex.laptop",
     "x-llm-d-inference-objective": "critical",
     "x-llm-d-model-name-rewrite": "qwen3-32b",

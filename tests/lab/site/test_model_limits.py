@@ -90,5 +90,6 @@ def test_the_gateway_refuses_what_the_replicas_could_not_hold(site: Site, cluste
         error = json.loads(answer.refusal)["error"]
         assert (error["code"], error["type"]) == ("model_overloaded", "server_error")
         assert MODEL in error["message"]
+        assert int(answer.retry_after or 0) > 0
     with site.http() as client:
         assert client.post("/chat/completions", json=chat(MODEL)).status_code == 200

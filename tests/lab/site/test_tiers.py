@@ -106,3 +106,4 @@ def _refused(answer: Streamed) -> None:
     error = json.loads(answer.refusal)["error"]
     assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
     assert "sheddable" in error["message"]
+    assert int(answer.retry_after or 0) > 0

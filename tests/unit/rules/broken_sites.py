@@ -136,6 +136,15 @@ def _pod(found: Bodies) -> dict[str, Any]:
     return spec
 
 
+def _add_policy(found: Bodies, target: dict[str, str]) -> None:
+    found["second policy"] = {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "SecurityPolicy",
+        "metadata": {"name": "second", "namespace": "models"},
+        "spec": {"targetRefs": [{"group": "gateway.networking.k8s.io", **target}]},
+    }
+
+
 def _container(found: Bodies) -> dict[str, Any]:
     first: dict[str, Any] = _pod(found)["containers"][0]
     return first
@@ -251,6 +260,14 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ("gateway-authenticates", "allows by default"): Broken(
         change=lambda found: found["policy"]["spec"].update(authorization={"defaultAction": "Allow"}),
         says="does not deny by default",
+    ),
+    ("security-at-the-gateway", "a route's own"): Broken(
+        change=lambda found: _add_policy(found, {"kind": "HTTPRoute", "name": "chat"}),
+        says="is attached to HTTPRoute chat",
+    ),
+    ("security-at-the-gateway", "a listener's own"): Broken(
+        change=lambda found: _add_policy(found, {"kind": "Gateway", "name": "inference", "sectionName": "https"}),
+        says="is attached to Gateway inference",
     ),
     ("route-timeouts", ""): Broken(
         change=lambda found: found["route"]["spec"]["rules"][0].pop("timeouts"), says="cuts streams after 60 s"

@@ -46,7 +46,19 @@ def envoys(count: int) -> dict[str, Any]:
     return {"spec": {"provider": {"kubernetes": {"envoyDeployment": {"replicas": count}}}}}
 
 
+def patched(kind: str, value: str) -> dict[str, Any]:
+    return {"spec": {"jsonPatches": [{"type": f"envoy.{kind}", "operation": {"op": "add", "value": value}}]}}
+
+
 CASES = {
+    "routes patched": (
+        kube("update", "EnvoyPatchPolicy", patched("RouteConfiguration", "a"), patched("RouteConfiguration", "b")),
+        (LIVE, "Envoy changes its routes"),
+    ),
+    "listener patched": (
+        kube("update", "EnvoyPatchPolicy", patched("Listener", "a"), patched("Listener", "b")),
+        (AGAIN, "Envoy replaces its listener"),
+    ),
     "controllers' chart bump": (
         release("update", {"name": "eg", "version": "v1.9.1"}, {"name": "eg", "version": "v1.9.2"}),
         (AGAIN, "eg v1.9.1 -> v1.9.2"),

@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 import yaml
 
-from components import access, gateway, inference_pool, model_route, model_server, namespace, tiers, weights
+from components import (
+    access,
+    front_door,
+    gateway,
+    gateway_protection,
+    inference_pool,
+    model_route,
+    model_server,
+    namespace,
+    tiers,
+    weights,
+)
 from components.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.gateway_errors import openai_errors
 from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
@@ -75,7 +86,24 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
         access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
         access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),
-        access.keys_on_routes_alone("g", gateway.target_gateway(), listener=gateway.listener_name("g")),
+        front_door.front_door(
+            "g",
+            gateway.target_gateway(),
+            listener=gateway.listener_name("g"),
+            tls=bool(site.gateway.certificate_secret),
+            pickers=[
+                front_door.Picker(pool=name, namespace="m", authority=inference_pool.picker_authority(name, "m"))
+                for name in sorted(site.models)
+            ],
+        ),
+        front_door.listed_models(
+            "g",
+            gateway.target_gateway(),
+            listener=gateway.listener_name("g"),
+            model_lists={"acme": front_door.model_list(dict.fromkeys(site.models, "somebody"))},
+        ),
+        gateway_protection.admission_policy(["g", "m"], "inference-platform-lab"),
+        gateway_protection.admission_binding(gateway.GATEWAY, "g"),
         tiers.tier_policy(
             "g", gateway.target_gateway(), {name: one.tier for name, one in site.tenants.items() if one.tier}
         ),
@@ -94,7 +122,7 @@ CASES = {
     "model-vllm": lambda: model_objects("Pulumi.prod.yaml", "glm-5-1"),
     "model-data-parallel": lambda: model_objects("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
-    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1)],
+    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed")],
 }
 
 
@@ -164,6 +192,7 @@ DECIDES_INSIDE = {
     "x-gateway-inference-fairness-id",
     "x-gateway-inference-objective",
     "x-gateway-model-name-rewrite",
+    "x-inference-refusal",
     "x-llm-d-inference-fairness-id",
     "x-llm-d-inference-objective",
     "x-llm-d-model-name-rewrite",

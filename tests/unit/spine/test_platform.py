@@ -10,6 +10,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime import rpc
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.crd_bundle import CrdBundleError, read_bundle
@@ -139,6 +140,18 @@ def test_production_brings_its_controllers(tmp_path: Path) -> None:
         ("aieg", "oci://docker.io/envoyproxy/ai-gateway-helm", "v1.0.0"),
     }
     assert all(release["skipCrds"] for release in releases), "definitions come from the bundle alone"
+
+
+@pytest.mark.row("004.11")
+def test_the_session_seed_is_made_once_and_kept(tmp_path: Path) -> None:
+    """The chart's own is in its documentation."""
+    recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
+    command = recorder.resources["gateway-controllers-mcp-seed"].inputs
+    assert (command["logging"], command.get("triggers")) == ("none", None)
+    assert "PULUMI_COMMAND_STDOUT" in command["update"], "a new wording keeps the seed"
+    values = recorder.resources["gateway-controllers-ai-gateway"].inputs["values"]
+    assert values[rpc._special_sig_key] == rpc._special_secret_sig, "in no preview"
+    assert values["value"]["controller"]["mcp"]["sessionEncryption"]["seed"] == "sk-canary"
 
 
 @pytest.mark.row("000.31")
