@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 import pulumi
-from pulumi_kubernetes import apps, core, policy, rbac, storage
+from pulumi_kubernetes import apps, core, networking, policy, rbac, storage
 
 # Core kinds go through their typed classes; every other kind is a custom resource.
 _TYPED: Mapping[tuple[str, str], type[pulumi.CustomResource]] = {
@@ -19,6 +19,7 @@ _TYPED: Mapping[tuple[str, str], type[pulumi.CustomResource]] = {
     ("v1", "Service"): core.v1.Service,
     ("v1", "ServiceAccount"): core.v1.ServiceAccount,
     ("apps/v1", "Deployment"): apps.v1.Deployment,
+    ("networking.k8s.io/v1", "NetworkPolicy"): networking.v1.NetworkPolicy,
     ("policy/v1", "PodDisruptionBudget"): policy.v1.PodDisruptionBudget,
     ("rbac.authorization.k8s.io/v1", "ClusterRole"): rbac.v1.ClusterRole,
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): rbac.v1.ClusterRoleBinding,

@@ -9,7 +9,7 @@ import pulumi
 from components.access import Access, AccessArgs
 from components.crd_bundle import CrdBundle, read_bundle
 from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
-from components.gateway_controllers import Chart, GatewayControllers, GatewayControllersArgs
+from components.gateway_controllers import ENVOY_NAMESPACE, Chart, GatewayControllers, GatewayControllersArgs
 from components.model import Model, ModelArgs
 from components.namespace import Namespace
 from components.tiers import Tiers, TiersArgs
@@ -116,6 +116,7 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             drain_s=longest_stream_s(site),
             body_kib=body_kib(site, proofs),
             pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
+            proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
         ),
         top,
     ).handle

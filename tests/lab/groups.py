@@ -24,6 +24,7 @@ SITE_GROUPS = {
         "test_host_untouched",
         "test_answers",
         "test_identity",
+        "test_network_policies",
         "test_openai_client",
         "test_request_sizes",
         "test_documented_commands",

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from components import access, gateway, inference_pool, model_route, model_server, namespace, tiers
-from components.gateway_controllers import ai_gateway_values, envoy_gateway_values
+from components.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway_errors import openai_errors
 from components.headers import CLIENT_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
+from components.network_policies import deny_ingress, peer
 from stacks import versions
 from stacks.loader import load_file
 from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
@@ -23,6 +24,7 @@ from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, p
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).parents[1] / "golden"
 IMAGES = versions.load().images
+PROXIES = peer(gateway.proxy_labels("g"), "envoy-gateway-system")
 
 
 def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
@@ -36,6 +38,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         model_server.weights_claim(name, "m", weight_bytes=plan.weight_bytes, storage_class="longhorn"),
         model_server.deployment(name, "m", spec.server, plan, engine),
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
+        model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))]),
         inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=model_server.PORT),
         inference_pool.picker_config(name, "m", spec.pool, picker),
         *inference_pool.picker_rbac(name, "m"),
@@ -44,6 +47,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
             name, "m", spec.pool, image=IMAGES.endpoint_picker, longest_stream_s=60, config_digest="0" * 16
         ),
         inference_pool.picker_budget(name, "m"),
+        inference_pool.picker_network_policy(name, "m", [PROXIES]),
         model_route.parallel_limit(name, "m", requests=parallel_requests(proof, serving), connections=65_536),
         model_route.ai_gateway_route(
             name,
@@ -62,6 +66,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
     proofs = {name: prove_model(site, spec, name) for name, spec in site.models.items()}
     return [
         namespace.namespace("g", "restricted"),
+        deny_ingress("g"),
         gateway.gateway_class(),
         gateway.envoy_proxy("g", site.gateway, drain_s=60, pools=pools),
         gateway.gateway_config("g"),
@@ -90,7 +95,7 @@ CASES = {
     "model-vllm": lambda: model_objects("Pulumi.prod.yaml", "glm-5-1"),
     "model-data-parallel": lambda: model_objects("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
-    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1)],
+    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1), *network_policies()],
 }
 
 
