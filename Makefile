@@ -1,6 +1,6 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-all check format docs bench lock
+.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-all test-changed check format docs bench lock
 
 PYTHON ?= python3
 RUN := .venv/bin/python
@@ -22,7 +22,7 @@ help: ## this text
 	@echo "  pulumi up                          make it so"
 
 venv: ## .venv with exactly the packages of requirements.lock
-	@$(PYTHON) lab/bootstrap.py
+	@$(PYTHON) lab/bootstrap.py $(if $(filter venv,$(MAKECMDGOALS)),--say)
 
 tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
 	@$(RUN) -m lab install
@@ -42,6 +42,9 @@ doctor: venv ## can this machine carry the lab; which engine and plugins serve
 
 test: check test-lab ## lint, types and the fast tier, then the lab tier (as root; brings its own labs up)
 
+test-changed: venv ## unit tests that the changes since BASE=<revision> can touch; says which lab tests they concern
+	@$(RUN) -m tests.changed $(if $(LIST),--list) $(BASE)
+
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n $(WORKERS) tests/unit
 
@@ -54,6 +57,7 @@ test-site: tools ## of these, the tests of the running platform
 test-all: check tools ## all of `make test`, and what takes minutes for one fact
 	@$(RUN) -m pytest -q -n $(WORKERS) -m exhaustive tests/unit
 	@$(LAB_TESTS) -m "" tests/lab
+	@$(RUN) -m tests.exhaustive.second_source
 
 check: venv ## lint, format, types and the fast tests
 	@$(RUN) -m ruff check .
@@ -65,8 +69,9 @@ format: venv ## format and mend what the linter can
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 
-docs: venv ## write docs/configuration.md and docs/site.schema.json anew from the site's model
+docs: venv ## write docs/configuration.md, site.schema.json (from the site's model) and requirements.md
 	@$(RUN) -m stacks.reference
+	@$(RUN) -m tests.requirements
 
 bench: tools ## measure the lab; results go to benchmarks/
 	@$(RUN) -m benchmarks

@@ -2,14 +2,20 @@
 
 import pulumi
 
-from stacks import debug_messages, site_rules, versions
-from stacks.loader import site_of_stack
+from stacks import debug_messages, interrupts, site_rules, versions
+from stacks.engine_config import trace_stack
 from stacks.platform import declare_platform
+from stacks.program_errors import told_by_the_engine
 
+interrupts.end_without_a_traceback()
 debug_messages.hide_outputs()
-site = site_of_stack(pulumi.get_stack())
-with site_rules.enforced(pulumi.get_stack(), site):
-    platform = declare_platform(site, versions.load())
+with told_by_the_engine():
+    loaded = trace_stack(pulumi.get_stack())
+    site = loaded.site
+    for warning in loaded.warnings:
+        pulumi.log.warn(warning.text(loaded.file))
+    with site_rules.enforced(pulumi.get_stack(), site):
+        platform = declare_platform(site, versions.load())
 pulumi.export("endpoint", platform.endpoint)
 pulumi.export("models", platform.models)
 pulumi.export("keys", platform.keys)

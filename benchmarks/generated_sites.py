@@ -87,9 +87,9 @@ def _model(entry: str, chance: random.Random) -> dict[str, Any]:
 
 
 def _machines(number: int) -> dict[str, Any]:
-    """Three control plane nodes and as many HGX nodes as the largest of these sites needs."""
+    """Three control planes, two workers for what needs no GPU, and HGX nodes for the largest of these sites."""
     net = f"10.{number % 200}.0"
-    roles = [("controlplane", "cp", 3), ("hgx", "hgx", 10)]
+    roles = [("controlplane", "cp", 3, 10), ("worker", "infra", 2, 20), ("hgx", "hgx", 10, 100)]
     return {
         "gpu": "h200-sxm",
         "machines": {
@@ -100,8 +100,8 @@ def _machines(number: int) -> dict[str, Any]:
             "install_disk": {"device": "/dev/nvme0n1"},
             "secrets": "disposable",
             "nodes": {
-                f"{short}-{place}": {"role": role, "address": f"{net}.{place + (10 if short == 'cp' else 100)}"}
-                for role, short, count in roles
+                f"{short}-{place}": {"role": role, "address": f"{net}.{first + place}"}
+                for role, short, count, first in roles
                 for place in range(1, count + 1)
             },
         },

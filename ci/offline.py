@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -15,11 +16,13 @@ from contextlib import redirect_stderr
 from pathlib import Path
 
 from sitectl.cli import main as sitectl
+from sitectl.code_scanning import workflow_commands
 from sitectl.errors import Exit
 from sitectl.markdown import fenced
 
 # GitHub takes 1 MiB of summary a step.
 _MOST_SUMMARY = 900_000
+_SCANNED = ("validate", "rules")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,6 +52,8 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
         status, said = _run([words[0], "--quiet", "--project", str(arguments.project), *words[1:]])
         worst = max(worst, Exit(status))
         (arguments.out / f"{name}.txt").write_text(said)
+        if name in _SCANNED:
+            _scan(name, words, arguments, on_github=environment.get("GITHUB_ACTIONS") == "true")
         print(f"== {name}: {'passed' if status == Exit.OK else 'FAILED'}\n{said}", flush=True)
         if name == "diff" and compared.exists():
             summary.append(compared.read_text())
@@ -59,6 +64,18 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
     if step := environment.get("GITHUB_STEP_SUMMARY"):
         Path(step).write_text(text[:_MOST_SUMMARY])
     return int(worst)
+
+
+def _scan(name: str, words: list[str], arguments: argparse.Namespace, *, on_github: bool) -> None:
+    """The same findings as SARIF in the artifact, and on GitHub at the lines of the change."""
+    out = io.StringIO()
+    with redirect_stderr(io.StringIO()):
+        sitectl([words[0], "--quiet", "--project", str(arguments.project), "--format", "sarif", *words[1:]], out=out)
+    # Nothing from a command that could not look; its text has said why.
+    if said := out.getvalue():
+        (arguments.out / f"{name}.sarif").write_text(said)
+        if on_github:
+            print(workflow_commands(json.loads(said)), flush=True)
 
 
 def _run(words: list[str]) -> tuple[int, str]:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sitectl import checkout, engine, headroom, revisions
+from sitectl import checkout, engine, headroom, project_folder, revisions, warned
 from sitectl.errors import Exit, SitectlError
 from sitectl.previews_folder import SUFFIX, failed
 from sitectl.proofs import blocks_of_file
@@ -39,11 +39,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
     """Preview each site, also after one has failed: its failure is saved in the place of its preview."""
     arguments = parser().parse_args(argv)
-    project = checkout.find(arguments.project.resolve())
+    project = project_folder.find(arguments.project.resolve())
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.base:
         try:
-            revisions.text(project, arguments.base, checkout.PROJECT_FILE)
+            revisions.text(project, arguments.base, project_folder.PROJECT_FILE)
         except SitectlError as error:
             print(error.text(), file=sys.stderr)
             return int(error.status)
@@ -53,6 +53,7 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
             place_kubeconfig(project, site, file, environment)
             said = engine.preview(project, site, refresh=arguments.refresh)
             said["proofs"] = blocks_of_file(file)
+            said["warnings"] = warned.of_file(file, project)
             said["headroom"] = headroom.of_file(project, file, arguments.base)
             print(f"{site}: {said.get('changeSummary') or 'refused by the engine'}", flush=True)
         except (SitectlError, SiteError) as error:

@@ -10,12 +10,12 @@ import pulumi
 from pulumi_command import local
 from pydantic import Field
 
-from components.base import Component, Name, Spec
+from components.base import MOST_VALUES, Component, Name, Spec
 from components.headers import CLIENT_HEADER, MODEL_HEADER
 from components.namespace import NamespaceHandle
+from components.objects import PROTECTED
 
 _MINT = """python3 -c 'import secrets; print("sk-" + secrets.token_urlsafe(32), end="")'"""
-_KEY_FILTER = "envoy.filters.http.api_key_auth"
 _KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
 
 
@@ -29,9 +29,9 @@ class KeySpec(Spec):
 class TenantSpec(Spec):
     """A team that uses models."""
 
-    models: tuple[str, ...]
+    models: tuple[str, ...] = Field(min_length=1, max_length=MOST_VALUES)
     """Names of the models that its keys may call."""
-    keys: dict[Name, KeySpec] = Field(min_length=1)
+    keys: dict[Name, KeySpec] = Field(min_length=1, max_length=MOST_VALUES)
     """Keys by purpose, so that one can be replaced while the others go on."""
     tier: str | None = None
     """The tier of its requests, out of `tiers`; without one their priority is 0."""
@@ -90,7 +90,7 @@ def security_policy(
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "SecurityPolicy",
-        "metadata": {"name": "tenants", "namespace": namespace},
+        "metadata": {"name": "tenants", "namespace": namespace, "labels": PROTECTED},
         "spec": {
             "targetRefs": [dict(gateway)],
             "apiKeyAuth": {
@@ -107,35 +107,6 @@ def security_policy(
     }
 
 
-def keys_on_routes_alone(namespace: str, gateway: Mapping[str, str], *, listener: str) -> dict[str, Any]:
-    """EnvoyPatchPolicy that takes the keys out of the listener, so that a changed key cuts no stream.
-
-    Envoy Gateway writes them into every route, where they count, and once more into the listener, where the filter is
-    off. A changed listener is replaced, and what the old one still carries is closed after its drain time.
-
-    listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it.
-    """
-    return {
-        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
-        "kind": "EnvoyPatchPolicy",
-        "metadata": {"name": "keys-on-routes-alone", "namespace": namespace},
-        "spec": {
-            "targetRef": dict(gateway),
-            "type": "JSONPatch",
-            "jsonPatches": [
-                {
-                    "type": "type.googleapis.com/envoy.config.listener.v3.Listener",
-                    "name": listener,
-                    "operation": {
-                        "op": "remove",
-                        "jsonPath": f'$..http_filters[?(@.name=="{_KEY_FILTER}")].typed_config.credentials',
-                    },
-                }
-            ],
-        },
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class AccessArgs:
     """Tenants by name, and the gateway that they come through."""
@@ -144,8 +115,6 @@ class AccessArgs:
     models: Sequence[str]
     namespace: NamespaceHandle
     target: dict[str, str]
-    listener: str
-    """As Envoy Gateway names it: `NAMESPACE/GATEWAY/LISTENER`."""
     needs: list[pulumi.Resource]
 
 
@@ -159,7 +128,7 @@ class AccessHandle:
 
 
 class Access(Component):
-    """Keys, Secrets and the policies that read them."""
+    """Keys, Secrets and the policy that reads them."""
 
     def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -176,11 +145,6 @@ class Access(Component):
             "policy",
             security_policy(space.name, args.target, args.tenants, args.models),
             depends_on=[*secrets, *args.needs],
-        )
-        self.child(
-            "patch",
-            keys_on_routes_alone(space.name, args.target, listener=args.listener),
-            depends_on=[space.ready, *args.needs],
         )
         self.handle = AccessHandle(keys=keys, ready=[policy])
         self.finish(clients=sorted(keys))

@@ -84,6 +84,7 @@ class Cluster(Component):
             factory=args.rollout.image_factory,
             talos_version=args.talos_version,
             at_once=args.rollout.at_once,
+            limits=args.rollout.limits,
         )
         self.handle = ClusterHandle(kubeconfig=nodes.kubeconfig, talosconfig=identity.talosconfig, ready=nodes.ready)
         self.finish()

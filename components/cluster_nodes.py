@@ -15,7 +15,7 @@ from pulumi_command import local
 
 from components import machine_commands
 from components.base import Component
-from components.machine_commands import KEEP, KUBECONFIG_VARIABLE, SECRETS_VARIABLE, Machine
+from components.machine_commands import KEEP, KUBECONFIG_VARIABLE, LIMITS, SECRETS_VARIABLE, Limits, Machine
 
 _INSTALL_S = 1800
 _BOOTSTRAP_S = 1200
@@ -31,6 +31,7 @@ class Rollout:
     at_once: int
     """Machines that are installed side by side."""
     drain_timeout_s: int
+    limits: Limits = LIMITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ class ClusterNodes(Component):
         return dict(zip((machine.name for machine in machines), made, strict=True))
 
     def _install(self, machine: Machine, needs: list[pulumi.Resource]) -> local.Command:
-        command = machine_commands.install(machine)
+        command = machine_commands.install(machine, self._args.rollout.limits)
         return local.Command(
             f"{self.name}-{machine.name}-install",
             create=command,
@@ -126,7 +127,7 @@ class ClusterNodes(Component):
     def _bootstrap(self, planes: Sequence[Machine], needs: list[pulumi.Resource]) -> local.Command:
         return local.Command(
             f"{self.name}-bootstrap",
-            create=machine_commands.bootstrap(planes),
+            create=machine_commands.bootstrap(planes, self._args.rollout.limits),
             update=KEEP,
             environment={SECRETS_VARIABLE: self._args.bundle},
             logging=local.Logging.STDERR,
@@ -142,7 +143,7 @@ class ClusterNodes(Component):
     def _kubeconfig(self, planes: Sequence[Machine], founded: pulumi.Resource) -> pulumi.Output[str]:
         command = local.Command(
             f"{self.name}-kubeconfig",
-            create=machine_commands.kubeconfig(planes),
+            create=machine_commands.kubeconfig(planes, self._args.rollout.limits),
             update=KEEP,
             environment={SECRETS_VARIABLE: self._args.bundle},
             triggers=[self._args.rollout.credentials_rotation],
@@ -154,14 +155,14 @@ class ClusterNodes(Component):
         return pulumi.Output.secret(command.stdout)
 
     def _roll(self, machine: Machine, install: local.Command, needs: list[pulumi.Resource]) -> local.Command:
-        drain_timeout_s = self._args.rollout.drain_timeout_s
-        command = machine_commands.roll(machine, drain_timeout_s=drain_timeout_s)
+        limits, drain_timeout_s = self._args.rollout.limits, self._args.rollout.drain_timeout_s
+        command = machine_commands.roll(machine, limits, drain_timeout_s=drain_timeout_s)
         limit = f"{drain_timeout_s + 2 * 3600}s"
         return local.Command(
             f"{self.name}-{machine.name}",
             create=command,
             update=command,
-            delete=machine_commands.leave(machine, drain_timeout_s=drain_timeout_s),
+            delete=machine_commands.leave(machine, limits, drain_timeout_s=drain_timeout_s),
             stdin=_config_of(machine, self._args.configs),
             environment={SECRETS_VARIABLE: self._args.bundle, KUBECONFIG_VARIABLE: self.kubeconfig},
             # By the install's id, a replaced node leaves before its machine is erased and installed anew, not after.

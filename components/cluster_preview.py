@@ -13,7 +13,7 @@ import yaml
 from pulumi_command import local
 
 from components import machine_commands
-from components.machine_commands import KUBECONFIG_VARIABLE, SECRETS_VARIABLE, Machine
+from components.machine_commands import KUBECONFIG_VARIABLE, LIMITS, SECRETS_VARIABLE, Limits, Machine
 
 # Texts shorter than this are parts of ordinary words.
 _SHORTEST_SECRET = 8
@@ -47,6 +47,7 @@ def announce(
     factory: str,
     talos_version: str,
     at_once: int,
+    limits: Limits = LIMITS,
 ) -> pulumi.Output[list[str]]:
     """In a preview, say of each node what `up` will do with its machine; the output is what was said.
 
@@ -55,7 +56,9 @@ def announce(
     """
     if not pulumi.runtime.is_dry_run():
         return pulumi.Output.from_input([])
-    return pulumi.Output.from_input(_announced(nodes, bundle, kubeconfig, imported, factory, talos_version, at_once))
+    return pulumi.Output.from_input(
+        _announced(nodes, bundle, kubeconfig, imported, factory, talos_version, at_once, limits)
+    )
 
 
 async def _announced(
@@ -66,6 +69,7 @@ async def _announced(
     factory: str,
     talos_version: str,
     at_once: int,
+    limits: Limits,
 ) -> list[str]:
     turn = asyncio.Semaphore(at_once)
     # Machines of a cluster that is taken over would refuse whoever comes without its secrets.
@@ -74,7 +78,7 @@ async def _announced(
 
     async def ask(node: Announced) -> dict[str, str]:
         async with turn:
-            return await _plan(node, known, cluster)
+            return await _plan(node, known, cluster, limits)
 
     kinds = {node.machine.schematic_id: node.machine for node in nodes}
     answers = await asyncio.gather(*(ask(node) for node in nodes))
@@ -109,11 +113,11 @@ def _content(file: str | None) -> str:
         return ""
 
 
-async def _plan(node: Announced, bundle: str, kubeconfig: str) -> dict[str, str]:
+async def _plan(node: Announced, bundle: str, kubeconfig: str, limits: Limits) -> dict[str, str]:
     """The machine's own answer. Without the cluster's secrets, which a first preview has not, its state alone."""
     if node.machine.dead:
         return {"change": "none", "says": _DEAD}
-    command = machine_commands.plan(node.machine)
+    command = machine_commands.plan(node.machine, limits)
     secret: dict[str, object] = {}
     if bundle:
         config = await _known(node.config)

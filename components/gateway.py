@@ -9,12 +9,14 @@ from typing import Any, Literal
 import pulumi
 from pydantic import Field, model_validator
 
-from components.base import Component, Spec
+from components.base import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Component, Spec
+from components.envoy_names import picker_cluster
 from components.gateway_errors import openai_errors
-from components.headers import TRUSTED_HEADERS
+from components.gateway_overload import overload_patches
+from components.headers import CLIENT_HEADER, MODEL_HEADER, TRUSTED_HEADERS
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer
-from components.objects import CustomObject
+from components.objects import PROTECTED, CustomObject
 
 CLASS = "inference"
 GATEWAY = "inference"
@@ -24,6 +26,7 @@ _GW = "gateway.networking.k8s.io"
 _AI = "aigateway.envoyproxy.io"
 # What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
 _BUFFER = "64Mi"
+_HIDDEN_IN_TRACES = ("INPUTS", "OUTPUTS", "PROMPTS", "CHOICES", "EMBEDDINGS_TEXT", "EMBEDDINGS_VECTORS")
 
 
 class GatewaySpec(Spec):
@@ -37,7 +40,7 @@ class GatewaySpec(Spec):
     """Port on the load balancer's address."""
     certificate_secret: str | None = None
     """TLS Secret in the gateway's namespace; required unless the port is 80."""
-    replicas: int = Field(default=2, ge=1)
+    replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
     """Envoy pods."""
     external_traffic_policy: Literal["Local", "Cluster"] = "Local"
     """`Local` keeps client addresses; `Cluster` lets every node take traffic."""
@@ -46,13 +49,16 @@ class GatewaySpec(Spec):
     max_body_mib: int | None = Field(default=None, ge=1, le=4)
     """Largest request body; what the largest context of the models can need if not given. The endpoint picker takes no
     message above 4 MiB."""
-    stream_idle_timeout_s: int = Field(default=900, ge=60)
+    stream_idle_timeout_s: int = Field(default=900, ge=60, le=MOST_SECONDS)
     """A stream that carries no byte for this long is cut; it must outlast the longest prefill."""
-    longest_stream_s: int | None = Field(default=None, ge=1)
+    longest_stream_s: int | None = Field(default=None, ge=1, le=MOST_SECONDS)
     """Streams run on for this long when an Envoy stops or the gateway's listener changes; the largest of the models'
     counts where it is longer, or where this is not given."""
-    max_parallel_streams: int = Field(default=65_536, ge=1024)
+    max_parallel_streams: int = Field(default=65_536, ge=1024, le=MOST_STREAMS)
     """Requests that one Envoy pod carries at once; Envoy's own default of 1,024 is below one busy node."""
+    memory_mib: int = Field(default=4096, ge=1024, le=2**20)
+    """Memory of one Envoy pod. From half of it on, those go whose answers pile up because they hardly read; at three
+    quarters new requests are refused (503)."""
 
     @model_validator(mode="after")
     def _plain_http_only_on_80(self) -> GatewaySpec:
@@ -81,9 +87,10 @@ def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Seque
     pools: (namespace, name) of every inference pool. The clusters that the AI gateway adds for them and for its own
     processor take no circuit-breaker settings from any policy, so they are raised through Envoy's runtime.
     """
-    clusters = [
-        "ai-gateway-extproc-uds",
-        *(f"envoy.clusters.endpointpicker_{pool}_{space}_ext_proc" for space, pool in pools),
+    limits = [
+        f"circuit_breakers.{cluster}.default.{limit}"
+        for cluster in ("ai-gateway-extproc-uds", *(picker_cluster(pool, space) for space, pool in pools))
+        for limit in ("max_requests", "max_connections", "max_pending_requests")
     ]
     service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": spec.external_traffic_policy}
     if spec.load_balancer_class:
@@ -96,25 +103,68 @@ def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Seque
             "provider": {
                 "type": "Kubernetes",
                 "kubernetes": {
-                    "envoyDeployment": {"replicas": spec.replicas, "patch": _patient_liveness()},
+                    "envoyDeployment": {
+                        "replicas": spec.replicas,
+                        "patch": _patient_liveness(),
+                        "container": {
+                            "resources": {
+                                # Envoy Gateway's own.
+                                "requests": {"cpu": "100m", "memory": "512Mi"},
+                                "limits": {"memory": f"{spec.memory_mib}Mi"},
+                            }
+                        },
+                    },
                     "envoyService": service,
                     "envoyPDB": {"maxUnavailable": 1},
                 },
             },
             "shutdown": {"drainTimeout": f"{drain_s}s", "minDrainDuration": "10s"},
+            "telemetry": {"accessLog": {"settings": [_access_log()]}},
             "bootstrap": {
                 "type": "JSONPatch",
                 "jsonPatches": [
-                    {
-                        "op": "add",
-                        "path": f"/layered_runtime/layers/0/static_layer/circuit_breakers.{cluster}.default.{limit}",
-                        "value": spec.max_parallel_streams,
-                    }
-                    for cluster in clusters
-                    for limit in ("max_requests", "max_connections", "max_pending_requests")
+                    *(
+                        {
+                            "op": "add",
+                            "path": f"/layered_runtime/layers/0/static_layer/{limit}",
+                            "value": spec.max_parallel_streams,
+                        }
+                        for limit in limits
+                    ),
+                    *overload_patches(),
                 ],
             },
         },
+    }
+
+
+def _access_log() -> dict[str, Any]:
+    """One line of JSON a request, without its query: a key that came in it would stay in the log."""
+    fields = {
+        "start_time": "%START_TIME%",
+        "method": "%REQ(:METHOD)%",
+        "path": "%REQ_WITHOUT_QUERY(:PATH):256%",
+        "protocol": "%PROTOCOL%",
+        "response_code": "%RESPONSE_CODE%",
+        "response_code_details": "%RESPONSE_CODE_DETAILS%",
+        "response_flags": "%RESPONSE_FLAGS%",
+        "connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%",
+        "upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+        "bytes_received": "%BYTES_RECEIVED%",
+        "bytes_sent": "%BYTES_SENT%",
+        "duration": "%DURATION%",
+        "x-request-id": "%REQ(X-REQUEST-ID)%",
+        "client": f"%REQ({CLIENT_HEADER})%",
+        "model": f"%REQ({MODEL_HEADER}):64%",
+        "user-agent": "%REQ(USER-AGENT):256%",
+        "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
+        "upstream_cluster": "%UPSTREAM_CLUSTER%",
+        "upstream_host": "%UPSTREAM_HOST%",
+        "route_name": "%ROUTE_NAME%",
+    }
+    return {
+        "format": {"type": "JSON", "json": fields},
+        "sinks": [{"type": "File", "file": {"path": "/dev/stdout"}}],
     }
 
 
@@ -129,7 +179,10 @@ def _patient_liveness() -> dict[str, Any]:
 
 
 def gateway_config(namespace: str) -> dict[str, Any]:
-    """Token counts that every route reports. Without one, streams carry no usage and could not be metered."""
+    """Token counts that every route reports, and what its processor tells of requests.
+
+    Without a count, streams carry no usage and could not be metered. Traces would hold prompts and answers by default.
+    """
     costs = {
         "llm_input_token": "InputToken",
         "llm_cached_input_token": "CachedInputToken",
@@ -140,7 +193,14 @@ def gateway_config(namespace: str) -> dict[str, Any]:
         "apiVersion": f"{_AI}/v1beta1",
         "kind": "GatewayConfig",
         "metadata": {"name": GATEWAY, "namespace": namespace},
-        "spec": {"globalLLMRequestCosts": [{"metadataKey": key, "type": kind} for key, kind in costs.items()]},
+        "spec": {
+            "globalLLMRequestCosts": [{"metadataKey": key, "type": kind} for key, kind in costs.items()],
+            "extProc": {
+                "kubernetes": {
+                    "env": [{"name": f"OPENINFERENCE_HIDE_{content}", "value": "true"} for content in _HIDDEN_IN_TRACES]
+                }
+            },
+        },
     }
 
 
@@ -182,10 +242,12 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
     return {
         "apiVersion": f"{_EG}/v1alpha1",
         "kind": "ClientTrafficPolicy",
-        "metadata": {"name": GATEWAY, "namespace": namespace},
+        "metadata": {"name": GATEWAY, "namespace": namespace, "labels": PROTECTED},
         "spec": {
             "targetRefs": [target_gateway()],
             "connection": {"bufferLimit": _BUFFER},
+            # Envoy would close the connection of an old tool without a word.
+            "http1": {"http10": {}},
             "http2": {
                 # A window below the body's size makes Envoy answer 413 to HTTP/2 clients.
                 "initialStreamWindowSize": "16Mi",
@@ -200,7 +262,11 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
                     "streamIdleTimeout": f"{spec.stream_idle_timeout_s}s",
                 }
             },
-            "headers": {"earlyRequestHeaders": {"remove": list(TRUSTED_HEADERS)}},
+            "headers": {
+                "earlyRequestHeaders": {"remove": list(TRUSTED_HEADERS)},
+                # Some engine might take one for the header with dashes in its place.
+                "withUnderscoresAction": "DropHeader",
+            },
         },
     }
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import pulumi
+from pulumi_command import local
 from pulumi_kubernetes.helm import v3 as helm
 
 from components.base import Component
@@ -22,6 +23,8 @@ _XDS_PORT, _WASM_PORT, _EXTENSION_PORT, _WEBHOOK_PORT = 18000, 18002, 1063, 9443
 # Helm keeps each revision with all its values in a Secret.
 _REVISIONS_KEPT = 5
 _PATIENCE_S = 600
+_MINT = "python3 -c 'import secrets; print(secrets.token_urlsafe(32), end=\"\")'"
+_KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
 
 
 def envoy_gateway_values() -> dict[str, Any]:
@@ -65,10 +68,19 @@ def envoy_gateway_values() -> dict[str, Any]:
     }
 
 
-def ai_gateway_values(webhook_certificate_rotation: int) -> dict[str, Any]:
-    """Chart values of the AI gateway; its chart makes a certificate whenever the Secret of this name is not there."""
-    secret = f"webhook-certificate-{webhook_certificate_rotation}"
-    return {"controller": {"mutatingWebhook": {"tlsCertSecretName": secret}}}
+def ai_gateway_values(webhook_certificate_rotation: int, mcp_seed: pulumi.Input[str]) -> dict[str, Any]:
+    """Chart values of the AI gateway; its chart makes a certificate whenever the Secret of this name is not there.
+
+    mcp_seed: what the keys of MCP sessions are made of; the chart's own is in its documentation.
+    """
+    return {
+        "controller": {
+            "mutatingWebhook": {"tlsCertSecretName": f"webhook-certificate-{webhook_certificate_rotation}"},
+            "mcp": {"sessionEncryption": {"seed": mcp_seed}},
+        },
+        # Of debug logs, should somebody switch them on.
+        "extProc": {"enableRedaction": True},
+    }
 
 
 def network_policies() -> list[dict[str, Any]]:
@@ -126,8 +138,9 @@ class GatewayControllers(Component):
         here = pulumi.ResourceOptions(parent=self)
         made: list[pulumi.Resource] = []
         spaces: dict[str, pulumi.Resource] = {}
+        ai_values = ai_gateway_values(args.webhook_certificate_rotation, self._mcp_seed())
         for suffix, release, chart, space, values in (
-            ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_gateway_values(args.webhook_certificate_rotation)),
+            ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_values),
             ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
         ):
             ready = spaces[space] = Namespace(space, pod_security="privileged", opts=here).handle.ready
@@ -150,3 +163,14 @@ class GatewayControllers(Component):
             self.child(suffix, policy, depends_on=[spaces[policy["metadata"]["namespace"]]])
         self.handle = GatewayControllersHandle(ready=made)
         self.finish(namespaces=[ENVOY_NAMESPACE, AI_NAMESPACE])
+
+    def _mcp_seed(self) -> pulumi.Output[str]:
+        """Random, made once and kept in the encrypted state."""
+        command = local.Command(
+            f"{self.name}-mcp-seed",
+            create=_MINT,
+            update=_KEEP,
+            logging=local.Logging.NONE,
+            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
+        )
+        return pulumi.Output.secret(command.stdout)

@@ -8,6 +8,8 @@ MODEL_HEADER = "x-ai-eg-model"
 CLIENT_HEADER = "x-gateway-inference-fairness-id"
 # The InferenceObjective that a request counts under, from which the picker knows its priority.
 OBJECTIVE_HEADER = "x-gateway-inference-objective"
+# Why the front door refuses a request: the error's code, for the reply mapper.
+REFUSAL_HEADER = "x-inference-refusal"
 # Headers that decide on routing, identity or priority behind the gateway: a client's own are dropped before anything
 # reads them (names: AI gateway internalapi, endpoint picker pkg/epp/metadata).
 TRUSTED_HEADERS = (
@@ -18,6 +20,7 @@ TRUSTED_HEADERS = (
     "x-gateway-destination-endpoint-served",
     CLIENT_HEADER,
     OBJECTIVE_HEADER,
+    REFUSAL_HEADER,
     "x-gateway-model-name-rewrite",
     "x-llm-d-inference-fairness-id",
     "x-llm-d-inference-objective",
@@ -27,4 +30,16 @@ TRUSTED_HEADERS = (
     "x-prefiller-host-port",
     "x-slo-tpot-ms",
     "x-slo-ttft-ms",
+)
+# Beginnings of the names of response headers that tell of the inside.
+INNER_HEADERS = (
+    "server",
+    "via",
+    "x-ai-eg-",
+    "x-envoy-",
+    "x-gateway-",
+    "x-inference-",
+    "x-llm-d-",
+    "x-powered-by",
+    "x-went-into-",
 )

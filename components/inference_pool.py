@@ -65,6 +65,11 @@ def picker_name(model: str) -> str:
     return f"{model}-epp"
 
 
+def picker_authority(model: str, namespace: str) -> str:
+    """Host and port at which the gateway asks the picker."""
+    return f"{picker_name(model)}.{namespace}.svc:{_GRPC_PORT}"
+
+
 def inference_pool(model: str, namespace: str, *, selector: Mapping[str, str], port: int) -> dict[str, Any]:
     """Pool over the Pods that `selector` matches. A request waits for the picker: without one, none is served."""
     return {

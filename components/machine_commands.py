@@ -20,6 +20,26 @@ _LIFETIME = "365d"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long commands may take, in seconds. None is the command's own limit, which its --help names."""
+
+    call_s: int | None = None
+    """Of each single call of a machine; each kind of call has a limit of its own too."""
+    plan_s: int | None = None
+    install_s: int | None = None
+    bootstrap_s: int | None = None
+    kubeconfig_s: int | None = None
+    health_s: int | None = None
+    """Of a machine that was rolled, to be well again."""
+    roll_beyond_drain_s: int = 3600
+    """Installing, draining and coming back well each have their own limit; this one is beyond their sum."""
+    leave_beyond_drain_s: int = 1800
+
+
+LIMITS = Limits()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """One machine, without any secret."""
 
@@ -54,31 +74,36 @@ def talosconfig(context: str, control_planes: Sequence[Machine]) -> str:
     return talos("talosconfig", "--context", context, "--role", "os:admin", "--lifetime", _LIFETIME, *endpoints)
 
 
-def install(machine: Machine) -> str:
+def install(machine: Machine, limits: Limits = LIMITS) -> str:
     """Installs a machine that is in maintenance mode; nothing for one that will not answer."""
     if machine.dead:
         return "true"
-    return talos("apply", *_of(machine), *_first_contact(machine), "--mode", "auto", "--only-new")
+    waits = _within(limits, limits.install_s)
+    return talos("apply", *_of(machine), *_first_contact(machine), "--mode", "auto", "--only-new", *waits)
 
 
-def plan(machine: Machine) -> str:
+def plan(machine: Machine, limits: Limits = LIMITS) -> str:
     """Says what `roll` would do."""
-    return talos("plan", *_of(machine), *_first_contact(machine), "--image", machine.image)
+    waits = _within(limits, limits.plan_s)
+    return talos("plan", *_of(machine), *_first_contact(machine), "--image", machine.image, *waits)
 
 
-def roll(machine: Machine, *, drain_timeout_s: int) -> str:
+def roll(machine: Machine, limits: Limits = LIMITS, *, drain_timeout_s: int) -> str:
     """Brings a machine of the cluster to its config and image; one that will not answer out of it."""
     if machine.dead:
-        return leave(machine, drain_timeout_s=drain_timeout_s)
-    # Installing, draining and coming back well each have their own limit; this one is beyond their sum.
-    limits = ("--drain-timeout", f"{drain_timeout_s}s", "--timeout", f"{drain_timeout_s + 3600}s")
-    return talos("roll", *_of(machine), *_first_contact(machine), "--image", machine.image, *limits)
+        return leave(machine, limits, drain_timeout_s=drain_timeout_s)
+    drain = ("--drain-timeout", f"{drain_timeout_s}s")
+    waits = _within(limits, drain_timeout_s + limits.roll_beyond_drain_s)
+    health = ("--health-timeout", f"{limits.health_s}s") if limits.health_s else ()
+    contact = _first_contact(machine)
+    return talos("roll", *_of(machine), *contact, "--image", machine.image, *drain, *waits, *health)
 
 
-def leave(machine: Machine, *, drain_timeout_s: int) -> str:
+def leave(machine: Machine, limits: Limits = LIMITS, *, drain_timeout_s: int) -> str:
     """Takes a machine out of the cluster."""
-    limits = ("--drain-timeout", f"{drain_timeout_s}s", "--timeout", f"{drain_timeout_s + 1800}s")
-    return talos("leave", *_of(machine), *(["--dead"] if machine.dead else []), *limits)
+    drain = ("--drain-timeout", f"{drain_timeout_s}s")
+    waits = _within(limits, drain_timeout_s + limits.leave_beyond_drain_s)
+    return talos("leave", *_of(machine), *(["--dead"] if machine.dead else []), *drain, *waits)
 
 
 def erase(machine: Machine) -> str:
@@ -86,16 +111,16 @@ def erase(machine: Machine) -> str:
     return "true" if machine.dead else talos("leave", *_of(machine))
 
 
-def bootstrap(control_planes: Sequence[Machine]) -> str:
+def bootstrap(control_planes: Sequence[Machine], limits: Limits = LIMITS) -> str:
     """Founds the cluster on the first control plane, unless it exists."""
     first, *others = control_planes
     peers = [word for each in others for word in ("--peer", f"{each.name}={each.address}")]
-    return talos("bootstrap", *_of(first), *peers)
+    return talos("bootstrap", *_of(first), *peers, *_within(limits, limits.bootstrap_s))
 
 
-def kubeconfig(control_planes: Sequence[Machine]) -> str:
+def kubeconfig(control_planes: Sequence[Machine], limits: Limits = LIMITS) -> str:
     """Prints an administrator's kubeconfig."""
-    return talos("kubeconfig", *_of(control_planes[0]))
+    return talos("kubeconfig", *_of(control_planes[0]), *_within(limits, limits.kubeconfig_s))
 
 
 def post_schematic(factory: str) -> str:
@@ -112,6 +137,11 @@ def check_schematic(machine: Machine, factory: str, talos_version: str) -> str:
 
 def _of(machine: Machine) -> tuple[str, ...]:
     return ("--address", machine.address, "--name", machine.name)
+
+
+def _within(limits: Limits, seconds: int | None) -> tuple[str, ...]:
+    whole = ("--timeout", f"{seconds}s") if seconds else ()
+    return (*whole, *(("--call-timeout", f"{limits.call_s}s") if limits.call_s else ()))
 
 
 def _first_contact(machine: Machine) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components.base import Component, Spec
+from components.base import MOST_SECONDS, Component, Spec
 from components.gateway import GatewayHandle
 from components.inference_pool import (
     InferencePool,
@@ -21,6 +21,7 @@ from components.model_route import ModelRoute, ModelRouteArgs
 from components.model_server import Engine, ModelServer, ModelServerArgs, ModelServerPlan, ModelServerSpec
 from components.namespace import NamespaceHandle
 from components.network_policies import peer
+from components.weights import Keeping
 
 
 class ModelSpec(Spec):
@@ -32,7 +33,9 @@ class ModelSpec(Spec):
     """How the model is served."""
     pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)
     """How requests are spread over its replicas."""
-    request_timeout_s: int = Field(default=3600, ge=60)
+    volume: Keeping | None = None
+    """`protected` or `disposable`, where it is not as `storage.volumes` says for all models."""
+    request_timeout_s: int = Field(default=3600, ge=60, le=MOST_SECONDS)
     """Longest time from request to last token."""
 
 
@@ -48,6 +51,8 @@ class ModelArgs:
     engine: Engine
     namespace: NamespaceHandle
     storage_class: str
+    volume: Keeping
+    """Whether the weights' volume may be deleted, where the model's own key does not say it."""
     picker_image: str
     gateway: GatewayHandle
     needs: Sequence[pulumi.Resource]
@@ -69,6 +74,7 @@ class Model(Component):
                 namespace=args.namespace,
                 storage_class=args.storage_class,
                 clients=[args.gateway.proxies, peer(picker_labels(name))],
+                volume=args.spec.volume or args.volume,
             ),
             here,
         ).handle

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,12 +9,15 @@ from typing import Any, Literal
 import pulumi
 from pydantic import Field, model_validator
 
-from components.base import Component, Spec
+from components import weights
+from components.base import MOST_REPLICAS, MOST_SECONDS, Component, Spec
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress
+from components.weights import Keeping, WeightsSpec
 
 PORT = 8000
-WEIGHTS_MOUNT = "/models"
+# On a Deployment whose first replica downloads: the start budget of all later ones, for those who foretell a restart.
+LATER_START = "inference-platform/later-start-budget-s"
 # The picker has scraped a replica's absence after this; requests that it still sends meanwhile are answered.
 NOTICE_S = 10
 # Time for the engine to close its sockets after the last stream has ended.
@@ -45,7 +47,7 @@ class ModelServerSpec(Spec):
 
     engine: Literal["vllm", "simulator"] = "vllm"
     """`simulator` answers with random words at the speed that the model's figures give; it says so of itself."""
-    replicas: int = Field(default=2, ge=1)
+    replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
     """Pods that serve the model; two is the least that a rolling update leaves no gap with."""
     gpus: int | None = Field(default=None, ge=1)
     """GPUs a replica; without it as few as the proof finds. `layout` says it too, so give one of the two."""
@@ -57,13 +59,13 @@ class ModelServerSpec(Spec):
     """Tokens that one engine step takes: more speeds prefill up, less keeps running streams smooth."""
     typical_request_tokens: int = Field(default=16_384, ge=1)
     """Prompt plus answer of a usual request; decides how many run at once."""
-    longest_stream_s: int = Field(default=600, ge=1)
+    longest_stream_s: int = Field(default=600, ge=1, le=MOST_SECONDS)
     """Streams run on for this long when their replica stops. When an Envoy stops, or the gateway's listener changes,
     they do so for `gateway.longest_stream_s`, or for this where it is longer."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
     """The simulator takes this share of the predicted load time to start; vLLM ignores it."""
     extra_args: tuple[str, ...] = ()
-    """Engine arguments that no setting stands for."""
+    """Flags of the engine that neither a setting nor the proof depends on, such as `--seed=7`."""
 
     @model_validator(mode="after")
     def _gpus_are_said_once(self) -> ModelServerSpec:
@@ -98,8 +100,13 @@ class ModelServerPlan:
     decode_s_per_token: float
     decode_slowdown_when_full: float
     load_s: float
+    """Time to read the weights from the volume."""
+    download_s: float
+    """Time to fetch them into the volume at the first start; 0 where nothing is fetched."""
     start_budget_s: int
     """A replica that has not started by then is restarted."""
+    later_start_budget_s: int
+    """What is left of it for a start that finds the weights in the volume."""
     startup_probe_period_s: int
     startup_probe_failures: int
 
@@ -131,6 +138,7 @@ def vllm_engine(
     repository: str,
     served_name: str,
     flags: Sequence[str],
+    source: WeightsSpec,
 ) -> Engine:
     """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list."""
     args = [
@@ -158,8 +166,7 @@ def vllm_engine(
         owned_by=repository.partition("/")[0],
         args=args,
         env={
-            "HF_HOME": f"{WEIGHTS_MOUNT}/hub",
-            "VLLM_CACHE_ROOT": f"{WEIGHTS_MOUNT}/vllm-cache",
+            **weights.environment(source),
             "VLLM_ENGINE_READY_TIMEOUT_S": str(plan.start_budget_s),
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
@@ -230,28 +237,13 @@ def simulator_engine(
     )
 
 
-def weights_claim(name: str, namespace: str, *, weight_bytes: float, storage_class: str) -> dict[str, Any]:
-    """The one volume that all replicas of a model share; a tenth more than the weights, in whole GiB."""
-    gib = math.ceil(weight_bytes * 1.1 / 2**30)
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": f"{name}-weights", "namespace": namespace, "labels": labels(name)},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": storage_class,
-            "resources": {"requests": {"storage": f"{gib}Gi"}},
-        },
-    }
-
-
 def deployment(
     name: str, namespace: str, spec: ModelServerSpec, plan: ModelServerPlan, engine: Engine
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
     gpus = {"nvidia.com/gpu": str(plan.gpus)}
     volumes = [{"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}]
-    mounts = [{"name": "weights", "mountPath": WEIGHTS_MOUNT}]
+    mounts = [{"name": "weights", "mountPath": weights.MOUNT}]
     if plan.gpus > 1:
         # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
@@ -291,10 +283,11 @@ def deployment(
     }
     if spec.engine == "vllm":
         pod["runtimeClassName"] = "nvidia"
+    marks = {"annotations": {LATER_START: str(plan.later_start_budget_s)}} if plan.download_s else {}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels(name), **marks},
         "spec": {
             "replicas": spec.replicas,
             "progressDeadlineSeconds": _turnover_s(spec, plan),
@@ -355,6 +348,8 @@ class ModelServerArgs:
     storage_class: str
     clients: Sequence[Peer]
     """Pods that may send requests and read metrics: the gateway's proxies and the model's own pickers."""
+    volume: Keeping
+    """Whether the engine refuses to delete or replace the volume."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,11 +367,15 @@ class ModelServer(Component):
     def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         space = args.namespace
-        claim = self.child(
-            "weights",
-            weights_claim(name, space.name, weight_bytes=args.plan.weight_bytes, storage_class=args.storage_class),
-            depends_on=[space.ready],
+        volume = weights.claim(
+            name,
+            space.name,
+            labels=labels(name),
+            weight_bytes=args.plan.weight_bytes,
+            storage_class=args.storage_class,
+            keeping=args.volume,
         )
+        claim = self.child("weights", volume, depends_on=[space.ready], protect=args.volume == "protected")
         replicas = self.child(
             "server",
             deployment(name, space.name, args.spec, args.plan, args.engine),

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
 import pulumi
-from pulumi_kubernetes import apps, core, networking, policy, rbac, storage
 
-# Core kinds go through their typed classes; every other kind is a custom resource.
-_TYPED: Mapping[tuple[str, str], type[pulumi.CustomResource]] = {
-    ("v1", "ConfigMap"): core.v1.ConfigMap,
-    ("v1", "Namespace"): core.v1.Namespace,
-    ("v1", "PersistentVolumeClaim"): core.v1.PersistentVolumeClaim,
-    ("v1", "Secret"): core.v1.Secret,
-    ("v1", "Service"): core.v1.Service,
-    ("v1", "ServiceAccount"): core.v1.ServiceAccount,
-    ("apps/v1", "Deployment"): apps.v1.Deployment,
-    ("networking.k8s.io/v1", "NetworkPolicy"): networking.v1.NetworkPolicy,
-    ("policy/v1", "PodDisruptionBudget"): policy.v1.PodDisruptionBudget,
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"): rbac.v1.ClusterRole,
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): rbac.v1.ClusterRoleBinding,
-    ("rbac.authorization.k8s.io/v1", "Role"): rbac.v1.Role,
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"): rbac.v1.RoleBinding,
-    ("storage.k8s.io/v1", "StorageClass"): storage.v1.StorageClass,
+# Core kinds go through their typed classes; every other kind is a custom resource. The SDK's modules are imported when
+# an object is declared: they are large, and a site is read without them.
+_TYPED: Mapping[str, tuple[str, ...]] = {
+    "admissionregistration.v1": ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    "core.v1": ("ConfigMap", "Namespace", "PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
+    "apps.v1": ("Deployment",),
+    "networking.v1": ("NetworkPolicy",),
+    "policy.v1": ("PodDisruptionBudget",),
+    "rbac.v1": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    "storage.v1": ("StorageClass",),
+}
+_MODULES = {
+    "admissionregistration.k8s.io/v1": "admissionregistration.v1",
+    "v1": "core.v1",
+    "apps/v1": "apps.v1",
+    "networking.k8s.io/v1": "networking.v1",
+    "policy/v1": "policy.v1",
+    "rbac.authorization.k8s.io/v1": "rbac.v1",
+    "storage.k8s.io/v1": "storage.v1",
 }
 
 _FIELD_MANAGER = "pulumi.com/patchFieldManager"
+# The API server keeps what carries this label from others than the program.
+PROTECTED = {"inference-platform/front-door": "protected"}
 
 KubeObject = pulumi.CustomResource
 # The typed classes ask for the plugin of their SDK's version; ours must ask for the same one.
@@ -51,12 +56,19 @@ class CustomObject(pulumi.CustomResource):
 
 def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) -> KubeObject:
     """Declare the object that `body` (wire format, camelCase) describes."""
-    body = owned(body, f"{pulumi.get_project()}-{pulumi.get_stack()}")
-    typed = _TYPED.get((body["apiVersion"], body["kind"]))
-    if typed is None:
+    body = owned(body, field_manager())
+    module = _MODULES.get(body["apiVersion"], "")
+    if body["kind"] not in _TYPED.get(module, ()):
         return CustomObject(name, body, opts)
     arguments = {_snake(key): value for key, value in body.items() if key not in ("apiVersion", "kind")}
-    return typed(name, opts=opts, **arguments)
+    typed = getattr(importlib.import_module(f"pulumi_kubernetes.{module}"), body["kind"])
+    declared: KubeObject = typed(name, opts=opts, **arguments)
+    return declared
+
+
+def field_manager() -> str:
+    """The manager of the fields that this stack applies."""
+    return f"{pulumi.get_project()}-{pulumi.get_stack()}"
 
 
 def owned(body: Mapping[str, Any], manager: str) -> dict[str, Any]:

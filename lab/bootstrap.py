@@ -24,6 +24,12 @@ def stamp(lock: bytes, version: str) -> str:
     return hashlib.sha256(lock + version.encode()).hexdigest()
 
 
+def is_current(version: str) -> bool:
+    """Whether the environment is the one that the lock asks for; `version` as that Python prints sys.version."""
+    path = VENV / STAMP
+    return path.exists() and path.read_text() == stamp(LOCK.read_bytes(), version)
+
+
 def chosen_python() -> str:
     """This Python, or a newer one on PATH when this one is too old; ends the program when there is none."""
     if sys.version_info >= OLDEST:
@@ -61,13 +67,14 @@ def main() -> None:
     """Make the environment unless it is already the one that the lock asks for."""
     python = chosen_python()
     version = subprocess.check_output([python, "-c", "import sys; print(sys.version)"]).decode()
-    wanted = stamp(LOCK.read_bytes(), version)
-    path = VENV / STAMP
-    if path.exists() and path.read_text() == wanted:
+    if is_current(version):
+        if "--say" in sys.argv:
+            say(f"{VENV} holds the packages of {LOCK.name}")
         return
-    say(f"making {VENV} with {python}")
+    say(f"making {VENV} with {python}: the packages of {LOCK.name}, a minute or two")
     make(python)
-    path.write_text(wanted)
+    (VENV / STAMP).write_text(stamp(LOCK.read_bytes(), version))
+    say(f"{VENV} is ready")
 
 
 def say(text: str) -> None:

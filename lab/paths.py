@@ -104,6 +104,15 @@ class Lab:
             index=int(index),
         )
 
+    def make_folders(self) -> None:
+        """The folders that hold keys, tokens and what clients asked: for their owner alone.
+
+        Pods that run as other users see what is mounted into them, and do not come by these folders.
+        """
+        for folder in (self.home, self.logs, self.pods, self.volumes, self.pulumi):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+
     @property
     def network(self) -> NetworkPlan:
         return NetworkPlan(index=self.index)

@@ -95,11 +95,10 @@ def environment(lab: Lab, base: Mapping[str, str] = os.environ) -> dict[str, str
 
 def prepare(lab: Lab, project: Path = CHECKOUT) -> None:
     """Make the state folder, the stack file and the stack exist, and the links to the stand-ins; drop dead locks."""
-    for folder in (lab.pulumi, _links(lab)):
-        folder.mkdir(parents=True, exist_ok=True)
+    lab.make_folders()
+    _links(lab).mkdir(exist_ok=True)
     if lab.index:
         _write_stack_file(lab)
-    lab.pulumi.chmod(0o700)
     _link_stand_ins(lab)
     if not pulumi_choice(lab).program.exists():
         raise LabError("no pulumi: neither built for this lab nor an official one on PATH", fix="make tools")

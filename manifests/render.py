@@ -29,5 +29,9 @@ def render_yaml(template: str, **values: Any) -> str:
 
     Returns YAML in a canonical form: block style, keys in the template's order.
     """
-    text = _ENVIRONMENT.get_template(template).render(values)
-    return yaml.safe_dump(yaml.safe_load(text), sort_keys=False)
+    return yaml.safe_dump(yaml.safe_load(render_text(template, **values)), sort_keys=False)
+
+
+def render_text(template: str, **values: Any) -> str:
+    """The same for text that is no YAML, as it is."""
+    return _ENVIRONMENT.get_template(template).render(values)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from components.rules.model import Resource
 from sitectl.errors import SitectlError
+from sitectl.saved_previews import SAVE_ONE
 
 Op = Literal["create", "update", "replace", "delete"]
 _MISSING: Any = object()
@@ -84,7 +85,10 @@ def of_preview(preview: Mapping[str, Any]) -> list[Change]:
     """Changes of `pulumi preview --json`, in the engine's order. Raises SitectlError for anything else."""
     steps = preview.get("steps")
     if not isinstance(steps, Sequence):
-        raise SitectlError("this is no preview of the engine: it has no steps", fix="pulumi preview --json > FILE")
+        raise SitectlError(
+            "this is not a preview of the engine: it has no steps",
+            fix=SAVE_ONE,
+        )
     notes: dict[str, list[str]] = {}
     for one in preview.get("diagnostics") or ():
         notes.setdefault(str(one.get("urn", "")), []).append(_said(one))

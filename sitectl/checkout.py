@@ -15,10 +15,13 @@ from components.rules.model import HIDDEN, Resource
 from sitectl.errors import Exit, SitectlError
 from sitectl.mocked_program import LATER
 from sitectl.progress import Progress
+from sitectl.project_folder import PROJECT_FILE
+from stacks.counts import counted
+from stacks.loading.document import read_file
+from stacks.loading.problems import site_error
 
 _PROGRAM = Path(__file__).with_name("mocked_program.py")
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
-PROJECT_FILE = "Pulumi.yaml"
 One = TypeVar("One")
 
 
@@ -59,30 +62,19 @@ class ToldOfAll:
         return int(Exit.REFUSED if self.wrong else Exit.OK)
 
 
-def find(folder: Path) -> Path:
-    """The checkout that `folder` is in. Raises SitectlError."""
-    for candidate in (folder, *folder.parents):
-        if (candidate / PROJECT_FILE).is_file() and (candidate / "__main__.py").is_file():
-            return candidate
-    raise SitectlError(
-        f"{folder} is in no checkout of the platform: no folder above it holds {PROJECT_FILE} and __main__.py",
-        fix="change into the checkout, or name it with --project",
-        status=Exit.USAGE,
-    )
-
-
 def relative(text: str, project: Path) -> str:
     """A message with files of the checkout as the user names them."""
     return text.replace(f"{project}/", "")
 
 
+def site_of(file: Path) -> str:
+    """The site that a stack file is for, by its name."""
+    return file.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+
+
 def site_files(project: Path, names: Sequence[str] = ()) -> dict[str, Path]:
     """Stack files by site, sorted; all of them unless `names` are given. Raises SitectlError for an unknown name."""
-    there = {
-        path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): path
-        for path in sorted(project.glob(f"{_PREFIX}*{_SUFFIX}"))
-        if path.name != PROJECT_FILE
-    }
+    there = {site_of(path): path for path in sorted(project.glob(f"{_PREFIX}*{_SUFFIX}")) if path.name != PROJECT_FILE}
     unknown = [name for name in names if name not in there]
     if unknown:
         raise SitectlError(
@@ -124,7 +116,7 @@ def tell_declared(
             return Told(lines=[f"{name}: not rendered{without}\n{one.error}"], record={"error": one.error}, good=False)
         return look(name, one)
 
-    with progress.layer(f"render {len(files)} site(s)"):
+    with progress.layer(f"render {counted(len(files), 'site')}"):
         declared = declare(project, files, progress)
     return tell(declared, rendered)
 
@@ -134,24 +126,38 @@ def declare(project: Path, files: Mapping[str, Path], progress: Progress | None 
 
     Raises SitectlError when the process itself ends early; a site that the program refuses has an `error`.
     """
+    unreadable: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "declared.json"
-        done = subprocess.run(
-            [sys.executable, str(_PROGRAM), str(out), *(f"{name}={path.resolve()}" for name, path in files.items())],
-            cwd=project,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if not out.exists():
-            last = "\n  ".join(done.stderr.strip().splitlines()[-5:])
-            raise SitectlError(f"the program could not be run in {project}:\n  {last}", fix="make venv, then try again")
-        said: dict[str, Any] = json.loads(out.read_text())
+        stacks = []
+        for number, (name, path) in enumerate(files.items()):
+            document = read_file(path)
+            if problems := [problem for problem in document.problems if problem.of_whole_file or not problem.path]:
+                unreadable[name] = {"error": str(site_error(path.name, problems))}
+                continue
+            copy = Path(folder) / f"{number}.json"
+            copy.write_text(json.dumps(document.values))
+            stacks.append(f"{name}={copy}")
+        said = {**unreadable, **_run_program(project, out, stacks)}
     if progress:
         for name, one in said.items():
             progress.took(f"render {name}", one.get("seconds", 0.0))
     return {name: _declared(one) for name, one in said.items()}
+
+
+def _run_program(project: Path, out: Path, stacks: Sequence[str]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(_PROGRAM), str(out), *stacks],
+        cwd=project,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if not out.exists():
+        last = "\n  ".join(done.stderr.decode(errors="replace").strip().splitlines()[-5:])
+        raise SitectlError(f"the program could not be run in {project}:\n  {last}", fix="make venv, then try again")
+    said: dict[str, Any] = json.loads(out.read_text())
+    return said
 
 
 def as_rules_see(resources: Sequence[Resource]) -> list[Resource]:

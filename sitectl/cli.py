@@ -1,34 +1,55 @@
-"""The command line. A subcommand is a module with HELP, `add_arguments(parser)` and `run(context, arguments)`."""
+"""The command line. A subcommand is a module of `sitectl.commands`, imported when it is asked for."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
+import re
 import sys
+import tomllib
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, NoReturn, Protocol, TextIO, cast
 
-from sitectl import checkout
-from sitectl.commands import (
-    comment,
-    diff,
-    docs,
-    doctor,
-    drift,
-    explain,
-    init,
-    plan,
-    proof,
-    render,
-    rules,
-    validate,
-    versions,
-)
-from sitectl.errors import MEANINGS, Exit, SitectlError
+from sitectl import invocation, project_folder, terminal
+from sitectl.errors import MEANINGS, Exit, SitectlError, bug, unusable_file
 from sitectl.progress import Progress
+from stacks.loading.problems import SiteError, nearest
+from stacks.loading.secrets import without_secrets
+
+COMMANDS: Mapping[str, str] = {
+    "init": "write a commented, valid file for a new site; asks nothing",
+    "catalogue": "list the models that a site can order, show one, or add one from its config.json",
+    "validate": "check site files: every mistake at once, with line, what is allowed and the fix",
+    "proof": "prove each model: does it fit, how fast, how many at once, what it costs; and all of them on the nodes",
+    "explain": "say where a value comes from: a key of a site, or a field of an object",
+    "render": "write what a site declares into a folder, one file an object, without secrets",
+    "rules": "check what sites declare against the platform's rules",
+    "diff": "say what differs between two git revisions or two rendered folders, without a cluster",
+    "plan": "show what `pulumi up` would do: the irreversible first, GPUs, cost, restarts, tenants",
+    "comment": "post what a change does to every site as one comment, edited in place",
+    "drift": "keep one issue for each site that has drifted: opened, updated, closed",
+    "versions": "list every version that the platform pins",
+    "doctor": "say whether this machine can work on sites, and how to mend what is missing",
+    "docs": "list the documentation's pages, or print one",
+    "completion": "print the completion of a shell: bash, zsh or fish",
+}
+_ROOT = Path(__file__).parents[1]
+
+_FIRST_STEPS = """\
+a first site:
+  python -m sitectl init berlin --model glm-5-1=glm-5.1-fp8 --tenant search
+  python -m sitectl validate berlin      every mistake at once, with line and fix
+  python -m sitectl proof berlin         what each model holds, and what it costs
+  python -m sitectl rules berlin         what no site may do
+  python -m sitectl plan berlin          what `pulumi up` would do, the irreversible first
+
+exit status:
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +65,19 @@ class Context:
     @property
     def project(self) -> Path:
         """The checkout. Raises SitectlError outside of one."""
-        return checkout.find(self.folder)
+        return project_folder.find(self.folder)
 
     def say(self, text: str, record: Any) -> None:
         """Print `text` for people, or `record` with --json."""
         if self.json:
-            print(json.dumps(record, indent=2, sort_keys=True, default=str), file=self.out)
-        else:
-            print(text.rstrip("\n"), file=self.out)
+            text = json.dumps(record, indent=2, sort_keys=True, default=str)
+        told = invocation.as_called(without_secrets(text.rstrip("\n")))
+        print(told if self.json else terminal.shown(told, self.out), file=self.out)
 
 
 class Command(Protocol):
     """What a module offers to be a subcommand; `run` returns the exit status."""
 
-    HELP: str
     MORE: str
     """What --help teaches beyond the arguments."""
 
@@ -66,82 +86,143 @@ class Command(Protocol):
     def run(self, context: Any, arguments: argparse.Namespace) -> int: ...
 
 
-COMMANDS: Mapping[str, Command] = {
-    "init": init,
-    "validate": validate,
-    "proof": proof,
-    "explain": explain,
-    "render": render,
-    "rules": rules,
-    "diff": diff,
-    "plan": plan,
-    "comment": comment,
-    "drift": drift,
-    "versions": versions,
-    "doctor": doctor,
-    "docs": docs,
-}
+class _Parser(argparse.ArgumentParser):
+    """Says a mistake in the one form of our errors."""
 
-_FIRST_STEPS = """\
-a first site:
-  python -m sitectl init berlin --model glm-5-1=glm-5.1-fp8 --tenant search
-  python -m sitectl validate berlin      every mistake at once, with line and fix
-  python -m sitectl proof berlin         what each model holds, and what it costs
-  python -m sitectl rules berlin         what no site may do
-  python -m sitectl plan berlin          what `pulumi up` would do, the irreversible first
+    def error(self, message: str) -> NoReturn:
+        wrong = re.match(r"argument COMMAND: invalid choice: '(.*)' \(choose from", message)
+        near = nearest(wrong[1], COMMANDS) if wrong else ""
+        said = SitectlError(
+            f"no command '{wrong[1]}'" + (f"; did you mean '{near}'?" if near else "") if wrong else message,
+            allowed="" if near or not wrong else ", ".join(COMMANDS),
+            fix=f"{self.prog} --help",
+        )
+        print(terminal.shown(invocation.as_called(without_secrets(said.text())), sys.stderr), file=sys.stderr)
+        sys.exit(Exit.USAGE)
 
-exit status:
-"""
+
+class _CommandParser(_Parser):
+    """The parser of one subcommand, which gets its arguments from its module once it is used."""
+
+    is_filled = False
+
+    def fill(self) -> _CommandParser:
+        """With the arguments of the command's module."""
+        if not self.is_filled:
+            self.is_filled = True
+            command = load(self.prog.rpartition(" ")[2])
+            self.epilog = invocation.as_called(command.MORE)
+            command.add_arguments(self)
+        return self
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return self.fill() and super().parse_known_args(args, namespace)
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        print(f"sitectl {project['version']} ({_ROOT})")
+        parser.exit()
+
+
+def command_parsers() -> Mapping[str, _CommandParser]:
+    """The parser of each subcommand, by name."""
+    actions = parser()._actions
+    (commands,) = (action for action in actions if isinstance(action, argparse._SubParsersAction))
+    return cast(Mapping[str, _CommandParser], commands.choices)
+
+
+def load(name: str) -> Command:
+    """The module of a command."""
+    return cast(Command, importlib.import_module(f"sitectl.commands.{name}"))
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     statuses = "\n".join(f"  {status.value:<4} {meaning}" for status, meaning in MEANINGS.items())
-    top = argparse.ArgumentParser(
-        prog="python -m sitectl",
+    top = _Parser(
+        prog=invocation.name(),
         description="Reads, checks, renders, compares and explains a site, mostly without engine or cluster.",
-        epilog=_FIRST_STEPS + statuses,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=invocation.as_called(_FIRST_STEPS) + statuses,
+        formatter_class=terminal.Help,
     )
-    shared = argparse.ArgumentParser(add_help=False)
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version and the checkout, and stop")
+    shared: Any = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--json", action="store_true", help="print data instead of text, on stdout alone")
     shared.add_argument("--project", type=Path, metavar="DIR", help="the checkout (default: around this folder)")
     shared.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    subcommands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        one = subcommands.add_parser(
+    shared.add_argument("--debug", action="store_true", help="show where an error comes from, for its report")
+    subcommands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_CommandParser)
+    for name, meaning in COMMANDS.items():
+        subcommands.add_parser(
             name,
-            help=command.HELP,
-            description=command.HELP[0].upper() + command.HELP[1:] + ".",
-            epilog=command.MORE,
+            help=meaning,
+            description=meaning[0].upper() + meaning[1:] + ".",
             parents=[shared],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=terminal.Help,
         )
-        command.add_arguments(one)
     return top
 
 
 def main(argv: list[str] | None = None, out: TextIO | None = None) -> int:
-    """Run one subcommand; what the user can mend is printed in one form, without a traceback."""
-    arguments = parser().parse_args(argv)
+    """Run one subcommand. Whatever goes wrong is printed in one form; a traceback is shown with --debug alone."""
+    stream = out or sys.stdout
+    arguments = argparse.Namespace(debug="--debug" in (argv or sys.argv), json=False)
+    try:
+        arguments = parser().parse_args(argv)
+        status = _run(arguments, stream)
+        stream.flush()
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`).
+        _write_nowhere(stream)
+        return int(Exit.OK)
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
+    except Exception as error:
+        return _failed(error, arguments, stream)
+    return status
+
+
+def _run(arguments: argparse.Namespace, out: TextIO) -> int:
     context = Context(
         folder=(arguments.project or Path.cwd()).resolve(),
         json=arguments.json,
-        out=out or sys.stdout,
+        out=out,
         progress=Progress(None if arguments.quiet or arguments.json else sys.stderr),
     )
-    try:
-        status = COMMANDS[arguments.command].run(context, arguments)
-        context.progress.end()
-    except SitectlError as error:
-        if arguments.json:
-            context.say("", {"error": error.record()})
-        print(error.text(), file=sys.stderr)
-        return int(error.status)
-    except KeyboardInterrupt:
-        return int(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has seen enough (`| head`). What is still buffered goes nowhere, without a complaint at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(Exit.OK)
+    status = load(arguments.command).run(context, arguments)
+    context.progress.end()
     return status
+
+
+def _failed(error: Exception, arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print the error; its exit status."""
+    told = _in_our_form(error)
+    if arguments.debug:
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
+    try:
+        if arguments.json:
+            Context(folder=Path(), json=True, out=out, progress=Progress(None)).say("", {"error": told.record()})
+        out.flush()
+    except OSError:
+        _write_nowhere(out)
+    print(terminal.shown(invocation.as_called(without_secrets(told.text())), sys.stderr), file=sys.stderr)
+    return int(told.status)
+
+
+def _in_our_form(error: Exception) -> SitectlError:
+    match error:
+        case SitectlError():
+            return error
+        case SiteError():
+            return SitectlError(str(error), status=Exit.REFUSED)
+        case OSError():
+            return unusable_file(error)
+    return bug(error)
+
+
+def _write_nowhere(out: TextIO) -> None:
+    """What is still buffered goes nowhere, without a complaint at exit."""
+    if out is sys.stdout:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -42,7 +42,7 @@ def model_of(resource: Resource, site: SiteConfig) -> str:
     return named if named in site.models else ""
 
 
-def derivations(resource: Resource, site: SiteConfig, path: str, value: Any) -> list[dict[str, str]]:
+def derivations(resource: Resource, site: SiteConfig, path: str, value: Any) -> list[dict[str, Any]]:
     """Settings behind a field's value, or behind parts of it, each with formula and inputs.
 
     path: dotted, as `explain` has walked it, such as `spec.template.spec.containers.0.args`. value: what is there.

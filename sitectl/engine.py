@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
+from sitectl import programs, saved_previews
 from sitectl.errors import SitectlError
 
 
@@ -15,24 +15,21 @@ def preview(project: Path, stack: str, *, refresh: bool = False, config_file: Pa
     command = ["pulumi", "preview", "--json", "--non-interactive", "--stack", stack]
     command += ["--refresh"] if refresh else []
     command += ["--config-file", str(config_file)] if config_file else []
-    try:
-        done = subprocess.run(
-            command, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        raise SitectlError(
-            "there is no pulumi on PATH",
-            fix='https://www.pulumi.com/docs/install/, or in the lab: eval "$(.venv/bin/python -m lab env)"',
-        ) from None
+    done = programs.run(
+        command,
+        cwd=project,
+        fix='https://www.pulumi.com/docs/install/, or in the lab: eval "$(.venv/bin/python -m lab env)"',
+    )
     try:
         said = json.loads(done.stdout)
-    except ValueError:
-        last = "\n  ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-12:])
+    except (ValueError, RecursionError):
+        words = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
+        last = "\n  ".join(words.splitlines()[-12:])
         raise SitectlError(
             f"`{' '.join(command)}` ended with {done.returncode} and no preview:\n  {last}",
             fix=f"pulumi login, pulumi stack select {stack}, and a passphrase or key for its secrets",
         ) from None
     if not isinstance(said, dict) or ("steps" not in said and "diagnostics" not in said):
         raise SitectlError("the engine's answer is no preview", fix="use the pulumi version of requirements.lock")
-    said.setdefault("steps", [])
-    return said
+    said["steps"] = said.get("steps") or []
+    return saved_previews.in_form(said, "the engine's answer")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from enum import IntEnum
+from pathlib import Path
 
 
 class Exit(IntEnum):
@@ -15,6 +17,8 @@ class Exit(IntEnum):
     """The command line itself is wrong."""
     UNABLE = 3
     """The command could not look: a program, file or service that it needs is missing or failed."""
+    BUG = 70
+    """sitectl itself is wrong, as BSD's sysexits names it."""
     INTERRUPTED = 130
 
 
@@ -23,6 +27,7 @@ MEANINGS = {
     Exit.REFUSED: "what was looked at is not fine: an invalid site, a broken rule, a refused change",
     Exit.USAGE: "the command line is wrong",
     Exit.UNABLE: "could not look: a program, file or service is missing or failed",
+    Exit.BUG: "sitectl has a bug: its message says where, --debug shows more",
     Exit.INTERRUPTED: "interrupted",
 }
 
@@ -49,3 +54,22 @@ class SitectlError(Exception):
         """The error as `--json` gives it."""
         said = {"what": self.what, "got": self.got, "allowed": self.allowed, "fix": self.fix}
         return {name: value for name, value in said.items() if value}
+
+
+def unusable_file(error: OSError) -> SitectlError:
+    """A file, folder or stream that the system refuses."""
+    reason = error.strerror or type(error).__name__
+    what = f"{error.filename}: {reason}" if error.filename else f"the output cannot be written: {reason}"
+    fix = "name another file or folder, or make this one usable" if error.filename else "write it to another place"
+    return SitectlError(what, fix=fix)
+
+
+def bug(error: Exception) -> SitectlError:
+    """What nobody foresaw, without its message, which may quote what is in the user's files."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return SitectlError(
+        f"sitectl has a bug: {type(error).__name__}{place}",
+        fix="report it in the project's issue tracker, with the command line and what --debug shows",
+        status=Exit.BUG,
+    )

@@ -46,6 +46,11 @@ class Headroom:
         """Percentage points more (or fewer)."""
         return None if self.before is None or self.after is None else self.after - self.before
 
+    @property
+    def moved(self) -> bool:
+        """Whether a latency or a target is another one than before."""
+        return (self.before_ms, self.before_target_ms) != (self.after_ms, self.after_target_ms)
+
     def record(self) -> dict[str, Any]:
         """As `--json` and a saved preview have it."""
         return {**asdict(self), "before_percent": self.before, "after_percent": self.after, "change": self.change}
@@ -88,7 +93,7 @@ def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]
         if since:
             raise
         text = None
-    return [one.record() for one in between(_loaded(text, file.name), after)]
+    return [one.record() for one in between(site_of(text, file.name), after)]
 
 
 def of_records(records: Any) -> list[Headroom]:
@@ -139,8 +144,8 @@ def _number(record: Mapping[str, Any], key: str) -> float | None:
     return None if record[key] is None else float(record[key])
 
 
-def _loaded(text: str | None, name: str) -> SiteConfig | None:
-    """The site as it was; nothing where it was not there, or is not one that today's program takes."""
+def site_of(text: str | None, name: str) -> SiteConfig | None:
+    """The site in the text of its file; None where it was not there, or is not one that today's program takes."""
     if text is None:
         return None
     with tempfile.TemporaryDirectory() as folder:

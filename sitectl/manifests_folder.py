@@ -9,11 +9,15 @@ from typing import Any
 
 import yaml
 
-from components.rules.model import HIDDEN, Resource
+from components.rules.model import Resource
 from sitectl.errors import Exit, SitectlError
+from stacks.loading.files import UnreadableError, text_of
 
 MARK = ".rendered-by-sitectl"
 _FIRST = ("apiVersion", "kind", "metadata", "type", "name", "spec")
+# What a rendered object says of itself beside its own fields; annotations, so that it stays an object of its kind.
+_NOT_RENDERED = "inference-platform/values-not-rendered"
+_OPTIONS = "inference-platform/pulumi-options"
 # Field managers are the stack's name once more, in every object.
 _NOISE = ("pulumi.com/patchFieldManager",)
 
@@ -43,29 +47,44 @@ def file_name(resource: Resource) -> str:
 
 
 def redacted(resource: Resource) -> dict[str, Any]:
-    """The body without any value of a Secret, also those that the program forgot to mark."""
+    """The body without any value of a Secret, also those that the program forgot to mark.
+
+    The values are left out and not replaced: whoever applied a placeholder would have made it a valid key.
+    """
     body = dict(resource.body)
+    if not isinstance(body.get("metadata"), Mapping):
+        return body
+    meta = dict(body["metadata"])
+    notes = {key: value for key, value in (meta.pop("annotations", None) or {}).items() if key not in _NOISE}
     if resource.kind == "Secret":
-        for section in ("data", "stringData"):
-            if isinstance(body.get(section), Mapping):
-                body[section] = dict.fromkeys(sorted(body[section]), HIDDEN)
-            elif section in body:
-                body[section] = HIDDEN
-    if isinstance(body.get("metadata"), Mapping):
-        meta = dict(body["metadata"])
-        notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _NOISE}
-        meta.pop("annotations", None)
-        body["metadata"] = {**meta, "annotations": notes} if notes else meta
+        held = [section for section in ("data", "stringData") if section in body]
+        if held:
+            notes[_NOT_RENDERED] = _kept_back({section: body.pop(section) for section in held})
+    body["metadata"] = {**meta, "annotations": notes} if notes else meta
     return body
+
+
+def _kept_back(sections: Mapping[str, Any]) -> str:
+    told = []
+    for section, values in sections.items():
+        names = ", ".join(sorted(values)) if isinstance(values, Mapping) else ""
+        told.append(f"{section} ({names})" if names else section)
+    return f"{', '.join(told)}: `pulumi up` makes the values and keeps them in its encrypted state"
 
 
 def rendered(resource: Resource) -> str:
     """YAML of one resource: first keys first, the rest by name."""
     body = redacted(resource)
+    options = [
+        name for name, holds in (("protect", resource.protected), ("retainOnDelete", resource.retained)) if holds
+    ]
     if not resource.kind:
-        body = {"type": resource.type, "name": resource.name, "inputs": body}
-    if resource.protected or resource.retained:
-        body["x-pulumi"] = {"protect": resource.protected, "retainOnDelete": resource.retained}
+        body = {"type": resource.type, "name": resource.name, "inputs": body} | (
+            {"options": options} if options else {}
+        )
+    elif options:
+        meta = body["metadata"]
+        body["metadata"] = {**meta, "annotations": {**meta.get("annotations", {}), _OPTIONS: ", ".join(options)}}
     return yaml.dump(_ordered(body), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
@@ -86,6 +105,9 @@ def contents(resources: Iterable[Resource]) -> dict[str, str]:
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
     """Make `folder` hold exactly these files. Refuses a folder with files that this command did not write."""
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if not nearest.is_dir():
+        raise SitectlError(f"{nearest} is a file", fix="name a folder with --out", status=Exit.USAGE)
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
         raise SitectlError(
             f"{folder} holds files that were not rendered",
@@ -100,7 +122,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARK).write_text("Written by `python -m sitectl render`; changed files are overwritten.\n")
+    (folder / MARK).write_text("Written by `python -m sitectl render --out DIR`; changed files are overwritten.\n")
 
 
 def read(folder: Path) -> list[Resource]:
@@ -112,26 +134,25 @@ def read(folder: Path) -> list[Resource]:
     found = []
     for path in sorted(folder.rglob("*.yaml")):
         try:
-            found.append(_resource(yaml.safe_load(path.read_text())))
-        except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+            found.append(_resource(yaml.safe_load(text_of(path))))
+        except (yaml.YAMLError, UnreadableError, KeyError, TypeError, AttributeError, RecursionError, ValueError):
             raise SitectlError(f"{path} is no rendered manifest", fix="render the folder anew") from None
     return found
 
 
 def _resource(body: dict[str, Any]) -> Resource:
-    options = body.pop("x-pulumi", {})
-    protected, retained = bool(options.get("protect")), bool(options.get("retainOnDelete"))
     if "inputs" in body:
-        return Resource(
-            type=body["type"], name=body["name"], body=body["inputs"], protected=protected, retained=retained
-        )
-    version = body["apiVersion"] if "/" in body["apiVersion"] else f"core/{body['apiVersion']}"
+        options = body.get("options", [])
+        type_, name, body = body["type"], body["name"], body["inputs"]
+    else:
+        meta = body["metadata"]
+        options = meta.get("annotations", {}).pop(_OPTIONS, "").split(", ")
+        if not meta.get("annotations", True):
+            del meta["annotations"]
+        version = body["apiVersion"] if "/" in body["apiVersion"] else f"core/{body['apiVersion']}"
+        type_, name = f"kubernetes:{version}:{body['kind']}", str(meta["name"])
     return Resource(
-        type=f"kubernetes:{version}:{body['kind']}",
-        name=str(body["metadata"]["name"]),
-        body=body,
-        protected=protected,
-        retained=retained,
+        type=type_, name=name, body=body, protected="protect" in options, retained="retainOnDelete" in options
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
 from sitectl.words import TITLES, figures, minutes, signed, targets, tightest
-from stacks.loading.problems import looks_secret
+from stacks.loading.secrets import HIDDEN, looks_secret, without_secrets
 
 MARK = "<!-- inference-platform: plan of all sites -->"
 # GitHub takes 65,536 characters; GitLab takes more.
@@ -79,7 +79,10 @@ def name(text: str) -> str:
 
 def fenced(text: str) -> list[str]:
     """Lines of a message between fences that nothing in it can close."""
-    shown = [_clean(line, 1000, spaces=True).replace("~~~", f"~{_GAP}~{_GAP}~") for line in text.splitlines()]
+    shown = [
+        _clean(line, 1000, spaces=True).replace("~~~", f"~{_GAP}~{_GAP}~")
+        for line in without_secrets(text).splitlines()
+    ]
     lines, size = [], _MOST_ERROR
     for line in shown:
         size -= len(line) + 1
@@ -93,7 +96,7 @@ def fenced(text: str) -> list[str]:
 def _clean(text: str, most: int, *, spaces: bool = False) -> str:
     """Without control and direction characters, which make a text read as another one."""
     if looks_secret(text):
-        return "(hidden, as it looks like a secret)"
+        return HIDDEN
     kept = "".join(
         " " if character in "\r\n\t" else character
         for character in text
@@ -131,6 +134,9 @@ def details(one: SiteReport) -> list[str]:
     lines = [f"### {name(one.site)}", ""]
     for error in one.errors:
         lines += ["**The engine refused this:**", "", *fenced(error), ""]
+    if one.warnings:
+        count = "1 warning" if len(one.warnings) == 1 else f"{len(one.warnings)} warnings"
+        lines += [f"**{count}: the site is valid, and this is not wise.**", "", *fenced("\n".join(one.warnings)), ""]
     known = dict(figures(one))
     lines += [f"Resources: {known['resources']}.", ""]
     rows = folded(one.rows)

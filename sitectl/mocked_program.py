@@ -1,7 +1,7 @@
 """Runs a checkout's program for some stacks without engine or cluster, and writes down what it declares.
 
 A program of its own, run as `python mocked_program.py OUT NAME=FILE...` in the checkout's folder: it imports nothing
-of this package, so that it runs the program of any revision. What the program reads is its stack file; the bundle's
+of this package, so that it runs the program of any revision. FILE is the stack file's content in JSON. The bundle's
 CRDs and pod network are left out, because they are pinned by digest in versions.yaml and not always on the machine.
 """
 
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-import yaml
 from google.protobuf.struct_pb2 import Struct, Value
 from pulumi.runtime import proto, rpc
 from pulumi.runtime.mocks import MockMonitor, Mocks, set_mocks
@@ -102,11 +101,10 @@ def declared(stack: str, file: Path, *, enforce_rules: bool = False) -> list[dic
     """
     if not enforce_rules:
         _leave_rules_out()
-    document = yaml.safe_load(file.read_text())
-    site = document["config"][KEY]
-    site["crds"] = {**(site.get("crds") or {}), "owner": "external"}
-    if machines := (site.get("cluster") or {}).get("machines"):
-        machines["cni"] = "external"
+    document = json.loads(file.read_text())
+    config = document.get("config") if isinstance(document, dict) else None
+    config = config if isinstance(config, dict) else {}
+    _leave_files_out(config.get(KEY))
     recorder = Recorder()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -116,15 +114,26 @@ def declared(stack: str, file: Path, *, enforce_rules: bool = False) -> list[dic
     SETTINGS.outputs.clear()
     texts = {
         name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in document["config"].items()
+        for name, value in config.items()
         if not (isinstance(value, dict) and "secure" in value)
     }
-    pulumi.runtime.set_all_config({**texts, KEY: json.dumps(site)})
+    pulumi.runtime.set_all_config(texts)
     # Secrets of a site may be set on the machine that runs `up` alone.
     pulumi.Config.require_secret = lambda _, key: pulumi.Output.secret(f"[secret {key}]")  # type: ignore[method-assign, assignment]
     loop.run_until_complete(run_in_stack(_run))
     loop.close()
     return sorted(recorder.declared, key=lambda one: (one["type"], one["name"]))
+
+
+def _leave_files_out(site: Any) -> None:
+    """What a site reads from disk is left to others, where it has the form of a site; else the program says so."""
+    if not isinstance(site, dict):
+        return
+    crds, cluster = site.get("crds", {}), site.get("cluster")
+    if isinstance(crds, dict):
+        site["crds"] = {**crds, "owner": "external"}
+    if isinstance(cluster, dict) and isinstance(cluster.get("machines"), dict):
+        cluster["machines"]["cni"] = "external"
 
 
 def _leave_rules_out() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from sitectl import saved_previews
 from sitectl.errors import Exit, SitectlError
 from sitectl.report import SiteReport, of_preview_document
 
@@ -30,8 +30,7 @@ def reports(folder: Path) -> list[SiteReport]:
     for file in files:
         site = file.name.removesuffix(SUFFIX)
         try:
-            said = json.loads(file.read_text())
-            found.append(of_preview_document(site, said if isinstance(said, dict) else failed("this is no preview")))
-        except (ValueError, KeyError, TypeError, AttributeError, SitectlError) as error:
+            found.append(of_preview_document(site, saved_previews.read(file)))
+        except SitectlError as error:
             found.append(of_preview_document(site, failed(f"the saved preview cannot be read: {error}")))
     return found

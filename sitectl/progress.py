@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from stacks.loading.secrets import without_secrets
+
 # Below this nobody has waited.
 SLOW_S = 2.0
 
@@ -47,4 +49,4 @@ class Progress:
 
     def _say(self, text: str) -> None:
         if self._stream:
-            print(text, file=self._stream, flush=True)
+            print(without_secrets(text), file=self._stream, flush=True)

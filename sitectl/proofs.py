@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
@@ -57,15 +58,26 @@ def explanations(site: SiteConfig, model: str) -> Mapping[str, Explanation]:
     return explain_knobs(site, site.models[model], model)
 
 
-def told(knob: Explanation) -> dict[str, str]:
-    """A setting in words: value, where it comes from, formula, inputs, and what is made of it, or why nothing is."""
+def told(knob: Explanation) -> dict[str, Any]:
+    """A setting as data: value, where it comes from, formula, inputs, and what is made of it, or why nothing is."""
     record = {
         "knob": knob.key,
-        "value": f"{knob.value} {knob.unit}".rstrip(),
+        "value": knob.value,
+        "unit": knob.unit,
         "origin": knob.origin,
         "formula": knob.formula,
-        "inputs": ", ".join(f"{name} = {value}" for name, value in knob.inputs.items()),
+        "inputs": dict(knob.inputs),
         "reason": knob.reason,
         "rendered": effect(knob.key),
     }
-    return {key: value for key, value in record.items() if value}
+    return {key: value for key, value in record.items() if value not in ("", {})}
+
+
+def in_words(record: Mapping[str, Any]) -> dict[str, str]:
+    """The same for people: the unit behind the value, and inputs on one line."""
+    words = {key: str(value) for key, value in record.items() if key != "unit"}
+    if record.get("unit"):
+        words["value"] += f" {record['unit']}"
+    if "inputs" in record:
+        words["inputs"] = ", ".join(f"{name} = {value}" for name, value in record["inputs"].items())
+    return words

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from components.rules.model import Resource
 from sitectl.changes import Change, of_preview
+from sitectl.errors import SitectlError
 from sitectl.headroom import Headroom, of_records
+from sitectl.saved_previews import SAVE_ONE
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.front import access
 from sitectl.verdicts.model import Severity, Verdict
@@ -62,6 +65,10 @@ class SiteReport:
     """One block a model, where the site's proof offers one."""
     headroom: list[Headroom] = field(default_factory=list)
     """What is left to each model's targets, before and after."""
+    warnings: list[str] = field(default_factory=list)
+    """What works on this site, and is not wise."""
+    knows_site: bool = True
+    """Whether the site's own file was read, which alone has prices and targets."""
 
     @property
     def worst(self) -> Severity | None:
@@ -69,7 +76,7 @@ class SiteReport:
 
     @property
     def empty(self) -> bool:
-        return not self.rows and not self.errors
+        return not self.rows and not self.errors and not self.warnings
 
     def record(self) -> dict[str, Any]:
         """The report as `--json` gives it."""
@@ -88,10 +95,12 @@ def report(
     errors: Sequence[str] = (),
     proofs: Sequence[str] = (),
     headroom: Sequence[Headroom] = (),
+    warnings: Sequence[str] = (),
+    knows_site: bool = True,
 ) -> SiteReport:
     """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
     rows = [
-        replace(row, tenants=tuple(sorted(_touched(row, callers)))) for change in changes for row in classify(change)
+        replace(row, tenants=tuple(sorted(_touched(row, callers)))) for change in changes for row in _judged(change)
     ]
     rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))
     gpus = sum(row.gpus for row in rows)
@@ -108,11 +117,30 @@ def report(
         errors=list(errors),
         proofs=list(proofs),
         headroom=list(headroom),
+        warnings=list(warnings),
+        knows_site=knows_site,
     )
 
 
+def _judged(change: Change) -> list[Verdict]:
+    with _in_form(change):
+        return classify(change)
+
+
+@contextmanager
+def _in_form(change: Change) -> Iterator[None]:
+    """Raises SitectlError for an object that has not the form of its kind: a saved preview may come from anybody."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SitectlError(
+            f"{change.type} {change.name} has not the form of its kind, so no verdict is possible",
+            fix=SAVE_ONE,
+        ) from error
+
+
 def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
-    """Report of `pulumi preview --json`, with `proofs` and `headroom` where they were added. Raises SitectlError."""
+    """Report of `pulumi preview --json`, with `proofs`, `headroom` and `warnings` if added. Raises SitectlError."""
     changes = of_preview(preview)
     errors = [
         str(found.get("message", "")).removeprefix("error: ").strip()
@@ -126,7 +154,16 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
     price = price_of(words.get("prices"))
     proofs = [str(one) for one in preview.get("proofs") or ()]
     headroom = of_records(preview.get("headroom"))
-    return report(site, changes, callers, price=price, errors=telling or errors[:1], proofs=proofs, headroom=headroom)
+    return report(
+        site,
+        changes,
+        callers,
+        price=price,
+        errors=telling or errors[:1],
+        proofs=proofs,
+        headroom=headroom,
+        warnings=[str(one) for one in preview.get("warnings") or ()],
+    )
 
 
 def price_of(prices: Any) -> Price | None:
@@ -143,7 +180,11 @@ def callers_of(resources: Iterable[Resource]) -> Access:
 
 def _of_changes(changes: Sequence[Change]) -> Access:
     policies = [change for change in changes if change.kind == "SecurityPolicy"]
-    return _merged(*(access(side) for change in policies for side in (change.before, change.after)))
+    found = []
+    for change in policies:
+        with _in_form(change):
+            found += [access(change.before), access(change.after)]
+    return _merged(*found)
 
 
 def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:

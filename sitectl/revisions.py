@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sitectl import programs
 from sitectl.errors import Exit, SitectlError
 
 
@@ -57,9 +58,4 @@ def _folder(project: Path, revision: str) -> str:
 
 
 def _git(project: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return subprocess.run(
-            ["git", *arguments], cwd=project, stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-    except FileNotFoundError:
-        raise SitectlError("there is no git on PATH", fix="install git, or compare two rendered folders") from None
+    return programs.run(["git", *arguments], cwd=project, fix="install git, or compare two rendered folders")

@@ -12,11 +12,11 @@ from sitectl.verdicts.model import Severity, Verdict
 
 TITLES = {
     Severity.IRREVERSIBLE: "IRREVERSIBLE: lost, and no later up brings it back",
-    Severity.REPLACED: "REPLACED: taken away or made anew; its users notice",
+    Severity.REPLACED: "REPLACED: deleted and created again; its users notice",
     Severity.RESTARTS: "RESTARTS: pods or streams end and begin again",
     Severity.LIVE: "LIVE: in place, nothing is interrupted",
 }
-_WIDTH = 110
+_NO_FILE = "not known: a rendered folder holds no prices and targets, a git revision does"
 
 
 def minutes(seconds: int) -> str:
@@ -33,7 +33,7 @@ def figures(report: SiteReport) -> list[tuple[str, str]]:
     return [
         ("GPUs", signed(report.gpus)),
         ("cost a month", _money(report)),
-        ("SLO headroom, least", tightest(report.headroom)),
+        ("SLO headroom, least", tightest(report.headroom) if report.knows_site else _NO_FILE),
         ("pods that stop or restart", str(report.restarts)),
         ("cold start, at most", minutes(report.cold_start_s) if report.cold_start_s else "none"),
         ("tenants touched", ", ".join(report.tenants) or "none"),
@@ -42,6 +42,8 @@ def figures(report: SiteReport) -> list[tuple[str, str]]:
 
 
 def _money(report: SiteReport) -> str:
+    if not report.knows_site:
+        return _NO_FILE
     if report.cost_per_month is None:
         return "no price known: set prices.gpu_hour in the site"
     return f"{signed(report.cost_per_month)} {report.currency}".rstrip()
@@ -49,9 +51,11 @@ def _money(report: SiteReport) -> str:
 
 def tightest(rows: Sequence[Headroom]) -> str:
     """The least headroom of a site: `62 % (-12 points), glm-5-1 TTFT p95`."""
+    if not any(row.after_target_ms for row in rows):
+        return "no model declares a target: set its slo"
     row = least(rows)
     if row is None:
-        return "no target is declared, or no load"
+        return "not known: a model with a target declares no load"
     return f"{_left(row)}, {row.model} {row.figure}"
 
 
@@ -74,8 +78,8 @@ def _latency(row: Headroom) -> str:
 
 
 def _side(value: float | None, target: float | None) -> str:
-    said = "not said" if value is None else f"{value:,.0f} ms"
-    return f"{said} of {target:,.0f}" if target is not None else f"{said}, no target"
+    latency = "not known" if value is None else f"{value:,.0f} ms"
+    return f"{latency} of {target:,.0f}" if target is not None else f"{latency}, no target"
 
 
 def _headroom(report: SiteReport) -> list[str]:
@@ -95,8 +99,10 @@ def plan(report: SiteReport) -> str:
         lines += [
             "",
             "REFUSED BY THE ENGINE: what follows is how far it looked",
-            textwrap.indent(_wrapped(error), "  "),
+            textwrap.indent(error, "  "),
         ]
+    for warning in report.warnings:
+        lines += ["", textwrap.indent(f"warning: {warning}", "  ")]
     if not report.rows:
         none = [] if report.errors else ["  no change"]
         return "\n".join([*lines, *none, *_headroom(report), *_proofs(report)]) + "\n"
@@ -118,7 +124,7 @@ def table(rows: Sequence[Verdict]) -> list[str]:
     for row in rows:
         lines.append(f"  {row.resource:<{width}}  {row.what}")
         notes = [row.reason, *_extras(row)]
-        lines.append(textwrap.fill("; ".join(notes), _WIDTH, initial_indent="      ", subsequent_indent="      "))
+        lines.append(f"      {'; '.join(notes)}")
     return lines
 
 
@@ -133,10 +139,6 @@ def _extras(row: Verdict) -> Iterable[str]:
 
 def _proofs(report: SiteReport) -> list[str]:
     return ["", *report.proofs] if report.proofs else []
-
-
-def _wrapped(text: str) -> str:
-    return "\n".join(textwrap.fill(line, _WIDTH) for line in text.splitlines())
 
 
 _VERBS = {"create": "added", "update": "changed", "replace": "replaced", "delete": "removed"}

@@ -1,7 +1,7 @@
 """The models that a site can order by name: one YAML file each in `stacks/catalogue/`.
 
 A file holds the geometry of a model as its config.json has it. Parameters, bytes, cache and speed are derived from it
-by `stacks.proof`; `python -m stacks.proof.import_config` writes such a file.
+by `stacks.proof`; `sitectl catalogue add` writes such a file.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field
 
-from stacks.records import Record
+from stacks.records import Record, read_facts
 
 FOLDER = Path(__file__).parent / "catalogue"
 
@@ -235,5 +234,5 @@ def names() -> list[str]:
 
 @cache
 def load(name: str) -> CatalogueModel:
-    """The model of that file name. Raises FileNotFoundError for a name that `names` does not list."""
-    return CatalogueModel.model_validate(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
+    """The model of that file name. Raises SiteError for a wrong file, and for a name that `names` does not list."""
+    return read_facts(FOLDER / f"{name}.yaml", CatalogueModel)

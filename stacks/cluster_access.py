@@ -10,8 +10,7 @@ import pulumi_kubernetes as kubernetes
 
 from components.cluster import Cluster, ClusterArgs
 from components.cluster_nodes import Rollout
-from components.machine_commands import Machine
-from stacks.cluster_checks import warnings
+from components.machine_commands import LIMITS, Limits, Machine
 from stacks.cluster_model import MachinesSpec
 from stacks.cluster_plan import ClusterPlan, plan_cluster
 from stacks.site import SiteConfig
@@ -27,14 +26,15 @@ class Access:
     talosconfig: pulumi.Output[str] | None = None
 
 
-def cluster_access(site: SiteConfig, versions: Versions) -> Access:
-    """Declare the cluster, if it is this program's, and the provider for whatever is on it."""
+def cluster_access(site: SiteConfig, versions: Versions, limits: Limits = LIMITS) -> Access:
+    """Declare the cluster, if it is this program's, and the provider for whatever is on it.
+
+    `limits` are how long the machines' commands may take.
+    """
     machines = site.cluster.machines
     if machines is None:
         return Access(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
-    for warning in warnings(machines):
-        pulumi.log.warn(f"cluster.machines: {warning}")
-    cluster = Cluster("machines", cluster_args(plan_cluster(site.name, machines, versions))).handle
+    cluster = Cluster("machines", cluster_args(plan_cluster(site.name, machines, versions), limits)).handle
     return Access(
         provider=_provider(site.name, cluster.kubeconfig, cluster.ready),
         kubeconfig=cluster.kubeconfig,
@@ -42,27 +42,32 @@ def cluster_access(site: SiteConfig, versions: Versions) -> Access:
     )
 
 
-def cluster_args(plan: ClusterPlan) -> ClusterArgs:
+def machines_of(plan: ClusterPlan) -> list[Machine]:
+    """The machines as their commands need them."""
+    return [
+        Machine(
+            name=node.name,
+            address=node.spec.address,
+            is_control_plane=node.is_control_plane,
+            image=node.image,
+            schematic_id=node.schematic.id,
+            schematic=node.schematic.canonical().decode(),
+            nvswitch=node.spec.role == "hgx",
+            fingerprint=node.spec.fingerprint,
+            replacement=node.spec.replacement,
+            dead=node.spec.dead,
+        )
+        for node in plan.nodes
+    ]
+
+
+def cluster_args(plan: ClusterPlan, limits: Limits = LIMITS) -> ClusterArgs:
     """What the component is told of a plan."""
     machines = plan.machines
     config = pulumi.Config()
     return ClusterArgs(
         cluster=plan.name,
-        machines=[
-            Machine(
-                name=node.name,
-                address=node.spec.address,
-                is_control_plane=node.is_control_plane,
-                image=node.image,
-                schematic_id=node.schematic.id,
-                schematic=node.schematic.canonical().decode(),
-                nvswitch=node.spec.role == "hgx",
-                fingerprint=node.spec.fingerprint,
-                replacement=node.spec.replacement,
-                dead=node.spec.dead,
-            )
-            for node in plan.nodes
-        ],
+        machines=machines_of(plan),
         configs=plan.configs,
         secret_texts={name: config.require_secret(name) for name in plan.secret_names},
         rollout=Rollout(
@@ -70,6 +75,7 @@ def cluster_args(plan: ClusterPlan) -> ClusterArgs:
             credentials_rotation=machines.credentials_rotation,
             at_once=machines.parallel,
             drain_timeout_s=machines.drain_timeout_s,
+            limits=limits,
         ),
         talos_version=plan.versions.talos,
         protected=machines.secrets == "protected",

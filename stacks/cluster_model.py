@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, Field
 
 from components.base import Spec
-from stacks.cluster_checks import disagreements, plain_host_name
 from stacks.machine_model import EncryptionKeySpec, MachineKeys, NodeSpec
 
-NodeName = Annotated[str, AfterValidator(plain_host_name)]
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+def _plain_host_name(name: str) -> str:
+    """The name, if it is a host name of at most 40 characters; else ValueError."""
+    if not _HOST_NAME.fullmatch(name):
+        raise ValueError(
+            "this name is not 1 to 40 lower-case letters, digits and inner dashes, as host names are\nfix: rename it"
+        )
+    return name
+
+
+NodeName = Annotated[str, AfterValidator(_plain_host_name)]
 
 
 class NetworksSpec(Spec):
@@ -177,31 +188,3 @@ class MachinesSpec(MachineKeys):
     """Machines that are installed at once."""
     drain_timeout_s: int = Field(default=1800, ge=1)
     """How long pods may take to leave a node; a minute longer than the longest `longest_stream_s`."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _what_does_not_go_together(cls, values: Any, handler: ModelWrapValidatorHandler[MachinesSpec]) -> MachinesSpec:
-        """Names also those mistakes that lie between keys when some key is wrong by itself."""
-        found = [
-            InitErrorDetails(
-                type=PydanticCustomError("value_error", "{error}", {"error": each.what}), loc=each.path, input=None
-            )
-            for each in disagreements(values)
-        ]
-        try:
-            machines = handler(values)
-        except ValidationError as error:
-            known = [
-                InitErrorDetails(
-                    type=PydanticCustomError(
-                        each["type"], each["msg"].replace("{", "(").replace("}", ")"), each.get("ctx")
-                    ),
-                    loc=each["loc"],
-                    input=each["input"],
-                )
-                for each in error.errors()
-            ]
-            raise ValidationError.from_exception_data(cls.__name__, [*known, *found]) from None
-        if found:
-            raise ValidationError.from_exception_data(cls.__name__, found)
-        return machines

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import yaml
 
-from stacks.cluster_model import MachinesSpec
+from stacks.cluster_model import HgxSpec, MachinesSpec
 from stacks.machine_documents import (
     SecretTexts,
     encryption,
@@ -20,7 +21,8 @@ from stacks.machine_documents import (
     settings,
     volume_documents,
 )
-from stacks.machine_model import MachineKeys, NodeSpec
+from stacks.machine_keys import Refused
+from stacks.machine_model import InstallDiskSpec, MachineKeys, NodeSpec
 from stacks.versions import Versions
 from talos import network, registry, runtime
 from talos.cluster import ClusterSpec, MachineSettings
@@ -78,21 +80,35 @@ class ClusterPlan:
 
     def configs(self, bundle: SecretsBundle, secret_texts: SecretTexts, cilium: str | None) -> dict[str, str]:
         """The config of each machine by its name; secret. `cilium` is the inline manifest. ConfigError as there."""
-        made = machine_configs(self._description(bundle, secret_texts, cilium))
+        nodes = tuple(self._node(node, secret_texts) for node in self.nodes)
+        made = machine_configs(self._description(bundle, secret_texts, cilium, nodes))
         return {name: config.decode() for name, config in made.items()}
 
-    def problems(self) -> list[Problem]:
-        """What is wrong with the configs, found without secrets; `where` names machine, document and field."""
+    def refused(self) -> Iterator[Refused]:
+        """What is wrong with the configs, found without secrets: of each machine, then of all together."""
+        texts = defaultdict[str, str](lambda: _NOT_MADE_YET)
+        nodes, problems = [], list[Problem]()
+        for planned in self.nodes:
+            try:
+                nodes.append(self._node(planned, texts))
+            except ConfigError as error:
+                problems += [problem.within(planned.name) for problem in error.problems]
+                nodes.append(_bare(planned))
         try:
-            self.configs(_bundle_not_made_yet(), defaultdict(lambda: _NOT_MADE_YET), None)
+            machine_configs(self._description(_bundle_not_made_yet(), texts, None, tuple(nodes)))
         except ConfigError as error:
-            return _grouped(error.problems, set(self.machines.nodes))
-        return []
+            problems += error.problems
+        for problem in dict.fromkeys(problems):
+            name, _, rest = problem.where.partition(", ")
+            known = name in self.machines.nodes
+            yield Refused(name if known else "", replace(problem, where=rest) if known else problem)
 
     def _keys(self, node: NodeSpec) -> MachineKeys:
         return joined(self.machines, self.machines.roles.get(node.role, MachineKeys()), node)
 
-    def _description(self, bundle: SecretsBundle, secret_texts: SecretTexts, cilium: str | None) -> ClusterDescription:
+    def _description(
+        self, bundle: SecretsBundle, secret_texts: SecretTexts, cilium: str | None, nodes: tuple[Node, ...]
+    ) -> ClusterDescription:
         machines = self.machines
         networks = machines.networks
         vip = networks.vip
@@ -115,8 +131,8 @@ class ClusterPlan:
         return ClusterDescription(
             cluster=cluster,
             talos_version=self.versions.talos,
-            nodes=tuple(self._node(node, secret_texts) for node in self.nodes),
-            node_subnets=(*networks.nodes, *((f"!{vip}/32",) if vip else ())),
+            nodes=nodes,
+            node_subnets=(*networks.nodes, *((f"!{_alone(vip)}",) if vip else ())),
             documents=tuple(_site_documents(machines, secret_texts)),
             settings=_site_settings(machines),
             patches=_patches(machines.patches, "cluster"),
@@ -167,15 +183,24 @@ def plan_cluster(name: str, machines: MachinesSpec, versions: Versions) -> Clust
     return ClusterPlan(name, machines, versions, tuple(ordered))
 
 
-def problems_of(name: str, machines: MachinesSpec, versions: Versions) -> list[str]:
-    """Everything that is wrong with the machines' configs, as lines for the site's error."""
+def problems_of(name: str, machines: MachinesSpec, versions: Versions) -> list[Refused]:
+    """Everything that is wrong with the machines' configs; what no config could be made of is told and left out."""
+    found: list[Refused] = []
     try:
-        found = plan_cluster(name, machines, versions).problems()
-    except ConfigError as error:
-        found = list(error.problems)
+        FactorySite(machines.image_factory)
     except FactoryError as error:
-        return [f"image_factory: {error}"]
-    return [str(each) for each in found]
+        found.append(Refused("", Problem(where="image_factory", what=error.what, fix=error.fix)))
+        machines = machines.model_copy(update={"image_factory": MachinesSpec.model_fields["image_factory"].default})
+    try:
+        hgx_profile(machines, MachineKeys(), defaultdict(lambda: _NOT_MADE_YET))
+    except ConfigError as error:
+        found += [Refused("", replace(problem, where="hgx")) for problem in error.problems]
+        machines = machines.model_copy(update={"hgx": HgxSpec()})
+    try:
+        found += plan_cluster(name, machines, versions).refused()
+    except ConfigError as error:
+        found += [Refused("", problem) for problem in error.problems]
+    return found
 
 
 def hgx_profile(machines: MachinesSpec, keys: MachineKeys, secret_texts: SecretTexts) -> HGXProfile:
@@ -240,7 +265,7 @@ def _firewall(machines: MachinesSpec) -> Firewall | None:
     planes = [node.address for _, node in sorted(machines.nodes.items()) if node.role == "controlplane"]
     return Firewall(
         admins=spec.admins,
-        control_planes=spec.control_planes or tuple(f"{address}/32" for address in planes),
+        control_planes=spec.control_planes or tuple(map(_alone, planes)),
         nodes=machines.networks.nodes,
         clients=spec.clients,
         load_balancer_ports=spec.load_balancer_ports,
@@ -249,6 +274,17 @@ def _firewall(machines: MachinesSpec) -> Firewall | None:
 
 def _patches(patches: Mapping[str, Mapping[str, Any]], level: Level) -> tuple[Any, ...]:
     return tuple(parse_patch(name, level, yaml.safe_dump(dict(content))) for name, content in sorted(patches.items()))
+
+
+def _bare(planned: PlannedNode) -> Node:
+    """The machine with nothing of its own, so that others can be checked beside it."""
+    role: Literal["controlplane", "worker"] = "controlplane" if planned.is_control_plane else "worker"
+    return Node(name=planned.name, role=role, install=install(InstallDiskSpec(device="/dev/sda"), planned.image))
+
+
+def _alone(address: str) -> str:
+    """The subnet of one address."""
+    return str(ipaddress.ip_network(address))
 
 
 def _bundle_not_made_yet() -> SecretsBundle:
@@ -266,17 +302,3 @@ def _bundle_not_made_yet() -> SecretsBundle:
         service_account_key=_NOT_MADE_YET,
         talos=pair,
     )
-
-
-def _grouped(problems: tuple[Problem, ...], names: set[str]) -> list[Problem]:
-    """Problems that several machines share, once, with all their names."""
-    holders: dict[Problem, list[str]] = {}
-    for problem in problems:
-        name, comma, rest = problem.where.partition(", ")
-        shared = name in names and (bool(comma) or problem.where == name)
-        bare = Problem(where=rest, what=problem.what, got=problem.got, allowed=problem.allowed, fix=problem.fix)
-        holders.setdefault(bare if shared else problem, []).append(name if shared else "")
-    return [
-        problem.within(f"nodes {', '.join(sorted(found))}") if any(found) else problem
-        for problem, found in holders.items()
-    ]

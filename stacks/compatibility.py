@@ -21,11 +21,12 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from components.base import Spec
 from stacks import catalogue, versions
+from stacks.loading.problems import Problem, file_error
+from stacks.records import read_facts
 from stacks.site import SiteConfig
 from stacks.versions import Versions
 
@@ -87,11 +88,12 @@ class Conflict:
 
 @cache
 def table() -> tuple[Row, ...]:
-    """Every row of the file."""
-    rows = tuple(Row.model_validate(row) for row in yaml.safe_load(FILE.read_text()))
-    twice = {row.id for row in rows if [other.id for other in rows].count(row.id) > 1}
+    """Every row of the file. Raises SiteError for a file that is wrong."""
+    rows = read_facts(FILE, tuple[Row, ...])
+    twice = sorted({row.id for row in rows if [other.id for other in rows].count(row.id) > 1})
     if twice:
-        raise ValueError(f"{FILE.name}: written twice: {', '.join(sorted(twice))}")
+        problem = Problem(path=(), what=f"written twice: {', '.join(twice)}", fix="give each row an id of its own")
+        raise file_error(FILE.name, [problem])
     return rows
 
 
@@ -208,6 +210,13 @@ def _key_of(site: SiteConfig, fact: str, entry: str) -> str:
         if fact == "vllm_flags" and entry in _names(catalogue.load(model.catalogue).engine_flags):
             return f"catalogue.{model.catalogue}.engine_flags"
     return "models"
+
+
+@cache
+def named_flags() -> frozenset[str]:
+    """Flags of vLLM that rows speak about."""
+    conditions = [row.when["vllm_flags"] for row in table() if "vllm_flags" in row.when]
+    return frozenset(condition.removeprefix("has ") for condition in conditions)
 
 
 def _vllm_flags(site: SiteConfig) -> Iterator[str]:

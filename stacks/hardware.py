@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field
 
-from stacks.records import Record
+from stacks.records import Record, read_facts
 
 FOLDER = Path(__file__).parent / "hardware"
 
@@ -20,6 +21,8 @@ class Gpu(Record):
 
     maker: Literal["nvidia", "amd"]
     """Who makes it."""
+    family: str = ""
+    """Value of the node label `nvidia.com/gpu.family`; AMD's nodes have none."""
     memory_bytes: float = Field(gt=0)
     """Bytes that its driver reports."""
     memory_bytes_per_s: float = Field(gt=0)
@@ -46,4 +49,29 @@ class Gpu(Record):
         return self.flops.get(precision, self.flops["bf16"])
 
 
-GPUS = {path.stem: Gpu.model_validate(yaml.safe_load(path.read_text())) for path in sorted(FOLDER.glob("*.yaml"))}
+class _Table(Mapping[str, Gpu]):
+    """Reads a file when it is asked for: a wrong one is an error of who needs it, not of every command."""
+
+    def __getitem__(self, name: str) -> Gpu:
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_names())
+
+    def __len__(self) -> int:
+        return len(_names())
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+@cache
+def _load(name: str) -> Gpu:
+    if name not in _names():
+        raise KeyError(name)
+    return read_facts(FOLDER / f"{name}.yaml", Gpu)
+
+
+GPUS: Mapping[str, Gpu] = _Table()
+"""Every kind of GPU by its file's name. Raises SiteError for a file that is wrong."""

@@ -1,4 +1,4 @@
-"""Reads a site: from its file without the engine, or from the engine's configuration. Both give the same SiteConfig.
+"""Reads a site from its file, without the engine. `stacks.engine_config` reads it from the engine's configuration.
 
 Three layers, each over the one before: defaults of the code, catalogue and versions, the site's own file. A
 `LoadedSite` says of each value which of them it comes from.
@@ -6,17 +6,17 @@ Three layers, each over the one before: defaults of the code, catalogue and vers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pulumi
-
+from stacks.checks import neighbours
 from stacks.loading import crosschecks, problems, sitechecks, validation
-from stacks.loading.document import Document, read
+from stacks.loading.document import Document, read_file
 from stacks.loading.origins import Origin, origins
 from stacks.loading.problems import Problem, SiteError
+from stacks.loading.secrets import HIDDEN, PlainSecret, masked
 from stacks.site import SiteConfig
 
 __all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
@@ -31,6 +31,9 @@ class LoadedSite:
 
     site: SiteConfig
     origins: Mapping[str, Origin]
+    warnings: tuple[Problem, ...] = ()
+    """What works, and is not wise; each has its line."""
+    file: str = ""
 
 
 def load_file(path: Path) -> SiteConfig:
@@ -38,58 +41,30 @@ def load_file(path: Path) -> SiteConfig:
     return trace_file(path).site
 
 
-def site_of_stack(stack: str) -> SiteConfig:
-    """The site of the running program, out of the engine's configuration. Raises SiteError."""
-    return trace_stack(stack).site
-
-
 def load_site(values: Mapping[str, Any], origin: str) -> SiteConfig:
     """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem."""
-    return _load(Document(values=values), origin).site
+    return trace_document(Document(values=values), origin).site
 
 
 def trace_file(path: Path) -> LoadedSite:
     """`load_file`, with origins."""
     file = str(path)
     try:
-        text = path.read_text()
+        document = read_file(path)
     except FileNotFoundError:
         raise _refused(file, "no such file", "name a stack file, Pulumi.<site>.yaml") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _refused(file, f"cannot be read: {error}", "name a stack file, Pulumi.<site>.yaml") from None
-    document = read(text)
-    unreadable = [problem for problem in document.problems if not problem.path]
+    config = document.values.get("config") if isinstance(document.values, dict) else None
+    is_there = isinstance(config, dict) and KEY in config
+    unreadable = [one for one in document.problems if not one.path or (one.of_whole_file and not is_there)]
     if unreadable:
         raise problems.site_error(file, unreadable)
-    return _load(_site_section(document, file), file)
+    return trace_document(_site_section(document, file), file, beside=path, cut_short=_cut_short(path))
 
 
-def trace_stack(stack: str) -> LoadedSite:
-    """`site_of_stack`, with origins. Lines are known where the file beside the program is the one that was read."""
-    origin = f"Pulumi.{stack}.yaml"
-    config = pulumi.Config(PROJECT)
-    try:
-        values = config.get_object("site")
-    except pulumi.ConfigTypeError:
-        # A word instead of a section is handed over as it is, not as JSON.
-        values = config.get("site")
-    if values is None:
-        raise _no_site(origin, None, {})
-    return _load(_lines_of(Path(origin), values), origin)
-
-
-def _lines_of(path: Path, values: Any) -> Document:
-    """What the file says if it says just these values: another one may have been given to the engine."""
-    try:
-        found = read(path.read_text()).section("config", KEY)
-    except (OSError, UnicodeDecodeError):
-        return Document(values=values)
-    same = validation.plain(found.values) == validation.plain(values)
-    return replace(found, values=values) if same else Document(values=values)
-
-
-def _load(document: Document, origin: str) -> LoadedSite:
-    """A site out of its section, or every problem that can be seen in it."""
+def trace_document(
+    document: Document, origin: str, *, beside: Path | None = None, cut_short: Sequence[Problem] = ()
+) -> LoadedSite:
+    """A site out of its section; `beside`: its file, if it is known. Raises SiteError with every problem."""
 
     def where(path: problems.Path) -> str:
         line = document.line(path)
@@ -109,26 +84,71 @@ def _load(document: Document, origin: str) -> LoadedSite:
                 )
             ],
         )
+    secrets: list[PlainSecret] = []
+    values = masked(values, secrets)
     checked = validation.check(values)
+    first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
+    found = [
+        *first,
+        *_others([*checked.problems, *crosschecks.problems(values, where, malformed=bool(checked.problems))], first),
+    ]
+    if beside:
+        found += neighbours.problems(beside, values, KEY)
     sources: dict[str, Origin] = {}
-    first = [*document.problems, *crosschecks.secrets(values)]
-    found = [*first, *_others([*checked.problems, *crosschecks.problems(values, where)], first)]
-    if checked.site and not found:
-        sources = origins(checked.site, document, origin)
-        found += [
-            *sitechecks.misfits(checked.site),
-            *sitechecks.refused_machines(checked.site),
-            *sitechecks.incompatible(checked.site, sources),
+    if checked.site:
+        right = sitechecks.right_part(checked.site, [problem.path for problem in found])
+        sources = origins(right.site, document, origin)
+        later = [
+            *sitechecks.misfits(right),
+            *sitechecks.refused_machines(right.site, values),
+            *sitechecks.incompatible(right.site, sources),
         ]
+        found += _no_consequences(later, found)
     if found or not checked.site:
         raise problems.site_error(origin, [problem.at(document.line(problem.path)) for problem in found])
-    return LoadedSite(site=checked.site, origins=sources)
+    warned = [*cut_short, *crosschecks.warnings(values)]
+    return LoadedSite(
+        site=checked.site,
+        origins=sources,
+        warnings=tuple(problem.at(document.line(problem.path)) for problem in warned),
+        file=origin,
+    )
+
+
+def _no_consequences(later: list[Problem], found: list[Problem]) -> list[Problem]:
+    """Without what follows from a key that is wrong: of the key itself, and of a section that lacks it since."""
+    told = [problem.path for problem in found]
+    return [
+        problem
+        for problem in later
+        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in told)
+    ]
+
+
+def _cut_short(path: Path) -> list[Problem]:
+    """A text file ends its last line; one that was cut in the middle of a line does not."""
+    content = path.read_bytes()
+    if content.endswith(b"\n"):
+        return []
+    what = "the last line has no end, as in a file that was cut short"
+    fix = "see that the end is there, and end it by a new line"
+    return [Problem(path=(), what=what, fix=fix, line=content.count(b"\n") + 1)]
+
+
+def _problem_of(secret: PlainSecret, document: Document) -> Problem:
+    line = document.line(secret.written)
+    return Problem(path=secret.path, what=secret.what, fix=secret.fix, got=secret.got, line=line)
 
 
 def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
     """Problems of other keys than `first` has: how an octal number is out of range need nobody know."""
     told = {problem.path for problem in first if problem.path}
-    return [problem for problem in found if problem.path not in told and problem.path[:-1] not in told]
+    return [
+        problem
+        for problem in found
+        # A hidden secret leads nowhere either, which is told with it.
+        if problem.path not in told and problem.path[:-1] not in told and HIDDEN not in problem.what
+    ]
 
 
 def _site_section(document: Document, file: str) -> Document:
@@ -137,11 +157,12 @@ def _site_section(document: Document, file: str) -> Document:
         if isinstance(document.values, dict) and KEY in document.values:
             line = document.lines[(KEY,)]
             raise _refused(file, f"{KEY} stands beside config", "put it below `config:`, indented by two spaces", line)
-        raise _no_site(file, config, document.lines)
+        raise no_site(file, config, document.lines)
     return document.section("config", KEY)
 
 
-def _no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> SiteError:
+def no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> SiteError:
+    """The error of a file whose `config` holds no site."""
     keys = [str(key) for key in config] if isinstance(config, dict) else []
     near = next((key for key in keys if key.rpartition(":")[2] == "site"), problems.nearest(KEY, keys))
     return problems.site_error(

@@ -192,7 +192,7 @@ def _losses(placement: Placement, proofs: Mapping[str, Proof]) -> Iterator[str]:
         if verdict == "spare":
             yield f"{names}: holds, no replica is there"
         elif verdict == "recovers":
-            yield f"{names}: holds, its replicas start anew on other nodes"
+            yield f"{names}: holds, its replicas start again on other nodes"
         else:
             left = [(model, proofs[model], proofs[model].case.replicas - count) for model, count in missing]
             yield f"{names}: {_some((_fewer_left(model, proof, count) for model, proof, count in left), '; ')}"

@@ -8,10 +8,14 @@ import pulumi
 
 from components.access import Access, AccessArgs
 from components.crd_bundle import CrdBundle, read_bundle
+from components.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
 from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
 from components.gateway_controllers import ENVOY_NAMESPACE, Chart, GatewayControllers, GatewayControllersArgs
+from components.gateway_protection import GatewayProtection, GatewayProtectionArgs
+from components.inference_pool import picker_authority
 from components.model import Model, ModelArgs
 from components.namespace import Namespace
+from components.objects import field_manager
 from components.tiers import Tiers, TiersArgs
 from stacks.cluster_access import cluster_access
 from stacks.placing import describe_placement
@@ -58,6 +62,11 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
         pulumi.log.info(describe_placement(site, proofs))
     serving = {name: serving_of(spec) for name, spec in site.models.items()}
     plans = {name: plan_of(proof, serving[name]) for name, proof in proofs.items()}
+    models = {name: sized(spec, proofs[name]) for name, spec in sorted(site.models.items())}
+    engines = {
+        name: engine_of(name, spec, plans[name], versions.images, cache=kv_dtype(site), source=site.storage.weights)
+        for name, spec in models.items()
+    }
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None
     cluster = cluster_access(site, versions)
@@ -86,7 +95,25 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             models=list(site.models),
             namespace=front,
             target=target_gateway(),
+            needs=needs,
+        ),
+        top,
+    ).handle
+    door = FrontDoor(
+        "front-door",
+        FrontDoorArgs(
+            model_lists={
+                tenant: model_list({name: engines[name].owned_by for name in spec.models if name in engines})
+                for tenant, spec in site.tenants.items()
+            },
+            pickers=[
+                Picker(pool=name, namespace=MODELS_NAMESPACE, authority=picker_authority(name, MODELS_NAMESPACE))
+                for name in sorted(site.models)
+            ],
+            namespace=front,
+            target=target_gateway(),
             listener=listener_name(GATEWAY_NAMESPACE),
+            tls=bool(site.gateway.certificate_secret),
             needs=needs,
         ),
         top,
@@ -112,7 +139,7 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             spec=site.gateway,
             namespace=front,
             # The listener opens only when keys are checked, and everybody's priority is known.
-            needs=[*needs, *access.ready, *tiers],
+            needs=[*needs, *access.ready, *door.ready, *tiers],
             drain_s=longest_stream_s(site),
             body_kib=body_kib(site, proofs),
             pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
@@ -120,8 +147,18 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
         ),
         top,
     ).handle
-    for name, ordered in sorted(site.models.items()):
-        spec = sized(ordered, proofs[name])
+    GatewayProtection(
+        "gateway-protection",
+        GatewayProtectionArgs(
+            gateway=gateway.name,
+            gateway_namespace=gateway.namespace,
+            models_namespace=MODELS_NAMESPACE,
+            manager=field_manager(),
+            needs=[gateway.ready, *access.ready, *door.ready],
+        ),
+        top,
+    )
+    for name, spec in models.items():
         Model(
             name,
             ModelArgs(
@@ -129,9 +166,10 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
                 plan=plans[name],
                 picker=picker_plan(proofs[name], serving[name]),
                 parallel_requests=parallel_requests(proofs[name], serving[name]),
-                engine=engine_of(name, spec, plans[name], versions.images, cache=kv_dtype(site)),
+                engine=engines[name],
                 namespace=space,
                 storage_class=site.storage.storage_class,
+                volume=site.storage.volumes,
                 picker_image=versions.images.endpoint_picker,
                 gateway=gateway,
                 needs=needs,

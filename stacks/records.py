@@ -1,11 +1,54 @@
-"""The base of files that hold facts. As components.base.Spec, without the engine: the proof runs where no engine is."""
+"""Files that hold facts: the base of what they say, and how they are read.
+
+As components.base.Spec, without the engine: the proof runs where no engine is.
+"""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from stacks.loading.document import read_file
+from stacks.loading.problems import Problem, file_error, from_text, shown
+
+ROOT = Path(__file__).parents[1]
+Facts = TypeVar("Facts")
 
 
 class Record(BaseModel):
     """Facts of one thing. Unknown keys are errors; values never change after loading."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def read_facts(path: Path, kind: type[Facts]) -> Facts:
+    """The content of a file of facts. Raises SiteError with every mistake, as for a site's file."""
+    file = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+    try:
+        document = read_file(path)
+    except FileNotFoundError:
+        missing = Problem(path=(), what="no such file", fix="take it back from version control")
+        raise file_error(file, [missing]) from None
+    if document.problems:
+        raise file_error(file, document.problems)
+    try:
+        return TypeAdapter(kind).validate_python(document.values)
+    except ValidationError as error:
+        found = [_described(detail) for detail in error.errors()]
+        raise file_error(file, [problem.at(document.line(problem.path)) for problem in found]) from None
+
+
+def _described(detail: Any) -> Problem:
+    path = tuple(str(part) for part in detail["loc"])
+    match detail["type"]:
+        case "extra_forbidden":
+            return Problem(path=path, what="unknown key", fix="take it out")
+        case "missing":
+            return Problem(path=path, what="missing", fix=f"add {path[-1]}")
+        case "value_error":
+            return from_text(path, str(detail["ctx"]["error"]))
+    message = str(detail["msg"])
+    what = message[:1].lower() + message[1:]
+    return Problem(path=path, what=what, got=shown(detail["input"]), fix="correct it, or take the file back")

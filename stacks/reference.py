@@ -49,20 +49,39 @@ _RULES = (
     "- `p95` is at least `p50`.",
     "- `models.<name>.overrides` must go with the model's proof: no queue beyond the TTFT target, no start budget "
     "below the cold start, no more replicas drained than the load can spare; the error says what is allowed.",
-    "- `models.<name>.server.extra_args` gives no flag that the platform gives already; the figures would not hold.",
+    "- `models.<name>.server.extra_args` takes the flags that [engine_flags.yaml](../stacks/engine_flags.yaml) lists "
+    "as free, each as one item by its full name (`--seed=7`); for all others the error names what decides them.",
     "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, and each size of a layout "
     "must divide what it cuts.",
     "- `cluster` holds either `kubeconfig` or `machines`.",
     "- Every key of `cluster.machines.roles.<name>` may also stand at `cluster.machines` itself, for all machines, "
     "and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
-    "- Every machine's config is made and checked when the site is loaded: disk selectors, bonds, addresses, "
-    "volumes and patches that Talos would refuse are errors with node and document.",
+    "- Every machine's config is made and checked when the site is loaded: what Talos would refuse is an error at the "
+    "key that the site wrote it with, told once for all machines that inherit it.",
+    "- `name` is the `<site>` of the file's own name. Sites of one folder share no kubeconfig, endpoint, VIP or "
+    "machine.",
+    "- `models` and `tenants` are written also where there are none, as `{}`; so a file that was cut short is refused.",
+    "- `engine: simulator` needs `purpose: trial`.",
+    "- `models.<name>.server.gpu_family` is the family of `cluster.gpu`; AMD's GPUs can be proven, and not served on.",
+    "- A machine that takes pods which need no GPU: a node of role worker, or a control plane with `schedulable`.",
+    "- `networks`: the VIP and the nodes' addresses lie in `nodes` and are nobody else's; `services` is /12 to /28, "
+    "`pods` at most /8, all of one family; no server that machines ask lies in `pods` or `services`; a route's gateway "
+    "lies in a subnet of its link; a machine that names its links keeps its own address on one.",
+    "- `firewall.load_balancer_ports` opens `gateway.port`.",
+    "- `install_disk` cannot match a disk of Longhorn or of a volume; no two disks of Longhorn have one selector.",
+    "- A patch sets nothing that a key of the site says: type, hostname, networks, installer, endpoint, secrets.",
+    "- `models.<name>.request_timeout_s` is no shorter than `server.longest_stream_s`; it and "
+    "`gateway.stream_idle_timeout_s` outlast `slo.ttft_p95_ms`.",
     "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
     "many GPUs would do.",
     "- All replicas together must find room on the nodes of `cluster.machines`; the error says which replicas or nodes "
     "would do.",
     "- Versions and settings that are known not to go together are refused, by the rows of "
     "[compatibility.yaml](../stacks/compatibility.yaml).",
+    "",
+    "What works and is not wise is a warning: an even number of control planes, an endpoint that fails with one of "
+    "them, a model that no tenant may call, a file whose last line has no end. `validate`, `proof`, `rules`, `plan`, "
+    "the comment on a change and `up` show it in the form of an error, and go on; `--json` has it as `warnings`.",
     "",
     "## How the file is read",
     "",

@@ -6,6 +6,7 @@ The way in is `stacks.loader`, which checks beside the form of each key that wha
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -14,6 +15,7 @@ from components.base import Name, Spec
 from components.crd_bundle import CrdBundleSpec
 from components.gateway import GatewaySpec
 from components.tiers import TierSpec
+from components.weights import Keeping, WeightsSpec
 from stacks import catalogue
 from stacks.cluster_model import MachinesSpec
 from stacks.demand import OrderedModelSpec, PricesSpec
@@ -46,8 +48,13 @@ class StorageSpec(Spec):
 
     storage_class: str = Field(default="longhorn")
     """Class of the volumes; it must offer ReadWriteMany."""
-    read_bytes_per_s: float = Field(default=1.0e9, gt=0)
+    read_bytes_per_s: float = Field(default=1.0e9, ge=1.0e6)
     """What one replica reads from a shared volume; decides how long a start may take."""
+    weights: WeightsSpec = Field(default_factory=WeightsSpec)
+    """Where the weights come from."""
+    volumes: Keeping = "protected"
+    """protected: the engine refuses to delete or replace a model's volume; disposable: it goes with its model and with
+    `destroy`."""
 
 
 class SiteConfig(Spec):
@@ -55,6 +62,8 @@ class SiteConfig(Spec):
 
     name: Name
     """Name of the site; also the provider's identity, so a moved API address replaces nothing."""
+    purpose: Literal["production", "trial"] = "production"
+    """What the site is for: models are simulated on a `trial` alone."""
     cluster: ClusterSpec
     """The cluster that the platform is declared on."""
     crds: CrdBundleSpec = Field(default_factory=CrdBundleSpec)
@@ -65,12 +74,12 @@ class SiteConfig(Spec):
     """How the platform is reached."""
     prices: PricesSpec | None = None
     """What the site's GPUs cost; without it no cost is computed."""
-    models: dict[Name, OrderedModelSpec] = Field(default_factory=dict)
-    """Models by the name that clients call them."""
+    models: dict[Name, OrderedModelSpec]
+    """Models by the name that clients call them; `{}` for none."""
     tiers: dict[Name, TierSpec] = Field(default_factory=dict)
     """Priorities by the name that tenants give as their `tier`. Controllers of the site's own need `enableLua`."""
-    tenants: dict[Name, TenantSpec] = Field(default_factory=dict)
-    """Tenants by name."""
+    tenants: dict[Name, TenantSpec]
+    """Tenants by name; `{}` for none."""
 
 
 def choices() -> dict[str, list[str]]:

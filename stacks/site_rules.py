@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from components.rules import transform
+from components.rules.boundaries import listed
 from components.rules.model import SiteFacts
 from components.rules.waivers import RulesSpec, Waiver
-from stacks.loading import document, problems
+from stacks.loading import problems
+from stacks.loading.document import read_file
 from stacks.loading.problems import Problem, from_text, nearest, shown
 from stacks.site import SiteConfig
 from stacks.sizing import plan_model
 
-_DATE_TAG = "tag:yaml.org,2002:timestamp"
 _LAST_DAY = "expires"
 _ALLOWED: Mapping[str, str] = {
     "reason": "10 letters or more",
@@ -27,16 +27,6 @@ _ALLOWED: Mapping[str, str] = {
     "sovereign": "true or false",
     "waivers": "a list of sections with rule, resource, reason and expires",
     **dict.fromkeys(("registries", "privileged_namespaces", "host_access"), "a list of text"),
-}
-
-
-class _Reader(yaml.SafeLoader):
-    """Leaves days as they are written: one that is not in the calendar is a mistake of its line, not of YAML."""
-
-
-_Reader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in forms if tag != _DATE_TAG]
-    for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
@@ -56,8 +46,20 @@ def today() -> datetime.date:
 
 def facts(stack: str, said: RulesSpec, site: SiteConfig | None) -> SiteFacts:
     """What the rules have to know of a site; without predicted loads for one that is not valid."""
-    load_s = {name: plan_model(site, spec).load_s for name, spec in site.models.items()} if site else {}
-    return said.facts(stack, load_s)
+    plans = {name: plan_model(site, spec) for name, spec in site.models.items()} if site else {}
+    load_s = {name: plan.download_s + plan.load_s for name, plan in plans.items()}
+    return said.facts(stack, load_s, _mirrored(said, site) if site else ())
+
+
+def _mirrored(said: RulesSpec, site: SiteConfig) -> tuple[str, ...]:
+    """Registries that the machines' own mirrors stand for, without a way back to them."""
+    machines = site.cluster.machines
+    mirrors = machines.registries.mirrors if machines and machines.registries else {}
+    return tuple(
+        name
+        for name, mirror in mirrors.items()
+        if mirror.skip_fallback and all(listed(endpoint, said.registries) for endpoint in mirror.endpoints)
+    )
 
 
 def path(project: Path, stack: str) -> Path:
@@ -69,22 +71,16 @@ def read(project: Path, stack: str) -> RulesSpec:
     """What the file says; defaults without one. Raises SiteError with every mistake."""
     file = path(project, stack)
     try:
-        text = file.read_text()
+        document = read_file(file, plain_days=True)
     except FileNotFoundError:
         return RulesSpec()
-    except (OSError, UnicodeDecodeError) as error:
-        found = Problem(path=(), what=f"cannot be read: {error}", fix="write it as text, or take it away")
-        raise problems.site_error(str(file), [found]) from None
-    lines = document.read(text)
-    # A day may stand without quotes: this file is not the engine's.
-    wrong = [one for one in lines.problems if one.path[-1:] != (_LAST_DAY,)]
-    if wrong:
-        raise problems.site_error(str(file), wrong)
+    if document.problems:
+        raise problems.file_error(str(file), document.problems)
     try:
-        return RulesSpec.model_validate(yaml.load(text, _Reader) or {})  # noqa: S506 - a SafeLoader
+        return RulesSpec.model_validate({} if document.values is None else document.values)
     except ValidationError as error:
         told = [_described(detail) for detail in error.errors()]
-        raise problems.site_error(str(file), [one.at(lines.line(one.path)) for one in told]) from None
+        raise problems.file_error(str(file), [one.at(document.line(one.path)) for one in told]) from None
 
 
 def _described(detail: ErrorDetails) -> Problem:

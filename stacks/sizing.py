@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-
-import pulumi
 
 from components.inference_pool import PickerPlan
 from components.model import ModelSpec
 from components.model_server import Engine, LayoutSpec, ModelServerPlan, simulator_engine, vllm_engine
+from components.weights import WeightsSpec
 from stacks import catalogue
 from stacks.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, TokenCounts
 from stacks.hardware import GPUS
 from stacks.proof.block import block
 from stacks.proof.demand import Load, Prices, Slo, Spread
 from stacks.proof.figures import Explanation
-from stacks.proof.fixes import nearest
-from stacks.proof.knobs import LARGEST_BODY_KIB, PROBE_PERIOD_S, Override, Serving, knobs, number
+from stacks.proof.fixes import nearest, out_of_reach, tried
+from stacks.proof.knobs import LARGEST_BODY_KIB, PROBE_PERIOD_S, START_MARGIN, Override, Serving, knobs, number
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import BLOCK_TOKENS, KvDtype
 from stacks.proof.order import Order
@@ -28,7 +28,7 @@ from stacks.site import SiteConfig
 from stacks.versions import Images
 
 
-class DoesNotFitError(pulumi.RunError):
+class DoesNotFitError(Exception):
     """A model cannot work on the GPUs that it is given, or not within its targets. Says what is wrong and the fix."""
 
     def __init__(self, message: str, proof: Proof) -> None:
@@ -69,6 +69,7 @@ def order_of(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Order:
         slo=Slo(ttft_p95_ms=spec.slo.ttft_p95_ms, itl_p95_ms=spec.slo.itl_p95_ms) if spec.slo else Slo(),
         typical_request_tokens=server.typical_request_tokens,
         storage_bytes_per_s=site.storage.read_bytes_per_s,
+        download_bytes_per_s=_download(site, spec),
         max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
         max_num_batched_tokens=batched.value if batched else by_hand,
         prices=_prices(site),
@@ -78,6 +79,12 @@ def order_of(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Order:
 def kv_dtype(site: SiteConfig) -> KvDtype:
     """fp8 where the site's GPUs have units for it: half the bytes a token."""
     return "fp8" if "fp8" in GPUS[site.cluster.gpu].flops else "bf16"
+
+
+def _download(site: SiteConfig, spec: OrderedModelSpec) -> float | None:
+    """What weights arrive at in the volume; None where no replica fetches any."""
+    source = site.storage.weights
+    return source.download_bytes_per_s if spec.server.engine == "vllm" and source.downloaded else None
 
 
 def _load(spec: OrderedModelSpec) -> Load | None:
@@ -113,8 +120,8 @@ def prove_model(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Pro
         if broken := broken_overrides(proof, serving_of(spec)):
             raise BrokenOverridesError(name or spec.catalogue, broken, proof)
         return proof
-    problems = "; ".join(problem.text for problem in proof.problems)
-    fixes = "; or ".join(fix.text for fix in nearest(proof)) or "order another model"
+    problems = "; ".join(filter(None, [*(problem.text for problem in proof.problems), out_of_reach(proof)]))
+    fixes = "; or ".join(fix.text for fix in nearest(proof)) or tried(proof)
     verdict = "does not fit" if proof.case.fit_problems else "does not keep its targets"
     raise DoesNotFitError(f"{proof.order.model.repository} {verdict}: {problems}\n  fix: {fixes}", proof)
 
@@ -147,6 +154,7 @@ def plan_of(proof: Proof, serving: Serving | None = None) -> ModelServerPlan:
     speed = proof.speed
     alone = case.decode_s(1)
     full = case.decode_s(case.slots)
+    budget_s, download_s = int(derived["start_budget_s"].value), proof.cold_start["download_weights"].value
     return ModelServerPlan(
         layout=LayoutSpec(**asdict(case.layout)),
         weight_bytes=proof.weights["weight_files"].value * 1e9,
@@ -163,7 +171,9 @@ def plan_of(proof: Proof, serving: Serving | None = None) -> ModelServerPlan:
         decode_s_per_token=alone,
         decode_slowdown_when_full=max(1.0, full / alone),
         load_s=proof.cold_start["read_weights"].value,
-        start_budget_s=int(derived["start_budget_s"].value),
+        download_s=download_s,
+        start_budget_s=budget_s,
+        later_start_budget_s=max(budget_s - math.ceil(START_MARGIN * download_s), 0),
         startup_probe_period_s=PROBE_PERIOD_S,
         startup_probe_failures=int(derived["startup_probe_failures"].value),
     )
@@ -212,7 +222,15 @@ def explain_knobs(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> d
     return knobs(prove_model(site, spec, name), serving_of(spec))
 
 
-def engine_of(name: str, spec: ModelSpec, plan: ModelServerPlan, images: Images, *, cache: KvDtype = "fp8") -> Engine:
+def engine_of(
+    name: str,
+    spec: ModelSpec,
+    plan: ModelServerPlan,
+    images: Images,
+    *,
+    cache: KvDtype = "fp8",
+    source: WeightsSpec | None = None,
+) -> Engine:
     """The engine that the site names for this model."""
     model = catalogue.load(spec.catalogue)
     if spec.server.engine == "simulator":
@@ -226,6 +244,7 @@ def engine_of(name: str, spec: ModelSpec, plan: ModelServerPlan, images: Images,
         repository=model.repository,
         served_name=name,
         flags=model.engine_flags,
+        source=source or WeightsSpec(),
     )
     if cache == "fp8":
         return engine

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import Field, model_validator
 
 from components.base import Spec
+from stacks.records import read_facts
 
 FILE = Path(__file__).parent / "versions.yaml"
 
@@ -93,8 +93,8 @@ class Versions(Spec):
 
 @cache
 def load() -> Versions:
-    """The pins of this checkout."""
-    return Versions.model_validate(yaml.safe_load(FILE.read_text()))
+    """The pins of this checkout. Raises SiteError for a file that is wrong."""
+    return read_facts(FILE, Versions)
 
 
 def parts(image: str) -> tuple[str, str]:

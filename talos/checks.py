@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from cryptography import x509
+
 
 class Fault(NamedTuple):
     """What is wrong with a value, what is allowed, and where it helps how to mend it."""
@@ -165,7 +167,10 @@ variables = expect(
     "names of letters, digits and underscores",
 )
 assignments = each(expect(lambda text: text.partition("=")[1] == "=" and text[0] != "=", "NAME=value"))
-pem_certificates = expect(lambda text: _PEM_CERTIFICATES.fullmatch(text) is not None, "certificates in PEM form")
+pem_certificates = expect(
+    lambda text: _PEM_CERTIFICATES.fullmatch(text) is not None and bool(x509.load_pem_x509_certificates(text.encode())),
+    "certificates in PEM form",
+)
 labels = expect(_is_labels, "Kubernetes labels: [prefix/]name, and values of at most 63 letters, digits, -, _ and .")
 node_annotations = expect(lambda values: all(map(_is_label, values)), "keys of the form [prefix/]name")
 taints = expect(_is_taints, f"`key: value:EFFECT`, EFFECT one of {', '.join(_EFFECTS)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from talos.contract import V1_13, Contract
-from talos.document import API_VERSION, Document, Problem, Wire, identity, require_none, shown
+from talos.document import API_VERSION, ConfigError, Document, Problem, Wire, identity, require_none, shown
 from talos.patches import Patch, apply_patches
 from talos.rendering import render
 
@@ -22,9 +22,13 @@ class MachineConfig:
     contract: Contract = field(default=V1_13, repr=False)
 
     def __post_init__(self) -> None:
-        """ConfigError with every mistake of the documents, and every document that is there twice."""
+        """ConfigError with every mistake of the documents and patches, and every document that is there twice."""
+        written = [each.document() for each in self.documents]
         problems = [problem for each in self.documents for problem in each.problems()]
-        require_none([*problems, *_doubles([each.document() for each in self.documents])])
+        problems += _doubles(written)
+        if problems:
+            problems += _wrong_patches(written, self.patches)
+        require_none(problems)
 
     def wire(self) -> list[Wire]:
         """All documents in wire form: v1alpha1 first, the rest by kind and name, so that their order says nothing."""
@@ -48,6 +52,14 @@ class MachineConfig:
     def render(self) -> str:
         """The config as the machine is given it; equal inputs give equal bytes."""
         return render(self.wire())
+
+
+def _wrong_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> Sequence[Problem]:
+    try:
+        apply_patches(documents, patches)
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def _doubles(documents: Sequence[Wire]) -> Iterator[Problem]:

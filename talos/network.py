@@ -102,7 +102,7 @@ class BondConfig(Link, Document):
         if self.bond_mode == "802.3ad" and missing:
             yield Problem(
                 where=missing[0],
-                what=f"{' and '.join(missing)} must be said of an 802.3ad bond: the kernel would watch no link",
+                what=f"{' and '.join(missing)} must be given for an 802.3ad bond: the kernel would watch no link",
                 allowed="milliseconds; the delays are multiples of miimon_ms",
                 fix="give miimon_ms 100 and both delays 200, or what the switches ask for",
             )

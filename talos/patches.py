@@ -109,9 +109,8 @@ class _Place:
 
     def error(self, what: str, fix: str) -> ConfigError:
         path = ".".join(self.path) or "the document itself"
-        return ConfigError(
-            f"patch {self.patch.name} ({self.patch.level}), {shown(self.document)}, {path}: {what}", fix=fix
-        )
+        where = f"patch {self.patch.name} ({self.patch.level}), {shown(self.document)}, {path}"
+        return ConfigError.of([Problem(where=where, what=what, fix=fix)])
 
 
 def _apply(documents: dict[Identity, Wire], patch: Patch, document: Wire) -> None:

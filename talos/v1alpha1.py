@@ -85,9 +85,8 @@ class Install(Part):
         if (self.disk is None) == (self.disk_selector is None or not self.disk_selector.wire()):
             yield Problem(
                 where="disk",
-                what="is not said in one way",
-                got="both" if self.disk else "neither",
-                allowed="disk, or a disk_selector with at least one field",
+                what="names a disk in two ways" if self.disk else "names no disk",
+                allowed="a device, or what selects one: model, serial, size ...",
                 fix="name a device such as /dev/disk/by-id/..., or select one",
             )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from components.rules.model import Finding, Resource, SiteFacts
 from components.rules.pods import containers, gpu_workloads
@@ -60,20 +62,37 @@ def no_wildcard_permissions(resources: Sequence[Resource], facts: SiteFacts) -> 
                 )
 
 
+def security_at_the_gateway(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
+    for policy in (one for one in resources if one.kind == "SecurityPolicy"):
+        spec = policy.body.get("spec") or {}
+        targets = [*(spec.get("targetRefs") or ()), *([spec["targetRef"]] if spec.get("targetRef") else [])]
+        narrow = [ref for ref in targets if ref.get("kind") != "Gateway" or ref.get("sectionName")]
+        if narrow or spec.get("targetSelectors"):
+            names = ", ".join(f"{ref.get('kind')} {ref.get('name')}" for ref in narrow) or "what a selector finds"
+            yield Finding(
+                resource=policy.label,
+                problem=f"is attached to {names}, where it takes the place of the Gateway's own policy, and keys are "
+                "checked before a request's route is known",
+                fix="attach it to the Gateway as a whole; allow tenants their models in authorization.rules",
+            )
+
+
 def sovereign_registries(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:
     if not facts.sovereign:
         return
     for resource in resources:
-        sources = [str(container.get("image", "")) for container in containers(resource)]
+        images = [str(container.get("image", "")) for container in containers(resource)]
+        sources = [image for image in images if not _mirrored(image, facts.mirrored)]
         if resource.type.startswith("kubernetes:helm.sh/"):
             sources.append(str(resource.body.get("chart", "")))
         for source in sources:
-            if not _listed(source, facts.registries):
+            if not listed(source, facts.registries):
                 yield Finding(
                     resource=resource.label,
                     problem=f"'{source}' is not in a registry of this sovereign site "
                     f"(allowed: {', '.join(facts.registries) or 'none is listed'})",
-                    fix="mirror it and name the mirror in stacks/versions.yaml",
+                    fix="mirror it (an image by cluster.machines.registries.mirrors with skip_fallback), and list the "
+                    "mirror under registries in the site's rules file",
                 )
 
 
@@ -91,11 +110,14 @@ def sovereign_egress(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
     for resource, container in gpu_workloads(resources):
         environment = {str(one.get("name")): str(one.get("value", "")) for one in container.get("env") or ()}
         if "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1":
-            yield Finding(
-                resource=resource.label,
-                problem=f"container {container.get('name')} may download weights from the hub",
-                fix="put the weights on the volume beforehand and set HF_HUB_OFFLINE=1",
-            )
+            mirror = environment.get("HF_ENDPOINT", "")
+            if not mirror or not _inside(mirror, facts.registries):
+                yield Finding(
+                    resource=resource.label,
+                    problem=f"container {container.get('name')} may download weights from {mirror or 'the hub'}",
+                    fix="set storage.weights.source: volume and put the weights there beforehand, or source: mirror "
+                    "with a server of the site's own, whose host the site's rules file lists under registries",
+                )
 
 
 def _outside(resource: Resource) -> list[str]:
@@ -108,6 +130,15 @@ def _outside(resource: Resource) -> list[str]:
     return []
 
 
-def _listed(source: str, registries: Sequence[str]) -> bool:
-    bare = source.removeprefix("oci://")
+def _mirrored(image: str, mirrored: Sequence[str]) -> bool:
+    return "*" in mirrored or image.partition("/")[0] in mirrored
+
+
+def _inside(address: str, registries: Sequence[str]) -> bool:
+    return (urlsplit(address).hostname or "").endswith(_INSIDE) or listed(address, registries)
+
+
+def listed(source: str, registries: Sequence[str]) -> bool:
+    """Whether an image, chart or address is at one of these hosts (and paths)."""
+    bare = re.sub(r"^[a-z]+://", "", source)
     return any(bare == registry or bare.startswith(f"{registry.rstrip('/')}/") for registry in registries)

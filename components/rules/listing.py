@@ -56,15 +56,18 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="protect-stateful",
-        says="What holds data is protected from deletion.",
+        says="What holds data is protected from deletion, or the site says that it may go.",
         check=serving.protect_stateful,
-        # Weights can be read again from where they came, so their volume is no error yet.
-        level="advice",
     ),
     Rule(
         name="gateway-authenticates",
         says="Every gateway asks for a key and denies by default.",
         check=serving.gateway_authenticates,
+    ),
+    Rule(
+        name="security-at-the-gateway",
+        says="Keys and permissions are checked at the Gateway, and no route has a policy of its own.",
+        check=boundaries.security_at_the_gateway,
     ),
     Rule(name="route-timeouts", says="Every route has a request timeout of its own.", check=serving.route_timeouts),
     Rule(

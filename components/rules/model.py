@@ -58,9 +58,11 @@ class SiteFacts:
     sovereign: bool = False
     """Nothing of the site may reach out of it: no foreign registry, no hub, no external name."""
     registries: tuple[str, ...] = ()
-    """Hosts (and paths) that images and charts of a sovereign site may come from."""
+    """Hosts (and paths) that images, charts and weights of a sovereign site may come from."""
+    mirrored: tuple[str, ...] = ()
+    """Registries whose images nodes take from those hosts alone; `*` for all."""
     load_s: Mapping[str, float] = field(default_factory=dict)
-    """Predicted time in which a replica of a model reads its weights, by model."""
+    """Predicted time in which a replica of a model downloads and reads its weights, by model."""
     privileged_namespaces: tuple[str, ...] = ("envoy-ai-gateway-system", "envoy-gateway-system")
     """Namespaces whose pod security may be `privileged`: their pods come out of other people's charts."""
     host_access: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any
 
 from components.rules.model import Finding, Resource, SiteFacts
 from components.rules.pods import gpu_workloads, pod_spec
+from components.weights import DISPOSABLE
 
 _STATEFUL = ("PersistentVolumeClaim", "StatefulSet")
 
@@ -91,11 +92,14 @@ def shared_volume(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[F
 
 def protect_stateful(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
     for resource in resources:
-        if resource.kind in _STATEFUL and not (resource.protected or resource.retained):
+        if resource.kind not in _STATEFUL or resource.protected or resource.retained:
+            continue
+        if ((resource.body.get("metadata") or {}).get("annotations") or {}).get(DISPOSABLE) != "true":
             yield Finding(
                 resource=resource.label,
                 problem="its data goes with it when a name in the site's file changes",
-                fix="declare it with protect=True or retain_on_delete=True",
+                fix="declare it with protect=True, or say that its data may go: storage.volumes or "
+                f"models.<name>.volume: disposable in the site (annotation {DISPOSABLE} on the object)",
             )
 
 

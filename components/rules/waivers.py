@@ -42,7 +42,7 @@ class RulesSpec(Spec):
     sovereign: bool = False
     """Nothing of the site may reach out of it."""
     registries: tuple[str, ...] = ()
-    """Registries that images and charts of a sovereign site may come from."""
+    """Hosts (and paths) that images, charts and weights of a sovereign site may come from."""
     privileged_namespaces: tuple[str, ...] = ()
     """Namespaces that may run privileged pods, beside those of the gateway controllers."""
     host_access: tuple[str, ...] = ()
@@ -50,13 +50,14 @@ class RulesSpec(Spec):
     waivers: tuple[Waiver, ...] = ()
     """Exceptions, each with a reason and an end."""
 
-    def facts(self, name: str, load_s: Mapping[str, float]) -> SiteFacts:
+    def facts(self, name: str, load_s: Mapping[str, float], mirrored: Sequence[str] = ()) -> SiteFacts:
         """Facts of the site called `name`; `load_s` as the capacity figures give it, by model."""
         base = SiteFacts(name=name)
         return SiteFacts(
             name=name,
             sovereign=self.sovereign,
             registries=self.registries,
+            mirrored=tuple(mirrored),
             load_s=load_s,
             privileged_namespaces=(*base.privileged_namespaces, *self.privileged_namespaces),
             host_access=self.host_access,

@@ -6,7 +6,7 @@ import argparse
 import shutil
 import signal
 
-from lab.cluster import network, processes, supervisor
+from lab.cluster import guard, network, processes
 from lab.paths import Lab
 from lab.progress import Progress
 
@@ -29,7 +29,7 @@ def take_down(lab: Lab, *, keep_state: bool = False) -> None:
         network.require_own(lab)
         progress = Progress("down", total=2)
         with progress.step("processes and network"):
-            supervisor.stop(lab)
+            guard.stop(lab)
             network.teardown(lab)
             # It runs on the host, and outlives an engine that was killed by five minutes.
             processes.send(processes.orphans(lab.bin / "pulumi-language-python"), signal.SIGKILL)

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from lab.cluster import supervisor
+from lab.cluster import guard
 from lab.errors import LabError
 from lab.paths import Lab
 
@@ -59,7 +59,7 @@ def find(lab: Lab, source: str, *, previous: bool = False) -> Path:
 
 
 def _components(lab: Lab) -> dict[str, Path]:
-    recorded = supervisor.read_status(lab).get("components", {})
+    recorded = guard.read_status(lab).get("components", {})
     own = {path.stem: path for path in lab.logs.glob("*.log")}
     return {**own, **{name: Path(entry["log"]) for name, entry in recorded.items() if Path(entry["log"]).exists()}}
 

@@ -199,7 +199,8 @@ def teardown(lab: Lab) -> None:
             )
         time.sleep(0.05)
     # iproute2 mounts its folder over itself at the first `ip netns add` and makes it anew when it is missing.
-    if str(_NAMESPACES) in _mounts() and not any(_NAMESPACES.iterdir()):
+    # A mount over /run hides that of others, which is none of ours.
+    if str(_NAMESPACES) in _mounts() and _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
         _unmount(_NAMESPACES)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lab.cluster import controlplane, network, processes, supervisor
+from lab.cluster import controlplane, guard, network, processes
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
@@ -71,7 +71,7 @@ def _stage(machine: dict[str, Any]) -> str:
 
 def rows(lab: Lab) -> list[Row]:
     """The supervisor and its components as they are now; empty when the lab is down."""
-    recorded = supervisor.read_status(lab).get("components", {})
+    recorded = guard.read_status(lab).get("components", {})
     listed = [
         Row(
             component=name,
@@ -84,10 +84,10 @@ def rows(lab: Lab) -> list[Row]:
     ]
     if not listed and network.owner(lab) != lab.home:
         return []
-    pid = supervisor.pid(lab)
+    pid = guard.pid(lab)
     first = Row(
         component="supervisor",
-        state="running" if pid else "dead: `python -m lab up` brings it back",
+        state="running" if pid else "dead: the guard starts another, or `python -m lab up`",
         pid=pid,
         restarts=0,
         memory_bytes=processes.memory_bytes(pid) if pid else 0,

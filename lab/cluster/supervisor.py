@@ -2,7 +2,8 @@
 
 It starts what does not run, restarts what ends (with back-off), stops what has lost the file that it needs, and writes
 what it sees to a status file. The control plane comes and goes with the machine that runs it. It takes over processes
-that an earlier supervisor started, so its own death stops nothing. On SIGTERM it stops all, pods first.
+that an earlier supervisor started, so its own death stops nothing; the guard, which is one of them, starts a successor.
+On SIGTERM it stops all, pods first.
 """
 
 from __future__ import annotations
@@ -18,30 +19,25 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from lab.cluster import assigner, controlplane, credentials, kubeproxy, network, processes
+from lab.cluster import assigner, controlplane, credentials, guard, kubeproxy, processes
 from lab.cluster.component import Component, own_component
-from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
 
 MACHINES = "machines"
+GUARD = "guard"
 _TICK_S = 0.5
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 10.0
 _STEADY_AFTER_S = 30.0
 # The API server would wait for its watchers, which have nothing else to go to.
-_STOP_GRACE_S = {"pod-runner": 40.0, **dict.fromkeys(controlplane.STOP_ORDER, 3.0)}
+_STOP_GRACE_S = {"pod-runner": guard.RUNNER_GRACE_S, **dict.fromkeys(controlplane.STOP_ORDER, 3.0)}
 _DEFAULT_STOP_GRACE_S = 10.0
-_STOP_ORDER = ("pod-runner", "assigner", "kube-proxy", MACHINES, *controlplane.STOP_ORDER)
+# The guard first: it would start another supervisor.
+_STOP_ORDER = (GUARD, "pod-runner", "assigner", "kube-proxy", MACHINES, *controlplane.STOP_ORDER)
 
 log = logging.getLogger(__name__)
-
-
-def status_file(lab: Lab) -> Path:
-    return lab.home / "status.json"
 
 
 def components(lab: Lab) -> list[Component]:
@@ -64,6 +60,7 @@ def components(lab: Lab) -> list[Component]:
             needs=credentials.kubeconfig(lab, assigner.ACCOUNT),
         ),
         own_component(lab, "pod-runner", (sys.executable, "-m", "lab.runner"), folder=CHECKOUT, needs=lab.kubeconfig),
+        own_component(lab, GUARD, (sys.executable, "-m", "lab.cluster.guard"), folder=CHECKOUT),
     ]
 
 
@@ -183,7 +180,7 @@ class Supervisor:
             if pid is not None:
                 processes.send([pid], signal.SIGTERM)
                 processes.send(processes.wait_gone([pid], grace_s(name)), signal.SIGKILL)
-        status_file(self.lab).unlink(missing_ok=True)
+        guard.status_file(self.lab).unlink(missing_ok=True)
 
     def _write_status(self, watched: list[Watched]) -> None:
         content = json.dumps(
@@ -203,67 +200,16 @@ class Supervisor:
             indent=2,
         )
         if content != self._written:
-            draft = status_file(self.lab).with_suffix(".draft")
+            draft = guard.status_file(self.lab).with_suffix(".draft")
             draft.write_text(content)
-            draft.replace(status_file(self.lab))
+            draft.replace(guard.status_file(self.lab))
             self._written = content
-
-
-def read_status(lab: Lab) -> dict[str, Any]:
-    """The supervisor's last word; empty when there is none."""
-    try:
-        parsed: dict[str, Any] = json.loads(status_file(lab).read_text())
-    except (OSError, ValueError):
-        return {}
-    return parsed
-
-
-def pid(lab: Lab) -> int | None:
-    """The running supervisor's process id."""
-    found = read_status(lab).get("supervisor")
-    return found if found is not None and _is_supervisor(found) else None
-
-
-def ensure(lab: Lab) -> bool:
-    """Start a supervisor unless one runs; whether one was started."""
-    if pid(lab) is not None:
-        return False
-    lab.logs.mkdir(parents=True, exist_ok=True)
-    status_file(lab).unlink(missing_ok=True)
-    with (lab.logs / "supervisor.log").open("ab") as output:
-        child = subprocess.Popen(
-            network.inside(lab, [sys.executable, "-m", "lab.cluster.supervisor"]),
-            cwd=CHECKOUT,
-            env=network.environment(lab),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    deadline = time.monotonic() + 30
-    while pid(lab) is None:
-        if child.poll() is not None or time.monotonic() > deadline:
-            raise LabError("the supervisor did not start", fix=f"read {lab.logs / 'supervisor.log'}")
-        time.sleep(0.05)
-    return True
-
-
-def stop(lab: Lab) -> None:
-    """Have the supervisor stop everything in order; nothing happens when none runs."""
-    running = pid(lab)
-    if running is not None:
-        processes.send([running], signal.SIGTERM)
-        processes.wait_gone([running], timeout_s=_STOP_GRACE_S["pod-runner"] + 60)
-
-
-def _is_supervisor(candidate: int) -> bool:
-    return processes.is_alive(candidate) and "lab.cluster.supervisor" in processes.command_line(candidate)
 
 
 def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     lab = Lab.from_environment()
-    lock = (lab.home / "supervisor.lock").open("w")
+    lock = guard.lock_file(lab).open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

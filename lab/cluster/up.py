@@ -15,7 +15,7 @@ from typing import Any
 
 from kubernetes import client
 
-from lab.cluster import api, controlplane, dns, network, processes, supervisor
+from lab.cluster import api, controlplane, dns, guard, network, processes, supervisor
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
@@ -54,6 +54,7 @@ def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES) -> None:
     with network.machine_lock(lab):
         network.require_own(lab)
         controlplane.require_tools(lab)
+        lab.make_folders()
         progress = Progress("up", total=3)
         with progress.step("network"):
             network.ensure(lab)
@@ -63,7 +64,7 @@ def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES) -> None:
         with progress.step(f"{len(rack['machines'])} machines and their image factory"):
             if lab_rack.write(lab, hgx):
                 _restart_machines(lab)
-            supervisor.ensure(lab)
+            guard.ensure(lab)
             shown = wait_for_machines(lab, _MACHINES_WITHIN_S)
         if not controlplane.is_created(lab):
             progress.skip("cluster", f"none yet: {summary(shown)}, and `pulumi up` makes one of them")

@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import LabError
 from lab.install.parts import GoFamily, ModuleFolder, required_version
+from lab.install.patching import patched_go_mod
 from lab.install.running import last_lines, run_logged
 from lab.install.store import Entry, Store, content_key, locked
 from lab.install.toolchain import GoToolchain, go_environment
@@ -41,7 +43,7 @@ class GoBuilder:
         return tool_store(self.lab)
 
     def key(self, family: GoFamily) -> str:
-        """Everything that decides the family's bytes: pinned modules, own code, flags, and the toolchain's stamp."""
+        """Everything that decides the family's bytes: pinned modules, own code, patches, flags, toolchain."""
         return content_key(
             [
                 (family.folder / "go.mod").read_bytes(),
@@ -50,7 +52,7 @@ class GoBuilder:
                 "CGO_ENABLED=0 -trimpath",
                 *(f"{program.package}={program.name}" for program in family.programs),
                 *family.scripts,
-                *(source.read_bytes() for source in family.sources),
+                *(source.read_bytes() for source in (*family.sources, *family.patches)),
                 self.toolchain.stamp,
             ]
         )
@@ -67,9 +69,16 @@ class GoBuilder:
         binaries.mkdir()
         log = self.lab.cache / "logs" / f"{family.name}.log"
         command = [str(self.toolchain.program), "build", "-v", "-trimpath", "-ldflags", family.linker_flags]
-        command += ["-o", f"{binaries}/", *(program.package for program in family.programs)]
         environment = go_environment(self.lab)
-        with locked(go_cache_lock(self.lab), "the Go caches", shared=True):
+        with (
+            locked(go_cache_lock(self.lab), "the Go caches", shared=True),
+            tempfile.TemporaryDirectory(prefix=f"{family.name}-") as work,
+        ):
+            if family.patches:
+                source = self._module(family)
+                changed = patched_go_mod(family.folder / "go.mod", family.module, source, family.patches, Path(work))
+                command += ["-modfile", str(changed)]
+            command += ["-o", f"{binaries}/", *(program.package for program in family.programs)]
             status = run_logged(
                 command, log=log, label=family.name, inherit=lock, cwd=family.folder, environment=environment
             )
@@ -79,13 +88,15 @@ class GoBuilder:
             if program.produced != program.name:
                 (binaries / program.produced).rename(binaries / program.name)
         if family.scripts:
-            source = module_folder(
-                self, ModuleFolder(family=family.name, module=family.module, path=".", tools=family.tools), family.name
-            )
+            source = self._module(family)
             for script in family.scripts:
                 target = binaries / Path(script).name
                 shutil.copyfile(source / script, target)
                 target.chmod(0o755)
+
+    def _module(self, family: GoFamily) -> Path:
+        wanted = ModuleFolder(family=family.name, module=family.module, path=".", tools=family.tools)
+        return module_folder(self, wanted, family.name)
 
 
 def tool_store(lab: Lab) -> Store:
@@ -129,7 +140,7 @@ def build_error(part: str, family: str, log: Path, default: tuple[str, str] | No
     module = " ".join(named.groups() if named else default or ("a module of", f"tools/{family}"))
     if _FULL_DISK.search(text):
         what = "the disk is full"
-        fix = "free about 20 GB for the Go caches (--drop-go-cache removes them afterwards)"
+        fix = "free about 22 GB for the Go caches (--drop-go-cache removes them afterwards)"
     elif _REFUSED.search(text):
         what = f"the module proxy refuses {module}"
         fix = f"set GOPROXY to a proxy that serves it, or pin a version that is served in tools/{family}/go.mod"

@@ -34,7 +34,7 @@ class GoFamily:
 
     `module` is the required module whose version is the family's; `version_variables` are linker variables and their
     text, where `{version}` stands for that version; `scripts` are files of the module that go along, mode 755. The
-    folder may hold Go code of the project's own, which is then what is built.
+    folder may hold Go code of the project's own, which is then what is built, or patches of the module.
     """
 
     name: str
@@ -52,6 +52,11 @@ class GoFamily:
     def sources(self) -> tuple[Path, ...]:
         """Go files of the project's own beside the go.mod, where there are any."""
         return tuple(sorted(self.folder.glob("*.go")))
+
+    @property
+    def patches(self) -> tuple[Path, ...]:
+        """The project's own changes to the module, where there are any."""
+        return tuple(sorted(self.folder.glob("*.patch")))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def write(lab: Lab, hgx: int) -> bool:
     content = json.dumps(description(lab.network, hgx), indent=2)
     if file(lab).exists() and file(lab).read_text() == content:
         return False
-    lab.home.mkdir(parents=True, exist_ok=True)
+    lab.make_folders()
     draft = file(lab).with_suffix(".draft")
     draft.write_text(content)
     draft.replace(file(lab))

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lab.runner import podspec
-from lab.runner.state import ContainerState, Kind, Object, Terminated, Waiting, timestamp
+from lab.runner.records import LOST_EXIT_CODE, RunRecord
+from lab.runner.state import ContainerState, Kind, Object, Running, Terminated, Waiting, timestamp
 
-_LOST_EXIT_CODE = 137
 
+def initial_states(pod: Object, survivors: Mapping[str, RunRecord]) -> list[ContainerState]:
+    """Every container's first state.
 
-def initial_states(pod: Object) -> list[ContainerState]:
-    """Every container's first state. What the Pod's status says ran before counts as a run that was lost."""
+    A run among the survivors goes on. Any other that the Pod's status tells of counts as one that was lost.
+    """
     status = pod.get("status") or {}
     known = {
         item["name"]: item
         for item in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     }
-    return [_state(pod, kind, container, known.get(container["name"])) for kind, container in podspec.containers(pod)]
+    return [
+        _state(pod, kind, container, known.get(container["name"]), survivors.get(container["name"]))
+        for kind, container in podspec.containers(pod)
+    ]
 
 
-def _state(pod: Object, kind: Kind, container: Object, before: Object | None) -> ContainerState:
+def _state(
+    pod: Object, kind: Kind, container: Object, before: Object | None, survivor: RunRecord | None
+) -> ContainerState:
     reason = "PodInitializing" if kind != "init" and pod["spec"].get("initContainers") else "ContainerCreating"
     fresh = ContainerState(
         name=container["name"],
@@ -27,6 +36,8 @@ def _state(pod: Object, kind: Kind, container: Object, before: Object | None) ->
         current=Waiting(reason=reason),
         image_id=f"lab://{container['image']}",
     )
+    if survivor is not None:
+        return _surviving(pod, fresh, before or {}, survivor)
     ended = _ended(before)
     if before is None or ended is None:
         return fresh
@@ -40,13 +51,29 @@ def _state(pod: Object, kind: Kind, container: Object, before: Object | None) ->
     return fresh
 
 
+def _surviving(pod: Object, state: ContainerState, before: Object, survivor: RunRecord) -> ContainerState:
+    state.restarts = survivor.number
+    state.container_id = str(before.get("containerID", ""))
+    known_end = _ended({"state": {"terminated": (before.get("state") or {}).get("terminated")}})
+    if known_end and not podspec.should_restart(podspec.restart_policy(pod), state.kind, known_end.exit_code):
+        state.current = known_end
+        state.ready = state.kind == "init" and known_end.exit_code == 0
+        return state
+    state.current = Running(started_at=survivor.started_at)
+    # What was ready stays so until its probe says otherwise: nobody's requests go elsewhere because of the runner.
+    if int(before.get("restartCount", 0)) == survivor.number and "running" in (before.get("state") or {}):
+        state.ready, state.started = bool(before.get("ready")), bool(before.get("started"))
+    state.last = _ended({"lastState": before.get("lastState")})
+    return state
+
+
 def _ended(before: Object | None) -> Terminated | None:
     """The earlier run as an ended one; None when there was none."""
     before = before or {}
     state = before.get("state") or {}
     if running := state.get("running"):
         return Terminated(
-            exit_code=_LOST_EXIT_CODE,
+            exit_code=LOST_EXIT_CODE,
             reason="ContainerStatusUnknown",
             message="The container ended when the lab pod runner (its node) restarted",
             started_at=running.get("startedAt") or timestamp(),

@@ -44,6 +44,8 @@ class PodContext(Protocol):
 
     def event(self, kind: str, reason: str, message: str) -> None: ...
 
+    def started(self, container: Object, instance: Instance, run: int, started_at: str) -> None: ...
+
     async def launch(self, container: Object, run: int) -> Instance: ...
 
     def termination_message(self, container: Object) -> str: ...
@@ -52,7 +54,14 @@ class PodContext(Protocol):
 class ContainerLoop:
     """Runs one container until it is done or told to stop. `started` is set once its startup probe has passed."""
 
-    def __init__(self, context: PodContext, spec: Object, state: ContainerState, backoff: RestartBackoff) -> None:
+    def __init__(
+        self,
+        context: PodContext,
+        spec: Object,
+        state: ContainerState,
+        backoff: RestartBackoff,
+        surviving: Instance | None = None,
+    ) -> None:
         self._context = context
         self._spec = spec
         self.state = state
@@ -60,7 +69,8 @@ class ContainerLoop:
         self._run_number = state.restarts
         self.started = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._instance: Instance | None = None
+        self._instance = surviving
+        self._surviving = surviving
         self._liveness_end: asyncio.Task[None] | None = None
 
     @property
@@ -70,7 +80,7 @@ class ContainerLoop:
     async def run(self) -> None:
         """Until the container needs no further run."""
         policy = podspec.restart_policy(self._context.pod)
-        while not self._stopping.is_set():
+        while self._surviving or not self._stopping.is_set():
             begun = time.monotonic()
             code = await self._one_run()
             if code is None or self._stopping.is_set() or not podspec.should_restart(policy, self.state.kind, code):
@@ -99,21 +109,17 @@ class ContainerLoop:
                 await self._stopping.wait()
 
     async def _one_run(self) -> int | None:
-        instance = await self._start()
+        surviving, self._surviving = self._surviving, None
+        instance = surviving or await self._start()
         if instance is None:
             return None
-        if self._stopping.is_set():
-            # The pod's end came while the program was being started: nothing of it has begun yet.
-            instance.kill()
-        started_at = timestamp()
-        if isinstance(self.state.current, Terminated):
-            self.state.last = self.state.current
-        self.state.current = Running(started_at=started_at)
-        self.state.restarts = self._run_number
+        if surviving and isinstance(self.state.current, Running):
+            started_at = self.state.current.started_at
+        else:
+            started_at = self._note_start(instance)
         self.state.container_id = f"lab://{podspec.uid(self._context.pod)}/{self.name}/{self.state.restarts}"
         self._context.changed()
-        self._context.event("Normal", "Started", f"Started container {self.name}")
-        watching = asyncio.create_task(self._after_start(instance))
+        watching = asyncio.create_task(self._after_start(instance, is_new=surviving is None))
         try:
             code = await instance.exited
         finally:
@@ -132,6 +138,18 @@ class ContainerLoop:
         )
         self._context.changed()
         return code
+
+    def _note_start(self, instance: Instance) -> str:
+        if self._stopping.is_set():
+            # The pod's end came while the program was being started: nothing of it has begun yet.
+            instance.kill()
+        started_at = timestamp()
+        if isinstance(self.state.current, Terminated):
+            self.state.last = self.state.current
+        self.state.current = Running(started_at=started_at)
+        self.state.restarts = self._run_number
+        self._context.started(self._spec, instance, self._run_number, started_at)
+        return started_at
 
     def _message(self, instance: Instance, code: int) -> str:
         text = self._context.termination_message(self._spec)
@@ -164,9 +182,10 @@ class ContainerLoop:
                     await self._stopping.wait()
         return None
 
-    async def _after_start(self, instance: Instance) -> None:
+    async def _after_start(self, instance: Instance, *, is_new: bool) -> None:
         """The postStart hook, then the probes, until the run ends."""
-        if hook := (self._spec.get("lifecycle") or {}).get("postStart"):
+        hook = (self._spec.get("lifecycle") or {}).get("postStart")
+        if hook and is_new:
             outcome = await self._hook(hook, instance, float("inf"))
             if not outcome.ok:
                 self._context.event("Warning", "FailedPostStartHook", outcome.message)
@@ -174,7 +193,8 @@ class ContainerLoop:
                 return
         if self.state.kind == "init":
             return
-        if startup := self._spec.get("startupProbe"):
+        startup = self._spec.get("startupProbe")
+        if startup and not self.state.started:
             await self._watch("Startup", startup, instance, until_ok=True)
         self.state.started = True
         self.started.set()

@@ -1,8 +1,9 @@
-"""A container's output on its way from a pipe to a file of limited size."""
+"""A container's output on its way from a named pipe to a file of limited size."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +14,8 @@ _NOTHING_NOW = -1
 # Output is collected for this long between two reads, so a chatty program costs the runner few wake-ups.
 _COLLECT_S = 0.05
 _KEPT_RUNS = 5
+# What a container writes while no runner reads.
+_PIPE_BYTES = 1 << 20
 DEFAULT_LIMIT_BYTES = 10 * 2**20
 
 
@@ -25,17 +28,29 @@ def _drop_old_runs(folder: Path) -> None:
 
 
 class LogSink:
-    """Copies a pipe into `path`; a full file becomes `path`.1 and a new one starts, so two files of `limit` at most."""
+    """Copies a pipe into `path`; a full file becomes `path`.1 and a new one starts, so two files of `limit` at most.
 
-    def __init__(self, path: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+    The pipe has a name, so that the next runner finds it, and its writer has it open for reading too, so that a
+    container never meets a broken pipe. With `taken_over` the pipe and the file are an earlier runner's.
+    """
+
+    def __init__(
+        self, path: Path, pipe: Path, *, taken_over: bool = False, limit_bytes: int = DEFAULT_LIMIT_BYTES
+    ) -> None:
         self.path = path
+        self._pipe = pipe
         self._limit = limit_bytes
         path.parent.mkdir(parents=True, exist_ok=True)
         _drop_old_runs(path.parent)
-        self._file: BinaryIO = path.open("wb", buffering=0)
-        self._size = 0
-        self._reading, self.writing = os.pipe()
-        os.set_blocking(self._reading, False)
+        self._file: BinaryIO = path.open("ab" if taken_over else "wb", buffering=0)
+        self._size = self._file.tell()
+        if not taken_over:
+            pipe.unlink(missing_ok=True)
+        if not pipe.exists():
+            os.mkfifo(pipe, 0o600)
+        self._reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self.writing = -1 if taken_over else os.open(pipe, os.O_RDWR)
+        fcntl.fcntl(self._reading, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._loop = asyncio.get_running_loop()
         self._open = True
         self._loop.add_reader(self._reading, self._on_data)
@@ -60,6 +75,7 @@ class LogSink:
             pass
         self._open = False
         os.close(self._reading)
+        self._pipe.unlink(missing_ok=True)
         self._file.close()
 
     def tail(self, *, max_bytes: int = 2048, max_lines: int = 80) -> str:

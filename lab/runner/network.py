@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Container
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -30,6 +30,7 @@ class AddressPool:
     def __init__(self) -> None:
         self._used: dict[str, IPv4Address] = {}
         self._last: dict[IPv4Network, IPv4Address] = {}
+        self._kept: set[IPv4Address] = set()
 
     def take(self, uid: str, cidr: str) -> str:
         """The address of the pod with this uid.
@@ -39,7 +40,8 @@ class AddressPool:
         network = IPv4Network(cidr)
         taken = set(self._used.values())
         hosts = network.num_addresses - 2
-        start = int(self._last.get(network, network.network_address + 1))
+        before = max((address for address in self._kept if address in network), default=network.network_address + 1)
+        start = int(self._last.get(network, before))
         for step in range(1, hosts + 1):
             offset = (start - int(network.network_address) - 1 + step) % hosts
             candidate = network.network_address + 1 + offset
@@ -49,6 +51,11 @@ class AddressPool:
                 self._last[network] = candidate
                 return str(candidate)
         raise AddressesExhaustedError(f"node's podCIDR {cidr} has no free address")
+
+    def keep(self, uid: str, address: str) -> None:
+        """The address of a pod that has one already; the pods of an earlier runner come before all others."""
+        self._used[uid] = IPv4Address(address)
+        self._kept.add(IPv4Address(address))
 
     def give_back(self, uid: str) -> None:
         self._used.pop(uid, None)
@@ -94,38 +101,29 @@ class PodNetworks:
         self.addresses.give_back(uid)
         await _remove_namespace(self.name(uid))
 
-    async def sweep(self, keep: Callable[[str], bool] = lambda _: False) -> list[str]:
-        """Remove what an earlier runner left (processes, namespaces, links); the names of the namespaces."""
+    async def sweep(self, kept: Container[str]) -> list[str]:
+        """Remove namespaces, and links, of an earlier runner's pods but for these; the names of those removed."""
         prefix = f"{self._lab.prefix}-p-"
         found = await run(["ip", "netns", "list"])
         names = [line.split()[0] for line in found.output.splitlines() if line.startswith(prefix)]
-        left = [name for name in names if not keep(name)]
-        await _kill(self._lab.namespace, _is_container)
+        left = [name for name in names if name not in kept]
         for name in left:
             await _kill(name)
             await _remove_namespace(name)
         return left
 
 
-async def _kill(namespace: str, chosen: Callable[[int], bool] = lambda _: True) -> None:
-    """End the chosen processes of a network namespace."""
+async def _kill(namespace: str) -> None:
+    """End the processes of a network namespace."""
     for _ in range(50):
         listed = await run(["ip", "netns", "pids", namespace])
-        pids = [int(pid) for pid in listed.output.split() if pid.isdigit() and chosen(int(pid))]
+        pids = [int(pid) for pid in listed.output.split() if pid.isdigit()]
         if not pids:
             return
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(0.1)
-
-
-def _is_container(pid: int) -> bool:
-    """Whether a process has a PID namespace of its own: in the lab's namespace only host-network containers have."""
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid")  # noqa: PTH115
-    except OSError:
-        return False
 
 
 async def _remove_namespace(name: str) -> None:

@@ -43,15 +43,15 @@ class PodFiles:
         group = (pod["spec"].get("securityContext") or {}).get("fsGroup")
         self._owner = volumes.Owner(gid=None if group is None else int(group))
 
-    async def prepare(self, facts: PodFacts) -> None:
-        """Make every folder and file anew.
+    async def prepare(self, facts: PodFacts, *, taken_over: bool = False) -> None:
+        """Make every folder and file anew; of a pod that was taken over, what it wrote to its emptyDirs stays.
 
         Raises VolumeError, MissingReferenceError or RefusedError when a source is missing; calling again goes on.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         self._write_etc(facts)
         for volume in self._pod["spec"].get("volumes") or []:
-            await self._prepare(volume, facts)
+            await self._prepare(volume, facts, taken_over)
 
     async def refresh(self, pod: Object, facts: PodFacts) -> None:
         """Bring content volumes up to date: changed Secrets and ConfigMaps, changed labels, tokens near their end."""
@@ -115,13 +115,14 @@ class PodFiles:
         for name, text in texts.items():
             (folder / name).write_text(text)
 
-    async def _prepare(self, volume: Object, facts: PodFacts) -> None:
+    async def _prepare(self, volume: Object, facts: PodFacts, taken_over: bool) -> None:
         name, kind = volume["name"], volumes.kind_of(volume)
         if name in self._sources:
             return
         folder, read_only = self.root / "volumes" / name, False
         if kind == "emptyDir":
-            volumes.make_empty_dir(folder, self._owner)
+            if not (taken_over and folder.is_dir()):
+                volumes.make_empty_dir(folder, self._owner)
         elif kind in volumes.CONTENT_KINDS:
             await self._write_content(volume, facts)
             read_only = True

@@ -1,5 +1,4 @@
-"""Child processes on the event loop. All are started from the main thread: the kernel's parent-death signal, by which
-no container outlives a killed runner, is tied to the thread that started the child."""
+"""Processes on the event loop: short commands, and waiting for the end of others."""
 
 from __future__ import annotations
 
@@ -18,18 +17,26 @@ class CommandError(Exception):
 
 async def wait_exit(process: subprocess.Popen[bytes]) -> int:
     """Wait for the end; the exit code, 128 + signal for a killed process. No thread and no polling."""
-    loop = asyncio.get_running_loop()
     if process.poll() is None:
-        ended = asyncio.Event()
-        descriptor = os.pidfd_open(process.pid)
-        loop.add_reader(descriptor, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+        await wait_gone(process.pid)
     code = process.wait()
     return code if code >= 0 else 128 - code
+
+
+async def wait_gone(pid: int) -> None:
+    """Wait for the end of a process, which need not be a child."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 
 from lab.paths import Lab
-from lab.runner import podspec
+from lab.runner import podspec, survivors
 from lab.runner.api import KubeApi
 from lab.runner.container import find_bwrap
 from lab.runner.env import Lookup, service_links
@@ -15,6 +16,7 @@ from lab.runner.events import EventLog
 from lab.runner.network import PodNetworks
 from lab.runner.probes import Prober
 from lab.runner.state import Object
+from lab.runner.survivors import SurvivingPod
 from lab.runner.watch import Reflector
 from lab.runner.worker import NodeFacts, PodWorker, Services
 
@@ -40,7 +42,9 @@ def node_facts(node: Object) -> NodeFacts | None:
     cidr = node["spec"].get("podCIDR")
     if not is_on(node) or not addresses or not cidr:
         return None
-    return NodeFacts(host_ip=addresses[0], pod_cidr=cidr, allocatable=status.get("allocatable") or {})
+    return NodeFacts(
+        boot=boot_id(node), host_ip=addresses[0], pod_cidr=cidr, allocatable=status.get("allocatable") or {}
+    )
 
 
 class Runner:
@@ -65,6 +69,8 @@ class Runner:
         # Boot id by node that is on: pods of a node that goes down, or was down unseen, end at once and begin anew.
         self._boots: dict[str, str] = {}
         self._interrupted: set[str] = set()
+        # Pods of an earlier runner that nobody has asked for yet.
+        self._survivors: dict[str, SurvivingPod] = {}
         self._nodes = Reflector(api, "/api/v1/nodes", "Node", self._on_node)
         self._secrets = Reflector(api, "/api/v1/secrets", "Secret", self._on_source)
         self._config_maps = Reflector(api, "/api/v1/configmaps", "ConfigMap", self._on_source)
@@ -72,8 +78,11 @@ class Runner:
         self._pods = Reflector(api, "/api/v1/pods", "Pod", self._on_pod)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Then every container ends at once; the Pod objects stay, as when a node goes down."""
-        await self._clean_up()
+        """Until `stop` is set. Then every container ends at once; the Pod objects stay, as when a node goes down.
+
+        A runner that fails or is killed leaves its pods to its successor.
+        """
+        await self._take_over()
         sources = [self._nodes, self._secrets, self._config_maps, self._service_objects]
         background = [asyncio.create_task(source.run()) for source in sources]
         background += [asyncio.create_task(self._services.events.run()), asyncio.create_task(self._tick())]
@@ -83,11 +92,18 @@ class Runner:
             await asyncio.wait([stopping, synced], return_when=asyncio.FIRST_COMPLETED)
             # Pods come last: a worker must find its node, Secrets and Services.
             background.append(asyncio.create_task(self._pods.run()))
+            dropping = asyncio.create_task(self._drop_unclaimed())
             _LOG.info("lab pod runner is ready")
             ended, _ = await asyncio.wait([stopping, *background], return_when=asyncio.FIRST_COMPLETED)
             for task in ended - {stopping}:
                 # None of them ends by itself: a runner that no longer follows the API server must not go on.
                 task.result()
+            dropping.cancel()
+        except Exception:
+            _LOG.exception("the pod runner fails")
+            logging.shutdown()
+            # Not unwound, which would end the pods.
+            os._exit(1)
         finally:
             for task in background:
                 task.cancel()
@@ -99,16 +115,31 @@ class Runner:
         for source in sources:
             await source.synced.wait()
 
-    async def _clean_up(self) -> None:
-        """Remove what a killed runner left behind."""
-        left = await self._services.networks.sweep()
-        if left:
-            _LOG.info("removed %d pod namespaces of an earlier run", len(left))
-        shutil.rmtree(self._lab.pods, ignore_errors=True)
-        self._lab.pods.mkdir(parents=True, exist_ok=True)
-        self._lab.volumes.mkdir(parents=True, exist_ok=True)
+    async def _take_over(self) -> None:
+        """Look after the pods of a killed runner, and remove what else it left behind."""
+        self._lab.make_folders()
+        self._survivors = survivors.find(self._lab)
+        for uid, pod in self._survivors.items():
+            self._services.networks.addresses.keep(uid, pod.record.address)
+        survivors.end_all_but(self._lab, self._survivors)
+        await self._services.networks.sweep({pod.record.network for pod in self._survivors.values()})
+        if self._survivors:
+            _LOG.info("%d pods of an earlier runner are still there", len(self._survivors))
+
+    async def _drop_unclaimed(self) -> None:
+        """End pods of an earlier runner that have been deleted since, or whose node is off."""
+        await self._pods.synced.wait()
+        await self._end_survivors(set(self._survivors))
+
+    async def _end_survivors(self, uids: set[str]) -> None:
+        for uid in uids:
+            if self._survivors.pop(uid, None):
+                survivors.end_pod(self._lab, uid)
+                await self._services.networks.remove(uid)
+                shutil.rmtree(self._lab.pods / uid, ignore_errors=True)
 
     async def _end_all(self) -> None:
+        await self._end_survivors(set(self._survivors))
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -173,12 +204,24 @@ class Runner:
         if facts is None:
             self._waiting[uid] = pod
             return
-        _LOG.info("pod %s starts on %s", podspec.full_name(pod), podspec.node_name(pod))
-        worker = PodWorker(pod, facts, self._services, self._lookup(pod), self._links(pod))
+        survivor = self._survivors.get(uid)
+        if survivor and survivor.record.boot != facts.boot:
+            # Its machine was switched off since; what it ran has ended with it.
+            survivor = None
+        verb = "goes on" if survivor else "starts"
+        _LOG.info("pod %s %s on %s", podspec.full_name(pod), verb, podspec.node_name(pod))
+        if survivor:
+            self._survivors.pop(uid)
+        worker = PodWorker(pod, facts, self._services, self._lookup(pod), self._links(pod), survivor)
         self._workers[uid] = worker
-        task = asyncio.create_task(worker.run())
+        task = asyncio.create_task(self._run(worker))
         self._tasks[uid] = task
         task.add_done_callback(lambda done: self._on_worker_end(uid, done))
+
+    async def _run(self, worker: PodWorker) -> None:
+        if (uid := podspec.uid(worker.pod)) in self._survivors:
+            await self._end_survivors({uid})
+        await worker.run()
 
     def _on_worker_end(self, uid: str, task: asyncio.Task[None]) -> None:
         worker = self._workers.pop(uid)

@@ -83,10 +83,13 @@ def _capability(name: str) -> str:
     return name if name.startswith("CAP_") else f"CAP_{name}"
 
 
-def bwrap_argv(sandbox: Sandbox, *, bwrap: str, info_fd: int, host_paths: Iterable[str]) -> list[str]:
-    """The command line; `info_fd` receives the program's PID as JSON, `host_paths` are the /etc files there are."""
-    argv = [bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1"]
-    argv += ["--hostname", sandbox.hostname, "--info-fd", str(info_fd)]
+def bwrap_argv(sandbox: Sandbox, *, bwrap: str, info_fd: int, status_fd: int, host_paths: Iterable[str]) -> list[str]:
+    """The command line; `info_fd` receives the program's PID as JSON, `status_fd` that and its exit code.
+
+    `host_paths` are the /etc files there are. The program outlives the runner, whose successor takes it over.
+    """
+    argv = [bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1"]
+    argv += ["--hostname", sandbox.hostname, "--info-fd", str(info_fd), "--json-status-fd", str(status_fd)]
     argv += _capability_flags(sandbox.identity)
     argv += ["--ro-bind", "/usr", "/usr", "--tmpfs", "/usr/local"]
     for target, link in _ROOT_LINKS:
@@ -140,9 +143,7 @@ def switch_user(who: Identity) -> list[str]:
     if not (who.uid or who.gid or who.groups):
         return []
     groups = ["--groups", ",".join(map(str, who.groups))] if who.groups else ["--clear-groups"]
-    # The kernel forgets bubblewrap's parent-death signal when the user or group changes. It does not deliver this
-    # one to another user either (bubblewrap itself has no capability left); the runner's sweep at its start ends those.
-    return ["/usr/bin/setpriv", "--reuid", str(who.uid), "--regid", str(who.gid), *groups, "--pdeathsig", "KILL", "--"]
+    return ["/usr/bin/setpriv", "--reuid", str(who.uid), "--regid", str(who.gid), *groups, "--"]
 
 
 def etc_files(hostname: str, address: str, aliases: Sequence[Mapping[str, Any]]) -> dict[str, str]:

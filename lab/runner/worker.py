@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from lab.cluster import network
 from lab.paths import Lab
 from lab.runner import launch, podspec, probes
 from lab.runner.adoption import initial_states
 from lab.runner.api import TRANSIENT, KubeApi, RefusedError
 from lab.runner.backoff import RestartBackoff, RetryBackoff
-from lab.runner.container import Instance
+from lab.runner.container import RUN_MARK, Instance, run_mark
 from lab.runner.deadline import Deadline
 from lab.runner.env import Lookup, MissingReferenceError, PodFacts, container_env
 from lab.runner.events import EventLog
@@ -22,9 +23,11 @@ from lab.runner.logs import LogSink
 from lab.runner.network import AddressesExhaustedError, PodNetworks
 from lab.runner.podfiles import PodFiles, VolumeError
 from lab.runner.process import CommandError
+from lab.runner.records import PodRecord, Records
 from lab.runner.sandbox import Mount
 from lab.runner.state import ContainerState, Object, Terminated, timestamp
 from lab.runner.status import Placement, pod_status
+from lab.runner.survivors import SurvivingPod, end_pod
 
 _LOG = logging.getLogger(__name__)
 _FORCED_GRACE_S = 1.0
@@ -36,6 +39,7 @@ _TERMINATION_MESSAGE_LIMIT = 4096
 class NodeFacts:
     """What a pod needs of its node."""
 
+    boot: str
     host_ip: str
     pod_cidr: str
     allocatable: dict[str, str]
@@ -57,7 +61,15 @@ class Services:
 class PodWorker:
     """Makes one pod happen. `update` and `remove` tell it what became of the Pod object; `run` is its life."""
 
-    def __init__(self, pod: Object, node: NodeFacts, services: Services, lookup: Lookup, links: dict[str, str]) -> None:
+    def __init__(
+        self,
+        pod: Object,
+        node: NodeFacts,
+        services: Services,
+        lookup: Lookup,
+        links: dict[str, str],
+        survivor: SurvivingPod | None = None,
+    ) -> None:
         self.pod = pod
         self.prober = services.prober
         self._node = node
@@ -66,7 +78,10 @@ class PodWorker:
         self._links = links
         self._uid = podspec.uid(pod)
         self._files = PodFiles(services.lab, services.api, pod, lookup)
-        self._states = initial_states(pod)
+        self._records = Records(self._files.root)
+        self._survivor = survivor
+        runs = survivor.runs if survivor else {}
+        self._states = initial_states(pod, {name: run.record for name, run in runs.items()})
         self._loops: dict[str, ContainerLoop] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
@@ -76,7 +91,7 @@ class PodWorker:
         self._sent: Object | None = None
         self._object_gone = False
         self._over = False
-        self._address = ""
+        self._address = survivor.record.address if survivor else ""
         self._start_time = (pod.get("status") or {}).get("startTime") or timestamp()
         self._note_deletion()
 
@@ -92,6 +107,11 @@ class PodWorker:
 
     def event(self, kind: str, reason: str, message: str) -> None:
         self._services.events.add(self.pod, kind, reason, message)
+
+    def started(self, container: Object, instance: Instance, run: int, started_at: str) -> None:
+        """A run has begun: write it down, and say so."""
+        self._records.write_run(container["name"], instance.record(run, started_at))
+        self.event("Normal", "Started", f"Started container {container['name']}")
 
     async def launch(self, container: Object, run: int) -> Instance:
         """Start one container.
@@ -109,9 +129,21 @@ class PodWorker:
         sandbox = launch.sandbox_of(self.pod, container, program, files, mounts, env)
         metadata = self.pod["metadata"]
         folder = self._services.lab.logs / "pods" / f"{metadata['namespace']}_{metadata['name']}_{self._uid}"
-        log = LogSink(folder / container["name"] / f"{run}.log")
+        log = LogSink(folder / container["name"] / f"{run}.log", self._records.output(container["name"]))
         enter = [] if podspec.uses_host_network(self.pod) else self._services.networks.enter_argv(self._uid)
-        return await Instance.start(sandbox, bwrap=self._services.bwrap, enter=enter, env=env, log=log)
+        # By these, what the program starts is found again, whatever becomes of its parents.
+        marks = {
+            network.MARK: self._services.lab.prefix,
+            RUN_MARK: run_mark(self._services.lab, self._uid, container["name"], run),
+        }
+        return await Instance.start(
+            sandbox,
+            bwrap=self._services.bwrap,
+            enter=enter,
+            env={**env, **marks},
+            log=log,
+            status_file=self._records.status_file(container["name"]),
+        )
 
     def termination_message(self, container: Object) -> str:
         path = self._files.root / "termination" / container["name"]
@@ -153,8 +185,12 @@ class PodWorker:
     # Its life.
 
     async def run(self) -> None:
-        """From placement to removal. Cancelled, it ends its containers at once and leaves the object alone."""
+        """From placement to removal. Cancelled, it ends its containers at once and leaves the object alone.
+
+        Of a pod that survived an earlier runner, the containers go on.
+        """
         publisher = asyncio.create_task(self._publish())
+        self._take_over()
         try:
             await self._live_until_stopped()
             await self._end_containers()
@@ -168,6 +204,13 @@ class PodWorker:
             raise
         finally:
             publisher.cancel()
+
+    def _take_over(self) -> None:
+        """Go on with the containers of an earlier runner at once: their end may be asked for first of all."""
+        runs = self._survivor.runs if self._survivor else {}
+        for state, (_, spec) in zip(self._states, podspec.containers(self.pod), strict=True):
+            if state.running and state.name in runs:
+                self._begin(state, spec, runs[state.name].instance)
 
     def _note_deletion(self) -> None:
         if podspec.is_deleting(self.pod):
@@ -204,24 +247,26 @@ class PodWorker:
             return
         for state, (kind, spec) in zip(self._states, specs, strict=True):
             if kind == "init":
-                await self._begin(state, spec)
+                if not isinstance(state.current, Terminated):
+                    await (self._tasks.get(state.name) or self._begin(state, spec))
                 if not isinstance(state.current, Terminated) or state.current.exit_code != 0:
                     return
             elif kind == "sidecar":
-                task = self._begin(state, spec)
+                task = self._tasks.get(state.name) or self._begin(state, spec)
                 started = asyncio.create_task(self._loops[state.name].started.wait())
                 await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
                 started.cancel()
         mains = [
-            self._begin(state, spec)
+            self._tasks.get(state.name) or self._begin(state, spec)
             for state, (kind, spec) in zip(self._states, specs, strict=True)
             if kind == "main" and not isinstance(state.current, Terminated)
         ]
         if mains:
             await asyncio.wait(mains)
 
-    def _begin(self, state: ContainerState, spec: Object) -> asyncio.Task[None]:
-        loop = ContainerLoop(self, spec, state, RestartBackoff(base_s=self._services.restart_base_s))
+    def _begin(self, state: ContainerState, spec: Object, surviving: Instance | None = None) -> asyncio.Task[None]:
+        backoff = RestartBackoff(base_s=self._services.restart_base_s)
+        loop = ContainerLoop(self, spec, state, backoff, surviving)
         self._loops[state.name] = loop
         task = asyncio.create_task(loop.run())
         self._tasks[state.name] = task
@@ -235,7 +280,7 @@ class PodWorker:
                 if not self._address:
                     await self._connect()
                     self.changed()
-                await self._files.prepare(self._facts())
+                await self._files.prepare(self._facts(), taken_over=self._survivor is not None)
                 return
             except (MissingReferenceError, VolumeError) as error:
                 reason, text = "FailedMount", str(error)
@@ -251,11 +296,13 @@ class PodWorker:
             await asyncio.sleep(retry.delay())
 
     async def _connect(self) -> None:
+        networks, name = self._services.networks, ""
         if podspec.uses_host_network(self.pod):
-            self._address = self._node.host_ip
-            return
-        address = self._services.networks.addresses.take(self._uid, self._node.pod_cidr)
-        await self._services.networks.create(self._uid, address)
+            address = self._node.host_ip
+        else:
+            name, address = networks.name(self._uid), networks.addresses.take(self._uid, self._node.pod_cidr)
+            await networks.create(self._uid, address)
+        self._records.write_pod(PodRecord(boot=self._node.boot, address=address, network=name))
         self._address = address
 
     async def _refresh(self) -> None:
@@ -294,6 +341,7 @@ class PodWorker:
     async def _tear_down(self) -> None:
         if self._refreshing:
             self._refreshing.cancel()
+        end_pod(self._services.lab, self._uid)
         if not podspec.uses_host_network(self.pod):
             try:
                 await self._services.networks.remove(self._uid)

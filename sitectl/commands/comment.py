@@ -11,7 +11,6 @@ from sitectl.errors import Exit
 from sitectl.forge import choosing
 from sitectl.forge.keeping import keep_comment
 
-HELP = "post what a change does to every site as one comment, edited in place"
 MORE = """\
 Reads previews that the trusted job saved, one DIR/SITE.json a site, and keeps one comment on the request. The token is
 GITHUB_TOKEN or GITLAB_TOKEN. With --dry-run it prints the comment and asks nobody.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from components.rules.model import Resource
-from sitectl import changes, checkout, manifests_folder, markdown, report, revisions, words
+from sitectl import changes, checkout, headroom, manifests_folder, markdown, report, revisions, words
 from sitectl.errors import Exit, SitectlError
+from stacks.site import SiteConfig
 
-HELP = "say what differs between two git revisions or two rendered folders, without a cluster"
 MORE = """\
 Renders both sides with their own program and says, a site at a time, which objects are added, changed and removed,
 each changed field in words, and what that means for those who use the site. The meaning is what Kubernetes' own rules
@@ -31,40 +32,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write it as Markdown that is safe to post")
 
 
-Side = dict[str, list[Resource]]
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of the comparison."""
+
+    resources: dict[str, list[Resource]]
+    """What each site declares."""
+    files: dict[str, SiteConfig | None] = field(default_factory=dict)
+    """Each site's own file, None where today's program does not take it; empty for a rendered folder."""
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
     before, after = _sides(context, arguments)
-    wanted = arguments.site or sorted({*before, *after})
+    sites = sorted({*before.resources, *after.resources})
     reports, lines = [], []
-    for site in wanted:
-        if site not in before and site not in after:
-            raise SitectlError(
-                "no such site on either side",
-                got=site,
-                allowed=", ".join(sorted({*before, *after})),
-                status=Exit.USAGE,
-            )
-        old, new = before.get(site, []), after.get(site, [])
-        found = changes.between(old, new)
-        one = report.report(site, found, report.callers_of([*old, *new]))
-        reports.append((one, found))
-        if not found:
+    for site in arguments.site or sites:
+        if site not in sites:
+            raise SitectlError("no such site on either side", got=site, allowed=", ".join(sites), status=Exit.USAGE)
+        old, new = before.resources.get(site, []), after.resources.get(site, [])
+        changed = changes.between(old, new)
+        one = _report(site, changed, before, after)
+        reports.append((one, changed))
+        moved = any(row.moved for row in one.headroom)
+        if not changed and not moved:
             lines.append(f"Site {site}: no change")
             continue
-        state = " (a new site)" if site not in before else " (the site is removed)" if site not in after else ""
-        lines += [f"Site {site}{state}", *(f"  {line}" for line in words.difference(found)), "", words.plan(one)]
+        state = "" if old and new else " (a new site)" if new else " (the site is removed)"
+        lines += [f"Site {site}{state}", *(f"  {line}" for line in words.difference(changed)), "", words.plan(one)]
     if arguments.markdown:
         arguments.markdown.write_text(markdown.document([one for one, _ in reports]))
-    context.say("\n".join(lines), {one.site: _record(one, found) for one, found in reports})
+    context.say("\n".join(lines), {one.site: _record(one, changed) for one, changed in reports})
     return int(Exit.OK)
+
+
+def _report(site: str, changed: list[changes.Change], before: Side, after: Side) -> report.SiteReport:
+    """The change with the price and the targets of the site's own files, where there are any."""
+    callers = report.callers_of([*before.resources.get(site, []), *after.resources.get(site, [])])
+    old, new = before.files.get(site), after.files.get(site)
+    priced = new or old
+    return report.report(
+        site,
+        changed,
+        callers,
+        price=report.price_of(priced.prices.model_dump()) if priced and priced.prices else None,
+        headroom=headroom.between(old, new) if new else [],
+        knows_site=priced is not None,
+    )
 
 
 def _sides(context: Any, arguments: argparse.Namespace) -> tuple[Side, Side]:
     first = Path(arguments.before)
     if first.is_dir() and arguments.after and Path(arguments.after).is_dir():
-        return _folder(first), _folder(Path(arguments.after))
+        return Side(resources=_folder(first)), Side(resources=_folder(Path(arguments.after)))
     project = context.project
     with context.progress.layer(f"render {arguments.before}"), revisions.tree(project, arguments.before) as tree:
         before = _declared(tree, arguments.before, context)
@@ -76,19 +95,23 @@ def _sides(context: Any, arguments: argparse.Namespace) -> tuple[Side, Side]:
 
 
 def _declared(project: Path, side: str, context: Any) -> Side:
-    found = checkout.declare(project, checkout.site_files(project), context.progress)
-    wrong = {site: one.error for site, one in found.items() if one.error}
+    files = checkout.site_files(project)
+    declared = checkout.declare(project, files, context.progress)
+    wrong = {site: one.error for site, one in declared.items() if one.error}
     if wrong:
-        said = "\n".join(f"{site}: {error}" for site, error in wrong.items())
+        errors = "\n".join(f"{site}: {error}" for site, error in wrong.items())
         raise SitectlError(
-            f"{side} cannot be rendered:\n{said}",
-            fix="mend the site first: python -m sitectl validate",
+            f"{side} cannot be rendered:\n{errors}",
+            fix="correct the site first: python -m sitectl validate",
             status=Exit.REFUSED,
         )
-    return {site: one.resources for site, one in found.items()}
+    return Side(
+        resources={site: one.resources for site, one in declared.items()},
+        files={site: headroom.site_of(file.read_text(), file.name) for site, file in files.items()},
+    )
 
 
-def _folder(folder: Path) -> Side:
+def _folder(folder: Path) -> dict[str, list[Resource]]:
     """Sites below a folder of `render`; also the folder of one site."""
     if (folder / manifests_folder.MARK).exists():
         return {folder.name: manifests_folder.read(folder)}

@@ -10,7 +10,6 @@ from typing import Any
 from sitectl.errors import Exit, SitectlError
 from stacks.loading.problems import nearest
 
-HELP = "list the documentation's pages, or print one"
 MORE = """\
   python -m sitectl docs                 all pages with their titles
   python -m sitectl docs add-a-model     one of them
@@ -33,7 +32,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         near = nearest(page, pages)
         raise SitectlError(
             f"no page '{page}'" + (f"; did you mean '{near}'?" if near else ""),
-            fix="python -m sitectl docs lists them",
+            fix="choose one of the list: python -m sitectl docs",
             status=Exit.USAGE,
         )
     context.say(pages[page].read_text(), {"page": page, "text": pages[page].read_text()})

@@ -17,10 +17,10 @@ from typing import Any, Literal
 from sitectl import checkout
 from sitectl.errors import Exit, SitectlError
 from stacks import versions
+from stacks.counts import counted
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 
-HELP = "say whether this machine can work on sites, and how to mend what is missing"
 MORE = """\
 `validate`, `render`, `rules` and `diff` need Python and the packages alone; `plan` and `drift` need the engine, its
 plugins and a cluster. What only they need is a note here, not an error. The lab has a doctor of its own: make doctor
@@ -72,7 +72,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - t
         lines.append(f"{one.state:<4}  {one.name:<{width}}  {one.found}")
         lines += [f"      fix: {one.fix}"] if one.fix else []
     bad = sum(one.state == "bad" for one in found)
-    lines.append("all commands that need no cluster work here" if not bad else f"{bad} to mend")
+    lines.append("all commands that need no cluster work here" if not bad else f"{counted(bad, 'problem')} to fix")
     context.say(
         "\n".join(lines), [{"name": one.name, "state": one.state, "found": one.found, "fix": one.fix} for one in found]
     )

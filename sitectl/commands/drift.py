@@ -12,7 +12,6 @@ from sitectl.forge import choosing
 from sitectl.forge.keeping import drift_mark, keep_issues
 from sitectl.report import SiteReport
 
-HELP = "keep one issue for each site that has drifted: opened, updated, closed"
 MORE = """\
 Reads refreshed previews that the scheduled job saved (`plan SITE --refresh --save DIR/SITE.json`). A site whose preview
 shows a change has drifted, or its last `up` is missing. The token is GITHUB_TOKEN or GITLAB_TOKEN.

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from components.rules.model import Resource
 from sitectl import checkout, derived_fields
 from sitectl.errors import Exit, SitectlError
-from sitectl.proofs import explanations, told
+from sitectl.proofs import explanations, in_words, told
+from stacks import catalogue, versions
 from stacks.loader import LoadedSite, trace_file
 from stacks.loading.problems import SiteError, nearest
 from stacks.reference import keys
 from stacks.site import SiteConfig
 
-HELP = "say where a value comes from: a key of a site, or a field of an object"
 MORE = """\
 A key gives its value, where it is set, what it means and what is allowed. An object's field gives its value as the
 program declares it, and where it or a part of it follows from a model's proof: origin, formula and inputs. Objects are
@@ -48,34 +49,54 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         ) from None
     if arguments.field is None:
         record = explain_key(loaded, arguments.what)
-        record = {name: checkout.relative(value, project) for name, value in record.items()}
-    else:
-        with context.progress.layer(f"render {arguments.site}"):
-            declared = checkout.declare(project, files, context.progress)[arguments.site]
-        if declared.error:
-            raise SitectlError(f"the site cannot be rendered: {declared.error}", status=Exit.REFUSED)
-        found, value, walked = find_field(declared.resources, arguments.what, arguments.field)
-        record = explain_field(found, value, arguments.field)
-        behind = derived_fields.derivations(found, loaded.site, walked, value)
-        context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "knobs": behind})
+        context.say(checkout.relative(_lines(record), project), _located(record, project))
         return int(Exit.OK)
-    context.say(_lines(record), record)
+    with context.progress.layer(f"render {arguments.site}"):
+        declared = checkout.declare(project, files, context.progress)[arguments.site]
+    if declared.error:
+        raise SitectlError(f"the site cannot be rendered: {declared.error}", status=Exit.REFUSED)
+    found, value, walked = find_field(declared.resources, arguments.what, arguments.field)
+    record = explain_field(found, value, arguments.field)
+    behind = derived_fields.derivations(found, loaded.site, walked, value)
+    context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "knobs": behind})
     return int(Exit.OK)
 
 
-def _lines(record: Mapping[str, str]) -> str:
-    width = max(len(name) for name in record)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in record.items())
+def _lines(record: Mapping[str, Any]) -> str:
+    """One line a name: a key's own record, a setting's, or the records of several by name."""
+    words = {name: _line(value) for name, value in in_words(record).items()} if "value" in record else {}
+    words = words or {name: _line(value) for name, value in record.items()}
+    width = max(len(name) for name in words)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in words.items())
 
 
-def explain_key(loaded: LoadedSite, key: str) -> dict[str, str]:
+def _line(value: Any) -> str:
+    if isinstance(value, Mapping) and "origin" in value:
+        words = in_words(value)
+        return f"{_line(words['value'])} ({words['origin']})"
+    return "not set" if value in (None, "None") else str(value)
+
+
+def _located(record: dict[str, Any], project: Path) -> dict[str, Any]:
+    """Origins with files as the user names them."""
+    return {
+        name: _located(value, project)
+        if isinstance(value, dict)
+        else checkout.relative(value, project)
+        if name == "origin"
+        else value
+        for name, value in record.items()
+    }
+
+
+def explain_key(loaded: LoadedSite, key: str) -> dict[str, Any]:
     """Value, origin and meaning of a site's key. Raises SitectlError with the near one for a key that is none."""
     if knob := re.fullmatch(r"models\.([^.]+)\.knobs(?:\.(.+))?", key):
         return _knob(loaded, knob[1], knob[2])
     origin = loaded.origins.get(key)
     below = sorted(one for one in loaded.origins if one.startswith(f"{key}."))
     if origin is None and below:
-        return {one: str(loaded.origins[one]) for one in below}
+        return {one: {"value": _value(loaded, one), "origin": str(loaded.origins[one])} for one in below}
     if origin is None:
         near = nearest(key, loaded.origins)
         raise SitectlError(
@@ -94,15 +115,15 @@ def explain_key(loaded: LoadedSite, key: str) -> dict[str, str]:
     return record
 
 
-def _knob(loaded: LoadedSite, model: str, knob: str | None) -> dict[str, str]:
-    """A setting that follows from a model's proof, or all of them with their values."""
+def _knob(loaded: LoadedSite, model: str, knob: str | None) -> dict[str, Any]:
+    """A setting that follows from a model's proof, or all of them by name."""
     if model not in loaded.site.models:
         raise SitectlError(
             f"the site has no model '{model}'", allowed=", ".join(sorted(loaded.site.models)), status=Exit.USAGE
         )
     found = explanations(loaded.site, model)
     if knob is None:
-        return {name: f"{one.value} {one.unit} ({one.origin})" for name, one in found.items()}
+        return {name: {"value": one.value, "unit": one.unit, "origin": one.origin} for name, one in found.items()}
     if knob not in found:
         near = nearest(knob, found)
         raise SitectlError(
@@ -113,14 +134,27 @@ def _knob(loaded: LoadedSite, model: str, knob: str | None) -> dict[str, str]:
     return told(found[knob])
 
 
-def _value(loaded: LoadedSite, key: str) -> str:
-    """A site's own value; pins and catalogue figures are named by their file and line."""
-    value: Any = loaded.site.model_dump(mode="json")
-    for part in key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return "see its origin"
-        value = value[part]
-    return "not set" if value is None else str(value)
+def _value(loaded: LoadedSite, key: str) -> Any:
+    """The value of a site's key, of a pin, or of a figure of the catalogue; None where a key is not set."""
+    top, _, rest = key.partition(".")
+    if top == "versions":
+        return _walk(versions.load().model_dump(mode="json"), rest)
+    if top == "catalogue":
+        entry = next(one for one in catalogue.names() if rest.startswith(f"{one}."))
+        return _walk(catalogue.load(entry).model_dump(mode="json"), rest.removeprefix(f"{entry}."))
+    return _walk(loaded.site.model_dump(mode="json"), key)
+
+
+def _walk(value: Any, path: str) -> Any:
+    """What is at a dotted path; names on the way may hold dots themselves. None where nothing is."""
+    if not path:
+        return value
+    if isinstance(value, list):
+        value = {str(index): inner for index, inner in enumerate(value)}
+    for name, inner in value.items() if isinstance(value, Mapping) else ():
+        if path == name or path.startswith(f"{name}."):
+            return _walk(inner, path.removeprefix(name).removeprefix("."))
+    return None
 
 
 def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resource, Any, str]:
@@ -155,12 +189,12 @@ def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resou
     return found[0], value, walked
 
 
-def explain_field(found: Resource, value: Any, field: str) -> dict[str, str]:
+def explain_field(found: Resource, value: Any, field: str) -> dict[str, Any]:
     """Value of an object's field, and where it is declared."""
     return {
         "object": found.label,
         "field": field,
-        "value": str(value),
+        "value": value,
         "declared as": f"{found.type} {found.name}",
     }
 

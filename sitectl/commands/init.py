@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from components.model_server import ModelServerSpec
+from sitectl import annotated, new_machines
 from sitectl.errors import Exit, SitectlError
 from stacks import catalogue
+from stacks.counts import counted
 from stacks.hardware import GPUS
 from stacks.loader import KEY, load_site
-from stacks.loading.problems import SiteError, nearest
-from stacks.reference import keys
-from stacks.site import SiteConfig
+from stacks.loading.problems import SiteError
+from stacks.loading.products import nearest_product
 
-HELP = "write a commented, valid file for a new site; asks nothing"
 MORE = """\
 Everything has a safe default, and every key says what it means. Nothing is overwritten.
 
-  python -m sitectl init berlin
-  python -m sitectl init berlin --model glm-5-1=glm-5.1-fp8 --model chat=qwen3-32b-fp8 --tenant search --tenant support
+  python -m sitectl init berlin                      a cluster that exists
+  python -m sitectl init berlin --model chat=qwen3-32b-fp8 --tenant search
+  python -m sitectl init berlin --machines 3+6 --gateway-nodes 2 --network 10.1.0.0/24
+
+With --machines, `up` makes the cluster: three control planes, six HGX nodes, two for
+the gateway. What only you can know is marked FILL IN in the file; options name it.
 """
 
 # A chat model whose catalogue entry asks for one GPU.
 FIRST_MODEL = "qwen3-32b-fp8"
+DEFAULT_FAMILY = ModelServerSpec.model_fields["gpu_family"].default
 # What people change first; the rest keeps its default and is in docs/configuration.md.
 _HEAD = """\
 # yaml-language-server: $schema=docs/site.schema.json
@@ -48,6 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--replicas", type=int, default=2, help="pods a model (default: %(default)s)")
     parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster (default: kubeconfig.SITE)")
+    rack = parser.add_argument_group("a cluster of machines, in the place of --kubeconfig")
+    rack.add_argument("--machines", metavar="N+M", help="control planes and HGX nodes, such as 3+6")
+    rack.add_argument(
+        "--gateway-nodes", type=int, metavar="N", help="machines without GPUs for gateway and pickers (default: 2)"
+    )
+    rack.add_argument("--network", metavar="CIDR", help="the machines' subnet; their addresses are taken from it")
+    rack.add_argument("--router", metavar="IP", help="next hop of that subnet (default: its first address)")
+    rack.add_argument("--vip", metavar="IP", help="address of the Kubernetes API (default: the tenth)")
+    rack.add_argument("--link", action="append", default=[], metavar="NAME", help="network card; several are bonded")
+    rack.add_argument("--resolver", action="append", default=[], metavar="IP", help="DNS server; may be repeated")
+    rack.add_argument("--time-server", action="append", default=[], metavar="HOST", help="NTP server; may be repeated")
     parser.add_argument("--storage-class", default="longhorn", help="offers ReadWriteMany (default: %(default)s)")
     parser.add_argument("--certificate-secret", default="inference-tls", help="TLS Secret (default: %(default)s)")
     parser.add_argument("--gpu-hour", type=float, metavar="PRICE", help="cost of one GPU for an hour, for cost figures")
@@ -57,14 +73,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(context: Any, arguments: argparse.Namespace) -> int:
     project: Path = context.project
     file = project / f"Pulumi.{arguments.site}.yaml"
-    values = _values(arguments)
-    text = "\n".join([_HEAD.format(name=arguments.site) + "config:", f"  {KEY}:", *_lines(values)]) + "\n"
+    rack = _rack(arguments)
+    values = _values(arguments, rack)
+    notes = new_machines.notes(rack) if rack else {}
+    written = annotated.lines(values, notes, indent=4)
+    text = "\n".join([_HEAD.format(name=arguments.site) + "config:", f"  {KEY}:", *written]) + "\n"
     try:
         load_site(values, file.name)
     except SiteError as error:
         raise SitectlError(
             f"with these arguments the site would not be valid, so nothing is written:\n{error}",
-            fix="change the argument that sets the key above; python -m sitectl init --help lists them",
+            fix="change the argument that sets the key above: python -m sitectl init --help",
             status=Exit.REFUSED,
         ) from None
     # What is written is what was checked: comments and quotes change no value.
@@ -75,26 +94,72 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     except FileExistsError:
         raise SitectlError(
             f"{file.name} is already there",
-            fix=f"edit it, or choose another name; python -m sitectl validate {arguments.site}",
+            fix=f"choose another name, or edit that file and check it: python -m sitectl validate {arguments.site}",
             status=Exit.REFUSED,
         ) from None
-    steps = [f"python -m sitectl validate {arguments.site}"]
     lines = [
-        f"wrote {file.name}: {len(values['models'])} models, {len(values['tenants'])} tenants; valid as it is",
-        "read it once: every key says what it means",
-        f"next: {steps[0]}",
+        f"wrote {file.name}: {counted(len(values['models']), 'model')}, "
+        f"{counted(len(values['tenants']), 'tenant')}; valid as it is",
     ]
-    context.say("\n".join(lines), {"file": str(file), "next": steps})
+    if rack:
+        nodes = values["cluster"]["machines"]["nodes"]
+        addresses = [node["address"] for node in nodes.values()]
+        lines.append(f"{counted(len(nodes), 'machine')}, {addresses[0]} to {addresses[-1]}")
+        lines.append(f"{counted(len(notes), 'fact')} to fill in, marked {new_machines.MARK} in the file")
+        lines.append("the whole way: python -m sitectl docs from-rack-to-first-token")
+    else:
+        lines.append("read it once: every key says what it means")
+    step = f"python -m sitectl validate {arguments.site}"
+    lines.append(f"next: {step}")
+    context.say("\n".join(lines), {"file": str(file), "next": [step], "fill_in": sorted(notes)})
     return int(Exit.OK)
 
 
-def _values(arguments: argparse.Namespace) -> dict[str, Any]:
-    models = dict(_model(one, arguments) for one in arguments.model or [FIRST_MODEL])
+def _rack(arguments: argparse.Namespace) -> new_machines.Rack | None:
+    """The machines that the options describe, if any. Raises SitectlError."""
+    if arguments.machines is None:
+        given = {
+            "--gateway-nodes": arguments.gateway_nodes is not None,
+            "--network": arguments.network,
+            "--router": arguments.router,
+            "--vip": arguments.vip,
+            "--link": arguments.link,
+            "--resolver": arguments.resolver,
+            "--time-server": arguments.time_server,
+        }
+        if alone := [name for name, value in given.items() if value]:
+            raise SitectlError(
+                f"{', '.join(alone)}: of a site of machines alone", fix="add --machines 3+6", status=Exit.USAGE
+            )
+        return None
+    if arguments.kubeconfig:
+        raise SitectlError(
+            "--kubeconfig is of a cluster that exists, --machines of one that `up` makes",
+            fix="leave one of the two out",
+            status=Exit.USAGE,
+        )
+    control_planes, hgx = new_machines.counts(arguments.machines)
+    return new_machines.Rack(
+        control_planes=control_planes,
+        hgx=hgx,
+        gateway_nodes=2 if arguments.gateway_nodes is None else max(0, arguments.gateway_nodes),
+        network=new_machines.network(arguments.network),
+        router=arguments.router or "",
+        vip=arguments.vip or "",
+        links=arguments.link,
+        resolvers=arguments.resolver,
+        time_servers=arguments.time_server,
+    )
+
+
+def _values(arguments: argparse.Namespace, rack: new_machines.Rack | None) -> dict[str, Any]:
+    models = dict(_model(given, arguments) for given in arguments.model or [FIRST_MODEL])
     tenants = arguments.tenant or ["first-team"]
     prices = {"prices": {"gpu_hour": arguments.gpu_hour, "currency": arguments.currency}} if arguments.gpu_hour else {}
+    cluster = {"kubeconfig": arguments.kubeconfig or f"kubeconfig.{arguments.site}"}
     return {
         "name": arguments.site,
-        "cluster": {"kubeconfig": arguments.kubeconfig or f"kubeconfig.{arguments.site}", "gpu": arguments.gpu},
+        "cluster": {"gpu": arguments.gpu} | ({"machines": new_machines.machines(rack)} if rack else cluster),
         "storage": {"storage_class": arguments.storage_class},
         "gateway": {"controllers": "chart", "port": 443, "certificate_secret": arguments.certificate_secret},
         **prices,
@@ -103,52 +168,18 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _model(said: str, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    name, _, entry = said.partition("=")
+def _model(given: str, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    name, _, entry = given.partition("=")
     entry = entry or name
     if entry not in catalogue.names():
-        near = nearest(entry, catalogue.names())
+        near = nearest_product(entry, catalogue.names())
         raise SitectlError(
-            f"--model {said}: the catalogue has no such model" + (f"; did you mean '{near}'?" if near else ""),
+            f"--model {given}: the catalogue has no such model" + (f"; did you mean '{near}'?" if near else ""),
             got=entry,
             allowed=", ".join(catalogue.names()),
-            fix=f"--model {name}={near or catalogue.names()[0]}",
+            fix=f"--model {name}={near}" if near else "choose one of the list: python -m sitectl catalogue list",
             status=Exit.USAGE,
         )
-    return name.replace(".", "-"), {"catalogue": entry, "server": {"replicas": arguments.replicas}}
-
-
-def _lines(values: dict[str, Any]) -> Iterator[str]:
-    meanings = {key.path: key.meaning for key in keys(SiteConfig)}
-    yield from _section(values, "", meanings, indent=4, told=set())
-
-
-def _section(
-    values: dict[str, Any], path: str, meanings: dict[str, str], *, indent: int, told: set[str]
-) -> Iterator[str]:
-    """YAML of a section, each key under its meaning the first time that it comes."""
-    pad = " " * indent
-    for key, value in values.items():
-        named = path in ("models", "tenants") or path.endswith(".keys")
-        here = f"{path}.<name>" if named else f"{path}.{key}" if path else key
-        meaning = meanings.get(here, "")
-        if meaning and here not in told:
-            told.add(here)
-            yield from (f"{pad}# {line}" for line in _wrapped(meaning, 116 - indent))
-        if isinstance(value, dict) and value:
-            yield f"{pad}{key}:"
-            yield from _section(value, here, meanings, indent=indent + 2, told=told)
-        else:
-            shown = yaml.safe_dump(value, default_flow_style=True, width=200).strip().removesuffix("...").strip()
-            yield f"{pad}{key}: {shown}"
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    lines, line = [], ""
-    for word in text.replace("`", "").split():
-        if line and len(line) + len(word) + 1 > width:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    return [*lines, line]
+    family = GPUS[arguments.gpu].family if arguments.gpu in GPUS else ""
+    server = {"replicas": arguments.replicas} | ({"gpu_family": family} if family not in ("", DEFAULT_FAMILY) else {})
+    return name.replace(".", "-"), {"catalogue": entry, "server": server}

@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitectl import engine, headroom, markdown, proofs, report, words
+from sitectl import engine, headroom, markdown, proofs, report, saved_previews, warned, words
 from sitectl.errors import Exit, SitectlError
 from sitectl.verdicts.model import Severity
 
-HELP = "show what `pulumi up` would do: the irreversible first, GPUs, cost, restarts, tenants"
 MORE = """\
 Runs `pulumi preview --json` for the site's stack, so it needs the engine, its state and the cluster; or reads a
 preview that was saved. Each row says what happens, why it is as severe as it is, and whom it touches.
@@ -40,8 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
+    if arguments.save:
+        _refuse_over_other(arguments.save)
     if arguments.file:
-        preview = read(arguments.file)
+        preview = saved_previews.read(arguments.file)
     else:
         with context.progress.layer(f"preview {arguments.site}"):
             preview = engine.preview(
@@ -49,6 +50,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             )
         file = arguments.config_file or context.project / f"Pulumi.{arguments.site}.yaml"
         preview["proofs"] = proofs.blocks_of_file(file)
+        preview["warnings"] = warned.of_file(file, context.project)
         preview["headroom"] = headroom.of_file(context.project, file, arguments.since)
     if arguments.save:
         arguments.save.write_text(json.dumps(preview, indent=1, sort_keys=True) + "\n")
@@ -62,14 +64,15 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     return int(Exit.REFUSED if refused else Exit.OK)
 
 
-def read(file: Path) -> dict[str, Any]:
-    """A saved preview. Raises SitectlError."""
+def _refuse_over_other(file: Path) -> None:
+    """Raise SitectlError where --save would overwrite something that is not a saved preview, such as a site's file."""
+    if not file.is_file() or not file.stat().st_size:
+        return
     try:
-        said = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise SitectlError(f"no such file: {file}", fix=f"pulumi preview --json > {file}", status=Exit.USAGE) from None
-    except ValueError:
-        said = None
-    if not isinstance(said, dict):
-        raise SitectlError(f"{file} is no preview", fix=f"pulumi preview --json > {file}", status=Exit.USAGE)
-    return said
+        saved_previews.read(file)
+    except SitectlError:
+        raise SitectlError(
+            f"--save would overwrite {file}, which is not a saved preview",
+            fix="name a file that does not exist, such as preview.json",
+            status=Exit.USAGE,
+        ) from None

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sitectl import checkout, proofs, second_opinion
+from sitectl import checkout, proofs, second_opinion, warned
 from sitectl.checkout import Told
-from stacks.loader import load_file
+from stacks.counts import counted
+from stacks.loader import trace_file
 from stacks.loading.problems import SiteError
 from stacks.sizing import describe
 
-HELP = "prove each model: does it fit, how fast, how many at once, what it costs; and all of them on the nodes"
 MORE = """\
 Arithmetic alone: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;
 --json adds its formula's source, and every engine setting that follows from the proof with formula and inputs. The last
@@ -51,10 +51,11 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
 
 def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     try:
-        site = load_file(file)
+        loaded = trace_file(file)
     except SiteError as error:
         said = checkout.relative(str(error), project)
         return Told(lines=[said], record={"holds": False, "problems": said.splitlines()}, good=False)
+    site = loaded.site
     proven = proofs.proven(site)
     models: dict[str, dict[str, Any]] = {
         model: {
@@ -65,7 +66,8 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         for model, proof in proven.items()
     }
     placement = proofs.placement(site, proven)
-    record: dict[str, Any] = {"holds": True, "models": models, "placement": placement}
+    warnings = warned.records(loaded.warnings, loaded.file, project)
+    record: dict[str, Any] = {"holds": True, "models": models, "placement": placement, "warnings": warnings}
     blocks = [str(one["block"]) for one in models.values()]
     if second:
         beside = [second_opinion.of_model(site, model) for model in models]
@@ -73,6 +75,9 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
             one["beside"] = told
         blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]
         record["agrees"] = all(second_opinion.agrees(told) for told in beside)
-    heading = f"site {name}: " + (f"{len(models)} models hold" if models else "no models")
+    heading = f"site {name}: " + (
+        f"{counted(len(models), 'model')} {'holds' if len(models) == 1 else 'hold'}" if models else "no models"
+    )
+    heading = "\n".join([heading, *warned.lines(loaded, project)])
     lines = [heading, *blocks, *([str(placement["block"])] if models else [])]
     return Told(lines=lines, record=record, good=record.get("agrees", True))

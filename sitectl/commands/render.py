@@ -8,12 +8,12 @@ from typing import Any
 
 from sitectl import checkout, manifests_folder
 from sitectl.checkout import Declared, Told
+from stacks.counts import counted
 
-HELP = "write what a site declares into a folder, one file an object, without secrets"
 MORE = """\
-Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets are `[secret]`,
-what only `up` can know is `[known after up]`. Custom resource definitions are left out: they are pinned by digest
-(see `versions`).
+Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets are without
+their values and say so, what only `up` can know is `[known after up]`. Custom resource definitions are left out: they
+are pinned by digest (see `versions`). What is not a Kubernetes object is in the folder `program`.
 
   python -m sitectl render berlin --out /tmp/rendered      files below /tmp/rendered/berlin
 """
@@ -32,7 +32,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         texts = manifests_folder.contents(one.resources)
         manifests_folder.write(out / site, texts)
         return Told(
-            lines=[f"{site}: {len(texts)} files in {out / site}"],
+            lines=[f"{site}: {counted(len(texts), 'file')} in {out / site}"],
             record={"folder": str(out / site), "files": sorted(texts)},
         )
 

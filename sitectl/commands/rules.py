@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from components.rules.listing import RULES
 from components.rules.waivers import Judgement, judge
-from sitectl import checkout
+from sitectl import checkout, warned
 from sitectl.checkout import Declared, Told
+from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from sitectl.errors import Exit
 from stacks import site_rules
-from stacks.loader import load_file
+from stacks.loader import LoadedSite, trace_file
 from stacks.loading.problems import SiteError
-from stacks.site import SiteConfig
 
-HELP = "check what sites declare against the platform's rules"
 MORE = """\
 Renders each site and applies every rule to its objects; no engine, no cluster. `pulumi preview` and `pulumi up` apply
 the same ones before they touch anything. A site waives a rule for one resource in rules.SITE.yaml, with a reason and a
@@ -25,7 +26,7 @@ last day:
   waivers:
     - rule: image-pinned
       resource: Deployment inference-models/glm-5-1
-      reason: waits for the release that mends the tokenizer
+      reason: waits for the release that fixes the tokenizer
       expires: 2027-01-31
 
   python -m sitectl rules --list         what the rules say
@@ -34,9 +35,14 @@ exit status 1: a rule is broken, a waiver has expired, or rules.SITE.yaml is wro
 """
 
 
+_RENDERS = {"renders": "A site is valid and can be rendered, so that the rules can look."}
+_LEVELS: Mapping[str, Literal["error", "note"]] = {"errors": "error", "advice": "note"}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
-    parser.add_argument("--list", action="store_true", help="say every rule and stop")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="for people, code scanning, or GitHub's jobs")
+    parser.add_argument("--list", action="store_true", help="list every rule and stop")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
@@ -56,9 +62,13 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         lambda site, one: _judge(project, site, files[site], one),
         without=", so no rule could look",
     )
+    if arguments.format != "text":
+        log = sarif(_results(told.records, files), {rule.name: rule.says for rule in RULES} | _RENDERS)
+        context.say(workflow_commands(log) if arguments.format == "github" else json.dumps(log, indent=2), log)
+        return told.status
     lines = told.lines
     if not told.wrong:
-        lines.append(f"next: python -m sitectl plan {' '.join(arguments.site) or 'SITE'}")
+        lines += [f"next: python -m sitectl plan {site}" for site in arguments.site or ["SITE"]]
         lines.append("      it needs the stack and its cluster: python -m sitectl docs add-a-site")
     context.say("\n".join(lines), told.records)
     return told.status
@@ -70,17 +80,32 @@ def _judge(project: Path, site: str, file: Path, one: Declared) -> Told:
     except SiteError as error:
         text = checkout.relative(str(error), project)
         return Told(lines=[text], record={"error": text}, good=False)
-    facts = site_rules.facts(site, said, _valid(file))
+    loaded = _valid(file)
+    facts = site_rules.facts(site, said, loaded.site if loaded else None)
     found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, site_rules.today())
-    return Told(lines=_lines(site, found), record=_record(found), good=not found.errors)
+    lines = [*_lines(site, found), *(warned.lines(loaded, project) if loaded else [])]
+    record = {**_record(found), "warnings": warned.records(loaded.warnings, loaded.file, project) if loaded else []}
+    return Told(lines=lines, record=record, good=not found.errors)
 
 
-def _valid(file: Path) -> SiteConfig | None:
+def _valid(file: Path) -> LoadedSite | None:
     """The site; None for one that is not valid, which `validate` tells."""
     try:
-        return load_file(file)
+        return trace_file(file)
     except SiteError:
         return None
+
+
+def _results(records: Mapping[str, Any], files: Mapping[str, Path]) -> Iterator[Result]:
+    """Findings are of resources; the file that declares them is the site's."""
+    for site, record in records.items():
+        file = files[site].name
+        if error := record.get("error"):
+            yield Result(rule="renders", level="error", text=error, file=file)
+        for section, level in _LEVELS.items():
+            for one in record.get(section, ()):
+                text = f"{one['resource']}: {one['problem']}\n  fix: {one['fix']}"
+                yield Result(rule=one["rule"], level=level, text=text, file=file)
 
 
 def _lines(site: str, found: Judgement) -> list[str]:

@@ -3,68 +3,96 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sitectl import checkout
+from sitectl import checkout, warned
 from sitectl.checkout import Told
+from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from stacks import site_rules
+from stacks.counts import counted
 from stacks.loader import trace_file
 from stacks.loading.problems import SiteError
 
-HELP = "check site files: every mistake at once, with line, what is allowed and the fix"
 MORE = """\
 Reads Pulumi.SITE.yaml, and rules.SITE.yaml beside it if there is one. Needs no engine, no cluster, no network.
 
   python -m sitectl validate             all sites
   python -m sitectl validate berlin      one of them
+  python -m sitectl validate FILE        a file by its path, also outside of a checkout
+  python -m sitectl validate --format sarif > validate.sarif
 
-exit status 1: a site is wrong; the lines say where and how to mend it
+exit status 1: a site is wrong; the lines say where and how to correct it. 0 with warnings: it works, and is not wise
 """
 
 
+SITE_FILE = "site-file"
+RULES = {SITE_FILE: "A site's files say what the program takes, and what the proof of its models allows."}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
+    parser.add_argument("site", nargs="*", metavar="SITE|FILE", help="names of sites, or paths (default: all)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="for people, code scanning, or GitHub's jobs")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
-    project = context.project
-    files = checkout.chosen_sites(project, arguments.site)
-    told = checkout.tell(files, lambda name, file: _check(project, name, file))
+    told = checkout.tell(_files(context, arguments.site), lambda name, file: _check(file.parent, name, file))
+    if arguments.format != "text":
+        log = sarif(_results(told.records), RULES)
+        context.say(workflow_commands(log) if arguments.format == "github" else json.dumps(log, indent=2), log)
+        return told.status
     lines, wrong = told.lines, told.wrong
-    count = f"{len(files)} site" + ("" if len(files) == 1 else "s")
-    lines.append(f"{count}: all valid" if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
+    files = told.records
+    warnings = sum(len(record["warnings"]) for record in files.values())
+    count = counted(len(files), "site")
+    valid = f"{count}: all valid" + (f", {counted(warnings, 'warning')}" if warnings else "")
+    lines.append(valid if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
     if not wrong:
         lines.append(f"next: python -m sitectl rules {' '.join(arguments.site)}".rstrip())
     context.say("\n".join(lines), told.records)
     return told.status
 
 
+def _files(context: Any, named: list[str]) -> dict[str, Path]:
+    """Files by site; a name with a separator or a suffix is a path."""
+    paths = [Path(name) for name in named if os.sep in name or name.endswith((".yaml", ".yml"))]
+    sites = [name for name in named if Path(name) not in paths]
+    files = checkout.chosen_sites(context.project, sites) if sites or not paths else {}
+    return files | {checkout.site_of(path): context.folder / path for path in paths}
+
+
 def _check(project: Path, name: str, file: Path) -> Told:
     lines: list[str] = []
     problems: list[dict[str, Any]] = []
+    warnings: list[dict[str, Any]] = []
     try:
-        loaded = trace_file(file).site
-        lines.append(f"{file.name}: valid; {_size(loaded)}")
+        loaded = trace_file(file)
+        lines += [f"{file.name}: valid; {_size(loaded.site)}", *warned.lines(loaded, project)]
+        warnings = warned.records(loaded.warnings, loaded.file, project)
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
-        problems += _records(error)
+        problems += warned.records(error.problems, error.origin, project)
     try:
         site_rules.read(project, name)
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
-        problems += _records(error)
-    record = {"valid": not problems, "file": file.name, "problems": problems}
+        problems += warned.records(error.problems, error.origin, project)
+    record = {"valid": not problems, "file": file.name, "problems": problems, "warnings": warnings}
     return Told(lines=lines, record=record, good=not problems)
 
 
-def _records(error: SiteError) -> list[dict[str, Any]]:
-    return [
-        {"key": one.key, "line": one.line, "what": one.what, "got": one.got, "allowed": one.allowed, "fix": one.fix}
-        for one in error.problems
-    ]
+def _results(records: Mapping[str, Any]) -> Iterator[Result]:
+    for record in records.values():
+        for level in ("error", "warning"):
+            for problem in record["problems" if level == "error" else "warnings"]:
+                yield Result(
+                    rule=SITE_FILE, level=level, text=problem["text"], file=problem["file"], line=problem["line"]
+                )
 
 
 def _size(site: Any) -> str:
     keys = sum(len(tenant.keys) for tenant in site.tenants.values())
-    return f"{len(site.models)} models, {len(site.tenants)} tenants with {keys} keys"
+    return f"{counted(len(site.models), 'model')}, {counted(len(site.tenants), 'tenant')} with {counted(keys, 'key')}"

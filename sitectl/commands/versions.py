@@ -6,11 +6,8 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
+from stacks import versions
 
-from stacks.versions import FILE
-
-HELP = "list every version that the platform pins"
 MORE = "Out of stacks/versions.yaml, which alone names versions. Python packages are in requirements.lock."
 
 
@@ -19,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - ta
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - the command line's form
-    pins: dict[str, str] = dict(_leaves("", yaml.safe_load(FILE.read_text())))
+    pins: dict[str, str] = dict(_leaves("", versions.load().model_dump(exclude_none=True)))
     width = max(len(name) for name in pins)
     context.say("\n".join(f"{name:<{width}}  {value}" for name, value in pins.items()), pins)
     return 0

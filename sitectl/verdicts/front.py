@@ -159,10 +159,18 @@ def traffic_policy(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.REPLACED, "Envoy's defaults hold instead", "long prompts and streams fail")]
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "sets limits and timeouts", "new")]
-    if change.kind == "ClientTrafficPolicy" or change.kind == "EnvoyPatchPolicy":
+    if change.kind == "EnvoyPatchPolicy" and not _patches_the_listener(change):
+        return [verdict(change, Severity.LIVE, "Envoy changes its routes", "for requests that begin from then on")]
+    if change.kind in ("ClientTrafficPolicy", "EnvoyPatchPolicy"):
         reason = f"{_sections(paths)} is part of the listener; streams older than the drain time are cut"
         return [verdict(change, Severity.RESTARTS, "Envoy replaces its listener", reason)]
     return [verdict(change, Severity.LIVE, f"{_sections(paths)} changes", "for requests that begin from then on")]
+
+
+def _patches_the_listener(change: Change) -> bool:
+    specs = [body.get("spec") or {} for body in (change.before, change.after)]
+    kinds = {str(patch.get("type")) for spec in specs for patch in spec.get("jsonPatches") or ()}
+    return any(not kind.endswith(".RouteConfiguration") for kind in kinds)
 
 
 def route(change: Change) -> list[Verdict]:

@@ -41,7 +41,7 @@ def provider(change: Change) -> list[Verdict]:
             verdict(
                 change,
                 Severity.IRREVERSIBLE,
-                "every object of this provider is deleted and made anew",
+                "every object of this provider is deleted and created again",
                 f"to the engine it is another cluster: {cause}",
             )
         ]
@@ -73,6 +73,8 @@ _HARMLESS = {
     "ClusterRole": "permissions change at once",
     "ClusterRoleBinding": "permissions change at once",
     "GatewayConfig": "counts of tokens change at once",
+    "ValidatingAdmissionPolicy": "no request for a model passes it",
+    "ValidatingAdmissionPolicyBinding": "no request for a model passes it",
 }
 
 
@@ -89,7 +91,7 @@ def anything(change: Change) -> list[Verdict]:
         case "replace":
             cause = ", ".join(change.replaced_by)
             reason = "it is gone for a moment" if known else _unknown(change)
-            return [verdict(change, Severity.REPLACED, f"deleted and made anew: {cause}", reason)]
+            return [verdict(change, Severity.REPLACED, f"deleted and created again: {cause}", reason)]
     said = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
     return [verdict(change, Severity.LIVE, f"changes {said}", known or _unknown(change))]
 

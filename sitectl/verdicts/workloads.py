@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.model_server import LATER_START
 from components.rules.model import Resource
 from components.rules.pods import GPU, asks, containers, pod_spec, startup_budget_s
 from sitectl.changes import Change, FieldChange
 from sitectl.verdicts.model import Severity, Verdict, verdict
+from stacks.counts import counted
 
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
 # Engine arguments whose cut takes something from callers, with what it takes.
@@ -27,9 +29,9 @@ def deployment(change: Change) -> list[Verdict]:
     gpus = after.gpus - before.gpus
     if change.op == "create":
         what = (
-            f"{_count(after.replicas, 'replica')} on {after.gpus} GPUs"
+            f"{counted(after.replicas, 'replica')} on {counted(after.gpus, 'GPU')}"
             if after.gpus
-            else f"{_count(after.replicas, 'replica')}"
+            else f"{counted(after.replicas, 'replica')}"
         )
         return [
             verdict(
@@ -41,7 +43,7 @@ def deployment(change: Change) -> list[Verdict]:
             verdict(
                 change,
                 Severity.REPLACED,
-                f"stops all {_count(before.replicas, 'replica')} for good",
+                f"stops all {counted(before.replicas, 'replica')} for good",
                 "nothing serves in their place",
                 gpus=gpus,
                 restarts=before.replicas,
@@ -52,11 +54,11 @@ def deployment(change: Change) -> list[Verdict]:
             verdict(
                 change,
                 Severity.REPLACED,
-                f"stops all {_count(before.replicas, 'replica')} and makes them anew",
+                f"stops all {counted(before.replicas, 'replica')} and makes them anew",
                 f"{', '.join(change.replaced_by)} cannot be changed in place, so nothing serves until they have loaded",
                 gpus=gpus,
                 restarts=before.replicas,
-                cold_start_s=after.budget_s,
+                cold_start_s=after.later_budget_s,
             )
         ]
     return [
@@ -76,6 +78,9 @@ class _Shape:
         self.replicas = int(spec.get("replicas", 1)) if resource.body else 0
         self.gpus = self.replicas * sum(int(asks(one, "limits").get(GPU, 0)) for one in found)
         self.budget_s = max((startup_budget_s(one) for one in found), default=0)
+        marks: Mapping[str, Any] = (resource.body.get("metadata") or {}).get("annotations") or {}
+        # With the weights in the volume already.
+        self.later_budget_s = int(marks.get(LATER_START, self.budget_s))
         self.at_once = self.replicas if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
 
@@ -89,14 +94,15 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
     if not causes:
         return []
     rounds = -(-after.replicas // after.at_once)
+    start_s = after.budget_s if _another_model(change) else after.later_budget_s
     return [
         verdict(
             change,
             Severity.RESTARTS,
-            f"restarts {_count(before.replicas, 'replica')}, one after the other",
+            f"restarts {counted(before.replicas, 'replica')}, one after the other",
             f"their pod changes: {_causes(causes)}",
             restarts=before.replicas,
-            cold_start_s=rounds * (after.budget_s + after.grace_s),
+            cold_start_s=rounds * (start_s + after.grace_s),
         )
     ]
 
@@ -110,10 +116,10 @@ def _replicas(change: Change, before: _Shape, after: _Shape, gpus: int) -> list[
     what = f"{before.replicas} -> {after.replicas} replicas"
     if after.replicas > before.replicas:
         return [
-            verdict(change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.budget_s),
+            verdict(change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.later_budget_s),
         ]
     gone = before.replicas - after.replicas
-    reason = f"{_count(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
+    reason = f"{counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
     if after.replicas == 1:
         reason += "; the one that is left has no other when it restarts or its node fails"
     return [verdict(change, Severity.RESTARTS, what, reason, gpus=gpus, restarts=gone)]
@@ -168,13 +174,13 @@ def _is_picker(change: Change) -> bool:
 def _picker(change: Change) -> list[Verdict]:
     before, after = _shape(change, change.before), _shape(change, change.after)
     if change.op == "create":
-        return [verdict(change, Severity.LIVE, f"starts {_count(after.replicas, 'picker')}", "new")]
+        return [verdict(change, Severity.LIVE, f"starts {counted(after.replicas, 'picker')}", "new")]
     if change.op == "delete":
-        what = f"stops {_count(before.replicas, 'picker')} for good"
+        what = f"stops {counted(before.replicas, 'picker')} for good"
         return [verdict(change, Severity.REPLACED, what, "no request of the model is routed", restarts=before.replicas)]
     causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
     if causes or change.op == "replace":
-        said, pickers = _causes(causes) or ", ".join(change.replaced_by), _count(before.replicas, "picker")
+        said, pickers = _causes(causes) or ", ".join(change.replaced_by), counted(before.replicas, "picker")
         what, effect = f"replaces {pickers}, each by a ready one", "what it knew of cached prefixes is lost"
         if change.op == "replace":
             what, effect = f"restarts {pickers} at once", f"the model refuses requests until one is back, and {effect}"
@@ -243,7 +249,3 @@ def _word(leaf: FieldChange) -> str:
 def _short(value: Any, most: int = 80) -> str:
     text = "nothing" if value is None else str(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -2,58 +2,69 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from components.inference_pool import picker_name
 from components.model_server import ModelServerSpec
+from stacks.checks import disks, forms, links, machines, models, networks, patches
 from stacks.cluster_model import MachinesSpec
-from stacks.loading.problems import Path, Problem, looks_secret, nearest, shown
+from stacks.loading import engine_arguments
+from stacks.loading.problems import Path, Problem, nearest, shown
+from stacks.loading.products import nearest_product
+from stacks.loading.raw import at, found, mapping
 from stacks.site import choices
 
 Where = Callable[[Path], str]
 """` (file:line)` of a key, for texts that name a second one; empty where no line is known."""
-
-_OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
-_FLAG = re.compile(r"--[a-z][a-z0-9.-]*(=.*)?", re.DOTALL)
 
 _DRAIN_S = int(MachinesSpec.model_fields["drain_timeout_s"].default)
 _STREAM_S = int(ModelServerSpec.model_fields["longest_stream_s"].default)
 # Beside its streams: a pod hears that it goes, says goodbye, and its node learns of it.
 _LEAVING_S = 60
 
-# Path -> (form, what it is called, an example): the API server would refuse these only in `up`.
-_FORMS: Mapping[str, tuple[re.Pattern[str], str, str]] = {
-    "storage.storage_class": (_OBJECT, "a name of lower-case letters, digits, dashes and dots", "longhorn"),
-    "gateway.certificate_secret": (_OBJECT, "a name of lower-case letters, digits, dashes and dots", "inference-tls"),
-    "models.<name>.server.gpu_family": (_LABEL, "a label of letters, digits, dashes, dots and underscores", "hopper"),
-    "models.<name>.server.extra_args.<name>": (_FLAG, "one flag, with = before its value", "--seed=7"),
-    "models.<name>.pool.cpu": (_QUANTITY, "a Kubernetes quantity", "500m"),
-    "models.<name>.pool.memory": (_QUANTITY, "a Kubernetes quantity", "8Gi"),
-}
+
+def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> list[Problem]:
+    """Everything that is wrong between the keys of `values`.
+
+    malformed: a value has a wrong type, which is told already; a check that cannot read it says what it saw before.
+    """
+    told: list[Problem] = []
+    for check in (
+        _not_listed(values),
+        _models_of_tenants(values, where),
+        _tiers_of_tenants(values, where),
+        _names_that_collide(values, where),
+        _drains_and_streams(values, where),
+        forms.problems(values),
+        engine_arguments.problems(values.get("models")),
+        machines.problems(values),
+        networks.problems(values),
+        links.problems(values),
+        disks.problems(values),
+        patches.problems(values),
+        models.problems(values),
+    ):
+        try:
+            for problem in check:
+                told.append(problem)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            if not malformed:
+                raise
+    return told
 
 
-def problems(values: Mapping[str, Any], where: Where) -> list[Problem]:
-    """Everything that is wrong between the keys of `values`, which may have any form."""
-    return [
-        *_not_listed(values),
-        *_models_of_tenants(values, where),
-        *_tiers_of_tenants(values, where),
-        *_names_that_collide(values, where),
-        *_drains_and_streams(values, where),
-        *_forms(values),
-    ]
+def warnings(values: Mapping[str, Any]) -> list[Problem]:
+    """What works between the keys of a valid site, and is not wise."""
+    return [*machines.warnings(values), *models.warnings(values)]
 
 
 def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Words that should be in a table or folder and are not."""
     for pattern, words in choices().items():
-        for path, value in _found(values, pattern):
+        for path, value in found(values, pattern):
             if isinstance(value, str) and value not in words:
-                near = nearest(value, words)
+                near = nearest_product(value, words)
                 source = {"cluster.gpu": "the hardware table", "models.<name>.catalogue": "the catalogue"}[pattern]
                 yield Problem(
                     path=path,
@@ -66,12 +77,12 @@ def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
-    models = values.get("models", {})
-    if not isinstance(models, Mapping):
+    served = values.get("models", {})
+    if not isinstance(served, Mapping):
         return
-    names = [str(name) for name in models]
+    names = [str(name) for name in served]
     there = ", ".join(f"{name}{where(('models', name))}" for name in sorted(names)) or "none"
-    for path, wanted in _found(values, "tenants.<name>.models"):
+    for path, wanted in found(values, "tenants.<name>.models"):
         seen: dict[str, Path] = {}
         for index, name in enumerate(wanted if isinstance(wanted, list) else []):
             here = (*path, str(index))
@@ -96,7 +107,7 @@ def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Probl
         return
     names = [str(name) for name in tiers]
     there = ", ".join(f"{name}{where(('tiers', name))}" for name in sorted(names)) or "none"
-    for path, name in _found(values, "tenants.<name>.tier"):
+    for path, name in found(values, "tenants.<name>.tier"):
         if isinstance(name, str) and name not in names:
             near = nearest(name, names)
             yield Problem(
@@ -109,8 +120,7 @@ def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Probl
 
 def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
     """A model may not be called like the picker of another: both are a Deployment of that name."""
-    models = values.get("models")
-    names = [str(name) for name in models] if isinstance(models, Mapping) else []
+    names = [str(name) for name in mapping(values.get("models"))]
     for name in names:
         taken = picker_name(name)
         if taken in names:
@@ -123,16 +133,15 @@ def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Pro
 
 def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
     """A node is drained for longer than its pods let their streams run on, or each roll of the machines stops there."""
-    cluster, models = values.get("cluster"), values.get("models")
-    machines = cluster.get("machines") if isinstance(cluster, Mapping) else None
-    if not isinstance(machines, Mapping):
+    section = at(values, "cluster", "machines")
+    if not isinstance(section, Mapping):
         return
-    drain_s = machines.get("drain_timeout_s", _DRAIN_S)
+    drain_s = section.get("drain_timeout_s", _DRAIN_S)
     if not isinstance(drain_s, int):
         return
-    said = {path: seconds for path, seconds in _found(values, "gateway.longest_stream_s") if isinstance(seconds, int)}
-    written = dict(_found(models, "<name>.server.longest_stream_s"))
-    for name in models if isinstance(models, Mapping) else ():
+    said = {path: seconds for path, seconds in found(values, "gateway.longest_stream_s") if isinstance(seconds, int)}
+    written = dict(found(values.get("models"), "<name>.server.longest_stream_s"))
+    for name in mapping(values.get("models")):
         path = ("models", str(name), "server", "longest_stream_s")
         given = written.get(path[1:])
         said[path] = given if isinstance(given, int) else _STREAM_S
@@ -144,69 +153,3 @@ def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Pro
             got=str(drain_s),
             fix=f"make it {said[longest] + _LEAVING_S} or more, or let streams end sooner",
         )
-
-
-def _forms(values: Mapping[str, Any]) -> Iterator[Problem]:
-    for pattern, (form, called, example) in _FORMS.items():
-        for path, value in _found(values, pattern):
-            if isinstance(value, str) and not form.fullmatch(value) and not looks_secret(value):
-                yield Problem(
-                    path=path,
-                    what=f"not {called}",
-                    got=shown(value),
-                    fix=f"write it like {example}",
-                )
-
-
-def secrets(values: Any, path: Path = ()) -> Iterator[Problem]:
-    """Secrets in plain text: the file is committed, and whoever reads it would have them."""
-    if isinstance(values, Mapping) and list(values) == ["secure"] and isinstance(values["secure"], str):
-        yield Problem(
-            path=path,
-            what="an encrypted value, and no key of a site holds a secret",
-            fix=_place_of_secret(path).partition("; revoke")[0],
-        )
-    elif isinstance(values, Mapping):
-        for key, value in values.items():
-            yield from secrets(value, (*path, str(key)))
-    elif isinstance(values, list):
-        for index, value in enumerate(values):
-            yield from secrets(value, (*path, str(index)))
-    elif isinstance(values, str) and looks_secret(values):
-        yield Problem(
-            path=path,
-            what="looks like a secret in plain text, and this file is committed",
-            got=shown(values),
-            fix=_place_of_secret(path),
-        )
-
-
-def _place_of_secret(path: Path) -> str:
-    revoke = "revoke it where it was issued, as others may have read it"
-    if path[0] == "tenants":
-        return f"write {{}} for a key: `up` makes it and keeps it encrypted; {revoke}"
-    if path[-1] == "kubeconfig":
-        return f"name the file that holds it; {revoke}"
-    if path[-1] == "certificate_secret":
-        return f"make a TLS Secret in the cluster and write its name; {revoke}"
-    if "extra_args" in path:
-        return (
-            f"take the flag out: the gateway checks keys, and weights can be put into the volume beforehand; {revoke}"
-        )
-    return f"keep it in a Secret of the cluster; {revoke}"
-
-
-def _found(values: Any, pattern: str) -> Iterator[tuple[Path, Any]]:
-    """Every (path, value) that matches a dotted pattern with `<name>` for any key or index."""
-    head, _, rest = pattern.partition(".")
-    if isinstance(values, list) and head == "<name>":
-        inner: list[tuple[str, Any]] = [(str(index), value) for index, value in enumerate(values)]
-    elif isinstance(values, Mapping):
-        inner = [(str(key), value) for key, value in values.items() if head in ("<name>", str(key))]
-    else:
-        return
-    for key, value in inner:
-        if not rest:
-            yield (key,), value
-        else:
-            yield from (((key, *path), found) for path, found in _found(value, rest))

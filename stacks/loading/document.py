@@ -1,16 +1,21 @@
-"""A stack file with the line of each of its keys. Reads it as the engine does, and refuses what people misread."""
+"""The one reader of our YAML files: values as the engine reads them, with the line of each key.
+
+It refuses what people misread, and what is too large, too deep or no file of text.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
 
+from stacks.loading.files import UnreadableError, text_of
 from stacks.loading.problems import Path, Problem, shown
-from stacks.loading.scalars import meaning, trap
+from stacks.loading.scalars import is_day, meaning, trap
+from stacks.loading.yaml_errors import not_yaml, too_deep
 
 # The C parser reads a site in a tenth of the time; its errors are worded otherwise, so the Python one tells them.
 _Fast: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -43,7 +48,7 @@ class Document:
         return next((self.lines[path[:size]] for size in range(len(path), -1, -1) if path[:size] in self.lines), None)
 
     def section(self, *names: str) -> Document:
-        """The document below these keys, with paths that begin there."""
+        """The document below these keys, with paths that begin there, and what breaks the file elsewhere."""
         values = self.values
         for name in names:
             values = values.get(name) if isinstance(values, dict) else None
@@ -53,81 +58,49 @@ class Document:
             lines={path[size:]: line for path, line in self.lines.items() if path[:size] == names},
             written={path[size:]: text for path, text in self.written.items() if path[:size] == names},
             problems=[
-                Problem(path=one.path[size:], what=one.what, fix=one.fix, got=one.got, line=one.line)
-                for one in self.problems
-                if one.path[:size] == names[: len(one.path)]
+                replace(problem, path=problem.path[size:]) if _is_within(problem.path, names) else problem
+                for problem in self.problems
+                if problem.of_whole_file or _is_within(problem.path, names)
             ],
         )
 
 
-def read(text: str) -> Document:
-    """The one document of `text`. What cannot be read at all is a problem of the whole file."""
+def _is_within(path: Path, names: Path) -> bool:
+    return path[: len(names)] == names[: len(path)]
+
+
+def read_file(path: FilePath, *, plain_days: bool = False) -> Document:
+    """`read` of a file; what keeps it from being read is its one problem. Raises FileNotFoundError."""
     try:
+        text = text_of(path)
+    except UnreadableError as error:
+        return Document(problems=[Problem(path=(), what=error.what, fix=error.fix, line=error.line)])
+    return read(text, plain_days=plain_days)
+
+
+def read(text: str, *, plain_days: bool = False) -> Document:
+    """The one document of `text`. What cannot be read at all is a problem of the whole file.
+
+    plain_days: a day may be written without quotes, and stays as it is written: the file is not the engine's.
+    """
+    try:
+        if deep := too_deep(yaml.parse(text, Loader=_Reader)):
+            return Document(problems=[deep])
         node = _Reader(text).get_single_node()
     except yaml.YAMLError as error:
-        return Document(problems=[_unreadable(text, error)])
+        return Document(problems=[not_yaml(text, error)])
     found = Document()
     if node is not None:
-        _Builder(found).build(node)
+        _Builder(found, plain_days=plain_days).build(node)
     return found
-
-
-# What the parser says -> the same in plain words, and what to do.
-_PLAINLY = (
-    ("another document", "a second document begins here", "keep one document a file: take the line --- out"),
-    ("quoted scalar", "a quote is not closed", "close the quote that begins here"),
-    ("flow sequence", "a list is not closed", "close the list that begins here with ], and part its items by commas"),
-    (
-        "flow mapping",
-        "a section is not closed",
-        "close the section that begins here with }, and part its keys by commas",
-    ),
-    ("mapping values", "a colon where none can be", 'put quotes around a text with a colon, as in "a: b"'),
-    ("<block end>", "this line is indented otherwise than its section", "indent the keys of one section alike"),
-    ("could not find expected ':'", "a key without a colon", "write `key: value`, with a colon and a space"),
-    ("undefined alias", "no anchor of this name", "define the anchor (&name) above the place that uses it (*name)"),
-    ("cannot start any token", "no text begins with this character", "put quotes around the text"),
-)
-# Whatever is missing at its end, a thing that was left open is mended where it begins.
-_LEFT_OPEN = ("quoted scalar", "flow sequence", "flow mapping")
-
-
-def _unreadable(text: str, error: yaml.YAMLError) -> Problem:
-    """The parser's complaint as one problem of the whole file, with what to do."""
-    try:
-        yaml.compose(text, yaml.SafeLoader)
-    except yaml.YAMLError as plain:
-        error = plain
-    begin, mark = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
-    said = " ".join(str(getattr(error, part, None) or "") for part in ("problem", "context")) or str(error)
-    place = begin if begin and any(word in said for word in _LEFT_OPEN) else mark
-    line = place.line + 1 if place else 0
-    tab = _line_of(r"^ *\t[ \t]*[^\s#]", text)
-    if 0 < tab <= line:
-        return Problem(path=(), what="not YAML: a tab indents this line", fix="indent with spaces alone", line=tab)
-    glued = _line_of(r"^ *(- )?[a-z_0-9-]+:[^\s:]+ *$", text)
-    if "mapping values" in said and 0 < glued <= line:
-        return Problem(path=(), what="not YAML: no space behind the colon", fix="write `key: value`", line=glued)
-    what, fix = next(
-        ((what, fix) for part, what, fix in _PLAINLY if part in said),
-        (said.strip(), "mend this line, or the one before"),
-    )
-    name = re.search("alias '(.+)'", said)
-    what = f"not YAML: {what}" + (f", '{name[1]}'" if name else "")
-    return Problem(path=(), what=what, fix=fix, line=line or None)
-
-
-def _line_of(pattern: str, text: str) -> int:
-    """The first line that matches, or 0."""
-    found = re.search(pattern, text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 0
 
 
 class _Builder:
     """Turns nodes into plain values and notes lines and trouble on the way."""
 
-    def __init__(self, found: Document) -> None:
+    def __init__(self, found: Document, *, plain_days: bool) -> None:
         self.found = found
+        self.plain_days = plain_days
         self.open: list[yaml.Node] = []
         self.count = 0
 
@@ -139,13 +112,18 @@ class _Builder:
         line = node.start_mark.line + 1
         self.found.problems.append(Problem(path=path, what=what, fix=fix, got=got, line=line))
 
+    def _breaks(self, path: Path, node: yaml.Node, what: str, fix: str) -> None:
+        """A problem for which the engine refuses the whole file, wherever it is."""
+        line = node.start_mark.line + 1
+        self.found.problems.append(Problem(path=path, what=what, fix=fix, line=line, of_whole_file=True))
+
     def _value(self, node: yaml.Node, path: Path) -> Any:
         self.count += 1
         if node in self.open:
-            self._problem(path, node, "the anchor holds itself", "use an anchor outside of the section that it names")
+            self._breaks(path, node, "the anchor holds itself", "use an anchor outside of the section that it names")
             return None
         if self.count == _MOST_VALUES:
-            self._problem((), node, f"the anchors expand to more than {_MOST_VALUES} values", "use fewer anchors")
+            self._breaks((), node, f"the anchors expand to more than {_MOST_VALUES} values", "use fewer anchors")
         if self.count >= _MOST_VALUES:
             return None
         if isinstance(node, yaml.ScalarNode):
@@ -179,7 +157,7 @@ class _Builder:
             below = (*path, key)
             if key in lines:
                 places = f"here and on line {lines[key]}" if lines[key] != line else f"both times on line {line}"
-                self._problem(below, key_node, f"written twice, {places}", "keep one of the two")
+                self._breaks(below, key_node, f"written twice, {places}", "keep one of the two")
                 continue
             lines[key] = self.found.lines[below] = line
             made[key] = self._value(value_node, below)
@@ -190,12 +168,14 @@ class _Builder:
 
     def _merged(self, node: yaml.MappingNode, path: Path) -> Iterator[dict[str, Any]]:
         """Sections that `<<` brings; their lines are those of the anchor, for the keys that nothing overrides."""
-        for key, value in node.value:
-            if not _merges(key):
-                continue
+        merges = [(key, value) for key, value in node.value if _merges(key)]
+        for again, _ in merges[1:]:
+            places = f"here and on line {merges[0][0].start_mark.line + 1}"
+            self._breaks((*path, "<<"), again, f"written twice, {places}", "write one <<: [*first, *second]")
+        for key, value in merges[:1]:
             for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                 if not isinstance(source, yaml.MappingNode):
-                    self._problem(
+                    self._breaks(
                         (*path, "<<"), key, "<< takes a section", "name an anchor of a section, as in <<: *name"
                     )
                     continue
@@ -208,7 +188,7 @@ class _Builder:
 
     def _key(self, node: yaml.Node, path: Path) -> str | None:
         if not isinstance(node, yaml.ScalarNode) or node.tag not in (_PLAIN, _QUOTED):
-            self._problem(path, node, "a key is not a word", "write a plain word before the colon")
+            self._breaks(path, node, "a key is not a word", "write a plain word before the colon")
             return None
         key = str(node.value)
         if node.tag == _PLAIN:
@@ -230,6 +210,8 @@ class _Builder:
             return text
         if node.tag != _PLAIN:
             self._problem(path, node, f"the tag {_short(node.tag)} is not read here", "take the tag out", shown(text))
+            return text
+        if self.plain_days and is_day(text):
             return text
         unclear = trap(text)
         if unclear:

@@ -138,7 +138,7 @@ def _range(field: FieldInfo | None) -> str:
     for rule in field.metadata if field else []:
         match rule:
             case Ge(ge=least):
-                low = f"from {least}"
+                low = f"from {number_text(float(least)) if isinstance(least, float) else least}"
             case Gt(gt=above):
                 low = f"above {above}"
             case Le(le=most):

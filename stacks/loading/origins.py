@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from stacks import catalogue, versions
-from stacks.loading.document import Document, read
+from stacks.loading.document import Document, read_file
 from stacks.loading.problems import Path
 from stacks.site import SiteConfig
 
@@ -60,7 +60,7 @@ def origins(site: SiteConfig, written: Document, file: str) -> dict[str, Origin]
 @cache
 def _file(path: FilePath, layer: Layer) -> Mapping[str, Origin]:
     shown = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
-    document = read(path.read_text())
+    document = read_file(path)
     return {
         ".".join(key): Origin(layer=layer, file=shown, line=line)
         for key, line in document.lines.items()

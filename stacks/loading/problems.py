@@ -8,20 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pulumi
+from stacks.loading.secrets import HIDDEN, is_secret_name, shown_without_secrets
 
 Path = tuple[str, ...]
 """Keys from the top of the site's section down; a list's item is its index."""
 
 _LONGEST_SHOWN = 60
-
-# Forms of keys and tokens that are secret wherever they stand, by their issuers' documentation.
-_SECRET = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----|\bsk-[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bnvapi-[A-Za-z0-9_-]{16,}"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bglpat-[A-Za-z0-9_-]{16,}|\bA[KS]IA[A-Z0-9]{16}\b|\bxox[abps]-[A-Za-z0-9-]{10,}"
-    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*|client-key-data:|://[^/\s:@]+:[^/\s@]+@"
-    r"|^--(api-key|hf-token|hf_token)[= ]."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +32,25 @@ class Problem:
     file: str = ""
     """Where the mistake is, if in another file than the site's own."""
     line: int | None = None
+    of_whole_file: bool = False
+    """Whether the engine refuses the whole file for it, also where it is outside of the site's section."""
 
     @property
     def key(self) -> str:
         """Dotted path, empty for the whole site."""
-        return ".".join(self.path)
+        return ".".join(part if len(part) <= _LONGEST_SHOWN else f"{part[:_LONGEST_SHOWN]}..." for part in self.path)
+
+    def redacted(self) -> Problem:
+        """The same without anything that looks like a secret, in names or in words."""
+        return replace(
+            self,
+            path=tuple(shown_without_secrets(part) for part in self.path),
+            what=shown_without_secrets(self.what),
+            fix=shown_without_secrets(self.fix),
+            got=shown_without_secrets(self.got),
+            allowed=shown_without_secrets(self.allowed),
+            near=shown_without_secrets(self.near),
+        )
 
     def at(self, line: int | None) -> Problem:
         """The same, with its line where it has none yet."""
@@ -64,10 +70,10 @@ class Problem:
         return f"{where}: {said}\n  fix: {self.fix}"
 
 
-class SiteError(pulumi.RunError):
+class SiteError(Exception):
     """Everything that is wrong with a site: file, line, key, what, got, allowed, fix of each mistake.
 
-    A RunError, so that the engine prints it without a traceback. `problems` holds the same as data.
+    `problems` holds the same as data.
     """
 
     def __init__(self, message: str, *, origin: str = "", problems: Sequence[Problem] = ()) -> None:
@@ -76,11 +82,16 @@ class SiteError(pulumi.RunError):
         self.problems = tuple(problems)
 
 
-def site_error(origin: str, problems: Iterable[Problem]) -> SiteError:
+def file_error(origin: str, problems: Iterable[Problem]) -> SiteError:
+    """`site_error` for a file that is no site's own."""
+    return site_error(origin, problems, of="file")
+
+
+def site_error(origin: str, problems: Iterable[Problem], *, of: str = "site") -> SiteError:
     """One error for all problems, in the order of their lines."""
-    ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0)
+    ordered = [problem.redacted() for problem in sorted(dict.fromkeys(problems), key=lambda one: one.line or 0)]
     count = "1 error" if len(ordered) == 1 else f"{len(ordered)} errors"
-    lines = [f"{origin}: {count} in the site"]
+    lines = [f"{origin}: {count} in the {of}"]
     for problem in ordered:
         lines += [f"  {line}" for line in problem.text(origin).splitlines()]
     return SiteError("\n".join(lines), origin=origin, problems=ordered)
@@ -100,11 +111,6 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return by_plain[found[0]] if found else ""
 
 
-def looks_secret(text: str) -> bool:
-    """Whether the text has a form in which keys, tokens or passwords are issued."""
-    return bool(_SECRET.search(text))
-
-
 def shown(value: Any) -> str:
     """A value as an error names it: short, on one line, and never a secret."""
     if value is None:
@@ -117,8 +123,8 @@ def shown(value: Any) -> str:
         return "true" if value else "false"
     if not isinstance(value, str):
         return str(value)
-    if looks_secret(value):
-        return "(hidden, as it looks like a secret)"
+    if is_secret_name(value):
+        return HIDDEN
     first, _, rest = value.partition("\n")
     cut = len(first) > _LONGEST_SHOWN or rest
     return f"'{first[:_LONGEST_SHOWN]}...'" if cut else f"'{first}'"

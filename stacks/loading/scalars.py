@@ -6,6 +6,7 @@ offline loader follows it, and refuses the words on which editors, linters and t
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime
 from decimal import Decimal
@@ -30,14 +31,16 @@ _SWITCHES = {
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
-_OTHER_BASE = re.compile(r"[-+]?0([xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)")
+_OTHER_BASE = re.compile(r"[-+]?0([xX][0-9a-fA-F_]*[0-9a-fA-F]|[oO][0-7_]*[0-7]|[bB][01_]*[01])_*")
 _SIXTIES = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
 _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
-# What the engine keeps as a whole number; beyond, it is a float.
+# What the engine keeps as a whole number; beyond, it rounds.
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+# No number needs more, and Python itself refuses to read some thousand digits.
+_MOST_DIGITS = 300
 # Beyond it Go writes a number of JSON with an exponent.
 _LARGEST_WRITTEN_OUT = 1e21
 
@@ -46,8 +49,10 @@ def meaning(text: str) -> str | int | float | bool | None:
     """What an unquoted scalar is to the engine. Whole numbers are int however they are written: 1.5e+9 is one."""
     if text in _WORDS:
         return _WORDS[text]
+    if len(text) > _MOST_DIGITS:
+        return text
     plain = text.replace("_", "") if text[0] in "+-0123456789" else text
-    if _DATE.fullmatch(text):
+    if is_day(text):
         return _date(text)
     if _OTHER_BASE.fullmatch(text):
         return int(plain, 0)
@@ -61,12 +66,21 @@ def meaning(text: str) -> str | int | float | bool | None:
     return text
 
 
+def is_day(text: str) -> bool:
+    """Whether an unquoted scalar is a day or a point in time to readers of YAML."""
+    return bool(_DATE.fullmatch(text))
+
+
 def _date(text: str) -> str:
     """A day becomes a point in time, as the engine writes one; other points in time stay as they are here."""
     try:
         return f"{datetime.strptime(text, '%Y-%m-%d').date()} 00:00:00 +0000 UTC"
     except ValueError:
         return text
+
+
+def _looks_like_number(text: str) -> bool:
+    return any(form.fullmatch(text) for form in (_WHOLE, _DECIMAL, _OTHER_BASE, _SIXTIES))
 
 
 def whole(number: float) -> float | int:
@@ -77,6 +91,8 @@ def whole(number: float) -> float | int:
 
 def trap(text: str) -> tuple[str, str] | None:
     """(what is unclear, the fix) of an unquoted word that readers of YAML understand differently, or None."""
+    if _looks_like_number(text) and len(text) > _MOST_DIGITS:
+        return f"a number of {len(text)} characters", "write fewer digits, or put it in quotes if it is text"
     if text in _SWITCHES:
         return (
             f"{text} without quotes is text to the engine and {_SWITCHES[text]} to other readers of YAML",
@@ -96,11 +112,19 @@ def trap(text: str) -> tuple[str, str] | None:
             f"{text} is a number to some readers of YAML and text to others",
             f'write {digits} if it is a number, or "{text}" in quotes if it is text',
         )
+    if _WHOLE.fullmatch(text) and not _SMALLEST <= int(text.replace("_", "")) <= _LARGEST:
+        return (
+            f"{text} is beyond {_LARGEST}, and the engine rounds it",
+            "write a smaller number, one with an exponent, or put it in quotes if it is text",
+        )
+    number = text.replace("_", "")
+    if _DECIMAL.fullmatch(number) and not math.isfinite(float(number)):
+        return f"{text} is no finite number", "write a smaller number"
     if _SIXTIES.fullmatch(text):
         return (
             f"{text} is text to the engine and a number of base 60 to other readers of YAML",
             f'write "{text}" in quotes, or a plain number',
         )
-    if _DATE.fullmatch(text):
+    if is_day(text):
         return f"{text} without quotes is a date to the engine", f'write "{text}" in quotes'
     return None

@@ -1,11 +1,13 @@
-"""Checks of a site that is valid by itself: do its models fit, do its flags and versions go together."""
+"""Checks of a site that is valid by itself: do its models fit, do its settings and versions go together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from components.model_server import ModelServerPlan
-from stacks import compatibility, versions
+from stacks import compatibility, machine_keys, versions
+from stacks.cluster_model import MachinesSpec
 from stacks.cluster_plan import problems_of
 from stacks.demand import OrderedModelSpec
 from stacks.loading.origins import Origin
@@ -14,29 +16,53 @@ from stacks.placing import crowds
 from stacks.proof.layouts import allowed, refusals
 from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
-from stacks.sizing import BrokenOverridesError, DoesNotFitError, engine_of, plan_of, prove_model, serving_of
+from stacks.sizing import BrokenOverridesError, DoesNotFitError, prove_model
 
-# Flags that the platform gives only where the layout wants them; the figures hold for that layout alone.
-_OF_THE_LAYOUT = frozenset({"--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel"})
-# Flag that the platform gives to engines -> the key that decides it.
-_DECIDED_BY: Mapping[str, str] = {
-    "--max-num-seqs": "overrides.max_num_seqs",
-    "--max-model-len": "overrides.max_model_len",
-    "--max-num-batched-tokens": "server.max_num_batched_tokens",
-    "--max-num-queued-reqs": "overrides.max_num_queued_reqs",
-    "--max-waiting-queue-length": "overrides.max_num_queued_reqs",
-    "--override-generation-config": "overrides.gateway_max_tokens",
-    "--tensor-parallel-size": "server.layout",
-    "--pipeline-parallel-size": "server.layout",
-    "--data-parallel-size": "server.layout",
-    "--enable-expert-parallel": "server.layout",
-    "--shutdown-timeout": "server.longest_stream_s",
-    "--startup-duration": "server.simulated_load_scale",
+# Keys that every proof starts from.
+_OF_ALL_PROOFS: tuple[Path, ...] = (("cluster", "gpu"), ("storage", "read_bytes_per_s"))
+# For documentation (RFC 5737), so no machine has an address of them.
+_STAND_IN_NETWORKS: Mapping[str, Any] = {
+    "nodes": ("0.0.0.0/0",),
+    "pods": "192.0.2.0/24",
+    "services": "198.51.100.0/24",
 }
+_OF_THE_NODES = {("nodes",), ("roles",), ("taints",)}
 
 
-def misfits(site: SiteConfig) -> Iterator[Problem]:
-    """Models that cannot work on the GPUs that they are given or find none, and flags that are the platform's own."""
+@dataclass(frozen=True, kw_only=True)
+class RightPart:
+    """A site without the models that are wrong by themselves; `whole` if none is, and its nodes are right too."""
+
+    site: SiteConfig
+    whole: bool
+
+
+def right_part(site: SiteConfig, wrong: Sequence[Path]) -> RightPart:
+    """What can be proven of `site` while these paths of it are wrong."""
+    names = {path[1] for path in wrong if path[0:1] == ("models",) and len(path) > 1}
+    blind = any(path[: len(key)] == key[: len(path)] for path in wrong if path for key in _OF_ALL_PROOFS)
+    models = {} if blind else {name: spec for name, spec in site.models.items() if name not in names}
+    nodes = any(path[:2] == ("cluster", "machines") and path[2:3] in _OF_THE_NODES for path in wrong)
+    whole = not (names or blind or nodes or any(path in {(), ("models",), ("cluster", "machines")} for path in wrong))
+    machines = site.cluster.machines
+    cluster = site.cluster.model_copy(update={"machines": _right_machines(machines, wrong) if machines else None})
+    return RightPart(site=site.model_copy(update={"models": models, "cluster": cluster}), whole=whole)
+
+
+def _right_machines(machines: MachinesSpec, wrong: Sequence[Path]) -> MachinesSpec:
+    """Without machines whose address is wrong, and with stand-ins for the parts of the address plan that are."""
+    below = [path[2:] for path in wrong if path[:2] == ("cluster", "machines")]
+    nodes = {name: node for name, node in machines.nodes.items() if ("nodes", name, "address") not in below}
+    parts = {path[1] for path in below if path[:1] == ("networks",) and len(path) > 1}
+    networks = {key: value for key, value in _STAND_IN_NETWORKS.items() if key in parts}
+    if {"vip", "vip_link"} & parts:
+        networks |= {"vip": None, "vip_link": None}
+    return machines.model_copy(update={"nodes": nodes, "networks": machines.networks.model_copy(update=networks)})
+
+
+def misfits(right: RightPart) -> Iterator[Problem]:
+    """Models that cannot work on the GPUs that they are given, or find none."""
+    site = right.site
     proofs: dict[str, Proof] = {}
     for name, spec in sorted(site.models.items()):
         try:
@@ -47,10 +73,8 @@ def misfits(site: SiteConfig) -> Iterator[Problem]:
                 yield Problem(path=path, what=each.what, got=each.got, allowed=each.allowed, fix=each.fix)
         except DoesNotFitError as error:
             yield from _misfit(name, spec, error)
-        else:
-            yield from _flags_twice(name, spec, plan_of(proofs[name], serving_of(spec)))
     # Where one does not fit by itself, nobody knows what it would take of the nodes.
-    if len(proofs) == len(site.models):
+    if right.whole and len(proofs) == len(site.models):
         for crowd in crowds(site, proofs):
             yield Problem(path=("models", crowd.model, "server", "replicas"), what=crowd.what, fix=crowd.fix)
 
@@ -75,11 +99,11 @@ def _misfit(name: str, spec: OrderedModelSpec, error: DoesNotFitError) -> Iterat
         yield whole
 
 
-def refused_machines(site: SiteConfig) -> Iterator[Problem]:
-    """Machines whose configs Talos would refuse, or whose image no factory builds."""
+def refused_machines(site: SiteConfig, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Machines whose configs Talos would refuse, or whose image no factory builds, at the keys that `values` hold."""
     if site.cluster.machines is not None:
-        for line in problems_of(site.name, site.cluster.machines, versions.load()):
-            yield from_text(("cluster", "machines"), line)
+        refused = problems_of(site.name, site.cluster.machines, versions.load())
+        yield from machine_keys.problems(refused, values)
 
 
 def incompatible(site: SiteConfig, origins: Mapping[str, Origin]) -> Iterator[Problem]:
@@ -96,28 +120,3 @@ def incompatible(site: SiteConfig, origins: Mapping[str, Origin]) -> Iterator[Pr
             file="" if own or not theirs else theirs.file,
             line=None if own or not theirs else theirs.line,
         )
-
-
-def _flags_twice(name: str, spec: OrderedModelSpec, plan: ModelServerPlan) -> Iterator[Problem]:
-    """Extra flags that stand already: the engine would take the last one, and the figures would not hold."""
-    extra = spec.server.extra_args
-    args = engine_of(name, spec, plan, versions.load().images).args
-    given = dict(flag.partition("=")[::2] for flag in args[: len(args) - len(extra)])
-    seen: set[str] = set()
-    for index, flag in enumerate(extra):
-        key, _, value = flag.partition("=")
-        path = ("models", name, "server", "extra_args", str(index))
-        got = f"'{value}'" if value else ""
-        if key in given or key in _OF_THE_LAYOUT:
-            decided = _DECIDED_BY.get(key)
-            held = given.get(key)
-            said = "is given by the platform already" if key in given else "follows from the layout"
-            yield Problem(
-                path=path,
-                what=f"{key} {said}" + (f", as {held}" if held else ""),
-                got=got,
-                fix=f"take it out, and set {decided} if need be" if decided else "take it out",
-            )
-        elif key in seen:
-            yield Problem(path=path, what=f"{key} is given twice", got=got, fix="keep one of the two")
-        seen.add(key)

@@ -14,7 +14,9 @@ from pydantic_core import ErrorDetails
 from stacks.demand import OverridesSpec
 from stacks.loading.fields import Place, number_text, place
 from stacks.loading.problems import Path, Problem, from_text, nearest, shown
+from stacks.loading.salvage import salvaged
 from stacks.loading.scalars import whole
+from stacks.loading.secrets import HIDDEN, is_secret_name
 from stacks.site import SiteConfig
 
 # Each round takes wrong values out, so that rules between keys speak on what is left; two levels of sections have some.
@@ -31,7 +33,7 @@ _WITH_UNIT = re.compile(r"[0-9.]+ ?[A-Za-z/%]+")
 # pydantic's names of errors that are told in words of our own.
 _KINDS_OF_ERROR = (
     "bool", "dict", "finite", "float", "greater_than", "int", "less_than", "list", "literal_error", "model", "path",
-    "string", "too_short", "tuple",
+    "string", "too_long", "too_short", "tuple",
 )  # fmt: skip
 
 _UNKNOWN, _MISSING = "unknown key", "missing"
@@ -54,11 +56,12 @@ class Checked:
     """A site, or what is wrong with it."""
 
     site: SiteConfig | None
+    """With problems: what is right of it, or None where nothing is."""
     problems: tuple[Problem, ...]
 
 
 def check(values: Mapping[str, Any]) -> Checked:
-    """Values against the model. With problems, `site` is what is left when the wrong values are taken out, or None."""
+    """Values against the model. With problems, `site` is what is left when wrong values and sections are taken out."""
     left: Any = plain(values)
     problems: list[Problem] = []
     out: set[Path] = set()
@@ -75,7 +78,7 @@ def check(values: Mapping[str, Any]) -> Checked:
             if detail["type"] != "missing":
                 _take_out(left, path)
             out.add(path)
-    return Checked(site=None, problems=_first_causes(problems))
+    return Checked(site=salvaged(left), problems=_first_causes(problems))
 
 
 def _validated(values: Any) -> tuple[SiteConfig | None, list[tuple[Path, ErrorDetails]]]:
@@ -162,6 +165,8 @@ def _take_out(values: Any, path: Path) -> None:
 
 def _describe(path: Path, detail: ErrorDetails) -> Problem:
     here, value = place(path), detail["input"]
+    if isinstance(value, str) and is_secret_name(value):
+        return Problem(path=path, what="not what it takes", got=HIDDEN, fix="correct it")
     match detail["type"]:
         case "extra_forbidden":
             return _unknown(path)
@@ -219,6 +224,8 @@ def _what(here: Place, kind: str) -> str:
         return "too short"
     if kind == "too_short":
         return "empty"
+    if kind == "too_long":
+        return "too many"
     if kind == "literal_error":
         return "not one of the words that it takes"
     if kind.startswith(("tuple", "list")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from stacks.counts import counted
 from stacks.proof.figures import Figure, shown
 from stacks.proof.fixes import Fix
 from stacks.proof.proof import Proof
@@ -22,10 +23,14 @@ def block(proof: Proof, fixes: tuple[Fix, ...] | list[Fix] = (), better: Proof |
 
 
 def _headline(proof: Proof) -> str:
-    case, order = proof.case, proof.order
-    count = f"{case.replicas} x {case.layout} = {case.gpus} GPUs"
+    order = proof.order
     verdict = "holds" if proof.holds else "DOES NOT HOLD"
-    return f"{order.name}: {verdict}. {order.model.repository} on {order.gpu}, {count}"
+    return f"{order.name}: {verdict}. {order.model.repository} on {order.gpu}, {_size(proof)}"
+
+
+def _size(proof: Proof) -> str:
+    case = proof.case
+    return f"{case.replicas} x {case.layout} = {counted(case.gpus, 'GPU')}"
 
 
 def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | None) -> Iterator[str]:
@@ -43,7 +48,7 @@ def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | Non
     if better is not None and better.holds and better.case.layout != proof.case.layout:
         gain = _gain(proof, better)
         if gain:
-            yield _line("better", f"{better.case.replicas} x {better.case.layout} = {better.case.gpus} GPUs: {gain}")
+            yield _line("better", f"{_size(better)}: {gain}")
 
 
 def _layout(proof: Proof) -> Iterator[str]:
@@ -91,9 +96,16 @@ def _speed(proof: Proof) -> Iterator[str]:
     yield _line("speed", text, speed)
     yield _line(
         "cold start",
-        f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading",
+        f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading{_first_start(proof)}",
         proof.cold_start,
     )
+
+
+def _first_start(proof: Proof) -> str:
+    download = proof.cold_start["download_weights"]
+    if not download.value:
+        return ""
+    return f"; the first {proof.cold_start['first_start']}, of it {download} downloading"
 
 
 def _load(proof: Proof) -> Iterator[str]:
@@ -138,7 +150,7 @@ def _cost(proof: Proof) -> Iterator[str]:
 
 def _gain(proof: Proof, better: Proof) -> str:
     if better.case.gpus < proof.case.gpus:
-        return f"{proof.case.gpus - better.case.gpus} GPUs fewer"
+        return f"{counted(proof.case.gpus - better.case.gpus, 'GPU')} fewer"
     if better.case.gpus == proof.case.gpus and better.capacity_requests_per_s > 1.1 * proof.capacity_requests_per_s > 0:
         return f"carries {better.capacity_requests_per_s / proof.capacity_requests_per_s:.1f} times the load"
     return ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from stacks.counts import counted
 from stacks.proof.layouts import Layout, weights_per_gpu, why_illegal
 from stacks.proof.memory import (
     BLOCK_TOKENS,
@@ -183,13 +184,7 @@ class Case:
         if order.kv_dtype == "fp8" and "fp8" not in order.hardware.flops:
             return [Problem(kind="precision", text=f"{order.gpu} has no FP8 units, and the cache is to be fp8")]
         if self.longest < BLOCK_TOKENS:
-            return [
-                Problem(
-                    kind="weights",
-                    text=f"weights take {self.weights / 1e9:.1f} GB on each of {layout.gpus} GPUs ({layout}), and "
-                    f"{order.gpu} has {self.usable / 1e9:.1f} GB for weights and KV cache",
-                )
-            ]
+            return [Problem(kind="weights", text=self._too_large())]
         wanted = order.needed_context
         found = []
         if wanted > order.model.max_context_tokens:
@@ -206,6 +201,14 @@ class Case:
             )
             found.append(Problem(kind="knob", text=text))
         return found
+
+    def _too_large(self) -> str:
+        needed, offered = self.weights + self.reserved, self.order.hardware.memory_bytes * MEMORY_UTILISATION
+        return (
+            f"needs more than {needed / 1e9:,.1f} GB a GPU on {counted(self.layout.gpus, 'GPU')} ({self.layout}: "
+            f"{self.weights / 1e9:,.1f} GB of weights, {self.reserved / 1e9:,.1f} GB of context and activations), and "
+            f"{self.order.gpu} has {offered / 1e9:,.1f} GB"
+        )
 
     @cached_property
     def load_problems(self) -> list[Problem]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from stacks.counts import counted
 from stacks.hardware import GPUS
 from stacks.proof.case import Case
+from stacks.proof.demand import NO_TARGETS, Slo
+from stacks.proof.layouts import candidates
 from stacks.proof.memory import BLOCK_TOKENS
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
@@ -15,6 +18,10 @@ from stacks.proof.search import best
 
 # Targets and loads that a fix names keep this distance to what was computed.
 _MARGIN = 0.05
+# Times that targets are raised and proven again.
+_ROUNDS = 6
+# Requests a second at which each has its replica to itself.
+_CALM = 1e-6
 # No fix goes below this where the site has as many.
 FEWEST_REPLICAS = 2
 
@@ -88,8 +95,9 @@ def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
     if order.replicas and order.load:
         wider = best(replace(order, replicas=None))
         if not wider.problems and wider.replicas > order.replicas:
+            more = counted(wider.gpus - case.gpus, "GPU")
             yield (
-                f"raise replicas from {order.replicas} to {wider.replicas} ({wider.gpus - case.gpus:+d} GPUs)",
+                f"raise replicas from {order.replicas} to {wider.replicas} ({more} more)",
                 replace(order, replicas=wider.replicas, layout=wider.layout, gpus=None),
             )
     free = replace(order, layout=None, gpus=None)
@@ -100,13 +108,13 @@ def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
             larger = Case(replace(wanted, replicas=FEWEST_REPLICAS), larger.layout, FEWEST_REPLICAS)
         if larger.problems or (larger.layout.gpus == case.layout.gpus and larger.replicas <= case.replicas):
             continue
-        size = f"give a replica {larger.layout.gpus} GPUs ({larger.layout})"
+        size = f"give a replica {counted(larger.layout.gpus, 'GPU')} ({larger.layout})"
         if order.layout:
             size = f"lay a replica out as {larger.layout} (layout: {larger.layout.words})"
         if order.replicas and larger.replicas != order.replicas:
             size += f" and set replicas to {larger.replicas}"
         yield (
-            f"{size}; {larger.gpus} GPUs in all",
+            f"{size}; {counted(larger.gpus, 'GPU')} in all",
             replace(order, layout=larger.layout, gpus=None, replicas=larger.replicas if order.load else order.replicas),
         )
 
@@ -117,8 +125,11 @@ def _concessions(case: Case) -> Iterator[tuple[str, Order]]:
     shorter = min(case.longest, order.model.max_context_tokens) // BLOCK_TOKENS * BLOCK_TOKENS
     if order.context_tokens and 0 < shorter < order.context_tokens:
         yield f"shorten the context to {shorter:,} tokens", replace(order, context_tokens=shorter)
+    raised: list[tuple[str, Order]] = []
     if order.load and not case.fit_problems:
         yield from _weaker(case)
+        raised = list(_raised_targets(order))
+        yield from raised
     if order.load and case.fit_problems and any(problem.kind == "context" for problem in case.problems):
         most = min(case.longest, order.model.max_context_tokens)
         prompt, answer = order.load.prompt_tokens, order.load.answer_tokens
@@ -130,6 +141,11 @@ def _concessions(case: Case) -> Iterator[tuple[str, Order]]:
         )
         if 0 < scale < 1:
             yield f"limit requests to {most:,} tokens", replace(order, load=smaller, context_tokens=None)
+    yield from _other_gpus(order, with_raised_targets=not raised)
+
+
+def _other_gpus(order: Order, *, with_raised_targets: bool) -> Iterator[tuple[str, Order]]:
+    """The kind of GPU that needs fewest of its kind, within the targets or, if need be, with raised ones."""
     others = [
         replace(
             order, gpu=gpu, layout=None, gpus=None, replicas=None, kv_dtype="fp8" if "fp8" in figures.flops else "bf16"
@@ -137,35 +153,107 @@ def _concessions(case: Case) -> Iterator[tuple[str, Order]]:
         for gpu, figures in GPUS.items()
         if gpu != order.gpu
     ]
-    working = [case for case in map(best, others) if not case.problems]
+    working = [("", case) for case in map(best, others) if not case.problems]
+    if not working and order.load and with_raised_targets:
+        raised = [(other, _within_reach(other)) for other in others]
+        working = [(f", and {_targets(other, case.order)}", case) for other, case in raised if case]
     if working:
-        fewest = min(working, key=lambda each: (each.gpus, each.order.hardware.memory_bytes))
-        yield f"use {fewest.order.gpu}: {fewest.gpus} GPUs ({fewest.layout})", fewest.order
+        more, fewest = min(working, key=lambda way: (way[1].gpus, way[1].order.hardware.memory_bytes))
+        yield f"use {fewest.order.gpu}: {counted(fewest.gpus, 'GPU')} ({fewest.layout}){more}", fewest.order
 
 
 def _weaker(case: Case) -> Iterator[tuple[str, Order]]:
-    """Targets that an idle model keeps with as many replicas as it likes, and the load that these replicas carry."""
-    order = case.order
-    load = order.load
-    if load is None:
-        return
+    """The load that these replicas carry within the targets."""
+    load = case.order.load
     carried = Proof(case).capacity_requests_per_s * (1 - _MARGIN)
-    if carried > 0.01:
-        yield f"lower the load to {carried:.3g} requests/s", replace(order, load=replace(load, requests_per_s=carried))
-    slo = order.slo
-    free = replace(order, slo=replace(slo, ttft_p95_ms=None, itl_p95_ms=None))
-    eased = best(free)
-    if eased.problems:
+    if load and carried > 0.01:
+        order = replace(case.order, load=replace(load, requests_per_s=carried))
+        yield f"lower the load to {carried:.3g} requests/s", order
+
+
+def _raised_targets(order: Order) -> Iterator[tuple[str, Order]]:
+    """Targets that this load can have, with the replicas that the site names or else with as many as it takes."""
+    for replicas in dict.fromkeys((order.replicas, None)):
+        case = _within_reach(replace(order, replicas=replicas))
+        if case is None:
+            continue
+        text = _targets(order, case.order)
+        if order.replicas and case.replicas != order.replicas:
+            text += f" and set replicas to {case.replicas}; {counted(case.gpus, 'GPU')} in all"
+        yield text, replace(case.order, layout=case.layout, gpus=None, replicas=case.replicas)
         return
-    itl = eased.steady.itl_quantile_s(0.95) * 1e3 * (1 + _MARGIN)
-    ttft = eased.steady.ttft_quantile_s(0.95) * 1e3 * (1 + _MARGIN)
-    words, changed = [], {}
-    if slo.itl_p95_ms is not None and itl > slo.itl_p95_ms:
-        changed["itl_p95_ms"] = float(math.ceil(itl))
-        words.append(f"itl_p95_ms to {math.ceil(itl)}")
-    if slo.ttft_p95_ms is not None and ttft > slo.ttft_p95_ms:
-        changed["ttft_p95_ms"] = float(math.ceil(ttft))
-        words.append(f"ttft_p95_ms to {math.ceil(ttft)}")
-    if words:
-        relaxed = replace(slo, **changed)
-        yield f"raise {' and '.join(words)}", replace(order, slo=relaxed, layout=eased.layout, replicas=eased.replicas)
+
+
+def _within_reach(order: Order) -> Case | None:
+    """The order with each missed target raised to what is computed; None where the load is too much without any."""
+    free = best(replace(order, slo=replace(order.slo, ttft_p95_ms=None, itl_p95_ms=None)))
+    if free.problems:
+        return None
+    raised = order
+    # A raised ITL target allows larger chunks, which moves the TTFT, and the other way round.
+    for _ in range(_ROUNDS):
+        case = best(raised)
+        kinds = {problem.kind for problem in case.problems}
+        if not kinds:
+            return case
+        slo = _raised(raised.slo, case, kinds) if kinds <= {"itl", "ttft"} else _raised(raised.slo, free)
+        if slo == raised.slo:
+            return None
+        raised = replace(raised, slo=slo)
+    return None
+
+
+def _raised(slo: Slo, case: Case, kinds: Collection[str] = ("itl", "ttft")) -> Slo:
+    """The targets, those of `kinds` at least at what the case computes."""
+    itl, ttft = case.steady.itl_quantile_s(0.95), case.steady.ttft_quantile_s(0.95)
+    return replace(
+        slo,
+        itl_p95_ms=_at_least(slo.itl_p95_ms, itl) if "itl" in kinds else slo.itl_p95_ms,
+        ttft_p95_ms=_at_least(slo.ttft_p95_ms, ttft) if "ttft" in kinds else slo.ttft_p95_ms,
+    )
+
+
+def _at_least(target_ms: float | None, computed_s: float) -> float | None:
+    if target_ms is None:
+        return None
+    return max(target_ms, float(math.ceil(computed_s * 1e3 * (1 + _MARGIN))))
+
+
+def _targets(before: Order, after: Order) -> str:
+    pairs = [
+        ("itl_p95_ms", before.slo.itl_p95_ms, after.slo.itl_p95_ms),
+        ("ttft_p95_ms", before.slo.ttft_p95_ms, after.slo.ttft_p95_ms),
+    ]
+    return "raise " + " and ".join(f"{key} to {new:.0f}" for key, old, new in pairs if new is not None and new != old)
+
+
+def out_of_reach(proof: Proof) -> str:
+    """What no layout of this GPU can do, in words; empty where the targets are within its reach.
+
+    Measured on a replica that has one request to itself, which is as fast as it gets.
+    """
+    order = proof.order
+    load, slo, most = order.load, order.slo, order.hardware.gpus_per_node
+    if load is None:
+        return ""
+    calm = replace(order, load=replace(load, requests_per_s=_CALM), slo=NO_TARGETS, layout=None, gpus=None)
+    cases = [Case(calm, layout, 1) for layout in candidates(order.model, order.hardware, gpus=None, most=most)]
+    usable = [case for case in cases if not case.problems]
+    missed = []
+    for name, target, lowest in (
+        ("TTFT", slo.ttft_p95_ms, min((case.steady.ttft_quantile_s(0.95) for case in usable), default=math.inf)),
+        ("ITL", slo.itl_p95_ms, min((case.steady.itl_quantile_s(0.95) for case in usable), default=math.inf)),
+    ):
+        if target is not None and target < lowest * 1e3 < math.inf:
+            missed.append(f"{name} p95 {lowest * 1e3:,.3g} ms")
+    return f"the lowest that a node of {order.gpu} reaches: {', '.join(missed)}" if missed else ""
+
+
+def tried(proof: Proof) -> str:
+    """What `nearest` tried where it found nothing."""
+    kinds = ", ".join(gpu for gpu in GPUS if gpu != proof.order.gpu)
+    load = "raised targets, " if proof.order.load else ""
+    return (
+        f"declare less load or a shorter context, or order a smaller model: python -m sitectl catalogue list; "
+        f"tried without success: other layouts, more replicas, {load}{kinds}"
+    )

@@ -1,10 +1,8 @@
-"""`python -m stacks.proof.import_config config.json --repository OWNER/MODEL ...`: prints a file for the catalogue."""
+"""A catalogue file out of a model's config.json; `sitectl catalogue add` writes it."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,10 @@ import yaml
 from pydantic import ValidationError
 
 from stacks.catalogue import CatalogueModel
+from stacks.loading.files import UnreadableError, text_of
 from stacks.proof.geometry import NotUnderstoodError, Section, geometry
 from stacks.proof.quantising import quantisation
-from stacks.proof.weights import parameters, weight_bytes
+from stacks.proof.weights import parameters
 
 # Derived and published parameters may differ by norms, biases and a vision tower; by more, something was misread.
 _PUBLISHED_BAND = 0.03
@@ -56,66 +55,16 @@ def text(content: Section, comment: str) -> str:
     return f"# {comment}\n{body}"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print the file; exit status 1 with every reason where the config is not understood."""
-    parser = argparse.ArgumentParser(prog="python -m stacks.proof.import_config", description=__doc__)
-    parser.add_argument("config", type=Path, help="config.json of the repository")
-    parser.add_argument("--quantisation", type=Path, help="hf_quant_config.json of the repository, if it has one")
-    parser.add_argument("--repository", required=True, help="name at the hub, owner/model")
-    parser.add_argument("--licence", required=True, help="SPDX name, or what the model card says")
-    parser.add_argument("--source", required=True, help="where this config.json is from")
-    parser.add_argument(
-        "--parameters", type=float, required=True, help="all parameters that the maker names, as 32.8e9"
-    )
-    parser.add_argument("--active", type=float, help="active parameters that the maker names; default: all")
-    parser.add_argument("--published", required=True, help="where the maker names them")
-    parser.add_argument("--task", choices=("generate", "embed", "rerank"), default="generate")
-    parser.add_argument("--flag", action="append", default=[], help="vLLM flag that the model needs; may be repeated")
-    parser.add_argument("--ignore", action="append", default=[], help="key that is harmless; may be repeated")
-    arguments = parser.parse_args(argv)
-    meta: Section = {
-        "repository": arguments.repository,
-        "licence": arguments.licence,
-        "task": arguments.task,
-        "engine_flags": arguments.flag,
-        "published": {
-            "parameters": arguments.parameters,
-            "active_parameters": arguments.active or arguments.parameters,
-            "source": arguments.published,
-        },
-        "sources": {"geometry": arguments.source, "licence": "model card"},
-        "ignore": arguments.ignore,
-    }
-    try:
-        nvidia = _read(arguments.quantisation) if arguments.quantisation else None
-        content = catalogue_file(_read(arguments.config), meta, nvidia)
-    except NotUnderstoodError as error:
-        reasons = str(error).splitlines()
-        print(f"{arguments.config}: {len(reasons)} reason(s) not to import it", file=sys.stderr)
-        for reason in reasons:
-            print(f"  {reason}", file=sys.stderr)
-        return 1
-    model = CatalogueModel.model_validate(content)
-    files = weight_bytes(model).files
-    print(
-        text(content, f"{arguments.repository}: {parameters(model).total / 1e9:.1f} billion, {files / 1e9:.1f} GB."),
-        end="",
-    )
-    return 0
-
-
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises NotUnderstoodError."""
     try:
-        found = json.loads(path.read_text())
-    except OSError as error:
-        raise NotUnderstoodError(f"{path}: {error.strerror}; fix: name the repository's config.json") from None
-    except json.JSONDecodeError as error:
+        found = json.loads(text_of(path))
+    except FileNotFoundError:
+        raise NotUnderstoodError(f"{path}: no such file; fix: name the repository's config.json") from None
+    except UnreadableError as error:
+        raise NotUnderstoodError(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
         raise NotUnderstoodError(f"{path}: not JSON: {error}") from None
     if not isinstance(found, dict):
         raise NotUnderstoodError(f"{path}: got {type(found).__name__}, allowed: a JSON object")
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

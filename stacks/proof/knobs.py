@@ -19,8 +19,10 @@ from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
 
 # Kubernetes asks a starting replica this often.
 PROBE_PERIOD_S = 5
-# Compilation and CUDA graphs on a slow day, beside twice the predicted read: a slow disk is no crash.
+# Compilation and CUDA graphs on a slow day.
 START_SLACK_S = 300
+# A download and a disk may be this much slower than predicted: that is no crash.
+START_MARGIN = 2
 # Bytes of a body for each token of it: two characters, each escaped as JSON's \uXXXX\uXXXX; estimated, text has 4.
 BODY_BYTES_PER_TOKEN = 24
 # Of a body beside its text: settings of the request, roles, names.
@@ -295,15 +297,16 @@ def token_s(case: Case) -> float:
 
 
 def _start(proof: Proof, serving: Serving) -> list[Explanation]:
-    read = proof.cold_start["read_weights"].value
+    download, read = (proof.cold_start[key].value for key in ("download_weights", "read_weights"))
     budget = serving.settled(
         Explanation(
             key="start_budget_s",
-            value=math.ceil(2 * read) + START_SLACK_S,
+            value=math.ceil(START_MARGIN * (download + read)) + START_SLACK_S,
             unit="s",
             origin="derived",
-            formula=f"2 x time to read the weights + {START_SLACK_S}",
-            inputs={"read_weights_s": round(read)},
+            formula=f"{START_MARGIN} x (time to download the weights + time to read them) + {START_SLACK_S} for "
+            "compilation and CUDA graphs",
+            inputs={"download_weights_s": round(download), "read_weights_s": round(read)},
         )
     )
     return [

@@ -43,6 +43,8 @@ class Order:
     """Stands for the load's mean request where no load is declared."""
     storage_bytes_per_s: float = 1.0e9
     """What one replica reads from the weights' volume."""
+    download_bytes_per_s: float | None = None
+    """What the first replica fetches into that volume; None where the weights are there already."""
     max_num_seqs: int | None = None
     """Set by the site over the derived one."""
     max_num_batched_tokens: int | None = None

@@ -155,12 +155,14 @@ def _answers(proof: Proof, serving: Serving, free: _Free) -> _Range:
 
 
 def _start(proof: Proof, serving: Serving, free: _Free) -> _Range:  # noqa: ARG001
-    cold = math.ceil(proof.cold_start["cold_start"].value)
+    first, download = (math.ceil(proof.cold_start[key].value) for key in ("first_start", "download_weights"))
+    fetched = f", {download:,} s of it to download its weights," if download else ""
+    speeds = ["storage.weights.download_bytes_per_s"] if download else []
     return _Range(
-        low=cold,
+        low=first,
         high=math.inf,
-        below=f"a replica needs {cold:,} s to start and would be killed while it loads, for ever",
-        instead_below="raise storage.read_bytes_per_s if the storage is faster",
+        below=f"a replica needs {first:,} s to start{fetched} and would be killed while it loads, for ever",
+        instead_below=f"raise {' or '.join([*speeds, 'storage.read_bytes_per_s'])} if the site is faster",
     )
 
 

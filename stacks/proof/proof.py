@@ -112,15 +112,18 @@ class Proof:
 
     @cached_property
     def cold_start(self) -> dict[str, Figure]:
-        """From a scheduled Pod with its image to the first answer."""
+        """From a scheduled Pod with its image to the first answer: with the weights in the volume, and before that."""
         read = weight_bytes(self.order.model).files / self.order.storage_bytes_per_s
         copy = self.case.weights / self.order.hardware.pcie_bytes_per_s
+        speed = self.order.download_bytes_per_s
+        download = weight_bytes(self.order.model).files / speed if speed else 0.0
+        later = max(read, copy) + ENGINE_START_S
         return {
             "read_weights": _figure(read, "s", "weight files / storage bandwidth of a replica", "estimated"),
             "copy_weights": _figure(copy, "s", "weights a GPU / PCIe bandwidth"),
-            "cold_start": _figure(
-                max(read, copy) + ENGINE_START_S, "s", "longer of both + compilation and CUDA graphs", "estimated"
-            ),
+            "cold_start": _figure(later, "s", "longer of both + compilation and CUDA graphs", "estimated"),
+            "download_weights": _figure(download, "s", "weight files / download bandwidth; once a volume", "estimated"),
+            "first_start": _figure(download + later, "s", "download + cold start", "estimated"),
         }
 
     @cached_property

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from stacks.counts import counted
 from stacks.proof.case import Case
 from stacks.proof.layouts import Layout, candidates
 from stacks.proof.order import Order
@@ -70,7 +71,7 @@ def reason(case: Case) -> str:
     order = case.order
     if order.layout:
         return "as the site says"
-    sizes = f"{order.gpus} GPUs, as the site says" if order.gpus else "the fewest GPUs that do"
+    sizes = f"{counted(order.gpus, 'GPU')}, as the site says" if order.gpus else "the fewest GPUs that do"
     if not order.simple:
         return f"{sizes}, and of those the fastest"
     if case.layout.tensor_alone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -51,11 +52,13 @@ def connect(
     forward_to: str | None = None,
     attempts: int = 4,
     connect_timeout_s: float = 10.0,
+    call_timeout_s: float | None = None,
 ) -> MachineClient:
     """A client for the machine at an address; nothing is sent before the first call.
 
-    With `forward_to` the machine at `host` passes calls on to the one of that address. UntrustedError if our own
-    certificate or key cannot be used.
+    With `forward_to` the machine at `host` passes calls on to the one of that address. No call takes longer than
+    `call_timeout_s`, or its own limit where that is shorter. UntrustedError if our own certificate or key cannot be
+    used.
     """
     name = node or forward_to or host
     try:
@@ -66,7 +69,14 @@ def connect(
         HttpxTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
         GrpcioTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
     )
-    return MachineClient(transport, node=name, forward_to=forward_to, attempts=attempts, shown_key=lambda: tls.shown)
+    return MachineClient(
+        transport,
+        node=name,
+        forward_to=forward_to,
+        attempts=attempts,
+        call_timeout_s=call_timeout_s,
+        shown_key=lambda: tls.shown,
+    )
 
 
 class MachineClient:
@@ -83,6 +93,7 @@ class MachineClient:
         node: str,
         forward_to: str | None = None,
         attempts: int = 4,
+        call_timeout_s: float | None = None,
         sleep: Callable[[float], None] = time.sleep,
         shown_key: Callable[[], str] = lambda: "",
     ) -> None:
@@ -91,6 +102,7 @@ class MachineClient:
         self._transport = transport
         self._metadata: Metadata = (("node", forward_to),) if forward_to else ()
         self._attempts = attempts
+        self._call_timeout_s = math.inf if call_timeout_s is None else call_timeout_s
         self._sleep = sleep
         self._shown_key = shown_key
         self._cut_short: set[str] = set()
@@ -270,7 +282,7 @@ class MachineClient:
         call = calls.ETCD_RECOVER
         pieces = (new("common.Data", bytes=piece).SerializeToString() for piece in snapshot)
         with self._as_api_errors(call):
-            wire = self._transport.upload(call, pieces, metadata=self._metadata, deadline_s=call.deadline_s)
+            wire = self._transport.upload(call, pieces, metadata=self._metadata, deadline_s=self._deadline_s(call))
             self._first(call, decode(call.reply, wire))
 
     def _one(self, call: Call, request: Any, *, hide: frozenset[str] = frozenset()) -> Any:
@@ -297,14 +309,14 @@ class MachineClient:
 
         def attempt() -> Any:
             chosen = self._routed(call)
-            reply = self._transport.unary(chosen, wire, metadata=self._metadata, deadline_s=call.deadline_s)
+            reply = self._transport.unary(chosen, wire, metadata=self._metadata, deadline_s=self._deadline_s(call))
             return unpack(decode(call.reply, reply))
 
         return self._repeat(call, attempt, hide=hide)
 
     def _stream(self, call: Call, request: Any) -> Iterator[Any]:
         wire, chosen = request.SerializeToString(), self._routed(call)
-        for reply in self._transport.stream(chosen, wire, metadata=self._metadata, deadline_s=call.deadline_s):
+        for reply in self._transport.stream(chosen, wire, metadata=self._metadata, deadline_s=self._deadline_s(call)):
             yield decode(call.reply, reply)
 
     def _chunks(self, call: Call, request: Any) -> Iterator[bytes]:
@@ -320,7 +332,7 @@ class MachineClient:
 
     def _repeat(self, call: Call, attempt: Callable[[], _Result], *, hide: frozenset[str] = frozenset()) -> _Result:
         """The attempt's result, repeated with growing pauses after what may pass, where repeating is safe."""
-        ends = time.monotonic() + call.deadline_s
+        ends = time.monotonic() + self._deadline_s(call)
         with self._as_api_errors(call, hide=hide):
             for number in range(1, self._attempts):
                 try:
@@ -333,6 +345,9 @@ class MachineClient:
                     self._note(call, failure)
                     self._sleep(pause_s)
             return attempt()
+
+    def _deadline_s(self, call: Call) -> float:
+        return min(call.deadline_s, self._call_timeout_s)
 
     def _note(self, call: Call, failure: RpcError) -> None:
         if isinstance(failure, CutShortError):

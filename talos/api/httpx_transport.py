@@ -61,12 +61,12 @@ class HttpxTransport:
             with self._client.stream(
                 "POST", f"{self._url}{call.path}", content=_framed(request), headers=headers, timeout=timeout
             ) as answer:
-                _check_status(answer)
-                yield from _unframed(answer, ends)
+                _check_status(answer, deadline_s)
+                yield from _unframed(answer, ends, deadline_s)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise connection_failure(error, sent=False) from None
         except httpx.TimeoutException:
-            raise RpcError(Code.DEADLINE_EXCEEDED, f"no answer within {deadline_s:g} s") from None
+            raise _too_slow(deadline_s) from None
         except httpx.HTTPError as error:
             raise connection_failure(error, sent=True) from None
 
@@ -75,21 +75,30 @@ def _framed(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-def _check_status(answer: httpx.Response) -> None:
+def _too_slow(deadline_s: float) -> RpcError:
+    return RpcError(Code.DEADLINE_EXCEEDED, f"no complete answer within {deadline_s:g} s")
+
+
+def _check_status(answer: httpx.Response, deadline_s: float) -> None:
     if answer.status_code != 200:
         raise RpcError(Code.UNAVAILABLE, f"HTTP {answer.status_code}: no gRPC server")
     status = answer.headers.get("grpc-status", "0")
     if status != "0":
-        number = int(status) if status.isdigit() else Code.UNKNOWN
-        raise RpcError(Code.of(number), unquote(answer.headers.get("grpc-message", "")))
+        code = Code.of(int(status) if status.isdigit() else Code.UNKNOWN)
+        # The machine knows the deadline too, and may say first that it has passed.
+        raise (
+            _too_slow(deadline_s)
+            if code is Code.DEADLINE_EXCEEDED
+            else RpcError(code, unquote(answer.headers.get("grpc-message", "")))
+        )
 
 
-def _unframed(answer: httpx.Response, ends: float) -> Iterator[bytes]:
+def _unframed(answer: httpx.Response, ends: float, deadline_s: float) -> Iterator[bytes]:
     buffer = bytearray()
     found = 0
     for chunk in answer.iter_raw():
         if time.monotonic() > ends:
-            raise RpcError(Code.DEADLINE_EXCEEDED, "the answer was not complete in time")
+            raise _too_slow(deadline_s)
         buffer += chunk
         while len(buffer) >= _PREFIX_BYTES:
             length = int.from_bytes(buffer[1:_PREFIX_BYTES], "big")

@@ -103,10 +103,4 @@ def _upload(client: MachineClient, snapshot: Path) -> None:
 def _peer(text: str, machine: Reach) -> Reach:
     name, equals, address = text.rpartition("=")
     parsed = Address.parse(address)
-    return Reach(
-        name=name if equals else parsed.host,
-        address=parsed,
-        through=machine.through,
-        ours=machine.ours,
-        unconfigured=None,
-    )
+    return machine.peer(name if equals else parsed.host, parsed, through=machine.through)

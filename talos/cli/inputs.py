@@ -68,6 +68,9 @@ def add_machine_arguments(parser: argparse.ArgumentParser, *, timeout: str) -> N
     parser.add_argument(
         "--timeout", default=timeout, metavar="DURATION", help="give up after this long, like 90s or 15m (%(default)s)"
     )
+    parser.add_argument(
+        "--call-timeout", metavar="DURATION", help="no single call of the machine may take longer (a limit of its own)"
+    )
 
 
 def node_name(arguments: argparse.Namespace) -> str:

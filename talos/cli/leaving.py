@@ -71,13 +71,7 @@ def forget_member(machine: Reach, cluster: Kubernetes, watch: Watch) -> bool:
     for name, host in sorted(cluster.control_planes().items()):
         if name == machine.name:
             continue
-        peer = Reach(
-            name=name,
-            address=Address(host, machine.address.port),
-            through=None,
-            ours=machine.ours,
-            unconfigured=None,
-        )
+        peer = machine.peer(name, Address(host, machine.address.port))
         try:
             with peer.configured() as client:
                 if etcd_state(client) == "Running":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from talos.api.client import MachineClient, connect
@@ -14,7 +14,7 @@ from talos.api.tls import FirstContact, Pinned, Trust
 from talos.cli import inputs
 from talos.cli.failures import InputError, OtherOwnerError
 from talos.cli.inputs import Address
-from talos.cli.waiting import PendingError, Watch
+from talos.cli.waiting import PendingError, Watch, seconds
 
 # Commands wait and look again by themselves, so the client need not.
 _ATTEMPTS = 2
@@ -41,6 +41,12 @@ class Reach:
     ours: Trust | None
     unconfigured: Trust | None
     """How to talk to it in maintenance mode; None: not at all."""
+    call_timeout_s: float | None = None
+    """No single call may take longer; None: each kind of call has its own limit alone."""
+
+    def peer(self, name: str, address: Address, *, through: Address | None = None) -> Reach:
+        """Another machine of the same cluster, by the same credentials and limit."""
+        return replace(self, name=name, address=address, through=through, unconfigured=None)
 
     @contextmanager
     def contact(self, watch: Watch) -> Iterator[Contact]:
@@ -88,6 +94,7 @@ class Reach:
             port=to.port,
             forward_to=self.address.host if through else None,
             attempts=_ATTEMPTS,
+            call_timeout_s=self.call_timeout_s,
         )
 
     def _look(self) -> Contact:
@@ -171,6 +178,7 @@ def reach(arguments: argparse.Namespace) -> Reach:
         through=Address.parse(arguments.through) if arguments.through else None,
         ours=credentials.identity if credentials else None,
         unconfigured=_unconfigured(arguments),
+        call_timeout_s=seconds(arguments.call_timeout) if arguments.call_timeout else None,
     )
 
 

@@ -182,13 +182,7 @@ def require_others_well(machine: Reach, client: MachineClient) -> int:
         host = urlsplit(other.peer_urls[0]).hostname if other.peer_urls else None
         if other.is_learner or host is None:
             raise PendingError(f"etcd's member {other.hostname or 'without a name'} has no vote yet")
-        peer = Reach(
-            name=other.hostname,
-            address=Address(host, machine.address.port),
-            through=None,
-            ours=machine.ours,
-            unconfigured=None,
-        )
+        peer = machine.peer(other.hostname, Address(host, machine.address.port))
         with peer.configured() as its:
             if etcd_state(its) != "Running":
                 raise PendingError(f"etcd on {other.hostname} is {etcd_state(its) or 'not there'}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 
-from lab.cluster import network
+from lab.cluster import network, processes
 from lab.paths import Lab
 
 _LISTINGS = {
@@ -29,11 +30,22 @@ def machine_state(lab: Lab) -> State:
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     return {
         **listed,
-        "processes": {str(pid) for pid in network.namespace_processes(lab)},
+        "processes": {str(pid) for pid in network.namespace_processes(lab) | _in_sandboxes(lab)},
         "mounts": mounts,
         # The folder of namespaces is iproute2's, and another lab may have just made it.
         "run": {str(path) for path in Path("/run").iterdir() if path.name != "netns"},
     }
+
+
+def _in_sandboxes(lab: Lab) -> set[int]:
+    """Processes that have files of the lab mounted: what pods run, by another sign than `down` has."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if str(lab.pods) in (entry / "mountinfo").read_text() and processes.is_alive(int(entry.name)):
+                    found.add(int(entry.name))
+    return found
 
 
 def of_lab(lab: Lab, state: State) -> State:

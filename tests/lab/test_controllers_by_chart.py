@@ -20,6 +20,8 @@ from lab.cluster import api, logs
 from lab.paths import CHECKOUT, Lab
 from tests.lab.cluster_by_hand import bring_up_cluster
 
+pytestmark = pytest.mark.row("000.30")
+
 PROGRAM = """
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What Pulumi's engine hands to the program of a stack file is what the unit tests think that it does (C.05).
+"""What Pulumi's engine hands to the program of a stack file is what the unit tests think that it does.
 
 Needs the built or an official `pulumi`, but no cluster.
 """
@@ -14,6 +14,8 @@ import pytest
 from lab import session
 from lab.paths import CHECKOUT, Lab
 from stacks.loader import KEY, load_file, load_site
+
+pytestmark = pytest.mark.row("C.05")
 
 SITES = CHECKOUT / "tests" / "fixtures" / "sites"
 PROGRAM = f"""

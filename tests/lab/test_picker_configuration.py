@@ -1,4 +1,4 @@
-"""The pinned endpoint picker takes the configuration of every model that is deployed somewhere (000.27, 001.24).
+"""The pinned endpoint picker takes the configuration of every model that is deployed somewhere.
 
 It reads its file before it asks an API server for anything, so it needs none for that.
 """
@@ -17,6 +17,8 @@ import yaml
 from components.inference_pool import InferencePoolSpec, PickerPlan, picker_config
 from lab.install import install
 from lab.paths import Lab
+
+pytestmark = pytest.mark.row("000.27", "opening 2")
 
 GOLDEN = Path(__file__).parents[1] / "unit" / "golden"
 # Nobody listens there.

@@ -1,4 +1,4 @@
-"""The command plugin under the real engine: a resource's life, what previews say, and where secrets may not appear.
+"""The command plugin: a resource's life by the engine's protocol, and under the real engine what is the engine's part.
 
 Needs the built or an official `pulumi`, but no cluster.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,13 @@ from typing import Any
 import pytest
 
 from lab import session
-from lab.errors import LabError
 from lab.paths import Lab
+from lab.plugins import values
+from lab.plugins.command.process import Runner
+from lab.plugins.command.provider import CommandProvider
+from tests.lab.engine_state import differences, resources
+from tests.lab.provider_driver import Declared, Driver, FailedError, Ref
+from tests.lab.waiting import eventually
 
 CANARY = "canary-4f1c9d"
 PROJECT = "name: plugin-command\nruntime: {name: python, options: {virtualenv: .venv}}\n"
@@ -76,71 +79,115 @@ def site(tmp_path: Path) -> Site:
     return Site(lab, folder)
 
 
-def test_a_commands_life(site: Site) -> None:
-    site.declare("create='echo made >> log; echo one', update='echo changed >> log', delete='echo gone >> log'")
-    assert site.preview()["op"] == "create"
-    assert site.log == [], "a preview runs nothing"
-    made = site.up()
-    assert made["outputs"]["stdout"] == "one"
-    assert made["id"].startswith("job")
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """The plugin in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return Driver("command", lambda log: CommandProvider(log, Runner()))
 
-    site.pulumi("preview", "--expect-no-changes")
-    site.pulumi("up", "--yes", "--skip-preview", "--expect-no-changes")
-    site.pulumi("refresh", "--yes", "--expect-no-changes")
-    assert site.log == ["made"]
 
-    site.declare(
-        "create='echo made >> log; echo one', update='echo changed $X >> log', delete='echo gone $PULUMI_COMMAND_STDOUT"
-        " >> log', environment={'X': 'why'}"
+def job(**inputs: Any) -> Declared:
+    return Declared(type="command:local:Command", name="job", inputs=inputs)
+
+
+def lines(folder: Path) -> list[str]:
+    path = folder / "log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_commands_life(driver: Driver, tmp_path: Path) -> None:
+    program = job(create="echo made >> log; echo one", update="echo changed >> log", delete="echo gone >> log")
+    assert driver.preview(program)["job"].op == "create"
+    assert lines(tmp_path) == [], "a preview runs nothing"
+    driver.up(program)
+    made = driver.state["job"]
+    assert made.outputs["stdout"] == "one"
+    assert made.id.startswith("job")
+
+    driver.unchanged(program)
+    assert driver.up(program)["job"].op == "same"
+    driver.refresh()
+    assert driver.state["job"] == made
+    assert lines(tmp_path) == ["made"]
+
+    program = job(
+        create="echo made >> log; echo one",
+        update="echo changed $X >> log",
+        delete="echo gone $PULUMI_COMMAND_STDOUT >> log",
+        environment={"X": "why"},
     )
-    step = site.preview()
-    assert step["op"] == "update"
-    assert sorted(step["detailedDiff"]) == ["delete", "environment", "update"]
-    changed = site.up()
-    assert site.log == ["made", "changed why"]
-    assert changed["id"] == made["id"]
-    assert changed["outputs"]["stdout"] == ""
+    step = driver.preview(program)["job"]
+    assert step.op == "update"
+    assert sorted(step.detailed_diff) == ["delete", "environment", "update"]
+    driver.up(program)
+    assert lines(tmp_path) == ["made", "changed why"]
+    assert driver.state["job"].id == made.id
+    assert driver.state["job"].outputs["stdout"] == ""
 
-    site.pulumi("destroy", "--yes", "--skip-preview")
-    assert site.log == ["made", "changed why", "gone"]
-    assert site.state() == {}
-
-
-def test_a_changed_trigger_replaces(site: Site) -> None:
-    site.declare("create='echo made >> log', update='echo changed >> log', delete='echo gone >> log', triggers=['a']")
-    first = site.up()
-    site.declare("create='echo made >> log', update='echo changed >> log', delete='echo gone >> log', triggers=['b']")
-    assert site.preview()["op"] in {"replace", "create-replacement"}
-    second = site.up()
-    assert second["id"] != first["id"]
-    assert site.log == ["made", "made", "gone"], "the new one is made before the old one is deleted"
+    driver.destroy()
+    assert lines(tmp_path) == ["made", "changed why", "gone"]
+    assert driver.state == {}
 
 
-def test_a_preview_shows_what_an_update_does_to_those_who_use_its_output(site: Site) -> None:
-    after = "local.Command('after', create=job.stdout.apply(lambda text: f'echo after {text}'))"
-    site.declare("create='echo one'", exports=after)
-    site.up()
-    site.declare("create='echo two'", exports=after)
-    steps = json.loads(site.pulumi("preview", "--json").stdout)["steps"]
-    operations = {step["urn"].rsplit("::", 1)[-1]: step["op"] for step in steps}
-    assert (operations["job"], operations["after"]) == ("update", "update")
-    site.up()
-    site.pulumi("preview", "--expect-no-changes")
+def test_a_changed_trigger_replaces(driver: Driver, tmp_path: Path) -> None:
+    life = {"create": "echo made >> log", "update": "echo changed >> log", "delete": "echo gone >> log"}
+    driver.up(job(**life, triggers=["a"]))
+    first = driver.state["job"].id
+    step = driver.preview(job(**life, triggers=["b"]))["job"]
+    assert (step.op, step.deletes_first) == ("replace", False)
+    driver.up(job(**life, triggers=["b"]))
+    assert driver.state["job"].id != first
+    assert lines(tmp_path) == ["made", "made", "gone"], "the new one is made before the old one is deleted"
 
 
-def test_a_failing_command_says_why_and_leaves_no_resource(site: Site) -> None:
-    site.declare(
-        "create='echo token $TOKEN >&2; echo the disk is full >&2; exit 3', environment={'TOKEN': secret}",
-        before=f"secret = pulumi.Output.secret('{CANARY}')",
-    )
-    with pytest.raises(LabError):
-        site.pulumi("up", "--yes", "--skip-preview")
-    failed = site.pulumi("up", "--yes", "--skip-preview", check=False)
-    said = failed.stdout + failed.stderr
-    assert "exit status 3" in said
+def test_a_preview_shows_what_an_update_does_to_those_who_use_its_output(driver: Driver) -> None:
+    echo = Ref("job", "stdout", lambda text: f"echo after {text}")
+    after = Declared(type="command:local:Command", name="after", inputs={"create": echo})
+    driver.up(job(create="echo one"), after)
+    steps = driver.preview(job(create="echo two"), after)
+    assert (steps["job"].op, steps["after"].op) == ("update", "update")
+    driver.up(job(create="echo two"), after)
+    assert driver.state["after"].outputs["stdout"] == "after two"
+    driver.unchanged(job(create="echo two"), after)
+
+
+def test_a_failing_command_says_why_and_leaves_no_resource(driver: Driver) -> None:
+    script = "echo token $TOKEN >&2; echo the disk is full >&2; exit 3"
+    with pytest.raises(FailedError, match="exit status 3") as failed:
+        driver.up(job(create=script, environment={"TOKEN": values.secret(CANARY)}))
+    said = f"{failed.value}\n{driver.log.text}"
     assert "the disk is full" in said
     assert CANARY not in said
-    assert site.state() == {}
+    assert driver.state == {}
+
+
+def test_wrong_inputs_and_remote_commands_are_refused(driver: Driver) -> None:
+    with pytest.raises(FailedError, match=r"logging: got .*stdoutAndStderr"):
+        driver.preview(job(create="true", logging="loud"))
+    far = {"create": "true", "connection": {"host": "127.0.0.1"}}
+    with pytest.raises(FailedError, match="command:remote:Command"):
+        driver.preview(Declared(type="command:remote:Command", name="far", inputs=far))
+
+
+def test_the_engine_and_the_driver_leave_the_same_state(site: Site, driver: Driver) -> None:
+    """The same program through both: states after each update, and what the previews between them say."""
+    texts = "create='echo $TOKEN; echo bad >&2', update='echo $TOKEN two', environment={{'TOKEN': secret}}, triggers={}"
+    inputs = {
+        "create": "echo $TOKEN; echo bad >&2",
+        "update": "echo $TOKEN two",
+        "environment": {"TOKEN": values.secret(CANARY)},
+    }
+    for triggers, stdin in ((["a"], None), (["a"], "text"), (["b"], "text")):
+        given = f", stdin='{stdin}'" if stdin else ""
+        site.declare(texts.format(triggers) + given, before=f"secret = pulumi.Output.secret('{CANARY}')")
+        program = job(**inputs, triggers=triggers, **({"stdin": stdin} if stdin else {}))
+        shown = differences(site.pulumi("preview", "--json").stdout)
+        steps = driver.preview(program)
+        assert {name: dict(step.detailed_diff) for name, step in steps.items() if step.detailed_diff} == shown
+        site.pulumi("up", "--yes", "--skip-preview")
+        driver.up(program)
+        kept = resources(site.pulumi("stack", "export", "--show-secrets").stdout)["job"]
+        assert (kept["inputs"], kept["outputs"]) == (driver.state["job"].inputs, driver.state["job"].outputs)
 
 
 def test_a_secret_appears_nowhere_in_plain_text(site: Site) -> None:
@@ -189,22 +236,6 @@ def test_a_function_runs_on_every_preview(site: Site) -> None:
     assert site.log == ["x"]
 
 
-def test_wrong_inputs_and_remote_commands_are_refused(site: Site) -> None:
-    site.declare("create='true', logging='loud'")
-    failed = site.pulumi("preview", check=False)
-    assert failed.returncode != 0
-    assert "stdoutAndStderr" in failed.stdout + failed.stderr
-
-    site.declare(
-        "create='true'",
-        before="from pulumi_command import remote\n"
-        "remote.Command('far', create='true', connection=remote.ConnectionArgs(host='127.0.0.1'))",
-    )
-    failed = site.pulumi("preview", check=False)
-    assert failed.returncode != 0
-    assert "command:remote:Command" in failed.stdout + failed.stderr
-
-
 def test_a_killed_engine_takes_its_commands_along_and_the_next_up_completes(site: Site) -> None:
     site.declare("create='echo $$ > pid; test -e again || exec sleep 300; echo done'")
     session.prepare(site.lab, site.folder)
@@ -216,30 +247,21 @@ def test_a_killed_engine_takes_its_commands_along_and_the_next_up_completes(site
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as engine:
-        pid = _appears(site.folder / "pid")
+        pid = _pid_in(site.folder / "pid")
         engine.kill()
-    _ends(pid)
+    eventually(lambda: _is_gone(pid))
     (site.folder / "again").touch()
     assert site.up()["outputs"]["stdout"] == "done"
 
 
-def _every_tenth(seconds: float) -> Iterator[None]:
-    for _ in range(int(seconds * 10)):
-        yield
-        time.sleep(0.1)
+def _pid_in(path: Path) -> int:
+    eventually(lambda: path.exists() and path.read_text().strip())
+    return int(path.read_text())
 
 
-def _appears(path: Path) -> int:
-    for _ in _every_tenth(60):
-        if path.exists() and path.read_text().strip():
-            return int(path.read_text())
-    raise AssertionError(f"no {path}")
-
-
-def _ends(pid: int) -> None:
-    for _ in _every_tenth(20):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-    raise AssertionError(f"{pid} still runs")
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

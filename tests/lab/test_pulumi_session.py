@@ -15,6 +15,7 @@ import pytest
 from lab import session
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
+from tests import documented
 
 
 @pytest.fixture
@@ -35,8 +36,14 @@ def project(tmp_path: Path) -> Path:
 
 def test_a_stacks_life_leaves_the_checked_in_files_alone(lab: Lab, project: Path) -> None:
     before = {path.name: path.read_bytes() for path in project.glob("Pulumi*.yaml")}
-    for arguments in (["up", "--yes", "--skip-preview"], ["refresh", "--yes"], ["destroy", "--yes", "--skip-preview"]):
-        session.run_pulumi(lab, *arguments, project=project)
+    for command, more in (
+        (documented.argv("pulumi preview"), []),
+        (documented.argv("pulumi up"), ["--yes", "--skip-preview"]),
+        (documented.argv("pulumi refresh"), ["--yes"]),
+        (documented.argv("pulumi cancel --yes"), []),
+        (documented.argv("pulumi destroy"), ["--yes", "--skip-preview"]),
+    ):
+        session.run_pulumi(lab, *command[1:], *more, project=project)
     assert {path.name: path.read_bytes() for path in project.glob("Pulumi*.yaml")} == before
 
 
@@ -50,6 +57,44 @@ def test_secrets_of_the_state_need_the_passphrase(lab: Lab, project: Path, monke
     monkeypatch.setattr(session, "PASSPHRASE", "another one")
     with pytest.raises(LabError, match="incorrect passphrase"):
         session.run_pulumi(lab, "stack", "output", "kept", "--show-secrets", project=project)
+
+
+VOLUME = """
+import os
+import pulumi
+
+if "GONE" not in os.environ:
+    options = pulumi.ResourceOptions(protect="PROTECTED" in os.environ)
+    pulumi.ComponentResource("test:index:Volume", "weights", opts=options)
+"""
+
+
+def test_what_is_protected_goes_only_by_permission(lab: Lab, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a name that leaves the site nor `destroy` takes a volume whose site does not let it go."""
+    (project / "__main__.py").write_text(VOLUME)
+
+    def pulumi(*arguments: str, **environment: str) -> str:
+        for name in ("PROTECTED", "GONE"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return session.run_pulumi(lab, *arguments, project=project).stdout
+
+    up, destroy = ("up", "--yes", "--skip-preview"), ("destroy", "--yes", "--skip-preview")
+    pulumi(*up, PROTECTED="1")
+    for refused, environment in ((up, {"GONE": "1"}), (("preview",), {"GONE": "1"}), (destroy, {})):
+        with pytest.raises(LabError, match="protected"):
+            pulumi(*refused, **environment)
+    # By the site: the permission first, the deletion next.
+    pulumi(*up)
+    pulumi(*up, GONE="1")
+    assert "weights" not in pulumi("stack", "--show-urns")
+    # By hand.
+    pulumi(*up, PROTECTED="1")
+    urn = next(word for word in pulumi("stack", "--show-urns").split() if word.endswith("::weights"))
+    pulumi("state", "unprotect", urn, "--yes")
+    pulumi(*destroy)
+    assert "weights" not in pulumi("stack", "--show-urns")
 
 
 def test_pulumi_by_hand_works_in_a_shell(lab: Lab, project: Path) -> None:

@@ -16,6 +16,8 @@ from lab import session
 from lab.paths import CHECKOUT, Lab
 from tests.fixtures.previews.record import copy_project
 
+pytestmark = pytest.mark.row("opening 15")
+
 SITE = "inference-platform:site"
 SOVEREIGN: dict[str, Any] = {"sovereign": True, "registries": ["ghcr.io"]}
 PICKERS = [f"Deployment inference-models/{model}-epp" for model in ("glm-5-1", "qwen3-32b")]

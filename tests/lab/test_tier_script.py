@@ -1,4 +1,4 @@
-"""The script that gives requests their tier, in the pinned Envoy, as Envoy Gateway hands it over (002.15, 000.33)."""
+"""The script that gives requests their tier, in the pinned Envoy, as Envoy Gateway hands it over."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 from components.tiers import objective_name, tier_policy
 from lab.install import install
 from lab.paths import Lab
+
+pytestmark = pytest.mark.row("002.15")
 
 TIER_OF = {"acme": "interactive", "globex": "batch", "32": "batch", "acme-labs": "batch"}
 # Envoy Gateway's name of the filter (internal/xds/translator/lua.go).

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.row("C.03")
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("stacks", "components", "talos", "manifests", "services", "lab", "policy", "sitectl", "ci")
 MAY_IMPORT = {
@@ -25,9 +27,9 @@ MAY_IMPORT = {
     "ci": {"sitectl", "stacks"},
 }
 # Inside components: everyone stands on the floor, composites stand on everyone, the rest know nobody.
-FLOOR = {"base", "objects", "namespace", "headers", "machine_commands"}
+FLOOR = {"base", "objects", "namespace", "headers", "envoy_names", "machine_commands"}
 COMPOSITES = {"model", "cluster"}
-PARTS = {"gateway": {"gateway_errors"}}
+PARTS = {"gateway": {"gateway_errors", "gateway_overload"}, "model_server": {"weights"}}
 NEVER = {"talos": {"pulumi"}, "manifests": {"pulumi"}}
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, controlplane, down, network, status, supervisor, up
+from lab.cluster import api, controlplane, down, guard, network, supervisor, up
+from lab.cluster.component import Component
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
@@ -22,6 +26,8 @@ from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.machine_state import left_behind, machine_state
 from tests.lab.waiting import eventually
 
+# Orders of dying that are tried.
+ORDERS = 3
 COMPONENTS = (
     "etcd",
     "kube-apiserver",
@@ -63,15 +69,36 @@ def test_second_up_starts_nothing_anew(cluster: Lab) -> None:
     assert processes_of(cluster) == before
 
 
-def test_up_replaces_a_killed_supervisor_which_takes_over(cluster: Lab) -> None:
+def component_of(lab: Lab, name: str) -> Component:
+    return next(found for found in supervisor.components(lab) if found.name == name)
+
+
+def supervisor_is_another(lab: Lab, killed: int) -> bool:
+    return guard.pid(lab) not in {None, killed}
+
+
+def test_killed_supervisor_comes_back_by_itself_and_takes_over(cluster: Lab) -> None:
+    eventually(lambda: None not in processes_of(cluster).values())
+    for _ in range(2):
+        before = processes_of(cluster)
+        killed = eventually(lambda: guard.pid(cluster))
+        os.kill(killed, signal.SIGKILL)
+        eventually(partial(supervisor_is_another, cluster, killed))
+        assert processes_of(cluster) == before
+    watching = eventually(component_of(cluster, supervisor.GUARD).pid)
+    os.kill(watching, signal.SIGKILL)
+    eventually(lambda: component_of(cluster, supervisor.GUARD).pid() not in {None, watching})
+
+
+def test_up_replaces_supervisor_and_guard_killed_at_once(cluster: Lab) -> None:
     eventually(lambda: None not in processes_of(cluster).values())
     before = processes_of(cluster)
-    killed = eventually(lambda: supervisor.pid(cluster))
-    os.kill(killed, signal.SIGKILL)
-    eventually(lambda: supervisor.pid(cluster) is None)
-    assert "dead" in status.rows(cluster)[0].state
+    both = [eventually(component_of(cluster, supervisor.GUARD).pid), eventually(lambda: guard.pid(cluster))]
+    for pid in both:
+        os.kill(pid, signal.SIGKILL)
     bring_up_cluster(cluster, hgx=2)
-    assert supervisor.pid(cluster) not in {None, killed}
+    eventually(lambda: guard.pid(cluster) not in {None, both[1]})
+    eventually(lambda: component_of(cluster, supervisor.GUARD).pid() not in {None, both[0]})
     assert processes_of(cluster) == before
 
 
@@ -128,7 +155,7 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
     with api.connect(cluster) as connection:
         client.CoreV1Api(connection).create_namespace({"metadata": {"name": "of-the-first"}})
     machines = next(c for c in supervisor.components(cluster) if c.name == supervisor.MACHINES)
-    for pid in (eventually(lambda: supervisor.pid(cluster)), eventually(machines.pid)):
+    for pid in (eventually(lambda: guard.pid(cluster)), eventually(machines.pid)):
         os.kill(pid, signal.SIGKILL)
     (controlplane.work_folder(cluster) / "created").unlink()
     cluster.kubeconfig.unlink()
@@ -136,6 +163,53 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
     eventually(lambda: controlplane.is_created(cluster) and controlplane.is_ready(cluster))
     assert "of-the-first" not in namespaces(cluster)
     eventually(lambda: None not in processes_of(cluster).values())
+
+
+def start_pods(lab: Lab) -> None:
+    """Pods of root and of another user, of their own network and of the node's; some start when the killing begins."""
+    program = ["python3", "-c", "import subprocess; subprocess.run(['sleep', '600'])"]
+    with api.connect(lab) as connection:
+        core = client.CoreV1Api(connection)
+        for number, (user, host) in enumerate([(0, False), (65532, False), (65532, True), (65532, False)]):
+            container = {"name": "main", "image": "python:3.11", "command": program}
+            spec = {"containers": [container], "hostNetwork": host, "securityContext": {"runAsUser": user}}
+            core.create_namespaced_pod("default", {"metadata": {"name": f"pod-{number}"}, "spec": spec})
+
+        def running() -> bool:
+            return any(pod.status.phase == "Running" for pod in core.list_namespaced_pod("default").items)
+
+        eventually(running)
+
+
+def kill_at_random(lab: Lab, dice: random.Random) -> None:
+    """SIGKILL to parts of the lab in an order by chance, most of them with a pause in which others come back."""
+    parts = [*supervisor.components(lab), None]
+    dice.shuffle(parts)
+    for part in parts[: dice.randint(3, len(parts))]:
+        pid = guard.pid(lab) if part is None else part.pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if dice.random() < 0.7:
+            time.sleep(dice.random() * 2)
+    names = pod_networks(lab)
+    for name in dice.sample(names, dice.randint(0, len(names))):
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+def lose_pods(lab: Lab) -> None:
+    """Kill all that looks after pods, and take their networks' names away: no parent and no name leads to them."""
+    kept = [component_of(lab, name).pid() for name in (supervisor.GUARD, "pod-runner")]
+    for pid in (kept[0], guard.pid(lab), kept[1]):
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    for name in pod_networks(lab):
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def pod_networks(lab: Lab) -> list[str]:
+    names = [line.split()[0] for line in subprocess.check_output(["ip", "netns", "list"], text=True).splitlines()]
+    return [name for name in names if name.startswith(f"{lab.prefix}-p-")]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +221,24 @@ def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None
         "everything killed",
         "mount left",
         "namespace without its name",
+        "pods that nobody knows",
+        *range(ORDERS),
     ],
 )
-def test_down_leaves_nothing(spare_lab: Lab, ending: str) -> None:
+def test_down_leaves_nothing(spare_lab: Lab, ending: str | int) -> None:
+    """A number is the seed of an order in which parts of the lab die before."""
     down.take_down(spare_lab)
     before = machine_state(spare_lab)
     bring_up_cluster(spare_lab, hgx=1)
     assert left_behind(spare_lab, before), "the listing does not see a running lab"
+    if isinstance(ending, int):
+        start_pods(spare_lab)
+        kill_at_random(spare_lab, random.Random(ending))  # noqa: S311 - dice
+    if ending == "pods that nobody knows":
+        start_pods(spare_lab)
+        lose_pods(spare_lab)
     if ending == "supervisor killed":
-        os.kill(eventually(lambda: supervisor.pid(spare_lab)), signal.SIGKILL)
+        os.kill(eventually(lambda: guard.pid(spare_lab)), signal.SIGKILL)
     elif ending == "state folder lost":
         tools = spare_lab.bin.readlink()
         subprocess.run(["rm", "-rf", str(spare_lab.home)], check=True)

@@ -10,7 +10,8 @@ import pytest
 from lab.install import install
 from lab.machines.spec import Hardware
 from lab.paths import Lab
-from tests.lab.cluster_program.rig import CANARY, Rig, new_rig
+from tests.lab.cluster_program.rack_site import CANARY
+from tests.lab.cluster_program.rig import Rig, new_rig
 
 NewRig = Callable[..., Rig]
 

@@ -9,30 +9,26 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lab import session
-from lab.machines.checker import CheckerProgram
 from lab.machines.cluster_hooks import NodeFacts, RecordedCluster
-from lab.machines.faults import Fault
-from lab.machines.machine import Machine
-from lab.machines.rack import Rack
-from lab.machines.spec import Hardware, MachineSpec, RackSpec
+from lab.machines.spec import Hardware
 from lab.paths import CHECKOUT, Lab
-from tests.unit.machines.emulated_rack import QUICK, eventually, loopback
+from tests.lab.cluster_program.rack_site import RackSite, new_rack_site
 
-CANARY = "canary-0d5c7e"
 PROJECT = "inference-platform"
 PROGRAM = """
 import pulumi
-from stacks import debug_messages, versions
+from stacks import debug_messages, interrupts, versions
 from stacks.cluster_access import cluster_access
-from stacks.loader import site_of_stack
+from stacks.engine_config import site_of_stack
 
+interrupts.end_without_a_traceback()
 debug_messages.hide_outputs()
 cluster = cluster_access(site_of_stack(pulumi.get_stack()), versions.load())
 pulumi.export("kubeconfig", cluster.kubeconfig)
@@ -113,21 +109,13 @@ class KubectlCluster(RecordedCluster):
         draft.replace(file)
 
 
-@dataclass
-class Rig:
-    """The rack, the project and its engine."""
+@dataclass(kw_only=True)
+class Rig(RackSite):
+    """The rack, the project and its engine; write_site takes changes of the site over."""
 
-    rack: Rack
     cluster: KubectlCluster
     lab: Lab
     project: Path
-    site: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def nodes(self) -> dict[str, Any]:
-        """`cluster.machines.nodes` of the site; write_site takes changes over."""
-        found: dict[str, Any] = self.site["cluster"]["machines"]["nodes"]
-        return found
 
     def write_site(self) -> None:
         """Write the stack file."""
@@ -155,14 +143,6 @@ class Rig:
         done = self.pulumi("preview", "--diff", check=check)
         assert check or done.returncode != 0, done.stdout
         return done.stdout + done.stderr
-
-    def machine(self, node: str) -> Machine:
-        """The machine that stands behind a node of the site."""
-        address = self.nodes[node]["address"]
-        return next(each for each in self.rack.machines.values() if each.address == address)
-
-    def fault(self, node: str, fault: Fault) -> None:
-        self.machine(node).faults.set((fault,))
 
     def make_control_planes(self, count: int) -> None:
         """The site's first workers are further control planes `cp-2` and so on."""
@@ -192,20 +172,9 @@ class Rig:
 
 
 def new_rig(folder: Path, *hardware: Hardware) -> Rig:
-    """Machines in maintenance mode and a site of a control plane `cp-1`, and workers for the next, all started."""
+    """A rack with its site as the stack of a project."""
     tools = Lab.from_environment()
     cluster = KubectlCluster(folder / "kubernetes")
-    addresses = loopback(len(hardware))
-    machines = tuple(
-        MachineSpec(name=f"m{place}", address=address, pod_cidr=f"10.244.{place}.0/24", hardware=kind)
-        for place, (address, kind) in enumerate(zip(addresses, hardware, strict=True))
-    )
-    rack = Rack(
-        RackSpec(machines=machines, speed=replace(QUICK, boot_s=0.3)),
-        folder / "machines",
-        checker=CheckerProgram(tools.bin / "talos-checker"),
-        cluster=cluster,
-    )
     lab = Lab(home=folder / "lab", cache=tools.cache)
     lab.bin.mkdir(parents=True)
     for tool in tools.bin.iterdir():
@@ -223,35 +192,7 @@ def new_rig(folder: Path, *hardware: Hardware) -> Rig:
     shutil.copytree(CHECKOUT / "stacks", project / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
     (project / "Pulumi.yaml").write_text((CHECKOUT / "Pulumi.yaml").read_text())
     (project / "__main__.py").write_text(PROGRAM)
-    rig = Rig(rack, cluster, lab, project)
-    rig.site = _site(rack, addresses, hardware)
+    made = new_rack_site(folder / "machines", cluster, *hardware)
+    rig = Rig(made.rack, made.site, cluster=cluster, lab=lab, project=project)
     rig.write_site()
-    rack.__enter__()
-    for machine in rack.machines.values():
-        eventually(lambda: machine.stage == "maintenance", what=f"{machine.name} in maintenance mode")  # noqa: B023
     return rig
-
-
-def _site(rack: Rack, addresses: list[str], hardware: tuple[Hardware, ...]) -> dict[str, Any]:
-    assert rack.factory is not None
-    nodes: dict[str, Any] = {"cp-1": {"role": "controlplane", "address": addresses[0]}}
-    for place, (address, kind) in enumerate(zip(addresses[1:], hardware[1:], strict=True), start=1):
-        role = "hgx" if kind == "hgx-h200" else "worker"
-        nodes[f"{role}-{place}"] = {"role": role, "address": address}
-    network = addresses[0].rpartition(".")[0]
-    return {
-        "name": "rig",
-        "cluster": {
-            "machines": {
-                "endpoint": f"https://{addresses[0]}:6443",
-                "image_factory": rack.factory.url,
-                "networks": {"nodes": [f"{network}.0/24"]},
-                "cni": "external",
-                "secrets": "disposable",
-                "install_disk": {"device": "/dev/nvme0n1"},
-                "registries": {"auth": {"registry.example": {"username": "u", "password_secret": "registry-password"}}},
-                "nodes": nodes,
-            }
-        },
-        "gateway": {"controllers": "external", "port": 80},
-    }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from tests.lab.cluster_program.conftest import NewRig
-from tests.lab.cluster_program.rig import CANARY
+from tests.lab.cluster_program.rack_site import CANARY
 
 
 def test_a_clusters_life(make_rig: NewRig) -> None:
-    """004: one `up` from an empty rack; the second changes nothing; nodes come, change and go; destroy erases."""
+    """One `up` from an empty rack; the second changes nothing; nodes come, change and go; destroy erases."""
     rig = make_rig("infra", "hgx-h200", "hgx-h200")
     spare = rig.nodes.pop("hgx-2")
     rig.write_site()

@@ -1,4 +1,4 @@
-"""Machines that are replaced, that die for good, and that are known by their key: the site's keys for them (004)."""
+"""Machines that are replaced, that die for good, and that are known by their key: the site's keys for them."""
 
 from __future__ import annotations
 

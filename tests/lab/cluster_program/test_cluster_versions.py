@@ -1,4 +1,4 @@
-"""A changed Talos version goes over the nodes one at a time; one that does not exist stops at the first (004)."""
+"""A changed Talos version goes over the nodes one at a time; one that does not exist stops at the first."""
 
 from __future__ import annotations
 

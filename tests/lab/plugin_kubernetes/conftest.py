@@ -1,4 +1,4 @@
-"""A control plane of its own on loopback, and Pulumi programs run against it by the real engine."""
+"""A control plane of its own on loopback, a provider in this process, and programs that the real engine runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,21 +18,31 @@ from typing import Any
 import pytest
 
 from lab.paths import CHECKOUT, Lab
+from lab.plugins import values
 from lab.plugins.kubernetes import VERSION
+from lab.plugins.kubernetes.provider import KubernetesProvider
+from tests.lab.engine_state import differences, resources
+from tests.lab.provider_driver import Declared, Driver
 from tests.lab.waiting import eventually
 
-# Programs register resources by their type tokens: importing the whole SDK takes longer than most of these tests.
-PRELUDE = f"""
+# Declares what lies in a file beside it, by type tokens: importing the whole SDK takes longer than most of these tests.
+PROGRAM = f"""
+import json, pathlib
 import pulumi
 
-def declare(token, name, properties, **options):
-    api_version, kind = token.split(":")
-    properties = {{"apiVersion": api_version.removeprefix("core/"), "kind": kind, **properties}}
-    options = pulumi.ResourceOptions(version="{VERSION}", **options)
-    return pulumi.CustomResource("kubernetes:" + token, name, properties, options)
+SIGNATURE, SECRET = "{values.SIGNATURE}", "{values.SECRET}"
 
-def named(name, namespace="default", **metadata):
-    return {{"metadata": {{"name": name, "namespace": namespace, **metadata}}}}
+def given(value):
+    if isinstance(value, dict):
+        if value.get(SIGNATURE) == SECRET:
+            return pulumi.Output.secret(given(value["value"]))
+        return {{key: given(inner) for key, inner in value.items()}}
+    return [given(inner) for inner in value] if isinstance(value, list) else value
+
+before = []
+for each in json.loads((pathlib.Path(__file__).parent / "program.json").read_text()):
+    options = pulumi.ResourceOptions(version="{VERSION}", depends_on=before, ignore_changes=each["ignore_changes"])
+    before = [pulumi.CustomResource(each["type"], each["name"], given(each["inputs"]), options)]
 """
 
 NODE = {
@@ -142,8 +151,18 @@ class Site:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
 
-    def declare(self, program: str) -> None:
-        (self.folder / "__main__.py").write_text(PRELUDE + textwrap.dedent(program))
+    def declare(self, *program: Declared) -> None:
+        """The same resources as a driver takes; each waits for the one before it."""
+        (self.folder / "__main__.py").write_text(PROGRAM)
+        resources = [
+            {"type": each.type, "name": each.name, "inputs": each.inputs, "ignore_changes": each.ignore_changes}
+            for each in program
+        ]
+        (self.folder / "program.json").write_text(json.dumps(resources))
+
+    def write(self, program: str) -> None:
+        """A program with the provider's whole SDK."""
+        (self.folder / "__main__.py").write_text("import pulumi\nimport pulumi_kubernetes as k8s\n" + program)
 
     def pulumi(self, *arguments: str, check: bool = True) -> str:
         """Run the engine and return all that it prints."""
@@ -183,17 +202,13 @@ class Site:
         """Neither a preview nor an update finds anything to do."""
         self.pulumi("preview", "--expect-no-changes")
 
-    def steps(self, *arguments: str) -> dict[str, dict[str, Any]]:
-        """The preview's steps by resource name."""
-        text = self.pulumi("preview", "--json", *arguments)
-        found = json.loads(text[text.index("{\n") :])
-        return {step["urn"].rpartition("::")[2]: step for step in found["steps"]}
+    def differences(self) -> dict[str, dict[str, str]]:
+        """What a preview says of each resource that changes: path -> kind."""
+        return differences(self.pulumi("preview", "--json"))
 
-    def state(self, name: str) -> dict[str, Any]:
-        """A resource of the stack, or an empty dict."""
-        text = self.pulumi("stack", "export")
-        resources = json.loads(text[text.index("{\n") :])["deployment"].get("resources", [])
-        return next((item for item in resources if item["urn"].endswith(f"::{name}")), {})
+    def state(self) -> dict[str, dict[str, Any]]:
+        """The stack's resources by name, secrets marked."""
+        return resources(self.pulumi("stack", "export", "--show-secrets"))
 
 
 @pytest.fixture
@@ -216,3 +231,13 @@ def site(plane: Plane, tmp_path: Path) -> Iterator[Site]:
     here.pulumi("stack", "init", "dev")
     yield here
     here.pulumi("destroy", "--yes", "--skip-preview")
+
+
+@pytest.fixture
+def driver(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """A provider in this process; what it made is deleted afterwards."""
+    for name, value in {"KUBECONFIG": str(plane.kubeconfig), "PATH": plane.path, "LAB_ENDPOINTS_SETTLE_S": "1"}.items():
+        monkeypatch.setenv(name, value)
+    made = Driver("kubernetes", lambda log: KubernetesProvider(log, ""))
+    yield made
+    made.destroy()

@@ -1,4 +1,4 @@
-"""helm.sh/v3 Release of the stand-in, under the real engine, a real control plane and the real helm."""
+"""helm.sh/v3 Release by the engine's protocol, on a real control plane and with the real helm."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lab.plugins import values
 from tests.lab.plugin_kubernetes.conftest import Plane, Site
+from tests.lab.plugin_kubernetes.declared import declare
+from tests.lab.provider_driver import Declared, Driver, FailedError
+from tests.lab.waiting import eventually
 
 SECRET = "canary-of-the-values"
 
@@ -64,38 +68,48 @@ spec:
 """,
 }
 
-PROGRAM = """import pulumi
-import pulumi_kubernetes as k8s
-arguments = dict(name="rel", namespace="default", chart="./chart", timeout=60)
-"""
+# Helm waits as long for a hook that will never run; one that runs has a minute.
+STUCK_S = 6
 
 
 @pytest.fixture
-def releases(site: Site, plane: Plane) -> Iterator[Site]:
-    """A project with the chart in ./chart, whose calls of helm are written to helm.log."""
-    write_chart(site.folder / "chart")
-    wrapper = site.folder / "bin" / "helm"
+def folder(plane: Plane, tmp_path: Path) -> Iterator[Path]:
+    """A folder with the chart in ./chart and a helm whose calls are written to helm.log."""
+    here = tmp_path / "project"
+    for name, text in CHART.items():
+        path = here / "chart" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    wrapper = here / "bin" / "helm"
     wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {site.folder}/helm.log\nexec {plane.bin}/helm "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {here}/helm.log\nexec {plane.bin}/helm "$@"\n')
     wrapper.chmod(0o755)
-    site.environment["PATH"] = f"{wrapper.parent}{os.pathsep}{site.environment['PATH']}"
-    yield site
-    site.pulumi("destroy", "--yes", "--skip-preview")
+    yield here
     for name in plane.names("configmap"):
         if name.endswith("-kept"):
             plane.kubectl("delete", name)
     plane.kubectl("delete", "crd", "gadgets.release.example.net", "--ignore-not-found")
 
 
-def write_chart(folder: Path) -> None:
-    for name, text in CHART.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+@pytest.fixture
+def releases(folder: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """A provider that runs in the folder."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return driver
 
 
-def declare(site: Site, program: str) -> None:
-    (site.folder / "__main__.py").write_text(PROGRAM + program)
+def release(**inputs: Any) -> Declared:
+    given = {"name": "rel", "namespace": "default", "chart": "./chart", "timeout": 60, "compat": "true", **inputs}
+    return Declared(type="kubernetes:helm.sh/v3:Release", name="release", inputs=given)
+
+
+def greeting(text: str, **inputs: Any) -> Declared:
+    return release(values={"greeting": text}, **inputs)
+
+
+def stuck(**inputs: Any) -> Declared:
+    return release(values={"stuck": True}, timeout=STUCK_S, **inputs)
 
 
 def helm(plane: Plane, *arguments: str, check: bool = True) -> str:
@@ -112,154 +126,156 @@ def status(plane: Plane, name: str = "rel") -> tuple[int, str]:
     return int(found["version"]), str(found["info"]["status"])
 
 
-def leave_pending(plane: Plane, site: Site) -> None:
+def leave_pending(plane: Plane, folder: Path) -> None:
     """Kill helm while it waits for a hook that never starts."""
-    command = [f"{plane.bin}/helm", "upgrade", "--install", "rel", f"{site.folder}/chart", "--set=stuck=true", "--wait"]
+    command = [f"{plane.bin}/helm", "upgrade", "--install", "rel", f"{folder}/chart", "--set=stuck=true", "--wait"]
     before = status(plane)
     process = subprocess.Popen([*command, "--kubeconfig", str(plane.kubeconfig), "--namespace", "default"])
-    while status(plane) == before or "pending" not in status(plane)[1]:
-        time.sleep(0.2)
+    eventually(lambda: status(plane) != before and "pending" in status(plane)[1])
     process.kill()
     process.wait()
 
 
-def test_a_release_is_installed_upgraded_and_uninstalled_with_its_hooks(releases: Site, plane: Plane) -> None:
-    values = 'values={"greeting": "%s", "password": pulumi.Output.secret("' + SECRET + '"), "list": [1, 2]}'
-    program = f'release = k8s.helm.v3.Release("release", {values}, **arguments)\n'
-    program += 'pulumi.export("revision", release.status.revision)\n'
-    declare(releases, program % "hello")
-    said = releases.pulumi("preview", "--diff")
+def test_a_release_is_installed_upgraded_and_uninstalled_with_its_hooks(
+    releases: Driver, plane: Plane, folder: Path
+) -> None:
+    def program(text: str) -> Declared:
+        return release(values={"greeting": text, "password": values.secret(SECRET), "list": [1, 2]})
+
+    releases.preview(program("hello"))
     assert status(plane) == (0, "absent"), "a preview touches nothing"
-    said += releases.up("--diff")
+    releases.up(program("hello"))
     assert status(plane) == (1, "deployed")
     assert plane.get("configmap", "rel-map")["data"] == {"greeting": "hello", "known": "true", "password": SECRET}
     assert "job.batch/rel-hook" in plane.names("job"), "hooks run"
-    state = releases.state("release")
-    assert state["id"] == "default/rel"
-    assert state["outputs"]["status"] | {"revision": 1} == state["outputs"]["status"]
-    assert state["outputs"]["resourceNames"] == {"ConfigMap/v1": ["rel-kept", "rel-map"]}
-    assert state["outputs"]["version"] == "0.1.0" and state["inputs"]["timeout"] == 60
-    releases.unchanged()
+    kept = releases.state["release"]
+    assert kept.id == "default/rel"
+    assert kept.outputs["status"] | {"revision": 1} == kept.outputs["status"]
+    assert kept.outputs["resourceNames"] == {"ConfigMap/v1": ["rel-kept", "rel-map"]}
+    assert kept.outputs["version"] == "0.1.0"
+    assert kept.inputs["timeout"] == 60
+    releases.unchanged(program("hello"))
 
-    declare(releases, program % "bye")
-    step = releases.steps()["release"]
-    assert set(step["detailedDiff"]) == {"values.greeting"} and step["op"] == "update"
-    said += releases.up("--diff")
-    assert status(plane) == (2, "deployed") and plane.get("configmap", "rel-map")["data"]["greeting"] == "bye"
-    releases.unchanged()
-    exported = releases.pulumi("stack", "export")
-    assert SECRET not in said + exported + (releases.folder / "helm.log").read_text()
+    step = releases.preview(program("bye"))["release"]
+    assert set(step.detailed_diff) == {"values.greeting"}
+    assert step.op == "update"
+    releases.up(program("bye"))
+    assert status(plane) == (2, "deployed")
+    assert plane.get("configmap", "rel-map")["data"]["greeting"] == "bye"
+    releases.unchanged(program("bye"))
+    kept = releases.state["release"]
+    assert SECRET not in json.dumps([hidden(kept.inputs), hidden(kept.outputs)])
+    assert SECRET not in releases.log.text + (folder / "helm.log").read_text()
 
-    said = releases.pulumi("destroy", "--yes", "--skip-preview")
-    assert status(plane) == (0, "absent") and "configmap/rel-map" not in plane.names("configmap")
-    assert "rel-kept" in said, "what stays by its resource policy is named"
-
-
-def test_a_failed_release_is_kept_and_mended_by_the_next_up(releases: Site, plane: Plane) -> None:
-    program = 'k8s.helm.v3.Release("release", values={"stuck": %s}, **(arguments | {"timeout": 6}))'
-    declare(releases, program % True)
-    said = releases.up(check=False)
-    assert "release default/rel is failed at revision 1" in said and "Job rel-hook" in said
-    assert releases.state("release")["initErrors"]
-    assert "release default/rel is failed" in releases.pulumi("refresh", "--yes")
-    assert releases.state("release")["initErrors"], "a refresh does not forget that it failed"
-    declare(releases, program % False)
-    releases.up()
-    assert status(plane) == (2, "deployed") and not releases.state("release").get("initErrors")
-    releases.unchanged()
+    releases.destroy()
+    assert status(plane) == (0, "absent")
+    assert "configmap/rel-map" not in plane.names("configmap")
+    assert "rel-kept" in releases.log.text, "what stays by its resource policy is named"
 
 
-def test_atomic_releases_leave_nothing_half_done(releases: Site, plane: Plane) -> None:
-    program = 'k8s.helm.v3.Release("release", atomic=True, values={"stuck": %s}, **(arguments | {"timeout": 6}))'
-    declare(releases, program % True)
-    assert "helm cannot install release default/rel" in releases.up(check=False)
-    assert status(plane) == (0, "absent") and not releases.state("release")
-    declare(releases, program % False)
-    releases.up()
-    declare(releases, program % True)
-    assert "is deployed at revision 3" in releases.up(check=False)
-    declare(releases, program % False)
-    releases.up()
-    releases.unchanged()
+def hidden(value: Any) -> Any:
+    """The value without what is marked as secret, which the engine encrypts."""
+    if values.is_secret(value):
+        return "[secret]"
+    if isinstance(value, dict):
+        return {key: hidden(inner) for key, inner in value.items()}
+    return [hidden(inner) for inner in value] if isinstance(value, list) else value
 
 
-def test_a_release_that_helm_left_pending_is_freed(releases: Site, plane: Plane) -> None:
-    declare(releases, 'k8s.helm.v3.Release("release", values={"greeting": "one"}, **arguments)')
-    leave_pending(plane, releases)
+def test_a_failed_release_is_kept_and_mended_by_the_next_up(releases: Driver, plane: Plane) -> None:
+    with pytest.raises(FailedError, match="release default/rel is failed at revision 1") as failed:
+        releases.up(stuck())
+    assert "Job rel-hook" in str(failed.value)
+    assert releases.state["release"].init_errors
+    releases.refresh()
+    assert "release default/rel is failed" in releases.log.text
+    assert releases.state["release"].init_errors, "a refresh does not forget that it failed"
+    mended = release(values={"stuck": False})
+    releases.up(mended)
+    assert status(plane) == (2, "deployed")
+    assert not releases.state["release"].init_errors
+    releases.unchanged(mended)
+
+
+def test_atomic_releases_leave_nothing_half_done(releases: Driver, plane: Plane) -> None:
+    good = release(values={"stuck": False}, atomic=True)
+    with pytest.raises(FailedError, match="helm cannot install release default/rel"):
+        releases.up(stuck(atomic=True))
+    assert status(plane) == (0, "absent")
+    assert releases.state == {}
+    releases.up(good)
+    with pytest.raises(FailedError, match="is deployed at revision 3"):
+        releases.up(stuck(atomic=True))
+    releases.up(good)
+    releases.unchanged(good)
+
+
+def test_a_release_that_helm_left_pending_is_freed(releases: Driver, plane: Plane, folder: Path) -> None:
+    leave_pending(plane, folder)
     assert status(plane) == (1, "pending-install")
-    assert "is there already, revision 1, pending-install" in releases.up(check=False)
-    declare(releases, 'k8s.helm.v3.Release("release", values={"greeting": "one"}, replace=True, **arguments)')
-    assert "its remains were uninstalled" in releases.up()
+    with pytest.raises(FailedError, match="is there already, revision 1, pending-install"):
+        releases.up(greeting("one"))
+    releases.up(greeting("one", replace=True))
+    assert "its remains were uninstalled" in releases.log.text
     assert status(plane) == (1, "deployed")
-    leave_pending(plane, releases)
+    leave_pending(plane, folder)
     assert status(plane) == (2, "pending-upgrade")
-    declare(releases, 'k8s.helm.v3.Release("release", values={"greeting": "two"}, replace=True, **arguments)')
-    assert "rolled back to revision 1" in releases.up()
-    assert status(plane)[1] == "deployed" and plane.get("configmap", "rel-map")["data"]["greeting"] == "two"
-    releases.unchanged()
+    releases.up(greeting("two", replace=True))
+    assert "rolled back to revision 1" in releases.log.text
+    assert status(plane)[1] == "deployed"
+    assert plane.get("configmap", "rel-map")["data"]["greeting"] == "two"
+    releases.unchanged(greeting("two", replace=True))
 
 
-def test_a_killed_engine_leaves_no_release_locked(releases: Site, plane: Plane) -> None:
-    declare(releases, 'k8s.helm.v3.Release("release", values={"stuck": True}, replace=True, **arguments)')
+def test_a_killed_engine_leaves_no_release_locked(site: Site, folder: Path, plane: Plane) -> None:
+    """Under the real engine: only the end of the plugin's own process shows what it leaves."""
+    locked = release(values={"stuck": True}, replace=True, chart=str(folder / "chart"))
+    site.declare(locked)
     command = [f"{plane.bin}/pulumi", "up", "--yes", "--skip-preview", "--non-interactive"]
-    with (releases.folder / "up.log").open("w") as log:
-        engine = subprocess.Popen(command, cwd=releases.folder, env=releases.environment, stdout=log, stderr=log)
-        while status(plane) != (1, "pending-install"):
-            time.sleep(0.2)
+    with (site.folder / "up.log").open("w") as log:
+        engine = subprocess.Popen(command, cwd=site.folder, env=site.environment, stdout=log, stderr=log)
+        eventually(lambda: status(plane) == (1, "pending-install"))
         engine.send_signal(signal.SIGKILL)
         engine.wait()
-    until = time.monotonic() + 20
-    while status(plane)[1] == "pending-install" and time.monotonic() < until:
-        time.sleep(0.2)
-    assert status(plane)[1] == "failed"
-    releases.pulumi("cancel", "--yes")
-    declare(releases, 'k8s.helm.v3.Release("release", values={"stuck": False}, replace=True, **arguments)')
-    releases.up()
+    eventually(lambda: status(plane)[1] == "failed")
+    site.pulumi("cancel", "--yes")
+    site.declare(release(values={"stuck": False}, replace=True, chart=str(folder / "chart")))
+    site.up()
     assert status(plane)[1] == "deployed"
-    releases.unchanged()
+    site.unchanged()
 
 
-def test_drift_is_shown_and_put_back(releases: Site, plane: Plane) -> None:
-    declare(releases, 'k8s.helm.v3.Release("release", values={"greeting": "ours"}, **arguments)')
-    releases.up()
-    helm(plane, "upgrade", "rel", str(releases.folder / "chart"), "--set=greeting=theirs")
-    releases.pulumi("refresh", "--yes")
-    assert set(releases.steps()["release"]["detailedDiff"]) == {"values.greeting"}
-    releases.up()
+def test_drift_is_shown_and_put_back(releases: Driver, plane: Plane, folder: Path) -> None:
+    releases.up(greeting("ours"))
+    helm(plane, "upgrade", "rel", str(folder / "chart"), "--set=greeting=theirs")
+    releases.refresh()
+    assert set(releases.preview(greeting("ours"))["release"].detailed_diff) == {"values.greeting"}
+    releases.up(greeting("ours"))
     assert plane.get("configmap", "rel-map")["data"]["greeting"] == "ours"
     helm(plane, "uninstall", "rel")
-    releases.pulumi("refresh", "--yes")
-    assert not releases.state("release")
+    releases.refresh()
+    assert releases.state == {}
 
 
-def test_another_name_replaces_and_the_rest_updates(releases: Site, plane: Plane) -> None:
-    program = 'k8s.helm.v3.Release("release", **(arguments | {"name": "%s"}))'
-    declare(releases, program % "rel")
-    releases.up()
-    declare(releases, program % "other")
-    step = releases.steps()["release"]
-    assert step["op"] == "replace" and step["detailedDiff"]["name"]["kind"] == "update-replace"
-    releases.up()
-    assert status(plane) == (0, "absent") and status(plane, "other") == (1, "deployed")
+def test_another_name_replaces_and_the_rest_updates(releases: Driver, plane: Plane) -> None:
+    releases.up(release())
+    step = releases.preview(release(name="other"))["release"]
+    assert step.op == "replace"
+    assert step.detailed_diff["name"] == "update-replace"
+    releases.up(release(name="other"))
+    assert status(plane) == (0, "absent")
+    assert status(plane, "other") == (1, "deployed")
 
 
-def test_import_takes_a_release_as_it_is(releases: Site, plane: Plane) -> None:
-    helm(plane, "install", "rel", str(releases.folder / "chart"), "--set=greeting=found")
+def test_import_takes_a_release_as_it_is(releases: Driver, plane: Plane, folder: Path) -> None:
+    helm(plane, "install", "rel", str(folder / "chart"), "--set=greeting=found")
     # Helm does not keep where a chart came from; as with the official provider, that difference is an update.
-    releases.pulumi(
-        "import",
-        "kubernetes:helm.sh/v3:Release",
-        "release",
-        "default/rel",
-        "--yes",
-        "--generate-code=false",
-        "--protect=false",
-    )
-    assert releases.state("release")["outputs"]["values"] == {"greeting": "found"}
-    declare(releases, 'k8s.helm.v3.Release("release", values={"greeting": "found"}, **(arguments | {"timeout": 300}))')
-    assert set(releases.steps()["release"].get("detailedDiff") or {}) <= {"chart"}
-    releases.up()
-    releases.unchanged()
+    taken = releases.take_over("kubernetes:helm.sh/v3:Release", "release", "default/rel")
+    assert taken.outputs["values"] == {"greeting": "found"}
+    program = greeting("found", timeout=300)
+    assert set(releases.preview(program)["release"].detailed_diff) <= {"chart"}
+    releases.up(program)
+    releases.unchanged(program)
 
 
 class _Repository(SimpleHTTPRequestHandler):
@@ -284,42 +300,31 @@ def repository(folder: Path) -> Iterator[str]:
     server.shutdown()
 
 
-def test_a_chart_comes_from_a_repository_with_a_password(releases: Site, plane: Plane) -> None:
-    served = releases.folder / "served"
+def test_a_chart_comes_from_a_repository_with_a_password(releases: Driver, plane: Plane, folder: Path) -> None:
+    served = folder / "served"
     served.mkdir()
-    helm(plane, "package", str(releases.folder / "chart"), "--destination", str(served))
+    helm(plane, "package", str(folder / "chart"), "--destination", str(served))
     with repository(served) as address:
         helm(plane, "repo", "index", str(served), "--url", address)
-        options = f'{{"repo": "{address}", "username": "reader", "password": pulumi.Output.secret("{SECRET}")}}'
-        declare(
-            releases,
-            'k8s.helm.v3.Release("release", **(arguments | {"chart": "demo", "version": "0.1.x"}),'
-            f" repository_opts={options})",
-        )
-        releases.up()
+        options = {"repo": address, "username": "reader", "password": values.secret(SECRET)}
+        program = release(chart="demo", version="0.1.x", repositoryOpts=options)
+        releases.up(program)
         assert status(plane) == (1, "deployed")
-        assert releases.state("release")["inputs"]["version"] == "0.1.0"
-        releases.unchanged()
-        written = (releases.folder / "helm.log").read_text() + releases.pulumi("stack", "export")
-        assert SECRET not in written
+        kept = releases.state["release"]
+        assert kept.inputs["version"] == "0.1.0"
+        releases.unchanged(program)
+        assert SECRET not in (folder / "helm.log").read_text()
+        assert SECRET not in json.dumps([hidden(kept.inputs), hidden(kept.outputs)])
 
 
-def test_a_chart_that_is_nowhere_fails_the_preview(releases: Site) -> None:
-    declare(releases, 'k8s.helm.v3.Release("release", **(arguments | {"chart": "./nowhere"}))')
-    said = releases.pulumi("preview", check=False)
-    assert 'chart "./nowhere" is not a local path' in said and "cannot be pulled" in said
+def test_a_chart_that_is_nowhere_fails_the_preview(releases: Driver) -> None:
+    with pytest.raises(FailedError, match=r'chart "\./nowhere" is not a local path.*cannot be pulled'):
+        releases.preview(release(chart="./nowhere"))
 
 
-def test_objects_of_the_charts_own_kinds_follow_the_release(releases: Site, plane: Plane) -> None:
-    declare(
-        releases,
-        """
-release = k8s.helm.v3.Release("release", **arguments)
-k8s.apiextensions.CustomResource("gadget", api_version="release.example.net/v1", kind="Gadget",
-    metadata={"name": "one"}, opts=pulumi.ResourceOptions(depends_on=[release]))
-""",
-    )
-    releases.pulumi("preview")
-    releases.up()
-    assert releases.state("gadget")["id"] == "one", "the chart says that the kind is cluster-wide"
-    releases.unchanged()
+def test_objects_of_the_charts_own_kinds_follow_the_release(releases: Driver) -> None:
+    gadget = declare("release.example.net/v1:Gadget", "gadget", {"metadata": {"name": "one"}})
+    releases.preview(release(), gadget)
+    releases.up(release(), gadget)
+    assert releases.state["gadget"].id == "one", "the chart says that the kind is cluster-wide"
+    releases.unchanged(release(), gadget)

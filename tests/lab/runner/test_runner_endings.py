@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from kubernetes import client
 
 from lab.paths import Lab
@@ -55,14 +54,13 @@ def test_second_delete_shortens_the_grace(core: client.CoreV1Api, namespace: str
     wait_gone(core, namespace, "deaf")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_runner_restart_starts_pods_again(
-    bare_lab: Lab, core: client.CoreV1Api, namespace: str, number: signal.Signals
+def test_runner_that_is_told_to_end_ends_its_pods_and_its_successor_starts_them_again(
+    bare_lab: Lab, core: client.CoreV1Api, namespace: str
 ) -> None:
     container, volumes = web(securityContext={"runAsUser": 1234})
     run_pod(core, namespace, "web", container, volumes=volumes)
     before = wait_ready(core, namespace, "web")
-    os.kill(component_pid(bare_lab, "pod-runner"), number)
+    os.kill(component_pid(bare_lab, "pod-runner"), signal.SIGTERM)
 
     def again() -> Any:
         pod = read(core, namespace, "web")

@@ -29,6 +29,8 @@ class Streamed:
     """Whether [DONE] came."""
     refusal: str = ""
     """Body of an answer other than 200, an error event, or why the connection broke."""
+    retry_after: str | None = None
+    """What the answer says of when to come again."""
     ended: float = 0.0
 
     @property
@@ -47,6 +49,11 @@ class Streamed:
     def gaps(self) -> list[float]:
         """Seconds between one token and the next."""
         return [after - before for before, after in pairwise(self.arrivals)]
+
+    @property
+    def refused_by_the_engine(self) -> bool:
+        """A full engine's answer to a stream: 200, and its error as the only event."""
+        return self.status == 200 and not self.tokens and "currently busy" in self.refusal
 
     def complete(self, tokens: int) -> bool:
         """Whether the answer came whole, with exactly so many tokens."""
@@ -81,6 +88,7 @@ async def stream(client: httpx.AsyncClient, body: dict[str, Any], headers: dict[
     try:
         async with client.stream("POST", "/chat/completions", json=body, headers=headers) as response:
             answer.status = response.status_code
+            answer.retry_after = response.headers.get("retry-after")
             if response.status_code != 200:
                 answer.refusal = (await response.aread()).decode(errors="replace")
             else:

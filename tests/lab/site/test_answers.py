@@ -1,7 +1,4 @@
-"""Answers through Envoy, AI gateway, picker and engine: whole and streamed, both protocols, and what they count.
-
-Requirements 000.28, 004.01.
-"""
+"""Answers through Envoy, AI gateway, picker and engine: whole and streamed, both protocols, and what they count."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ import pytest
 
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
+
+pytestmark = pytest.mark.row("000.28", "004.01")
 
 MODELS = ("glm-5-1", "qwen3-32b")
 PROTOCOLS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
@@ -82,13 +81,23 @@ def test_model_list_needs_a_key_and_says_simulator(site: Site) -> None:
         refused = nobody.get("/models")
     assert refused.status_code == 401
     assert error_of(refused)["code"] == "invalid_api_key"
-    with site.http() as client:
-        cards = client.get("/models").raise_for_status().json()["data"]
-    owners = {card["id"]: card["owned_by"] for card in cards}
-    assert owners == {
+    assert _owners(site, site.key) == {
         "glm-5-1": "simulator of zai-org/GLM-5.1-FP8",
         "qwen3-32b": "simulator of Qwen/Qwen3-32B-FP8",
     }
+
+
+def test_a_tenant_sees_its_own_models_alone(site: Site) -> None:
+    """The names of others' models are theirs."""
+    assert _owners(site, site.front.keys["globex.laptop"]) == {"qwen3-32b": "simulator of Qwen/Qwen3-32B-FP8"}
+
+
+def _owners(site: Site, key: str) -> dict[str, str]:
+    with site.http(key=key) as client:
+        listed = client.get("/models").raise_for_status().json()
+    assert listed["object"] == "list"
+    assert all(card["object"] == "model" and isinstance(card["created"], int) for card in listed["data"])
+    return {card["id"]: card["owned_by"] for card in listed["data"]}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """The life of a stack under faults: destroyed without a trace, then brought up from machines in maintenance mode by
-engines that are killed and through the death of the API server; the result is the same as without (C.04).
+engines that are killed and through the death of the API server; the result is the same as without.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tests.lab.machine_state import machine_state, of_lab
 from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.pulumi_runs import Pulumi
 from tests.lab.site.running_site import Site
+
+pytestmark = pytest.mark.row("C.04", "opening 4")
 
 _PLUGINS_END_WITHIN_S = 10.0
 _UP = ("up", "--yes", "--skip-preview", "--stack", session.STACK)

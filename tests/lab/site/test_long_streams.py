@@ -1,7 +1,5 @@
 """Streams and silences of more than five minutes, all at the same time.
 
-Requirements 000.31, 000.17.
-
 The simulators are slowed down for it, to 250 ms a token and 40 ms a prompt token.
 """
 
@@ -19,7 +17,7 @@ from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.31")]
 
 # Beyond the AI gateway's 60 s for a request, the 300 s for a message to the picker, Envoy's 300 s of silence.
 TRAP_S = 310

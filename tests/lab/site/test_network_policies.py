@@ -1,4 +1,4 @@
-"""Who reaches which pod of the running platform: who needs to, and nobody else (001.10, 004.22).
+"""Who reaches which pod of the running platform: who needs to, and nobody else.
 
 Tried from the networks of pods that are there: connections are made in their namespaces.
 """
@@ -11,6 +11,8 @@ import sys
 import pytest
 
 from tests.lab.site.replicas import ENGINE_PORT, ENVOYS, MODELS, Cluster, Replica
+
+pytestmark = pytest.mark.row("001.10", "004.22")
 
 MODEL, OTHER = "glm-5-1", "qwen3-32b"
 AI_CONTROLLERS = "envoy-ai-gateway-system"

@@ -1,4 +1,4 @@
-"""A node more by an edit of the site's file, whose machine dies half-way through its install (004)."""
+"""A node more by an edit of the site's file, whose machine dies half-way through its install."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from tests.lab.site.project_copies import copy_project, replace
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 from tests.lab.waiting import eventually
+
+pytestmark = pytest.mark.row("opening 4")
 
 NODE, ORDINAL = "hgx-5", 5
 GPUS = 8

@@ -1,7 +1,4 @@
-"""OpenAI's Python client, unmodified: answers, streams, the list of models, and the exceptions that it documents.
-
-Requirements 000.30.
-"""
+"""OpenAI's Python client, unmodified: answers, streams, the list of models, and the exceptions that it documents."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ from openai.types.chat import ChatCompletionUserMessageParam
 
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import prompt_of
+
+pytestmark = pytest.mark.row("000.30", "000.08")
 
 HELLO: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "hello"}]
 
@@ -43,9 +42,11 @@ def test_streaming(official: openai.OpenAI) -> None:
     assert usage.completion_tokens == len(words)
 
 
-def test_list_of_models(official: openai.OpenAI) -> None:
+def test_list_of_models(official: openai.OpenAI, site: Site) -> None:
     """The names that a client may ask for."""
     assert sorted(model.id for model in official.models.list()) == ["glm-5-1", "qwen3-32b"]
+    globex = official.with_options(api_key=site.front.keys["globex.laptop"])
+    assert [model.id for model in globex.models.list()] == ["qwen3-32b"]
 
 
 def test_wrong_key(official: openai.OpenAI) -> None:

@@ -1,7 +1,4 @@
-"""The picker's choice is real: prefixes stay where they are cached, and whoever is gone gets nothing more.
-
-Requirements 000.25, 000.26, 000.27.
-"""
+"""The picker's choice is real: prefixes stay where they are cached, and whoever is gone gets nothing more."""
 
 from __future__ import annotations
 
@@ -12,12 +9,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import httpx
+import pytest
 
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
 from tests.lab.site.test_answers import error_of
 from tests.lab.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.row("000.25", "000.26", "000.27", "001.11")
 
 ENGINE = "llm-d-inference"  # as the kernel cuts the program's name
 PICKER = "epp"

@@ -1,7 +1,4 @@
-"""A picker goes and nobody notices: neither streams that it placed long ago, nor requests that come meanwhile.
-
-Requirements 000.25, 000.27, 004.12.
-"""
+"""A picker goes and nobody notices: neither streams that it placed long ago, nor requests that come meanwhile."""
 
 from __future__ import annotations
 
@@ -16,12 +13,15 @@ from kubernetes import client
 
 from lab.paths import CHECKOUT
 from stacks.loader import load_file
+from tests import documented
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import Streamed, chat, stream
 from tests.lab.site.test_picker import PICKER
+
+pytestmark = pytest.mark.row("000.20", "000.27")
 
 MODEL = "qwen3-32b"
 # A picker breaks off what it still sees 30 s after SIGTERM: longer than that, and than it waits before, all together.
@@ -99,6 +99,19 @@ def test_a_picker_gives_way_to_its_successor(site: Site, cluster: Cluster) -> No
     assert len(seen.short) > 60
     (after,) = ready(cluster)
     assert after.uid != before.uid
+
+
+def test_the_runbook_moves_the_pickers_off_a_node(site: Site, cluster: Cluster) -> None:
+    """Its own commands: a cordoned node, and successors elsewhere."""
+    restart = documented.argv("kubectl -n inference-models rollout restart deployment glm-5-1-epp qwen3-32b-epp")
+    try:
+        kubectl(site.lab, *documented.argv("kubectl cordon cp-1")[1:])
+        assert kubectl(site.lab, *restart[1:]).count("restarted") == 2
+        for deployment in restart[-2:]:
+            kubectl(site.lab, "rollout", "status", f"deployment/{deployment}", "-n", MODELS, "--timeout=120s")
+        assert ready(cluster)
+    finally:
+        kubectl(site.lab, "uncordon", "cp-1")
 
 
 @pytest.fixture

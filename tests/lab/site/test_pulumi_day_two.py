@@ -1,5 +1,5 @@
 """What pulumi says of a site that is up: nothing when nothing changed, one property when one argument changed, and
-every drift (C.04, C.06). Under the real engine, on the live platform.
+every drift. Under the real engine, on the live platform.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from tests.lab.site.cluster_objects import declared, inventory, kubectl
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 
+pytestmark = pytest.mark.row("C.04", "C.06")
+
 MODELS = "inference-models"
-FRONT = "inference-gateway"
 
 
 @pytest.fixture
@@ -102,20 +103,22 @@ def test_a_diff_for_people_names_old_and_new_value(pulumi: Pulumi) -> None:
 
 def test_drift_is_shown_by_refresh_and_mended_by_up(pulumi: Pulumi) -> None:
     before = declared(inventory(pulumi.lab))
-    limit = {"spec": {"connection": {"bufferLimit": "1Mi"}}}
+    limit = {"spec": {"circuitBreaker": {"maxConnections": 4096}}}
     kubectl(pulumi.lab, "scale", "deployment/qwen3-32b-epp", "--replicas=2", "-n", MODELS)
-    kubectl(pulumi.lab, "patch", "clienttrafficpolicy/inference", "-n", FRONT, "--type=merge", "-p", json.dumps(limit))
+    kubectl(
+        pulumi.lab, "patch", "backendtrafficpolicy/qwen3-32b", "-n", MODELS, "--type=merge", "-p", json.dumps(limit)
+    )
     kubectl(pulumi.lab, "delete", "poddisruptionbudget/qwen3-32b", "-n", MODELS)
 
     shown = pulumi("refresh", "--yes", "--skip-preview", "--diff").stdout
     assert "~ replicas: 1 => 2" in shown
-    assert '~ bufferLimit: "64Mi" => "1Mi"' in shown
+    assert re.search(r"~ maxConnections *: 65536 => 4096", shown), shown
     assert "- 1 deleted" in shown
     assert "~ 2 updated" in shown
 
     assert pulumi.changes() == {
         "qwen3-32b-picker": ("update", ("spec.replicas",)),
-        "gateway-clients": ("update", ("spec.connection.bufferLimit",)),
+        "qwen3-32b-limits": ("update", ("spec.circuitBreaker.maxConnections",)),
         "qwen3-32b-budget": ("create", ()),
     }
     pulumi("up", "--yes", "--skip-preview")

@@ -1,4 +1,4 @@
-"""What an engineer reads who made a mistake: all that is wrong, where, and the fix; nothing is touched (C.06)."""
+"""What an engineer reads who made a mistake: all that is wrong, where, and the fix; nothing is touched."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from lab.paths import CHECKOUT
 from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
+
+pytestmark = pytest.mark.row("opening 13")
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_all_mistakes_of_a_site_are_told_with_file_and_key(pulumi: Pulumi, comma
     assert "error: Pulumi.lab.yaml: 5 errors in the site" in said
     for line in (
         "Pulumi.lab.yaml:models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?",
-        "Pulumi.lab.yaml:models.qwen3-32b.server.replicas: out of range; got 0; allowed: a whole number of at least 1",
+        "Pulumi.lab.yaml:models.qwen3-32b.server.replicas: out of range; got 0; allowed: a whole number from 1 to",
         "Pulumi.lab.yaml:tenants.acme.models: names glm-5, models has glm-5-1, qwen3-32b; did you mean",
         "Pulumi.lab.yaml:gateway.port: not a whole number; got 'eighty'; allowed: a whole number from 1 to 65535",
         "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, kubeconfig",

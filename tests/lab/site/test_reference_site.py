@@ -1,4 +1,4 @@
-"""The annotated production site under the real engine: previewed from a machine that reaches nothing of it (C.05).
+"""The annotated production site under the real engine: previewed from a machine that reaches nothing of it.
 
 The lab lends its tools and its copies of the charts; nothing is created, and nothing is asked of anybody.
 """
@@ -18,6 +18,8 @@ import yaml
 
 from lab import session
 from lab.paths import CHECKOUT, Lab
+
+pytestmark = pytest.mark.row("C.05", "000.02")
 
 SOURCES = ("Pulumi.yaml", "Pulumi.prod.yaml", "__main__.py", "stacks", "components", "manifests", "talos")
 

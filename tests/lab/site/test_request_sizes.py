@@ -1,4 +1,4 @@
-"""Long prompts: nothing between client and engine cuts them below the site's limit (000.25)."""
+"""Long prompts: nothing between client and engine cuts them below the site's limit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat, prompt_of, stream
 from tests.lab.site.test_answers import PROTOCOLS, error_of
+
+pytestmark = pytest.mark.row("000.03")
 
 LIMIT_BYTES = 4 * 2**20  # gateway.max_body_mib, which the lab leaves at its default
 

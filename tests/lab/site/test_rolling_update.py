@@ -1,4 +1,4 @@
-"""A rolling update of a model's replicas under running streams (000.20, 002.06): none is cut and no request refused.
+"""A rolling update of a model's replicas under running streams: none is cut and no request refused.
 
 The simulators are slowed down to 400 ms a token, so that streams outlive the update of the replica that they are on.
 """
@@ -14,6 +14,8 @@ from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
 from tests.lab.site.streams import Streamed, chat, stream
+
+pytestmark = pytest.mark.row("000.20", "002.06", "004.23")
 
 MODEL = "qwen3-32b"
 STREAMS = 20

@@ -1,4 +1,4 @@
-"""A Talos version goes over a site that serves: node by node, and no request of a model with two replicas fails (004).
+"""A Talos version goes over a site that serves: node by node, and no request of a model with two replicas fails.
 
 The site gets a machine more for everything that needs no GPU, since what runs on the only such node has nowhere to go
 while that one is drained. Nothing is put back: the next `up` of the checked-in program does that, node by node.
@@ -25,6 +25,8 @@ from tests.lab.site.project_copies import copy_project
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
+
+pytestmark = pytest.mark.row("000.11", "000.20")
 
 MODEL = "qwen3-32b"
 STREAM_TOKENS = 150

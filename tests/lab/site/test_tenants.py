@@ -1,4 +1,4 @@
-"""A tenant's life: added, one key rotated, removed, each by `pulumi up` (000.33, C.04)."""
+"""A tenant's life: added, one key rotated, removed, each by `pulumi up`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lab.deploy import Front
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import Streamed, chat, stream
+
+pytestmark = pytest.mark.row("004.11", "000.38")
 
 # Half of the minute that the lab's site lets a stream run on for.
 STREAM_TOKENS = 1500

@@ -1,7 +1,4 @@
-"""A full model makes room: requests of a tier below 0 are refused, others are taken, and nobody gives itself a tier.
-
-Requirements 002.15, 000.33.
-"""
+"""A full model makes room: requests of a tier below 0 are refused, others are taken, and nobody gives itself a tier."""
 
 from __future__ import annotations
 
@@ -9,6 +6,8 @@ import asyncio
 import json
 from contextlib import AsyncExitStack
 from pathlib import Path
+
+import pytest
 
 from lab.paths import CHECKOUT
 from stacks.loader import load_file
@@ -18,6 +17,8 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import Streamed, chat, stream
 from tests.lab.site.test_tenants import listeners
+
+pytestmark = pytest.mark.row("002.15", "004.09")
 
 MODEL = "glm-5-1"
 SHEDDABLE, OTHER = "globex.batch", "acme.laptop"
@@ -105,3 +106,4 @@ def _refused(answer: Streamed) -> None:
     error = json.loads(answer.refusal)["error"]
     assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
     assert "sheddable" in error["message"]
+    assert int(answer.retry_after or 0) > 0

@@ -1,4 +1,4 @@
-"""The pages about sitectl, CI and rules: every command of theirs is run here, in their order (C.06)."""
+"""The pages about sitectl, CI and rules: every command of theirs is run here, in their order."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from components.rules.listing import RULES
 from sitectl.cli import COMMANDS, parser
 from sitectl.cli import main as sitectl
 from sitectl.errors import MEANINGS
+from tests import documented
+from tests.documented import RUN_WHOLE
 from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout
 
+pytestmark = pytest.mark.row("C.06")
+
 DOCS = ROOT / "docs"
-PAGES = ("sitectl.md", "ci.md", "how-to/review-a-change.md", "how-to/waive-a-rule.md")
 RECORDING = ROOT / "tests" / "fixtures" / "previews" / "replica-cut.json"
-
-
-def commands(page: str) -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
-    return [line.strip() for block in blocks for line in block.splitlines() if line.strip()]
 
 
 @pytest.fixture
@@ -52,8 +50,9 @@ PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
 def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As they stand, one page after the other, from a checkout without a site."""
     ran = 0
-    for page in PAGES:
-        for command in commands(page):
+    for page in RUN_WHOLE:
+        # Those of a shell are run by tests that test_docs_commands.py finds.
+        for command in (line for line in documented.commands(ROOT / page) if line.startswith("python -m ")):
             python, module, program, *words = shlex.split(command)
             assert (python, module) == ("python", "-m"), command
             status = PROGRAMS[program](words)
@@ -69,9 +68,7 @@ def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_reference_says_what_help_says() -> None:
     text = (DOCS / "sitectl.md").read_text()
-    assert dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE)) == {
-        name: f"{command.HELP}" for name, command in COMMANDS.items()
-    }
+    assert dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE)) == dict(COMMANDS)
     for status, meaning in MEANINGS.items():
         assert f"| {status.value} | {meaning} |" in text
 
@@ -84,7 +81,7 @@ def test_the_rules_are_told_as_they_are() -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
 def test_sitectl_is_asked_for_what_it_can_do(page: Path) -> None:
-    for said in re.findall(r"python -m sitectl ([^`|\n]+)", page.read_text()):
+    for said in re.findall(r"python -m sitectl ([^`|\n]+)", re.sub(r"\s*\\\n\s*", " ", page.read_text())):
         words = shlex.split(said.partition("  ")[0].partition("#")[0])
         try:
             parser().parse_args(words)

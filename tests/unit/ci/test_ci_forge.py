@@ -1,4 +1,4 @@
-"""One comment for all sites, edited in place; one issue a site: against fakes of the forges (opening 3, 13; C.06)."""
+"""One comment for all sites, edited in place; one issue a site: against fakes of the forges."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from sitectl.forge.keeping import drift_mark, keep_comment
 from sitectl.forge.model import Client
 from sitectl.markdown import MARK
 from tests.unit.ci.fake_forge import GITHUB_BOT, GITLAB_BOT, TOKEN, FakeForge, fake_forge
+
+pytestmark = pytest.mark.row("opening 3", "C.06")
 
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
@@ -111,8 +113,9 @@ def test_a_preview_that_is_none_is_seen_in_the_comment(ground: Ground) -> None:
     assert "cannot be read" in ground.forge.comments[0]["body"]
 
 
+@pytest.mark.row("opening 13")
 def test_drift_opens_updates_and_closes_one_issue_a_site(ground: Ground) -> None:
-    """Opening 13: one drift report a site."""
+    """One drift report a site."""
     ground.put("berlin", "drift-replicas")
     ground.put("oslo", "no-change")
     assert ground.run("drift") == Exit.OK

@@ -1,4 +1,4 @@
-"""Nothing of a pull request becomes more than text in a comment, and a comment has a largest size (opening 3)."""
+"""Nothing of a pull request becomes more than text in a comment, and a comment has a largest size."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from sitectl.changes import Change
 from sitectl.headroom import Headroom
 from sitectl.markdown import FENCE, MARK, MOST_CHARACTERS, cut, document, fenced, name, sentence
 from sitectl.report import SiteReport, report
+
+pytestmark = pytest.mark.row("opening 3")
 
 ATTACKS = [
     "[click](https://evil.example.org)",

@@ -1,4 +1,4 @@
-"""The scripts that the jobs call, run on a repository as a job does (opening 3, C.06)."""
+"""The scripts that the jobs call, run on a repository as a job does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from sitectl.errors import Exit
 from sitectl.markdown import document
 from sitectl.previews_folder import reports
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout
+
+pytestmark = pytest.mark.row("opening 3", "C.06")
 
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
@@ -94,14 +96,18 @@ def test_every_site_is_previewed_and_saved(project: Path, own_path: Path, tmp_pa
     assert asked == [f"preview --json --non-interactive --stack {site} token=none" for site in ("lab", "prod")]
 
 
+@pytest.mark.row("opening 1")
 def test_a_saved_preview_says_what_each_model_holds(project: Path, own_path: Path, tmp_path: Path) -> None:
-    """Opening 1: the job that posts has another checkout, so the figures travel with the preview."""
+    """The job that posts has another checkout, so the figures travel with the preview."""
     engine(own_path, "replica-cut")
     previews.main(["--project", str(project), "--out", str(tmp_path / "out"), "--site", "prod"], {})
     (one,) = reports(tmp_path / "out")
     assert [block.partition(": ")[0] for block in one.proofs] == ["glm-5-1", "qwen3-32b", "placement"]
     assert "2 x TP8 = 16 GPUs" in one.proofs[0]
-    assert "cold start" in document([one])
+    assert "cold start  624 s, of it 504 s reading" in one.proofs[0]
+    assert "cold start  143 s, of it 22.9 s reading" in one.proofs[1]
+    for block in one.proofs:
+        assert block in document([one])
 
 
 def test_refresh_looks_at_the_cluster(project: Path, own_path: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The workflows for users: pinned, with few rights, and with no text of a change in a command (opening 3, C.06)."""
+"""The workflows for users: pinned, with few rights, and with no text of a change in a command."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import yaml
 
 from ci import offline, previews
 from sitectl.cli import parser
+
+pytestmark = pytest.mark.row("opening 3", "C.06")
 
 CI = Path(__file__).parents[3] / "ci"
 GITHUB = sorted((CI / "github").glob("*.yml"))

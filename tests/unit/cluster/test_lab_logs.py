@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import logs, status, supervisor
+from lab.cluster import guard, logs, status
 from lab.errors import LabError
 from lab.paths import Lab
 
@@ -81,5 +81,5 @@ def test_status_table_sums_memory_up() -> None:
 
 def test_status_of_a_lab_whose_supervisor_died_says_how_to_bring_it_back(home: Lab) -> None:
     entry = {"state": "running", "pid": None, "restarts": 0, "log": "x"}
-    supervisor.status_file(home).write_text(json.dumps({"supervisor": 1, "components": {"etcd": entry}}))
-    assert status.rows(home)[0].state == "dead: `python -m lab up` brings it back"
+    guard.status_file(home).write_text(json.dumps({"supervisor": 1, "components": {"etcd": entry}}))
+    assert status.rows(home)[0].state == "dead: the guard starts another, or `python -m lab up`"

@@ -1,4 +1,4 @@
-"""The lab's nft rules of NetworkPolicies: what they let pass is what Kubernetes documents (001.10)."""
+"""The lab's nft rules of NetworkPolicies: what they let pass is what Kubernetes documents."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from lab.cluster.policies import matches, ruleset
+
+pytestmark = pytest.mark.row("001.10")
 
 POD_NETWORK = IPv4Network("10.0.0.0/16")
 NAMESPACES = [

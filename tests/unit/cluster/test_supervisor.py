@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import processes, supervisor
+from lab.cluster import guard, processes, supervisor
 from lab.cluster.component import Component
 from lab.cluster.supervisor import Watched
 from lab.paths import Lab
@@ -132,7 +132,7 @@ def test_a_control_plane_that_is_created_later_is_watched_and_the_others_stay(ho
 
 def test_machines_run_before_there_is_a_cluster(home: Lab) -> None:
     names = [each.name for each in supervisor.components(home)]
-    assert names == ["machines", "kube-proxy", "assigner", "pod-runner"]
+    assert names == ["machines", "kube-proxy", "assigner", "pod-runner", "guard"]
 
 
 def test_program_that_is_missing_does_not_end_the_supervisor(home: Lab) -> None:
@@ -185,15 +185,16 @@ def test_component_gets_the_labs_mark_and_coordinates(home: Lab) -> None:
 
 
 def test_control_plane_starts_first_and_etcd_stops_last() -> None:
-    assert supervisor._STOP_ORDER[0] == "pod-runner"
+    # A guard that still ran would bring the supervisor back that stops everything.
+    assert supervisor._STOP_ORDER[:2] == ("guard", "pod-runner")
     assert supervisor._STOP_ORDER[-2:] == ("kube-apiserver", "etcd")
 
 
 def test_status_of_a_dead_supervisor_names_no_process(home: Lab) -> None:
-    supervisor.status_file(home).write_text(json.dumps({"supervisor": os.getpid(), "components": {}}))
-    assert supervisor.pid(home) is None
+    guard.status_file(home).write_text(json.dumps({"supervisor": os.getpid(), "components": {}}))
+    assert guard.pid(home) is None
 
 
 def test_broken_status_file_counts_as_none(home: Lab) -> None:
-    supervisor.status_file(home).write_text("{")
-    assert supervisor.read_status(home) == {}
+    guard.status_file(home).write_text("{")
+    assert guard.read_status(home) == {}

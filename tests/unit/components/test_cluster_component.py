@@ -1,6 +1,6 @@
 """The cluster's resources under the SDK's mocks: who waits for whom, and that no secret is where it could be read.
 
-(004.6; the canary stands for every secret of the cluster and the site.)
+The canary stands for every secret of the cluster and the site.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from components import cluster_preview, machine_commands
 from components.cluster import Cluster, ClusterArgs
 from components.cluster_nodes import Rollout
 from components.cluster_preview import LeakError, require_no_secret
-from components.machine_commands import Machine
+from components.machine_commands import LIMITS, Limits, Machine
 from talos import secrets
 from tests.unit.talos import talos_examples as examples
+
+pytestmark = pytest.mark.row("C.01")
 
 CANARY = "canary-9b1f"
 # The SDK's mark of a secret in a serialized input.
@@ -71,6 +73,16 @@ def machine(name: str, **more: Any) -> Machine:
     return Machine(**{**chosen, **more})
 
 
+def rollout(limits: Limits = LIMITS) -> Rollout:
+    return Rollout(
+        image_factory="https://factory.site.example",
+        credentials_rotation=1,
+        at_once=2,
+        drain_timeout_s=60,
+        limits=limits,
+    )
+
+
 def args(*machines: Machine, **more: Any) -> ClusterArgs:
     def configs(bundle: secrets.SecretsBundle, texts: Any, cilium: str | None) -> dict[str, str]:
         assert texts == {"password": CANARY}
@@ -81,9 +93,7 @@ def args(*machines: Machine, **more: Any) -> ClusterArgs:
         "machines": machines,
         "configs": configs,
         "secret_texts": {"password": pulumi.Output.secret(CANARY)},
-        "rollout": Rollout(
-            image_factory="https://factory.site.example", credentials_rotation=1, at_once=2, drain_timeout_s=60
-        ),
+        "rollout": rollout(),
         "talos_version": "v1.13.9",
         "protected": True,
         "imported": None,
@@ -228,6 +238,34 @@ def test_the_words_of_a_node_follow_what_the_site_says() -> None:
     assert "--insecure" in machine_commands.install(machine("hgx-1"))
     assert machine_commands.bootstrap(SIX[:3]).endswith("--peer cp-2=10.5.0.42 --peer cp-3=10.5.0.43")
     assert "--nvswitch" in machine_commands.check_schematic(known, "https://f", "v1.13.9")
+
+
+def test_commands_keep_their_own_limits_unless_a_program_sets_others() -> None:
+    """Under the defaults no word of a command changes, so no resource of a site that exists does."""
+    ours = rollout(limits=Limits(call_s=1, plan_s=2, install_s=3, bootstrap_s=4, kubeconfig_s=5, health_s=6))
+    for preview in (False, True):
+        plain, limited = (_lines(declare(machine("cp-1"), preview=preview, rollout=each)) for each in (rollout(), ours))
+        assert plain.keys() == limited.keys()
+        added = {name: limited[name].removeprefix(line) for name, line in plain.items()}
+        assert {name.split()[-1]: words for name, words in added.items() if words} == {
+            "install": " --timeout 3s --call-timeout 1s",
+            "bootstrap": " --timeout 4s --call-timeout 1s",
+            "kubeconfig": " --timeout 5s --call-timeout 1s",
+            "roll": " --call-timeout 1s --health-timeout 6s",
+            "leave": " --call-timeout 1s",
+            **({"plan": " --timeout 2s --call-timeout 1s"} if preview else {}),
+        }
+
+
+def _lines(recorder: Recorder) -> dict[str, str]:
+    """Command lines by a name that ends in what they do."""
+    ends = {"machines-nodes-cp-1": ("roll", "leave")}
+    found: dict[str, str] = {}
+    for name, inputs in commands(recorder).items():
+        create, delete = ends.get(name, (name.rpartition("-")[2], "erase"))
+        found |= {f"{name} {create}": inputs["create"], f"{name} {delete}": inputs.get("delete", "")}
+    plans = [call.args["command"] for call in recorder.calls if " plan " in call.args["command"]]
+    return found | {f"asked {place} plan": line for place, line in enumerate(plans)}
 
 
 def test_a_dead_machine_is_taken_out_and_asked_nothing() -> None:

@@ -92,7 +92,41 @@ def test_the_key_follows_sums_flags_programs_own_code_and_toolchain(builder: GoB
     keys.add(builder.key(family))
     (family.folder / "main.go").write_text("package main // changed\n")
     keys.add(builder.key(family))
-    assert len(keys) == 8
+    (family.folder / "own.patch").write_text("a patch\n")
+    keys.add(builder.key(family))
+    assert len(keys) == 9
+
+
+PATCH = (
+    "--- a/pkg/answer.go\n+++ b/pkg/answer.go\n@@ -1,2 +1,2 @@\n package pkg\n-var Answer = 429\n+var Answer = 503\n"
+)
+
+
+def test_a_patched_module_is_what_is_built(builder: GoBuilder, family: GoFamily, tmp_path: Path) -> None:
+    """A copy: the module cache stays as its sums say."""
+    original = tmp_path / "module" / "pkg" / "answer.go"
+    original.parent.mkdir()
+    original.write_text("package pkg\nvar Answer = 429\n")
+    original.chmod(0o444)
+    original.parent.chmod(0o555)
+    (family.folder / "own.patch").write_text(PATCH)
+    go = builder.toolchain.program
+    seen = tmp_path / "seen"
+    # The fake go reads what the go.mod that it is given puts in the module's place.
+    go.write_text(go.read_text().replace("build)", f"build) cp -r $(sed -n 's/^replace .* => //p' \"$7\") {seen}; ", 1))
+    builder.obtain(family)
+    assert "var Answer = 503" in (seen / "pkg" / "answer.go").read_text()
+    assert "var Answer = 429" in original.read_text()
+    assert "-modfile" in (tmp_path / "arguments").read_text()
+
+
+def test_a_patch_that_does_not_fit_is_named(builder: GoBuilder, family: GoFamily, tmp_path: Path) -> None:
+    (tmp_path / "module" / "pkg").mkdir()
+    (tmp_path / "module" / "pkg" / "answer.go").write_text("package pkg\nvar Answer = 500\n")
+    (family.folder / "own.patch").write_text(PATCH)
+    with pytest.raises(LabError, match=r"gateway/own\.patch does not fit example\.org/gateway"):
+        builder.obtain(family)
+    assert builder.store.fault("gateway", builder.key(family)) == "missing"
 
 
 def test_the_users_build_settings_do_not_reach_go(lab: Lab) -> None:
@@ -138,7 +172,7 @@ def test_a_failed_build_shows_its_last_lines_and_leaves_nothing(
         ),
         ("missing go.sum entry for example.org/m", "a module of tools/family does not match", "go mod tidy"),
         ("verifying example.org/m@v1.0.0: checksum mismatch", "example.org/m v1.0.0 does not match", "go.sum"),
-        ("write /tmp/x: no space left on device", "the disk is full", "free about 20 GB"),
+        ("write /tmp/x: no space left on device", "the disk is full", "free about 22 GB"),
     ],
 )
 def test_go_output_becomes_one_error_with_a_fix(tmp_path: Path, output: str, what: str, fix: str) -> None:

@@ -1,4 +1,4 @@
-"""Kubeconfigs of the lab's own processes (003.11: no key is left behind)."""
+"""Kubeconfigs of the lab's own processes (no key is left behind)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from ipaddress import IPv4Network
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +39,34 @@ def test_index_out_of_range_is_told(index: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LAB_INDEX", index)
     with pytest.raises(LabError, match=f"LAB_INDEX is '{index}'; allowed: 0, 1, 2, 3, 4, 5, 6, 7"):
         Lab.from_environment()
+
+
+NOBODY = 65534
+
+
+def readable_by_nobody(folder: Path) -> bytes:
+    """Looked at from inside, so that the folders above, which are not the lab's, do not stand in the way."""
+    find = ["find", ".", "-readable"]
+    return subprocess.run(find, cwd=folder, user=NOBODY, extra_groups=[], capture_output=True, check=False).stdout
+
+
+@pytest.mark.skipif(Path("/proc/self").stat().st_uid != 0, reason="only root can become another user")
+def test_another_user_reads_nothing_below_the_labs_folder(tmp_path: Path) -> None:
+    lab = Lab(home=tmp_path / "lab", cache=tmp_path)
+    for folder in (lab.home, lab.pods):
+        folder.mkdir()
+        folder.chmod(0o755)
+    (lab.pods / "token").write_text("secret")
+    look = ["find", ".", "-readable"]
+    for folder in (lab.home, lab.pods):
+        seen = subprocess.run(
+            look, cwd=folder, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=False
+        )
+        assert b"token" in seen.stdout, "open folders are not seen, so this shows nothing"
+    lab.make_folders()
+    for folder in (lab.home, lab.pods, lab.logs, lab.volumes, lab.pulumi):
+        (folder / "token").write_text("secret")
+        seen = subprocess.run(
+            look, cwd=folder, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=False
+        )
+        assert seen.stdout == b"", folder

@@ -1,4 +1,4 @@
-"""Which answers of an API server the stand-in takes for passing ones, against a scripted HTTP server (C.04)."""
+"""Which answers of an API server the stand-in takes for passing ones, against a scripted HTTP server."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from lab.plugins.kubernetes import cluster as requests
 from lab.plugins.kubernetes.cluster import Cluster
 from lab.plugins.kubernetes.errors import ApiError
 from lab.plugins.kubernetes.objects import GroupVersionKind
+
+pytestmark = pytest.mark.row("C.04")
 
 SERVICE = GroupVersionKind("", "v1", "Service")
 SERVED = {"resources": [{"kind": "Service", "name": "services", "namespaced": True, "verbs": ["create"]}]}

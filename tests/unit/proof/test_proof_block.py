@@ -1,4 +1,4 @@
-"""The block that people read: one screen, stable, nothing claimed that was not computed (opening 1)."""
+"""The block that people read: one screen, stable, nothing claimed that was not computed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from stacks.proof.figures import shown
 from stacks.proof.fixes import nearest
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
+
+pytestmark = pytest.mark.row("opening 1")
 
 SMALL = order("qwen3-32b-fp8", gpus=1, replicas=4, load=CHAT, slo=TARGETS, prices=Prices(gpu_hour=3.5))
 

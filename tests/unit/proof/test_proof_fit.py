@@ -1,7 +1,8 @@
-"""What must fit and what must not; every refusal names a fix that works (opening 1; 000.18, 002.10, 003.07)."""
+"""What must fit and what must not; every refusal names a fix that works."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from stacks.proof.fixes import nearest
 from stacks.proof.layouts import Layout, why_illegal
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import CHAT, order
+
+pytestmark = pytest.mark.row("opening 1", "000.18")
 
 LONG = Load(requests_per_s=0.1, prompt_tokens=Spread(60_000, 120_000), answer_tokens=Spread(500, 2000))
 
@@ -106,8 +109,16 @@ def test_what_does_not_fit_is_refused_with_a_fix_that_works(
     fixes = nearest(proof)
     assert fixes, proof.problems
     for fix in fixes:
-        assert prove(fix.order).problems == [], fix.text
+        fixed = prove(fix.order)
+        assert fixed.problems == [], fix.text
         assert fix.order != proof.order
+        # The numbers that a user reads are those of the order that was proven.
+        if more_gpus := re.search(r"from (\d+) to (\d+) \(([+-]\d+) GPUs\)", fix.text):
+            before, after, gpus = map(int, more_gpus.groups())
+            assert (before, after) == (proof.order.replicas, fix.order.replicas), fix.text
+            assert gpus == fixed.case.gpus - proof.case.gpus, fix.text
+        if in_all := re.search(r"(\d+) GPUs in all", fix.text):
+            assert int(in_all[1]) == fixed.case.gpus, fix.text
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
-"""A config.json becomes a catalogue file, or every reason why not (003.03, 003.12)."""
+"""A config.json becomes a catalogue file, or every reason why not."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +10,10 @@ import yaml
 from stacks import catalogue
 from stacks.catalogue import CatalogueModel
 from stacks.proof.geometry import NotUnderstoodError, geometry
-from stacks.proof.import_config import catalogue_file, main, text
+from stacks.proof.import_config import catalogue_file, text
 from stacks.proof.quantising import quantisation
-from stacks.proof.weights import parameters
+
+pytestmark = pytest.mark.row("000.40", "003.01")
 
 # What the published files say, without what changes no size.
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -225,43 +224,6 @@ def test_nvidia_s_own_file_says_what_is_quantised() -> None:
     assert stored == {"format": "nvfp4", "parts": ["dense", "experts", "shared"]}
     with pytest.raises(NotUnderstoodError, match="quant_algo: got 'W4A8'"):
         quantisation({}, found, nvidia={"quantization": {"quant_algo": "W4A8"}})
-
-
-def command(config: Path, *more: str) -> list[str]:
-    base = ["--repository", "Qwen/Qwen3-32B-FP8", "--licence", "Apache-2.0", "--source", "the hub"]
-    return [str(config), *base, "--parameters", "32.8e9", "--published", "model card", *more]
-
-
-def test_the_command_prints_a_file_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIGS["qwen3-32b-fp8"]))
-    assert main(command(config, "--flag=--reasoning-parser=qwen3")) == 0
-    printed = capsys.readouterr().out
-    model = CatalogueModel.model_validate(yaml.safe_load(printed))
-    assert printed.startswith("# Qwen/Qwen3-32B-FP8: 32.8 billion, 34.3 GB.")
-    assert parameters(model) == parameters(catalogue.load("qwen3-32b-fp8"))
-    assert model.engine_flags == ("--reasoning-parser=qwen3",)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (None, "fix: name the repository's config.json"),
-        ("{", "not JSON"),
-        ("[]", "got list, allowed: a JSON object"),
-        ('{"model_type": "mamba9"}', "model_type: got 'mamba9'"),
-    ],
-)
-def test_the_command_says_why_not(
-    content: str | None, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "config.json"
-    if content is not None:
-        config.write_text(content)
-    assert main(command(config)) == 1
-    said = capsys.readouterr().err
-    assert "1 reason(s) not to import it" in said
-    assert reason in said
 
 
 def test_a_file_keeps_its_keys_in_order() -> None:

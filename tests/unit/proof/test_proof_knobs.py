@@ -1,4 +1,4 @@
-"""Every knob follows from the proof and says how (opening 2; 001.19, 001.24, 001.26, 001.29, 001.37)."""
+"""Every knob follows from the proof and says how."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from stacks.proof.block import block
 from stacks.proof.demand import Slo
 from stacks.proof.figures import Explanation
-from stacks.proof.knobs import Override, Serving, knobs
+from stacks.proof.knobs import PROBE_PERIOD_S, START_MARGIN, START_SLACK_S, Override, Serving, knobs
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
+
+pytestmark = pytest.mark.row("opening 2", "001.24", "001.29")
 
 GLM = order("glm-5.1-fp8", gpus=8, replicas=4, simple=True, load=CHAT, slo=TARGETS)
 
@@ -72,6 +75,31 @@ def test_knobs_never_promise_more_than_is_proven(name: str) -> None:
     assert 1 <= number(found, "disruption_max_unavailable") <= max(1, case.replicas)
 
 
+@pytest.mark.parametrize("name", GENERATING)
+def test_the_start_budget_outlasts_the_first_download(name: str) -> None:
+    """The startup probe would kill a replica that is still downloading, and its successor too, for ever."""
+    asked = order(name, load=CHAT, slo=TARGETS)
+    proofs = [prove(replace(asked, download_bytes_per_s=speed)) for speed in (None, 1e10, 1.25e9, 5.8e8, 1.25e8, 1e6)]
+    budgets = [number(knobs(proof), "start_budget_s") for proof in proofs]
+    assert budgets == sorted(budgets)
+    assert len(set(budgets)) == len(budgets)
+    for proof, budget in zip(proofs, budgets, strict=True):
+        cold = {key: figure.value for key, figure in proof.cold_start.items()}
+        assert budget >= START_MARGIN * (cold["download_weights"] + cold["read_weights"]) + START_SLACK_S
+        assert budget > cold["first_start"] >= cold["cold_start"]
+        probes = number(knobs(proof), "startup_probe_failures")
+        assert probes * PROBE_PERIOD_S >= budget
+    # What a later start takes, and so how fast replicas can be added, is the same.
+    assert len({number(knobs(proof), "autoscale_window_s") for proof in proofs}) == 1
+
+
+def test_the_block_says_first_and_later_start() -> None:
+    slow, there = (block(prove(replace(GLM, download_bytes_per_s=speed))) for speed in (1.25e9, None))
+    lines = [next(line for line in text.splitlines() if "cold start" in line) for text in (slow, there)]
+    assert "; the first 1,481 s, of it 605 s downloading" in lines[0], lines[0]
+    assert "download" not in lines[1]
+
+
 def test_a_changed_target_moves_all_that_follow_from_it() -> None:
     """One key of a site changes chunk, batch, queue, picker and scaling in one diff."""
     calm, strict = (
@@ -112,8 +140,9 @@ def test_longer_streams_allow_longer_answers() -> None:
     assert long == pytest.approx(10 * short, rel=0.01)
 
 
+@pytest.mark.row("001.37")
 def test_declared_answers_are_never_cut() -> None:
-    """001.37: the cap is there for runaways, not for what the site expects."""
+    """The cap is there for runaways, not for what the site expects."""
     proof = prove(GLM)
     assert GLM.load is not None
     expected = GLM.load.answer_tokens.p95
@@ -121,7 +150,7 @@ def test_declared_answers_are_never_cut() -> None:
 
 
 def test_neither_replicas_nor_load_move_what_a_running_engine_was_told() -> None:
-    """001.25: a replica more must not restart the others, which takes minutes each."""
+    """A replica more must not restart the others, which takes minutes each."""
     base = order("qwen3-32b-fp8", gpus=1, simple=True, load=CHAT, slo=Slo(ttft_p95_ms=20_000, itl_p95_ms=100))
     proofs = [prove(replace(base, replicas=replicas)) for replicas in range(4, 14)]
     proofs += [prove(replace(base, replicas=8, load=replace(CHAT, requests_per_s=rate))) for rate in (0.5, 1, 2)]

@@ -1,4 +1,4 @@
-"""A layout that a site names is proven and deployed as it stands, or refused with what is allowed (001.16, C.05)."""
+"""A layout that a site names is proven and deployed as it stands, or refused with what is allowed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from stacks.proof.proof import prove
 from stacks.proof.search import best
 from stacks.sizing import describe, engine_of, explain_knobs, plan_of, prove_model
 from tests.unit.proof.proof_orders import CHAT, order
+
+pytestmark = pytest.mark.row("opening 1")
 
 SITE = load_file(Path(__file__).parents[2] / "fixtures" / "sites" / "valid" / "layouts.yaml")
 IMAGES = versions.load().images

@@ -1,4 +1,4 @@
-"""Cache bytes against published logs and the engine's formulas, and what fits (001.18, 001.19, G3)."""
+"""Cache bytes against published logs and the engine's formulas, and what fits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from stacks.proof.memory import (
     state_bytes,
     token_bytes,
 )
+
+pytestmark = pytest.mark.row("opening 1", "001.18")
 
 GIB = 2**30
 ONE = Layout()

@@ -1,4 +1,4 @@
-"""Costs: they sum to the bill, and the formula is the right way round (001.34, G7)."""
+"""Costs: they sum to the bill, and the formula is the right way round."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from stacks.proof.demand import Prices
 from stacks.proof.layouts import Layout
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import CHAT, order
+
+pytestmark = pytest.mark.row("001.34", "000.04")
 
 PRICES = Prices(gpu_hour=2.5)
 CASE = Case(order("qwen3-32b-fp8", load=CHAT), Layout(), 4)
@@ -27,7 +29,7 @@ def test_prices_by_kind_of_token_pay_the_bill() -> None:
 
 
 def test_price_a_token_is_cost_over_throughput() -> None:
-    """G7: price = hourly cost / (tokens a second x 3600); 4 GPUs at 2.50."""
+    """Price = hourly cost / (tokens a second x 3600); 4 GPUs at 2.50."""
     paid = money.costs(CASE, PRICES)
     rate = CHAT.requests_per_s * CHAT.answer_tokens.mean
     assert paid.hour == 10

@@ -1,4 +1,4 @@
-"""What a site sets by hand over a proof must still go with it (opening 2; 001.20, 001.24, 001.37, 002.10)."""
+"""What a site sets by hand over a proof must still go with it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from stacks.proof.knobs import Override, Serving, knobs, needed_replicas, number
 from stacks.proof.overrides import broken_overrides
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
+
+pytestmark = pytest.mark.row("opening 2", "001.37")
 
 REASON = "somebody measured it"
 PROOF = prove(order("qwen3-32b-fp8", gpus=1, replicas=4, simple=True, load=CHAT, slo=TARGETS))
@@ -71,7 +73,7 @@ def test_what_goes_with_the_proof_is_taken_and_says_so(key: str, value: float) -
 
 
 def test_what_follows_from_an_overridden_knob_follows_from_the_sites_value() -> None:
-    """A site that lets more wait does not have to say so to picker, gateway and scaling again (001.24)."""
+    """A site that lets more wait does not have to say so to picker, gateway and scaling again."""
     free = prove(replace(PROOF.order, slo=replace(TARGETS, ttft_p95_ms=None)))
     found = knobs(free, serving(max_num_queued_reqs=1200))
     waiting = 1200 - free.case.slots
@@ -99,7 +101,7 @@ def test_without_a_target_any_queue_will_do() -> None:
 
 
 def test_the_fix_for_longer_answers_works() -> None:
-    """001.37: the stream that a rollout must wait for grows with the cap."""
+    """The stream that a rollout must wait for grows with the cap."""
     wanted = int(DERIVED["gateway_max_tokens"]) + 1000
     (broken,) = broken_overrides(PROOF, serving(gateway_max_tokens=wanted))
     seconds = math.ceil(wanted * token_s(CASE)) + 1

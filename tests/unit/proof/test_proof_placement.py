@@ -1,4 +1,4 @@
-"""All models on one site's GPUs: whole nodes, fragments, a lost node, room to roll out (001.16, 001.25, opening 8)."""
+"""All models on one site's GPUs: whole nodes, fragments, a lost node, room to roll out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import random
 import pytest
 
 from stacks.proof.placement import Demand, Node, Placement, fits, place
+
+pytestmark = pytest.mark.row("opening 1", "002.12")
 
 H200 = [Node(name=f"hgx-{number}", gpu="h200-sxm", gpus=8) for number in (1, 2, 3)]
 GLM = Demand(model="glm", gpu="h200-sxm", gpus=8, replicas=2)

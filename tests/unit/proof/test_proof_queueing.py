@@ -1,4 +1,4 @@
-"""Queueing formulas against published values, and the approximation against a simulated queue (001.23, 001.29)."""
+"""Queueing formulas against published values, and the approximation against a simulated queue."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from stacks.proof.demand import Spread
 from stacks.proof.queueing import NONE, erlang_c, sojourn_quantile, wait
+
+pytestmark = pytest.mark.row("opening 1", "001.23")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""AIConfigurator, where it is installed, agrees within the band on several models (opening 1, G2)."""
+"""AIConfigurator agrees with the proof within the band, on several models."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from stacks.proof.layouts import Layout
 from stacks.proof.second_source import BAND, Comparison, SecondSourceError, available, compare, main
 
-needed = pytest.mark.skipif(not available(), reason="aiconfigurator is not installed (850 MB; see docs/proof.md)")
+pytestmark = pytest.mark.row("opening 1")
 
 
-@needed
+@pytest.mark.second_source
 @pytest.mark.parametrize(
     ("name", "gpu", "layout"),
     [

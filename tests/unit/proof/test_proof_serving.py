@@ -1,4 +1,4 @@
-"""The steady state under load, published results, and that everything moves the right way (001.03, 001.04, 001.23)."""
+"""The steady state under load, published results, and that everything moves the right way."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from stacks.proof.layouts import Layout
 from stacks.proof.proof import CALIBRATED_GPUS, prove
 from stacks.proof.search import best, with_replicas
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, fixed, order
+
+pytestmark = pytest.mark.row("001.03", "001.23", "003.15", "003.16")
 
 
 def tokens_per_s_per_gpu(name: str, layout: Layout, load: Load, itl_ms: float) -> float:
@@ -50,16 +52,18 @@ def test_little_s_law_holds() -> None:
     assert steady.running == pytest.approx(tokens * steady.itl_mean_s, rel=0.02)
 
 
+@pytest.mark.row("001.21")
 def test_prefix_hits_save_prompt_time() -> None:
-    """001.21: three quarters cached leave a quarter of the prompt's work."""
+    """Three quarters cached leave a quarter of the prompt's work."""
     cold = Case(order("qwen3-32b-fp8", load=replace(CHAT, prefix_hit=0.0)), Layout(), 2).steady
     warm = Case(order("qwen3-32b-fp8", load=replace(CHAT, prefix_hit=0.75)), Layout(), 2).steady
     assert warm.prompt_share == pytest.approx(cold.prompt_share / 4, rel=0.2)
     assert warm.ttft_quantile_s(0.95) < cold.ttft_quantile_s(0.95) / 2
 
 
+@pytest.mark.row("001.28", "000.17")
 def test_small_chunks_keep_streams_smooth_and_prompts_waiting() -> None:
-    """001.28: the chunk trades ITL for TTFT."""
+    """The chunk trades ITL for TTFT."""
     busy = replace(CHAT, requests_per_s=4.0)
     small, large = (
         Case(order("qwen3-32b-fp8", load=busy, max_num_batched_tokens=size), Layout(), 2).steady for size in (512, 8192)

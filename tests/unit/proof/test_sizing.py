@@ -1,4 +1,4 @@
-"""From a site's words to its proofs, plans and engines (C.05, opening 2)."""
+"""From a site's words to its proofs, plans and engines."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from stacks import versions
 from stacks.loader import KEY, load_file
 from stacks.proof.memory import BLOCK_TOKENS
 from stacks.site import SiteConfig
 from stacks.sizing import DoesNotFitError, describe, engine_of, order_of, plan_model, plan_of, prove_model, sized
+
+pytestmark = pytest.mark.row("opening 2")
 
 ROOT = Path(__file__).parents[3]
 PROD: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
@@ -59,10 +62,47 @@ def test_every_word_of_the_site_reaches_the_order() -> None:
     assert order.storage_bytes_per_s == config.storage.read_bytes_per_s
 
 
+@pytest.mark.parametrize(
+    ("weights", "engine", "speed"),
+    [
+        ({}, "vllm", 1.25e8),
+        ({"download_bytes_per_s": 1e9}, "vllm", 1e9),
+        ({"source": "mirror", "mirror": "http://hub:8080", "download_bytes_per_s": 1e9}, "vllm", 1e9),
+        ({"source": "volume"}, "vllm", None),
+        ({}, "simulator", None),
+    ],
+)
+def test_the_proof_knows_what_the_first_start_downloads(
+    weights: dict[str, Any], engine: str, speed: float | None
+) -> None:
+    config = site({"catalogue": "qwen3-32b-fp8", "server": {"engine": engine}}, storage={"weights": weights})
+    order = order_of(config, config.models["m"], "m")
+    assert order.download_bytes_per_s == speed
+    plan = plan_model(config, config.models["m"])
+    assert plan.download_s == (pytest.approx(plan.weight_bytes / speed) if speed else 0)
+    assert plan.startup_probe_failures * plan.startup_probe_period_s >= 2 * (plan.download_s + plan.load_s)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"source": "mirror"},
+        {"mirror": "https://hub.site.example"},
+        {"source": "mirror", "mirror": "hub.site.example"},
+        {"source": "mirror", "mirror": "https://user:word@hub.site.example"},
+        {"source": "mirror", "mirror": "https://hub.site.example?token=x"},
+        {"download_bytes_per_s": 0},
+    ],
+)
+def test_a_source_of_weights_that_cannot_be_is_refused(weights: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        site({"catalogue": "qwen3-32b-fp8"}, storage={"weights": weights})
+
+
 def test_what_does_not_fit_is_refused_with_the_fix() -> None:
     config = site({"catalogue": "glm-5.1-fp8", "server": {"gpus": 4}})
     with pytest.raises(
-        DoesNotFitError, match=r"does not fit: weights take 188\.\d GB(.|\n)*fix: give a replica 8 GPUs"
+        DoesNotFitError, match=r"does not fit: needs more than \d+\.\d GB a GPU on(.|\n)*fix: give a replica 8 GPUs"
     ):
         plan_model(config, config.models["m"])
 

@@ -143,6 +143,15 @@ def _pod(found: Bodies) -> dict[str, Any]:
     return spec
 
 
+def _add_policy(found: Bodies, target: dict[str, str]) -> None:
+    found["second policy"] = {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "SecurityPolicy",
+        "metadata": {"name": "second", "namespace": "models"},
+        "spec": {"targetRefs": [{"group": "gateway.networking.k8s.io", **target}]},
+    }
+
+
 def _container(found: Bodies) -> dict[str, Any]:
     first: dict[str, Any] = _pod(found)["containers"][0]
     return first
@@ -183,7 +192,7 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ),
     ("probes-fit", "too short"): Broken(
         change=lambda found: _container(found).update(startupProbe={"periodSeconds": 5, "failureThreshold": 100}),
-        says="gives up after 500 s, and reading the weights takes 600 s",
+        says="gives up after 500 s, and getting the weights takes 600 s",
     ),
     ("probes-fit", "none"): Broken(
         change=lambda found: _container(found).pop("livenessProbe"), says="has no livenessProbe"
@@ -225,8 +234,9 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
         change=lambda found: _pod(found).update(serviceAccountName="default", automountServiceAccountToken=True),
         says="default service account",
     ),
-    ("namespace-denies-ingress", "no policy"): Broken(
-        change=lambda found: found.pop("deny"), says="lets every pod of the cluster reach"
+    ("namespace-denies-ingress", "egress alone"): Broken(
+        change=lambda found: found["deny"]["spec"].update(policyTypes=["Egress"]),
+        says="lets every pod of the cluster reach",
     ),
     ("namespace-denies-ingress", "a policy that allows"): Broken(
         change=lambda found: found["deny"]["spec"].update(ingress=[{}]), says="lets every pod of the cluster reach"
@@ -264,12 +274,25 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
         change=lambda found: found["claim"]["spec"].update(accessModes=["ReadWriteOnce"]), says="ReadWriteOnce"
     ),
     ("protect-stateful", ""): Broken(change=lambda _: None, says="its data goes with it", protected=False),
+    ("protect-stateful", "permission denied"): Broken(
+        change=lambda found: found["claim"]["metadata"].update(annotations={"inference-platform/disposable": "false"}),
+        says="its data goes with it",
+        protected=False,
+    ),
     ("gateway-authenticates", "no policy"): Broken(
         change=lambda found: found["policy"]["spec"].update(targetRefs=[]), says="asks its callers for a key"
     ),
     ("gateway-authenticates", "allows by default"): Broken(
         change=lambda found: found["policy"]["spec"].update(authorization={"defaultAction": "Allow"}),
         says="does not deny by default",
+    ),
+    ("security-at-the-gateway", "a route's own"): Broken(
+        change=lambda found: _add_policy(found, {"kind": "HTTPRoute", "name": "chat"}),
+        says="is attached to HTTPRoute chat",
+    ),
+    ("security-at-the-gateway", "a listener's own"): Broken(
+        change=lambda found: _add_policy(found, {"kind": "Gateway", "name": "inference", "sectionName": "https"}),
+        says="is attached to Gateway inference",
     ),
     ("route-timeouts", ""): Broken(
         change=lambda found: found["route"]["spec"]["rules"][0].pop("timeouts"), says="cuts streams after 60 s"
@@ -302,6 +325,13 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ),
     ("sovereign-egress", "hub"): Broken(
         change=lambda found: _container(found)["env"].pop(), says="may download weights from the hub", facts=SOVEREIGN
+    ),
+    ("sovereign-egress", "foreign mirror"): Broken(
+        change=lambda found: _container(found)["env"].__setitem__(
+            1, {"name": "HF_ENDPOINT", "value": "https://hf.example"}
+        ),
+        says="may download weights from https://hf.example",
+        facts=SOVEREIGN,
     ),
     ("sovereign-egress", "external name"): Broken(
         change=lambda found: found["service"].update(spec={"type": "ExternalName", "externalName": "api.example.org"}),

@@ -1,4 +1,4 @@
-"""The rules as a CrossGuard pack: what the SDK shows becomes resources, findings become reports (opening 15).
+"""The rules as a CrossGuard pack: what the SDK shows becomes resources, findings become reports.
 
 The SDK asks for another protobuf than the platform, so it is not installed here; what it hands over is stood in for.
 """
@@ -19,6 +19,8 @@ from components.rules.listing import RULES
 from components.rules.model import HIDDEN
 from policy.adapter import plain, resource, validation
 from tests.unit.rules.broken_sites import BROKEN, FACTS, bodies
+
+pytestmark = pytest.mark.row("opening 15")
 
 POLICY = Path(__file__).parents[3] / "policy"
 UNKNOWN_STRING, UNKNOWN_OBJECT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9", "dd056dcd-154b-4c76-9bd3-c8f88648b5ff"
@@ -126,7 +128,7 @@ def test_values_of_secrets_reach_no_message() -> None:
     found = bodies()
     found["secret"]["stringData"] = {"key": "sk-plain"}
     found["secret"]["data"] = {"key": "c2stcGxhaW4="}
-    assert resource(shown(found)[4]).body["data"] == HIDDEN
+    assert resource(shown(found)[list(found).index("secret")]).body["data"] == HIDDEN
     assert reports(found) == []
 
 

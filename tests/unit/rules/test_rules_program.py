@@ -1,4 +1,4 @@
-"""The whole program under the rules: a site that breaks one registers nothing, and a waiver counts (opening 15)."""
+"""The whole program under the rules: a site that breaks one registers nothing, and a waiver counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,33 @@ import pytest
 import yaml
 
 from sitectl import checkout
+from stacks.loading.document import read_file
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
+
+pytestmark = pytest.mark.row("opening 15")
 
 RUN = "import sys; from sitectl.mocked_program import main; main(sys.argv[1:], enforce_rules=True)"
 SOVEREIGN = {"sovereign": True, "registries": ["ghcr.io"]}
 MISSPELT = "{rule: spreads, resource: a, reason: because, expires: 2027-02-30}"
 PICKERS = [f"Deployment inference-models/{model}-epp" for model in ("glm-5-1", "qwen3-32b")]
+
+
+INSIDE = {"sovereign": True, "registries": ["registry.site.example", "hub.site.example", "docker.io/envoyproxy"]}
+# Name -> the committed site that it comes from, and its rules file.
+SITES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mirror": ("prod", INSIDE),
+    "volume": ("prod", {**INSIDE, "registries": ["registry.site.example", "docker.io/envoyproxy"]}),
+    "hub": ("prod", INSIDE),
+    "fallback": ("prod", INSIDE),
+    "keeping": ("lab", {}),
+}
+CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "mirror": lambda _: None,
+    "volume": lambda site: site["storage"].update(weights={"source": "volume"}),
+    "hub": lambda site: site["storage"].update(weights={"source": "hub"}),
+    "fallback": lambda site: site["cluster"]["machines"]["registries"]["mirrors"]["*"].update(skip_fallback=False),
+    "keeping": lambda site: site["models"]["glm-5-1"].update(volume="protected"),
+}
 
 
 def waived(expires: str) -> dict[str, Any]:
@@ -44,6 +65,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     }.items():
         shutil.copy(ROOT / "Pulumi.lab.yaml", folder / f"Pulumi.{name}.yaml")
         (folder / f"rules.{name}.yaml").write_text(said)
+    for name, (site, rules) in SITES.items():
+        document = yaml.safe_load((ROOT / f"Pulumi.{site}.yaml").read_text())
+        CHANGES[name](document["config"]["inference-platform:site"])
+        (folder / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump(document))
+        (folder / f"rules.{name}.yaml").write_text(yaml.safe_dump(rules))
     yield folder
     patch.undo()
 
@@ -52,7 +78,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def outcomes(project: Path) -> dict[str, Any]:
     """What the program does on each site: {"resources": [...]} or {"error": text}."""
     out = project.parent / "outcomes.json"
-    sites = [f"{path.name.split('.')[1]}={path}" for path in sorted(project.glob("Pulumi.*.yaml"))]
+    sites = []
+    for path in sorted(project.glob("Pulumi.*.yaml")):
+        content = out.with_name(f"{path.name}.json")
+        content.write_text(json.dumps(read_file(path).values))
+        sites.append(f"{path.name.split('.')[1]}={content}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", RUN, str(out), *sites], cwd=project, env=environment, check=True, timeout=120)
     found: dict[str, Any] = json.loads(out.read_text())
@@ -63,6 +93,53 @@ def outcomes(project: Path) -> dict[str, Any]:
 def test_the_committed_sites_pass(outcomes: dict[str, Any], site: str) -> None:
     assert "error" not in outcomes[site]
     assert len(outcomes[site]["resources"]) > 40
+
+
+@pytest.mark.parametrize("site", ["mirror", "volume"])
+def test_a_sovereign_site_can_keep_its_own_rules(outcomes: dict[str, Any], site: str) -> None:
+    """The annotated site, with weights from its own mirror or from a filled volume."""
+    assert outcomes[site].get("error", "") == ""
+    engines = [
+        {variable["name"]: variable.get("value") for variable in container["env"]}
+        for resource in outcomes[site]["resources"]
+        if resource["type"] == "kubernetes:apps/v1:Deployment"
+        for container in resource["inputs"]["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "engine"
+    ]
+    told = {
+        "mirror": {"HF_ENDPOINT": "https://hub.site.example"},
+        "volume": {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
+    }[site] | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    assert len(engines) == 2
+    for variables in engines:
+        assert told.items() <= variables.items()
+
+
+def test_a_sovereign_site_may_not_ask_the_hub(outcomes: dict[str, Any]) -> None:
+    said = outcomes["hub"]["error"]
+    assert said.startswith("hub: 2 violations")
+    assert said.count("may download weights from the hub [sovereign-egress]") == 2
+    assert "set storage.weights.source: volume" in said
+
+
+def test_a_mirror_with_a_way_back_to_the_registry_does_not_count(outcomes: dict[str, Any]) -> None:
+    assert "[sovereign-registries]" in outcomes["fallback"]["error"]
+
+
+def test_volumes_are_protected_unless_the_site_says_that_they_may_go(outcomes: dict[str, Any]) -> None:
+    claims = {
+        site: {
+            one["inputs"]["metadata"]["name"]: one["protect"]
+            for one in outcomes[site]["resources"]
+            if one["type"].endswith(":PersistentVolumeClaim")
+        }
+        for site in ("prod", "lab", "keeping")
+    }
+    assert claims == {
+        "prod": {"glm-5-1-weights": True, "qwen3-32b-weights": True},
+        "lab": {"glm-5-1-weights": False, "qwen3-32b-weights": False},
+        "keeping": {"glm-5-1-weights": True, "qwen3-32b-weights": False},
+    }
 
 
 def test_a_broken_rule_stops_the_program_before_anything_is_registered(outcomes: dict[str, Any]) -> None:
@@ -99,7 +176,7 @@ def test_an_expired_waiver_stops_the_program(outcomes: dict[str, Any]) -> None:
 
 def test_a_rules_file_with_mistakes_is_one_error_with_all_of_them(outcomes: dict[str, Any]) -> None:
     assert outcomes["misspelt"]["error"].splitlines() == [
-        "rules.misspelt.yaml: 4 errors in the site",
+        "rules.misspelt.yaml: 4 errors in the file",
         "  rules.misspelt.yaml:2:waivers.0.rule: there is no such rule; did you mean 'spread'?",
         "    fix: take a name of: python -m sitectl rules --list",
         "  rules.misspelt.yaml:2:waivers.0.reason: not what it takes; got 'because'; allowed: 10 letters or more",

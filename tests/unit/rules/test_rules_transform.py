@@ -1,4 +1,4 @@
-"""The rules as a stack transform: all violations at once, and nothing registered when one is broken (opening 15)."""
+"""The rules as a stack transform: all violations at once, and nothing registered when one is broken."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from components.rules.model import HIDDEN, SiteFacts
 from components.rules.transform import RulesError, body_of, enforced
 from components.rules.waivers import RulesSpec, Waiver
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, bodies
+
+pytestmark = pytest.mark.row("opening 15")
 
 TODAY = datetime.date(2026, 6, 15)
 NO_OPTIONS = pulumi.ResourceOptions()
@@ -113,7 +115,7 @@ def test_a_waiver_lets_it_through_until_its_last_day(expires: datetime.date) -> 
             namespace("open", "privileged")
 
     if expires == TODAY:
-        assert run(program) == ["open", "open-deny"]
+        assert sorted(run(program)) == ["open", "open-deny"]
         return
     with pytest.raises(RulesError, match="2 violations") as caught:
         run(program)
@@ -142,7 +144,7 @@ def test_what_is_declared_too_late_to_be_looked_at_is_refused() -> None:
 
     with pytest.raises(RulesError, match="Namespace two is declared after the rules have looked"):
         run(program)
-    assert program.__dict__["made"] == ["one", "one-deny"]
+    assert sorted(program.__dict__["made"]) == ["one", "one-deny"]
 
 
 def test_what_is_only_read_is_not_judged(caplog: pytest.LogCaptureFixture) -> None:
@@ -188,17 +190,16 @@ def secret(value: Any) -> Any:
 
 def test_advice_is_said_once_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    claim = {**bodies()["claim"], "metadata": {"name": "weights", "namespace": "models"}}
+    unused = Waiver(rule="spread", resource="Deployment models/gone", reason="there was one node", expires=TODAY)
 
     def program() -> None:
-        with enforced(SiteFacts(name="test"), (), TODAY):
-            declare("one", claim, NO_OPTIONS)
+        with enforced(SiteFacts(name="test"), (unused,), TODAY):
+            declare("one", bodies()["service"], NO_OPTIONS)
 
     assert run(program) == ["one"]
     said = [record.getMessage() for record in caplog.records if "advised" in record.getMessage()]
-    assert [one.partition(": its data")[0] for one in said] == [
-        "test: advised by the platform's rules\n  PersistentVolumeClaim models/weights"
-    ]
+    assert [one.partition(": ")[2].splitlines()[:1] for one in said] == [["advised by the platform's rules"]]
+    assert "waives nothing" in said[0]
 
 
 def test_bodies_are_seen_in_wire_format_with_outputs_hidden() -> None:

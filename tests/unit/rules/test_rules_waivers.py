@@ -1,4 +1,4 @@
-"""A waiver lets one resource break one rule, with a reason and until a day (opening 15)."""
+"""A waiver lets one resource break one rule, with a reason and until a day."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from components.rules.model import HIDDEN
 from components.rules.waivers import RulesSpec, Waiver, judge
 from tests.unit.rules.broken_sites import BROKEN, FACTS, bodies, resources
+
+pytestmark = pytest.mark.row("opening 15")
 
 TODAY = datetime.date(2026, 6, 15)
 RESOURCE = "Deployment models/chat"
@@ -52,11 +55,22 @@ def test_a_waiver_covers_nothing_else(other: dict[str, str]) -> None:
     assert "waives nothing" in found.advice[0].problem
 
 
-def test_advice_stays_advice_and_can_be_waived() -> None:
+def test_an_unprotected_volume_is_an_error_and_can_be_waived() -> None:
     open_ = resources(bodies(), protected=False)
-    assert [one.rule for one in judge(open_, FACTS, [], TODAY).advice] == ["protect-stateful"]
+    assert [one.rule for one in judge(open_, FACTS, [], TODAY).errors] == ["protect-stateful"]
     held = waiver(rule="protect-stateful", resource="PersistentVolumeClaim models/chat-weights")
-    assert judge(open_, FACTS, [held], TODAY).advice == []
+    found = judge(open_, FACTS, [held], TODAY)
+    assert (found.errors, found.advice) == ([], [])
+
+
+def test_advice_stays_advice_and_can_be_waived() -> None:
+    opaque = bodies()
+    opaque["deployment"]["spec"] = HIDDEN
+    found = judge(resources(opaque), FACTS, [], TODAY)
+    assert found.errors == []
+    assert {(one.resource, one.level) for one in found.advice} == {(RESOURCE, "advice")}
+    held = [waiver(rule=one.rule) for one in found.advice]
+    assert judge(resources(opaque), FACTS, held, TODAY).advice == []
 
 
 @pytest.mark.parametrize(

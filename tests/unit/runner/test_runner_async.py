@@ -58,7 +58,7 @@ def test_run_gives_code_and_output_and_kills_at_the_limit() -> None:
 
 def test_log_is_copied_and_rotated(tmp_path: Path) -> None:
     async def scenario() -> str:
-        sink = LogSink(tmp_path / "main" / "0.log", limit_bytes=100)
+        sink = LogSink(tmp_path / "main" / "0.log", tmp_path / "output", limit_bytes=100)
         for number in range(3):
             os.write(sink.writing, b"%d" % number * 60)
             await asyncio.sleep(0.1)
@@ -73,7 +73,7 @@ def test_log_is_copied_and_rotated(tmp_path: Path) -> None:
 
 def test_log_goes_on_after_a_pause(tmp_path: Path) -> None:
     async def scenario() -> None:
-        sink = LogSink(tmp_path / "0.log")
+        sink = LogSink(tmp_path / "0.log", tmp_path / "output")
         os.write(sink.writing, b"one ")
         await asyncio.sleep(0.2)
         os.write(sink.writing, b"two")
@@ -82,6 +82,34 @@ def test_log_goes_on_after_a_pause(tmp_path: Path) -> None:
         sink.close()
 
     asyncio.run(scenario())
+
+
+def test_next_runner_reads_on_and_the_writer_notices_nothing(tmp_path: Path) -> None:
+    """What is written while no runner reads waits in the pipe, and no writer meets a broken one."""
+    log, pipe = tmp_path / "0.log", tmp_path / "output"
+
+    async def first() -> int:
+        sink = LogSink(log, pipe)
+        writing = os.dup(sink.writing)
+        os.write(writing, b"one ")
+        await asyncio.sleep(0.2)
+        # As a killed process: closed, and nothing said to anybody.
+        asyncio.get_running_loop().remove_reader(sink._reading)
+        os.close(sink._reading)
+        sink.close_writing()
+        return writing
+
+    async def second() -> None:
+        sink = LogSink(log, pipe, taken_over=True)
+        os.write(writing, b"three")
+        os.close(writing)
+        sink.close()
+
+    writing = asyncio.run(first())
+    os.write(writing, b"two ")
+    asyncio.run(second())
+    assert log.read_text() == "one two three"
+    assert not pipe.exists()
 
 
 def test_addresses_are_not_reused_at_once() -> None:
@@ -94,6 +122,16 @@ def test_addresses_are_not_reused_at_once() -> None:
     assert len(set(pool._used.values())) == 5
     with pytest.raises(AddressesExhaustedError):
         pool.take("g", "198.18.1.0/29")
+
+
+def test_address_of_a_pod_that_was_taken_over_is_not_reused_at_once_either() -> None:
+    """Others still have the hardware address of the pod that had it."""
+    pool = AddressPool()
+    pool.keep("a", "198.18.1.2")
+    pool.keep("b", "198.18.1.3")
+    pool.keep("c", "198.18.9.7")
+    pool.give_back("b")
+    assert pool.take("d", "198.18.1.0/29") == "198.18.1.4"
 
 
 def test_threshold_flips_after_as_many_in_a_row() -> None:

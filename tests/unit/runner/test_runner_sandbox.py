@@ -10,7 +10,8 @@ PROGRAM = Program(tool="epp", path="/epp", entrypoint=("/epp",), arguments=("ser
 
 
 def argv(sandbox: Sandbox) -> list[str]:
-    return bwrap_argv(sandbox, bwrap="/usr/bin/bwrap", info_fd=7, host_paths=["/etc/ssl", "/etc/shadow"])
+    host_paths = ["/etc/ssl", "/etc/shadow"]
+    return bwrap_argv(sandbox, bwrap="/usr/bin/bwrap", info_fd=7, status_fd=8, host_paths=host_paths)
 
 
 def sandbox(**fields: object) -> Sandbox:
@@ -22,9 +23,11 @@ def pairs(words: list[str], flag: str) -> list[str]:
     return [words[index + 1] for index, word in enumerate(words) if word == flag]
 
 
-def test_program_is_pid_one_and_dies_with_the_runner() -> None:
-    words = argv(sandbox())
-    assert {"--die-with-parent", "--as-pid-1", "--unshare-pid"} <= set(words)
+def test_program_is_pid_one_and_outlives_the_runner() -> None:
+    words = argv(sandbox(identity=identity({}, 65532)))
+    assert {"--as-pid-1", "--unshare-pid"} <= set(words)
+    assert not {"--die-with-parent", "--pdeathsig"} & set(words)
+    assert pairs(words, "--json-status-fd") == ["8"]
     assert words[-1] == "/app/epp"
 
 

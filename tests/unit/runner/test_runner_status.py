@@ -6,6 +6,7 @@ import pytest
 
 from lab.runner.adoption import initial_states
 from lab.runner.podspec import named_port, references, should_restart
+from lab.runner.records import RunRecord
 from lab.runner.state import ContainerState, Kind, Running, Terminated, Waiting
 from lab.runner.status import Placement, pod_status
 
@@ -131,7 +132,7 @@ def status_of(**fields: Any) -> dict[str, Any]:
 
 def test_running_container_is_lost_when_the_runner_restarts() -> None:
     before = status_of(state={"running": {"startedAt": EARLIER}})
-    state = initial_states(pod(**before))[0]
+    state = initial_states(pod(**before), {})[0]
     assert state.restarts == 5
     assert state.last is not None
     assert (state.last.exit_code, state.last.reason) == (137, "ContainerStatusUnknown")
@@ -140,21 +141,46 @@ def test_running_container_is_lost_when_the_runner_restarts() -> None:
 
 def test_lost_container_of_a_job_stays_failed() -> None:
     before = status_of(state={"running": {"startedAt": EARLIER}})
-    state = initial_states(pod("Never", **before))[0]
+    state = initial_states(pod("Never", **before), {})[0]
     assert isinstance(state.current, Terminated)
     assert state.restarts == 4
 
 
 def test_back_off_goes_on_after_a_restart() -> None:
     last = {"terminated": {"exitCode": 3, "startedAt": EARLIER, "finishedAt": EARLIER}}
-    state = initial_states(pod(**status_of(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=last)))[0]
+    state = initial_states(pod(**status_of(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=last)), {})[0]
     assert state.restarts == 5
     assert state.last is not None
     assert state.last.exit_code == 3
 
 
+def survivor(number: int = 4) -> dict[str, RunRecord]:
+    record = RunRecord(number=number, pid=1, birth=1, started_at=EARLIER, log="", uid=0, gid=0, groups=())
+    return {"main": record}
+
+
+def test_surviving_container_goes_on_as_ready_as_it_was() -> None:
+    before = status_of(state={"running": {"startedAt": EARLIER}}, ready=True, started=True)
+    state = initial_states(pod(**before), survivor())[0]
+    assert state.current == Running(started_at=EARLIER)
+    assert (state.restarts, state.ready, state.started) == (4, True, True)
+
+
+def test_a_run_that_the_status_does_not_know_yet_is_not_ready() -> None:
+    before = status_of(state={"running": {"startedAt": EARLIER}}, ready=True, started=True)
+    state = initial_states(pod(**before), survivor(5))[0]
+    assert (state.restarts, state.ready, state.started) == (5, False, False)
+
+
+def test_end_that_the_status_knows_stays_as_it_is() -> None:
+    ended = {"terminated": {"exitCode": 3, "startedAt": EARLIER, "finishedAt": EARLIER}}
+    state = initial_states(pod("Never", **status_of(state=ended)), survivor())[0]
+    assert isinstance(state.current, Terminated)
+    assert state.current.finished_at == EARLIER
+
+
 def test_fresh_pod_begins_at_zero() -> None:
-    assert initial_states(pod())[0].restarts == 0
+    assert initial_states(pod(), {})[0].restarts == 0
 
 
 def test_named_port_and_references() -> None:

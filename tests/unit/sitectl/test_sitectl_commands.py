@@ -1,4 +1,4 @@
-"""The command line: what each command prints, its exit status, and that its own words lead on (opening 2, C.05)."""
+"""The command line: what each command prints, its exit status, and that its own words lead on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl.cli import COMMANDS, parser
+from sitectl.cli import COMMANDS, load, parser
 from sitectl.commands.doctor import Machine, checks
 from sitectl.errors import MEANINGS, Exit
 from sitectl.progress import Progress
+from stacks import versions
 from stacks.loader import load_file
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+
+pytestmark = pytest.mark.row("opening 2", "C.06")
 
 SITE = "inference-platform:site"
 
@@ -81,6 +84,7 @@ def test_init_overwrites_nothing(own: Path) -> None:
     ("words", "status", "says"),
     [
         (["--model", "glm=glm-5.1-fp9"], Exit.USAGE, "did you mean 'glm-5.1-fp8'?"),
+        (["--model", "qwen3-72b"], Exit.USAGE, "fix: choose one of the list: python -m sitectl catalogue list"),
         (["--gpu", "h900"], Exit.REFUSED, "h200-sxm"),
         (["--tenant", "Bad_Name"], Exit.REFUSED, "Bad_Name"),
         (["--replicas", "0"], Exit.REFUSED, "replicas"),
@@ -156,14 +160,46 @@ def test_rules_list_says_each_rule(checkout_folder: Path) -> None:
     assert "Every image is a release tag or a digest." in said.out
 
 
+@pytest.mark.row("opening 13")
 def test_explain_a_key(checkout_folder: Path) -> None:
-    """Opening 2, 13: value, origin, meaning."""
+    """Value, origin, meaning."""
     said = run(checkout_folder, "explain", "--site", "prod", "models.glm-5-1.server.replicas", "--json").data
-    assert (said["value"], said["layer"]) == ("2", "site")
+    assert (said["value"], said["layer"]) == (2, "site")
     assert re.fullmatch(r"Pulumi\.prod\.yaml:\d+", said["origin"])
     assert said["meaning"].startswith("Pods that serve the model")
     default = run(checkout_folder, "explain", "--site", "lab", "models.glm-5-1.server.replicas", "--json").data
     assert (default["layer"], default["origin"]) == ("default", "default of components/model_server.py")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gateway.replicas", 3),
+        ("gateway.max_body_mib", 4),
+        ("models.qwen3-32b.pool.cpu", "2"),
+        ("models.qwen3-32b.server.gpus", None),
+        ("storage.read_bytes_per_s", 1.5e9),
+        ("cluster.machines.registries.mirrors.*.skip_fallback", True),
+        ("cluster.machines.networks.nodes", ["10.5.0.0/24"]),
+        ("catalogue.glm-5.1-fp8.max_context_tokens", 202_752),
+        ("versions.talos", versions.load().talos),
+    ],
+)
+def test_explain_gives_values_of_their_own_type(checkout_folder: Path, key: str, value: object) -> None:
+    said = run(checkout_folder, "explain", "--site", "prod", key, "--json").data
+    assert (type(said["value"]), said["value"]) == (type(value), value)
+    words = run(checkout_folder, "explain", "--site", "prod", key).out.splitlines()
+    assert words[1].split(maxsplit=1) == ["value", "not set" if value is None else str(value)]
+
+
+def test_explain_gives_every_key_a_value(checkout_folder: Path) -> None:
+    """Those of pins and the catalogue too, whose names hold dots."""
+    for section in ("versions", "catalogue", "cluster", "models"):
+        said = run(checkout_folder, "explain", "--site", "prod", section, "--json").data
+        assert len(said) > 20
+        assert all(set(one) == {"value", "origin"} for one in said.values())
+        unset = [key for key, one in said.items() if one["value"] is None and "default" not in one["origin"]]
+        assert unset == []
 
 
 def test_explain_a_section_lists_its_keys(checkout_folder: Path) -> None:
@@ -173,7 +209,7 @@ def test_explain_a_section_lists_its_keys(checkout_folder: Path) -> None:
 
 def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
     said = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1", "spec.replicas", "--json").data
-    assert said["value"] == "2"
+    assert said["value"] == 2
     assert said["object"] == "Deployment inference-models/glm-5-1"
 
 
@@ -222,7 +258,7 @@ def test_docs_lists_pages_and_prints_one(checkout_folder: Path) -> None:
 
 
 def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: Path) -> None:
-    """001.19: one block a model; each figure with formula and fidelity."""
+    """One block a model; each figure with formula and fidelity."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     said = run(own, "proof", "berlin")
     assert said.status == Exit.OK
@@ -234,7 +270,7 @@ def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: P
 
 
 def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path) -> None:
-    """001.25: fragments, a lost node and a rollout, or that nobody named the nodes."""
+    """Fragments, a lost node and a rollout, or that nobody named the nodes."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     assert "\n\nplacement: unknown, as cluster.kubeconfig does not say the nodes. 2 GPUs are" in run(own, "proof").out
     assert json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["placement"]["known"] is False
@@ -259,35 +295,37 @@ def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> Non
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.max_num_seqs").out)
     assert told["origin"] == "derived"
-    assert "cache_bytes_per_gpu = " in told["inputs"]
+    assert told["inputs"]["cache_bytes_per_gpu"] > 1e9
     assert told["rendered"] == "yes: argument of the engine, --max-num-seqs"
     idle = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_queue_tokens").out)
     assert idle["rendered"].startswith("no: the pinned versions hold no autoscaler")
+    window = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_window_s").out)
+    assert (window["value"], window["inputs"]) == (155, {"cold_start_s": 155})
     everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs").out)
-    assert everything["max_num_seqs"] == f"{told['value']} (derived)"
+    assert everything["max_num_seqs"] == {name: told[name] for name in ("value", "unit", "origin")}
     wrong = run(own, "explain", "--site", "berlin", "models.chat.knobs.max_num_seq")
     assert (wrong.status, "did you mean 'max_num_seqs'" in wrong.err) == (Exit.USAGE, True)
 
 
 def test_explain_tells_why_a_setting_was_overridden(own: Path) -> None:
-    """001.20: an override has a reason, and explain shows it."""
+    """An override has a reason, and explain shows it."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     override = {"value": 8, "reason": "the team wants short queues"}
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"max_num_seqs": override}}})
     told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.max_num_seqs").out)
-    assert (told["value"], told["origin"], told["reason"]) == ("8 requests", "override", "the team wants short queues")
+    assert (told["value"], told["origin"], told["reason"]) == (8, "override", "the team wants short queues")
 
 
 def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: Path) -> None:
-    """002.10: one error of validate, with what, got, allowed and fix."""
+    """One error of validate, with what, got, allowed and fix."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     override = {"value": 60, "reason": "the team is in a hurry"}
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"start_budget_s": override}}})
     said = run(own, "validate", "berlin")
     assert said.status == Exit.REFUSED
     told = " ".join((said.out + said.err).split())
-    assert "models.chat.overrides.start_budget_s: a replica needs 155 s to start" in told
-    assert "got 60 s; allowed: at least 155 fix: write at least 155" in told
+    assert "models.chat.overrides.start_budget_s: a replica needs 429 s to start, 275 s of it to download" in told
+    assert "got 60 s; allowed: at least 429 fix: write at least 429" in told
 
 
 def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, tmp_path: Path) -> None:
@@ -321,12 +359,13 @@ def test_doctor_refuses_a_broken_site(own: Path) -> None:
 
 
 def test_help_teaches() -> None:
-    top = parser().format_help()
+    top = " ".join(parser().format_help().split())
     assert all(name in top for name in COMMANDS)
     assert all(meaning in top for meaning in MEANINGS.values())
     assert "python -m sitectl init" in top
-    for command in COMMANDS.values():
-        assert command.HELP and command.MORE
+    for name, meaning in COMMANDS.items():
+        assert meaning
+        assert load(name).MORE
 
 
 def test_progress_names_the_slow_item_and_is_silent_when_nothing_was_slow() -> None:

@@ -1,4 +1,4 @@
-"""Two revisions or folders compared without a cluster (C.06): objects, fields in words, and what it means."""
+"""Two revisions or folders compared without a cluster: objects, fields in words, and what it means."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from sitectl.errors import Exit
 from sitectl.words import field_words
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
+
+pytestmark = pytest.mark.row("C.06")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,36 @@ def test_two_revisions_say_what_changes_on_each_site(history: Path, tmp_path: Pa
     assert "| `prod` |" in (tmp_path / "diff.md").read_text()
     assert there() == before, "the checkout is left as it was"
     assert not (history / ".git" / "worktrees").exists()
+
+
+@pytest.mark.row("001.34")
+def test_price_and_targets_are_those_of_the_sites_own_files(history: Path, tmp_path: Path) -> None:
+    """The reference site has both; `diff` said that no price is known and no target declared."""
+    said = run(history, "diff", "before", "HEAD", "--site", "prod", "--markdown", str(tmp_path / "diff.md"))
+    data = run(history, "diff", "before", "HEAD", "--site", "prod", "--json").data["prod"]
+    assert (data["cost_per_month"], data["currency"]) == (-1 * 3.5 * 730, "EUR")
+    assert "-2,555 EUR" in said.out
+    assert "no price known" not in said.out
+    (moved,) = [row for row in data["headroom"] if (row["model"], row["figure"]) == ("qwen3-32b", "TTFT p95")]
+    assert (moved["before_target_ms"], moved["after_target_ms"]) == (2000, 2000)
+    assert moved["after_ms"] >= moved["before_ms"] > 0
+    assert "SLO headroom, least" in said.out
+    assert "declares a target" not in said.out
+    posted = (tmp_path / "diff.md").read_text()
+    assert "-2,555 EUR" in posted
+    assert "TTFT p95 | " in posted
+
+
+def test_a_target_alone_is_a_change(history: Path) -> None:
+    file = history / "Pulumi.prod.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("slo: {ttft_p95_ms: 2000, itl_p95_ms: 60}", "slo: {ttft_p95_ms: 900, itl_p95_ms: 60}"))
+    try:
+        said = run(history, "diff", "HEAD", "--site", "prod")
+    finally:
+        file.write_text(text)
+    assert "of 2,000 ->" in said.out
+    assert "of 900" in said.out
 
 
 def test_the_files_as_they_are_are_the_default(history: Path) -> None:
@@ -103,6 +135,7 @@ def test_two_folders(history: Path, tmp_path: Path) -> None:
     said = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "b"))
     assert "spec.replicas: 2 -> 1" in said.out
     assert "removed   Service inference-models/glm-5-1-epp" in said.out
+    assert "cost a month               not known: a rendered folder holds no prices" in said.out
     (tmp_path / "empty").mkdir()
     said = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "empty"))
     assert said.status == Exit.USAGE

@@ -1,4 +1,4 @@
-"""SLO headroom in a plan: the proof's percentiles against each target, before and after (001.34, 001.39; opening 3)."""
+"""SLO headroom in a plan: the proof's percentiles against each target, before and after."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from stacks.loader import KEY, load_site
 from stacks.site import SiteConfig
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
 
+pytestmark = pytest.mark.row("opening 3")
+
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
 
@@ -27,7 +29,13 @@ def words(rate: float, **slo: float) -> dict[str, Any]:
     model: dict[str, Any] = {"catalogue": "qwen3-32b-fp8", "server": {"replicas": 2}, "load": {"requests_per_s": rate}}
     if slo:
         model["slo"] = slo
-    return {"name": "berlin", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "models": {"chat": model}}
+    return {
+        "name": "berlin",
+        "cluster": {"kubeconfig": "k"},
+        "gateway": {"port": 80},
+        "models": {"chat": model},
+        "tenants": {},
+    }
 
 
 def site(rate: float, **slo: float) -> SiteConfig:
@@ -81,7 +89,8 @@ def row(after_ms: float | None, before_ms: float | None = 50, model: str = "chat
 
 def test_words_of_the_tightest() -> None:
     assert least([row(None)]) is None
-    assert tightest([]) == "no target is declared, or no load"
+    assert tightest([]) == "no model declares a target: set its slo"
+    assert tightest([row(None)]) == "not known: a model with a target declares no load"
     assert tightest([row(30), row(80, model="docs")]) == "20 % (-30 points), docs TTFT p95"
     assert tightest([row(50)]) == "50 % (unchanged), chat TTFT p95"
     assert tightest([row(50, None)]) == "50 %, chat TTFT p95"

@@ -1,4 +1,4 @@
-"""Verdicts on machines: of the program's own command lines, and what a machine answered in a preview (001.39)."""
+"""Verdicts on machines: of the program's own command lines, and what a machine answered in a preview."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from components.machine_commands import KEEP, Machine
 from sitectl.changes import Change, Op, of_preview
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity
+
+pytestmark = pytest.mark.row("opening 3")
 
 GONE, ANEW, AGAIN, LIVE = Severity.IRREVERSIBLE, Severity.REPLACED, Severity.RESTARTS, Severity.LIVE
 NODE = Machine(

@@ -1,12 +1,15 @@
-"""Rendered manifests: the real program without engine, the same bytes each time, no secret (C.05, C.06, opening 13)."""
+"""Rendered manifests: the real program without engine, the same bytes each time, no secret."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client
 
 from components.rules.listing import RULES
 from components.rules.model import HIDDEN, Resource, SiteFacts, violations
@@ -14,6 +17,8 @@ from sitectl import checkout
 from sitectl.errors import SitectlError
 from sitectl.manifests_folder import contents, file_name, read, redacted, write
 from tests.unit.sitectl.sites_to_work_on import really_declare, remembering, run
+
+pytestmark = pytest.mark.row("C.05", "C.06")
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +31,48 @@ def secret(values: Any) -> Resource:
     return Resource(type="kubernetes:core/v1:Secret", name="a", body=body)
 
 
+BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}(==|[A-Za-z0-9+/]=))?")
+SCALARS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "bytes": (str,),
+    # Numbers or shares, and whole values of other kinds.
+    "object": (int, str, dict),
+}
+
+
+def misfits(value: Any, type_: str, at: str = "") -> Iterator[str]:
+    """Where a value is not as the API's definition of its type has it."""
+    mapping, sequence = re.fullmatch(r"Dict\[str, (.+)\]", type_), re.fullmatch(r"List\[(.+)\]", type_)
+    if mapping and isinstance(value, dict):
+        for key, below in value.items():
+            yield from misfits(below, mapping[1], f"{at}.{key}")
+    elif sequence and isinstance(value, list):
+        for place, below in enumerate(value):
+            yield from misfits(below, sequence[1], f"{at}.{place}")
+    elif (definition := getattr(client, type_, None)) and isinstance(value, dict) and type_ not in SCALARS:
+        own = {wire: name for name, wire in definition.attribute_map.items()}
+        for key, below in value.items():
+            where = f"{at}.{key}".lstrip(".")
+            yield from (
+                misfits(below, definition.openapi_types[own[key]], where) if key in own else [f"{where}: unknown"]
+            )
+    elif type(value) not in SCALARS.get(type_, ()):
+        yield f"{at}: not of type {type_}"
+    elif type_ == "bytes" and not BASE64.fullmatch(value):
+        yield f"{at}: not base64"
+
+
+def _version(found: dict[str, Any]) -> str:
+    return str(found["apiVersion"]).rpartition("/")[2].capitalize()
+
+
 def test_the_same_site_gives_the_same_bytes(
     declared: dict[str, checkout.Declared], checkout_folder: Path, tmp_path: Path
 ) -> None:
-    """C.06: a diff of renders shows the change and nothing else. The second one runs in a process of its own."""
+    """A diff of renders shows the change and nothing else. The second one runs in a process of its own."""
     again = really_declare(checkout_folder, checkout.site_files(checkout_folder))
     for site, one in declared.items():
         write(tmp_path / site, contents(again[site].resources))
@@ -47,7 +90,6 @@ def test_render_writes_a_folder_a_site(checkout_folder: Path, tmp_path: Path) ->
 
 
 def test_one_file_an_object_with_the_object_in_its_name(declared: dict[str, checkout.Declared]) -> None:
-    """C.05."""
     files = contents(declared["lab"].resources)
     assert len(files) == len(declared["lab"].resources) > 30
     assert {
@@ -61,22 +103,58 @@ def test_one_file_an_object_with_the_object_in_its_name(declared: dict[str, chec
     assert list(found) == ["apiVersion", "kind", "metadata", "spec"]
 
 
-def test_secrets_are_words_and_what_only_up_knows_too(declared: dict[str, checkout.Declared]) -> None:
+def test_secrets_have_no_values(declared: dict[str, checkout.Declared]) -> None:
+    """And no placeholder: whoever applied it would let in everybody who sends the placeholder as a key."""
     files = contents(declared["lab"].resources)
     found = yaml.safe_load(files["inference-gateway/secret_keys-acme.yaml"])
-    assert found["stringData"] == HIDDEN
+    assert set(found) == {"apiVersion", "kind", "metadata", "type"}
+    assert "`pulumi up` makes the values" in found["metadata"]["annotations"]["inference-platform/values-not-rendered"]
     assert "sk-" not in "".join(text for name, text in files.items() if not name.startswith("program/command"))
 
 
 @pytest.mark.parametrize("values", [{"key": "sk-plain"}, HIDDEN, {"key": HIDDEN}])
 def test_a_secret_that_the_program_forgot_to_mark_is_hidden_all_the_same(values: Any) -> None:
-    shown = redacted(secret(values))["stringData"]
-    assert shown in (HIDDEN, {"key": HIDDEN})
+    shown = redacted(secret(values))
+    assert "stringData" not in shown
+    told = shown["metadata"]["annotations"]["inference-platform/values-not-rendered"]
+    assert told.startswith("stringData (key): " if values != HIDDEN else "stringData: ")
     assert "sk-plain" not in "".join(contents([secret(values)]).values())
 
 
+@pytest.mark.parametrize("site", ["lab", "prod"])
+def test_rendered_objects_have_the_structure_of_their_kind(declared: dict[str, checkout.Declared], site: str) -> None:
+    """As a strict validator reads them: no unknown field, and each of its type, by the API's own definition."""
+    checked = set()
+    for name, text in contents(declared[site].resources).items():
+        found = yaml.safe_load(text)
+        if name.startswith("program/"):
+            continue
+        core = "." not in str(found["apiVersion"]) or str(found["apiVersion"]).partition("/")[0].endswith(".k8s.io")
+        model = f"{_version(found)}{found['kind']}" if core else ""
+        if hasattr(client, model):
+            assert list(misfits(found, model)) == [], name
+            checked.add(found["kind"])
+        else:
+            assert set(found) <= {"apiVersion", "kind", "metadata", "spec"}, name
+            assert list(misfits(found["metadata"], "V1ObjectMeta")) == [], name
+    assert checked >= {"Secret", "PersistentVolumeClaim", "Deployment", "Service", "RoleBinding", "PodDisruptionBudget"}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"stringData": HIDDEN}, "stringData: not of type Dict[str, str]"),
+        ({"data": {"key": HIDDEN}}, "data.key: not base64"),
+        ({"x-pulumi": {"protect": True}}, "x-pulumi: unknown"),
+        ({"metadata": {"labels": {"a": 1}}}, "metadata.labels.a: not of type str"),
+    ],
+)
+def test_a_wrong_structure_is_seen(change: dict[str, Any], says: str) -> None:
+    assert says in list(misfits({**secret({}).body, **change}, "V1Secret"))
+
+
 def test_committed_sites_keep_the_rules(declared: dict[str, checkout.Declared]) -> None:
-    """Opening 15: the rules as a test over what is declared."""
+    """The rules as a test over what is declared."""
     for site, one in declared.items():
         assert one.resources
         errors = [found for found in violations(one.resources, SiteFacts(name=site), RULES) if found.level == "error"]

@@ -1,4 +1,4 @@
-"""`sitectl plan`: out of recorded previews, and out of an engine that is not there (opening 1, 001.34, 001.39)."""
+"""`sitectl plan`: out of recorded previews, and out of an engine that is not there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from sitectl.errors import Exit
 from stacks.loader import KEY
 from tests.unit.sitectl.sites_to_work_on import run
 
+pytestmark = pytest.mark.row("opening 3")
+
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
 
@@ -24,6 +26,31 @@ def test_plan_out_of_a_saved_preview(checkout_folder: Path, tmp_path: Path) -> N
     assert re.search(r"GPUs +-2", said.out)
     assert "tenants touched            acme, globex" in said.out
     assert "**irreversible**" in (tmp_path / "plan.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "longest", "rows"),
+    [
+        ("engine-image-bump", "64 min", ["64 min", "15 min"]),
+        ("replica-added", "31 min", ["31 min"]),
+        ("gpu-family-changed", "15 min", ["15 min"]),
+        ("replica-cut", "none", []),
+    ],
+)
+def test_plan_and_comment_say_how_long_a_cold_start_takes(
+    checkout_folder: Path, tmp_path: Path, name: str, longest: str, rows: list[str]
+) -> None:
+    """Minutes, of the longest model in the summary and of each model in its row."""
+    saved, comment = PREVIEWS / f"{name}.json", tmp_path / "comment.md"
+    words = ["plan", "lab", "--from", str(saved)]
+    text = run(checkout_folder, *words, "--markdown", str(comment)).out
+    assert re.findall(r"^ *cold start, at most +(.+)$", text, re.MULTILINE) == [longest]
+    assert re.findall(r"cold start at most (\d+ min)", " ".join(text.split())) == rows
+    table = [line.split(" | ") for line in comment.read_text().splitlines() if line.startswith("| ")]
+    head, values = table[0], table[1]
+    assert values[head.index("cold start, at most")] == longest
+    seconds = run(checkout_folder, *words, "--json").data["cold_start_s"]
+    assert (f"{-(-seconds // 60)} min" if seconds else "none") == longest
 
 
 @pytest.mark.parametrize(
@@ -48,7 +75,6 @@ def test_plan_says_what_the_engine_refused(checkout_folder: Path) -> None:
 
 
 def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Path) -> None:
-    """001.34."""
     said = json.loads((PREVIEWS / "replica-cut.json").read_text())
     site = json.loads(said["config"][KEY])
     said["config"][KEY] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK"}})
@@ -59,8 +85,8 @@ def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Pat
     assert "no price known: set prices.gpu_hour" in without
 
 
+@pytest.mark.row("opening 1")
 def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening 1."""
     program = tmp_path / "pulumi"
     program.write_text(f"#!/bin/sh\ncat {PREVIEWS / 'no-change.json'}\n")
     program.chmod(0o755)

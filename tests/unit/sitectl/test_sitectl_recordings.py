@@ -1,4 +1,4 @@
-"""What the engine said of 39 edits, judged: worst first, GPUs, restarts, tenants (opening 3; 001.34-39, C.06)."""
+"""What the engine said of 39 edits, judged: worst first, GPUs, restarts, tenants."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from sitectl.changes import between, of_preview
 from sitectl.report import SiteReport, of_preview_document
 from sitectl.verdicts.model import Severity
 from tests.fixtures.previews.scenarios import SCENARIOS
+
+pytestmark = pytest.mark.row("opening 3", "C.06")
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "previews"
 BY_HAND = {"drift-replicas"}
@@ -41,9 +43,15 @@ class Expected:
     rows: list[Row]
     gpus: int = 0
     restarts: int = 0
+    cold_start_s: int = 0
     tenants: list[str] = field(default_factory=list)
     errors: str = ""
 
+
+# What the startup probe allows one replica, and what it may take to end before: two replicas go one after the other.
+GLM_START_S, GLM_END_S = 363 * 5, 80
+QWEN_START_S, QWEN_END_S = 74 * 5, 80
+GLM_ROLLOUT_S, QWEN_ROLLOUT_S = 2 * (GLM_START_S + GLM_END_S), 2 * (QWEN_START_S + QWEN_END_S)
 
 KEYS_CHANGE = (LIVE, "Secret inference-gateway/keys-globex", "values change in place")
 KEYS_STOP = (GONE, "Secret inference-gateway/keys-globex", "all keys of tenant globex stop working")
@@ -69,6 +77,7 @@ EXPECTED = {
     "engine-image-bump": Expected(
         rows=[restarted("glm-5-1"), restarted("qwen3-32b")],
         restarts=4,
+        cold_start_s=GLM_ROLLOUT_S,
         tenants=BOTH,
     ),
     "picker-image-bump": Expected(
@@ -79,7 +88,9 @@ EXPECTED = {
     "replica-cut": Expected(
         rows=[(AGAIN, f"Deployment {MODELS}/glm-5-1", "2 -> 1 replicas")], gpus=-8, restarts=1, tenants=["acme"]
     ),
-    "replica-added": Expected(rows=[(LIVE, f"Deployment {MODELS}/glm-5-1", "2 -> 3 replicas")], gpus=8),
+    "replica-added": Expected(
+        rows=[(LIVE, f"Deployment {MODELS}/glm-5-1", "2 -> 3 replicas")], gpus=8, cold_start_s=GLM_START_S
+    ),
     "tenant-key-removed": Expected(
         rows=[
             forgotten("batch"),
@@ -154,6 +165,7 @@ EXPECTED = {
         ],
         gpus=2,
         restarts=1,
+        cold_start_s=QWEN_START_S,
         tenants=BOTH,
     ),
     # The engine stops at what the API server refuses, so the rest of the swap is not in its preview.
@@ -174,6 +186,7 @@ EXPECTED = {
         ],
         gpus=14,
         restarts=3,
+        cold_start_s=GLM_ROLLOUT_S,
         tenants=BOTH,
     ),
     "storage-class-changed": Expected(
@@ -192,6 +205,7 @@ EXPECTED = {
             (LIVE, f"ConfigMap {MODELS}/glm-5-1-epp", "changes data"),
         ],
         restarts=3,
+        cold_start_s=GLM_ROLLOUT_S,
         tenants=["acme"],
     ),
     "gpus-per-replica-changed": Expected(
@@ -203,9 +217,12 @@ EXPECTED = {
         ],
         gpus=2,
         restarts=3,
+        cold_start_s=QWEN_ROLLOUT_S,
         tenants=BOTH,
     ),
-    "gpu-family-changed": Expected(rows=[restarted("qwen3-32b")], restarts=2, tenants=BOTH),
+    "gpu-family-changed": Expected(
+        rows=[restarted("qwen3-32b")], restarts=2, cold_start_s=QWEN_ROLLOUT_S, tenants=BOTH
+    ),
     "longest-stream-changed": Expected(
         rows=[
             ENVOY_RESTARTS,
@@ -213,6 +230,7 @@ EXPECTED = {
             pickers_restarted("glm-5-1", 1),
         ],
         restarts=4,
+        cold_start_s=GLM_ROLLOUT_S + 2 * 60,
         tenants=BOTH,
     ),
     "engine-to-vllm": Expected(
@@ -221,6 +239,7 @@ EXPECTED = {
             (LIVE, f"AIGatewayRoute {MODELS}/qwen3-32b", "the route changes"),
         ],
         restarts=2,
+        cold_start_s=QWEN_ROLLOUT_S,
         tenants=BOTH,
     ),
     "picker-weights": Expected(
@@ -267,6 +286,7 @@ EXPECTED = {
             (ANEW, f"Deployment {MODELS}/glm-5-1", "stops all 2 replicas and makes them anew"),
         ],
         restarts=6,
+        cold_start_s=GLM_START_S,
         tenants=BOTH,
     ),
     "node-added": Expected(
@@ -296,6 +316,7 @@ EXPECTED = {
             (LIVE, "Namespace models", "made"),
         ],
         restarts=7,
+        cold_start_s=GLM_START_S,
         tenants=BOTH,
     ),
     # A replica that somebody added by hand: the next `up` takes it away again.
@@ -309,7 +330,6 @@ WHOLE = [name for name, one in EXPECTED.items() if len(one.rows) == len(judged(n
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_a_recorded_change_is_judged_as_it_should_be(name: str) -> None:
-    """001.39, opening 3."""
     report, expected = judged(name), EXPECTED[name]
     there = [(row.severity, row.resource, row.what) for row in report.rows]
     for severity, resource, what in expected.rows:
@@ -320,6 +340,7 @@ def test_a_recorded_change_is_judged_as_it_should_be(name: str) -> None:
             there,
         )
     assert (report.gpus, report.restarts, report.tenants) == (expected.gpus, expected.restarts, expected.tenants)
+    assert report.cold_start_s == expected.cold_start_s
     assert expected.errors in "\n".join(report.errors)
     assert "Traceback" not in "\n".join(report.errors), "what follows from an error is no news"
     assert bool(report.errors) == bool(expected.errors)
@@ -346,7 +367,7 @@ def test_each_scenario_has_a_recording_and_an_expectation() -> None:
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_a_comparison_of_inputs_agrees_with_the_engine(name: str) -> None:
-    """`diff`, which asks no engine, names the same operations and the same forcing fields (C.06)."""
+    """`diff`, which asks no engine, names the same operations and the same forcing fields."""
     engine = [change for change in of_preview(said(name)) if change.replaced_by != ("provider",)]
     before = [Resource(type=one.type, name=one.name, body=one.before) for one in engine if one.before]
     after = [Resource(type=one.type, name=one.name, body=one.after) for one in engine if one.after]

@@ -1,4 +1,4 @@
-"""`proof --with-aiconfigurator`: NVIDIA's kernel timings beside the proof's step times (opening 1, G2)."""
+"""`proof --with-aiconfigurator`: NVIDIA's kernel timings beside the proof's step times."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import yaml
 from sitectl.errors import Exit
 from stacks.proof.second_source import BAND, SERIES, available
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
+
+pytestmark = pytest.mark.row("opening 1")
 
 ASK = ("proof", "--with-aiconfigurator", "berlin")
 # AIConfigurator 0.12.0 of Qwen3-32B-FP8 on one H200, in milliseconds: see aiconfigurator-0.12.csv of the proof's tests.
@@ -125,8 +127,7 @@ def test_a_site_that_is_not_valid_is_told_without_the_second_source(
     assert "gateway.port" in said.out
 
 
-# 850 MB with its data, so neither the lock nor the lab brings it; docs/proof.md says how to have it here.
-@pytest.mark.skipif(not available(), reason="aiconfigurator is not installed (850 MB; see docs/proof.md)")
+@pytest.mark.second_source
 def test_with_the_package_the_reference_site_is_inside_the_band() -> None:
     said = run(ROOT, "proof", "--with-aiconfigurator", "--json", "prod")
     assert said.status == Exit.OK

@@ -1,4 +1,4 @@
-"""What a changed tier means, told by tenant: from the site's words to verdicts (002.15, 001.34, 001.39)."""
+"""What a changed tier means, told by tenant: from the site's words to verdicts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from sitectl.changes import Change, Op
 from sitectl.report import report
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity, Verdict
+
+pytestmark = pytest.mark.row("opening 3", "002.15")
 
 AGAIN, LIVE = Severity.RESTARTS, Severity.LIVE
 CALLERS = {"acme": {"qwen"}, "globex": {"qwen", "glm"}, "initech": {"glm"}}

@@ -11,6 +11,8 @@ from sitectl.report import HOURS_A_MONTH, Price, folded, report
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity
 
+pytestmark = pytest.mark.row("opening 3")
+
 GONE, ANEW, AGAIN, LIVE = Severity.IRREVERSIBLE, Severity.REPLACED, Severity.RESTARTS, Severity.LIVE
 
 
@@ -44,7 +46,19 @@ def envoys(count: int) -> dict[str, Any]:
     return {"spec": {"provider": {"kubernetes": {"envoyDeployment": {"replicas": count}}}}}
 
 
+def patched(kind: str, value: str) -> dict[str, Any]:
+    return {"spec": {"jsonPatches": [{"type": f"envoy.{kind}", "operation": {"op": "add", "value": value}}]}}
+
+
 CASES = {
+    "routes patched": (
+        kube("update", "EnvoyPatchPolicy", patched("RouteConfiguration", "a"), patched("RouteConfiguration", "b")),
+        (LIVE, "Envoy changes its routes"),
+    ),
+    "listener patched": (
+        kube("update", "EnvoyPatchPolicy", patched("Listener", "a"), patched("Listener", "b")),
+        (AGAIN, "Envoy replaces its listener"),
+    ),
     "controllers' chart bump": (
         release("update", {"name": "eg", "version": "v1.9.1"}, {"name": "eg", "version": "v1.9.2"}),
         (AGAIN, "eg v1.9.1 -> v1.9.2"),
@@ -88,14 +102,13 @@ CASES = {
     "unknown kind deleted": (kube("delete", "Widget", {"spec": {"a": 1}}, {}), (ANEW, "deleted")),
     "unknown kind replaced": (
         kube("replace", "Widget", {"spec": {"a": 1}}, {"spec": {"a": 2}}, replaced_by=("spec.a",)),
-        (ANEW, "deleted and made anew: spec.a"),
+        (ANEW, "deleted and created again: spec.a"),
     ),
 }
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_change_is_judged(name: str) -> None:
-    """001.39."""
     change, (severity, what) = CASES[name]
     first = classify(change)[0]
     assert first.severity is severity
@@ -134,7 +147,7 @@ def test_every_operation_on_anything_has_a_verdict(type_: str, op: Op) -> None:
 
 
 def test_cost_is_gpus_by_price_by_hours() -> None:
-    """001.34: 8 GPUs at 2.50 an hour are 14,600 a month."""
+    """8 GPUs at 2.50 an hour are 14,600 a month."""
 
     def body(replicas: int) -> dict[str, Any]:
         gpus = {"nvidia.com/gpu": "4"}
@@ -168,3 +181,36 @@ def test_rows_that_say_the_same_are_one_with_all_names() -> None:
     assert one.resource == "7 x CustomResourceDefinition"
     assert all(f"d{number}" in one.reason for number in range(7))
     assert folded(rows[:3]) == rows[:3]
+
+
+def engine(image: str, *, model: str = "Qwen/Qwen3-32B-FP8", replicas: int = 2, later: str = "100") -> dict[str, Any]:
+    """A Deployment whose first start takes 500 s, and each later one as its annotation says."""
+    container = {
+        "name": "engine",
+        "image": image,
+        "args": [model],
+        "startupProbe": {"periodSeconds": 5, "failureThreshold": 100},
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    pod = {"containers": [container], "terminationGracePeriodSeconds": 10}
+    marks = {"inference-platform/later-start-budget-s": later} if later else {}
+    meta = {"name": "chat", "namespace": "models", "annotations": marks}
+    return {"metadata": meta, "spec": {"replicas": replicas, "template": {"spec": pod}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cold_start_s"),
+    [
+        (engine("v1"), engine("v2"), 2 * (100 + 10)),
+        (engine("v1"), engine("v2", later=""), 2 * (500 + 10)),
+        (engine("v1"), engine("v1", replicas=3), 100),
+        (engine("v1"), engine("v1", model="Qwen/Qwen3-8B"), 2 * (500 + 10)),
+        ({}, engine("v1"), 500),
+    ],
+    ids=["restart", "nothing is downloaded", "more replicas", "other weights", "first"],
+)
+def test_only_a_start_without_weights_counts_the_download(
+    before: dict[str, Any], after: dict[str, Any], cold_start_s: int
+) -> None:
+    change = kube("update" if before else "create", "Deployment", before, after)
+    assert max(one.cold_start_s for one in classify(change)) == cold_start_s

@@ -1,4 +1,4 @@
-"""Every builder's object in wire format, against golden files (000.16, 000.22, 000.27, 000.30, 000.31, 000.33, 000.36).
+"""Every builder's object in wire format, against golden files.
 
 To accept a wanted change: UPDATE_GOLDEN=1 pytest tests/unit/spine
 """
@@ -12,14 +12,27 @@ from typing import Any
 import pytest
 import yaml
 
-from components import access, gateway, inference_pool, model_route, model_server, namespace, tiers
+from components import (
+    access,
+    front_door,
+    gateway,
+    gateway_protection,
+    inference_pool,
+    model_route,
+    model_server,
+    namespace,
+    tiers,
+    weights,
+)
 from components.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway_errors import openai_errors
-from components.headers import CLIENT_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
+from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
 from components.network_policies import deny_ingress, peer
 from stacks import versions
 from stacks.loader import load_file
 from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
+
+pytestmark = pytest.mark.row("000.16", "000.22", "000.27", "000.30", "000.31", "000.36")
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -31,11 +44,13 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
     site = load_file(ROOT / site_file)
     spec = site.models[name]
     plan = plan_model(site, spec)
-    engine = engine_of(name, spec, plan, IMAGES)
+    engine = engine_of(name, spec, plan, IMAGES, source=site.storage.weights)
     proof, serving = prove_model(site, spec, name), serving_of(spec)
     picker = picker_plan(proof, serving)
     return [
-        model_server.weights_claim(name, "m", weight_bytes=plan.weight_bytes, storage_class="longhorn"),
+        weights.claim(
+            name, "m", labels=model_server.labels(name), weight_bytes=plan.weight_bytes, storage_class="longhorn"
+        ),
         model_server.deployment(name, "m", spec.server, plan, engine),
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
         model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))]),
@@ -76,7 +91,24 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
         access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
         access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),
-        access.keys_on_routes_alone("g", gateway.target_gateway(), listener=gateway.listener_name("g")),
+        front_door.front_door(
+            "g",
+            gateway.target_gateway(),
+            listener=gateway.listener_name("g"),
+            tls=bool(site.gateway.certificate_secret),
+            pickers=[
+                front_door.Picker(pool=name, namespace="m", authority=inference_pool.picker_authority(name, "m"))
+                for name in sorted(site.models)
+            ],
+        ),
+        front_door.listed_models(
+            "g",
+            gateway.target_gateway(),
+            listener=gateway.listener_name("g"),
+            model_lists={"acme": front_door.model_list(dict.fromkeys(site.models, "somebody"))},
+        ),
+        gateway_protection.admission_policy(["g", "m"], "inference-platform-lab"),
+        gateway_protection.admission_binding(gateway.GATEWAY, "g"),
         tiers.tier_policy(
             "g", gateway.target_gateway(), {name: one.tier for name, one in site.tenants.items() if one.tier}
         ),
@@ -95,7 +127,7 @@ CASES = {
     "model-vllm": lambda: model_objects("Pulumi.prod.yaml", "glm-5-1"),
     "model-data-parallel": lambda: model_objects("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
-    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1), *network_policies()],
+    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed"), *network_policies()],
 }
 
 
@@ -155,15 +187,38 @@ def test_grace_outlasts_notice_hold_and_the_longest_stream() -> None:
         assert hold < pod["terminationGracePeriodSeconds"]
 
 
+# What the pinned AI gateway (internalapi) and endpoint picker (pkg/epp/metadata) read, copied from there by hand.
+DECIDES_INSIDE = {
+    "x-ai-eg-model",
+    "x-ai-eg-original-path",
+    "x-gateway-destination-endpoint",
+    "x-gateway-destination-endpoint-served",
+    "x-gateway-destination-endpoint-subset",
+    "x-gateway-inference-fairness-id",
+    "x-gateway-inference-objective",
+    "x-gateway-model-name-rewrite",
+    "x-inference-refusal",
+    "x-llm-d-inference-fairness-id",
+    "x-llm-d-inference-objective",
+    "x-llm-d-model-name-rewrite",
+    "x-llm-d-slo-tpot-ms",
+    "x-llm-d-slo-ttft-ms",
+    "x-prefiller-host-port",
+    "x-slo-tpot-ms",
+    "x-slo-ttft-ms",
+}
+
+
 def test_every_header_that_decides_inside_is_dropped_at_the_door() -> None:
-    """Spoofed identity, model, destination or priority never reaches a filter that trusts it (0.5b, 0.6)."""
+    """Spoofed identity, model, destination or priority never reaches a filter that trusts it."""
     spec = gateway.GatewaySpec(port=80)
     removed = gateway.client_traffic_policy("g", spec)["spec"]["headers"]["earlyRequestHeaders"]["remove"]
-    assert {CLIENT_HEADER, "x-ai-eg-model", "x-gateway-destination-endpoint"} <= set(removed)
+    assert sorted(removed) == sorted(DECIDES_INSIDE)
+    assert {CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER} <= DECIDES_INSIDE
 
 
 def test_no_name_becomes_code() -> None:
-    """What runs in Envoy is the same on every site: tenants and tiers are its data (002.15)."""
+    """What runs in Envoy is the same on every site: tenants and tiers are its data."""
     target = gateway.target_gateway()
     one, other = (
         tiers.tier_policy("g", target, of)["spec"]["lua"][0] for of in ({}, {"a": "b", "'..os.exit()..'": "c"})

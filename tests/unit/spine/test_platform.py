@@ -1,4 +1,4 @@
-"""The whole program under the SDK's mocks: what is declared, in which order, and what stays secret (C.01, C.05)."""
+"""The whole program under the SDK's mocks: what is declared, in which order, and what stays secret."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime import rpc
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.crd_bundle import CrdBundleError, read_bundle
@@ -18,6 +19,8 @@ from stacks.loader import load_file
 from stacks.platform import declare_platform
 from stacks.site import SiteConfig
 from tests.unit.talos import talos_examples as examples
+
+pytestmark = pytest.mark.row("000.10", "C.01", "C.05")
 
 ROOT = Path(__file__).parents[3]
 CRD = {
@@ -102,7 +105,7 @@ def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: 
 def test_preview_says_each_model_and_then_where_all_find_room(
     lab_site: SiteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """001.19, 001.25: one block a model, and one for the site."""
+    """One block a model, and one for the site."""
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "info", said.append)
     declare(lab_site, tmp_path)
@@ -110,7 +113,6 @@ def test_preview_says_each_model_and_then_where_all_find_room(
 
 
 def test_each_tier_is_known_to_each_picker(lab_site: SiteConfig, tmp_path: Path) -> None:
-    """002.15."""
     recorder, _ = declare(lab_site, tmp_path)
     found = {
         args.inputs["metadata"]["name"]: args.inputs["spec"]
@@ -140,13 +142,26 @@ def test_production_brings_its_controllers(tmp_path: Path) -> None:
     assert all(release["skipCrds"] for release in releases), "definitions come from the bundle alone"
 
 
+@pytest.mark.row("004.11")
+def test_the_session_seed_is_made_once_and_kept(tmp_path: Path) -> None:
+    """The chart's own is in its documentation."""
+    recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
+    command = recorder.resources["gateway-controllers-mcp-seed"].inputs
+    assert (command["logging"], command.get("triggers")) == ("none", None)
+    assert "PULUMI_COMMAND_STDOUT" in command["update"], "a new wording keeps the seed"
+    values = recorder.resources["gateway-controllers-ai-gateway"].inputs["values"]
+    assert values[rpc._special_sig_key] == rpc._special_secret_sig, "in no preview"
+    assert values["value"]["controller"]["mcp"]["sessionEncryption"]["seed"] == "sk-canary"
+
+
+@pytest.mark.row("000.31")
 @pytest.mark.parametrize(
     ("said", "models", "drains"), [(None, (60, 60), "60s"), (600, (60, 60), "600s"), (50, (60, 70), "70s")]
 )
 def test_the_gateway_drains_for_its_longest_stream(
     lab_site: SiteConfig, tmp_path: Path, said: int | None, models: tuple[int, int], drains: str
 ) -> None:
-    """000.31: a changed listener, or an Envoy that stops, cuts nothing shorter."""
+    """A changed listener, or an Envoy that stops, cuts nothing shorter."""
     sized = {
         name: spec.model_copy(update={"server": spec.server.model_copy(update={"longest_stream_s": longest})})
         for (name, spec), longest in zip(lab_site.models.items(), models, strict=True)

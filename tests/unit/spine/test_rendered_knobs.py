@@ -1,4 +1,4 @@
-"""Settings of a proof reach the platform's objects, each at the place that `explain` names (001.19, 001.24, 001.37)."""
+"""Settings of a proof reach the platform's objects, each at the place that `explain` names."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from stacks.sizing import (
     serving_of,
     sized,
 )
+
+pytestmark = pytest.mark.row("opening 2", "001.37")
 
 ROOT = Path(__file__).parents[3]
 PROD: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
@@ -133,7 +135,7 @@ def test_objects_say_what_is_derived() -> None:
 def test_an_override_moves_what_is_made_of_the_knob_and_nothing_else(
     knob: str, value: float, moved: dict[str, Any]
 ) -> None:
-    """One key of a site, one value in each object that it concerns (001.20, 002.10)."""
+    """One key of a site, one value in each object that it concerns."""
     before, after = places(), places(overrides={knob: value})
     changed = {place: after[place] for place in after if after[place] != before[place]}
     assert changed.keys() == moved.keys()
@@ -149,7 +151,7 @@ def test_the_simulator_queues_as_many_as_vllm_would() -> None:
 
 
 def test_what_may_be_shed_leaves_half_of_the_queue_to_the_others() -> None:
-    """002.15: at the whole queue the gateway refuses everybody, so a tier would come too late."""
+    """At the whole queue the gateway refuses everybody, so a tier would come too late."""
     said = places()
     assert 1 < said["shedding queue"] == said["picker queue"] // 2
     assert said["shedding cache"] == said["picker cache"]
@@ -177,7 +179,7 @@ def test_the_limit_of_a_model_names_every_default_that_would_win_over_the_gatewa
 
 
 def test_the_largest_context_decides_on_the_largest_body() -> None:
-    """001.37: a body that no model could take is refused at the door, and none that one could take is."""
+    """A body that no model could take is refused at the door, and none that one could take is."""
     small = site()
     proofs = {"m": prove_model(small, small.models["m"])}
     unset = small.model_copy(update={"gateway": small.gateway.model_copy(update={"max_body_mib": None})})
@@ -211,7 +213,7 @@ def test_a_model_that_sees_takes_pictures_whatever_its_context() -> None:
 def test_more_replicas_or_load_restart_no_engine_and_no_picker(
     edit: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart costs minutes a replica; what an engine is told follows from one full replica (001.19, 001.25)."""
+    """A restart costs minutes a replica; what an engine is told follows from one full replica."""
     monkeypatch.setitem(MODEL, "slo", {"itl_p95_ms": 100, "ttft_p95_ms": 6000})
     before = places()
     for key, value in edit.items():

@@ -1,4 +1,4 @@
-"""Every vLLM argument that the platform emits is one that vLLM documents (000.14 to 000.16).
+"""Every vLLM argument that the platform emits is one that vLLM documents.
 
 golden/vllm-0.32-flags.txt holds the option names of vLLM 0.32.0, read from the fields and add_argument calls of
 vllm/engine/arg_utils.py and vllm/entrypoints/launchers/cli_args.py of its wheel.
@@ -13,6 +13,8 @@ import pytest
 from stacks import catalogue, versions
 from stacks.loader import load_file
 from stacks.sizing import engine_of, plan_model
+
+pytestmark = pytest.mark.row("000.14", "000.15", "000.16")
 
 ROOT = Path(__file__).parents[3]
 FLAGS = set((Path(__file__).parents[1] / "golden/vllm-0.32-flags.txt").read_text().split())
@@ -51,7 +53,7 @@ def test_catalogue_flags_are_documented(model: str) -> None:
 
 
 def test_document_example_is_emitted_with_right_keys() -> None:
-    """000.16: chunked prefill with 8,192 batched tokens, two replicas on hopper nodes."""
+    """Chunked prefill with 8,192 batched tokens, two replicas on hopper nodes."""
     site = load_file(ROOT / "Pulumi.prod.yaml")
     spec = site.models["glm-5-1"]
     args = engine_of("glm-5-1", spec, plan_model(site, spec), versions.load().images).args

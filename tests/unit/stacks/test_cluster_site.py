@@ -1,4 +1,4 @@
-"""`cluster.machines`: what a site may say, what becomes of it, and every mistake at once, with key and fix (004.1)."""
+"""`cluster.machines`: what a site may say, what becomes of it, and every mistake at once, with key and fix."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.cluster_checks import warnings
-from stacks.cluster_model import MachinesSpec
 from stacks.loader import SiteError, load_site
+from stacks.loading import crosschecks
 from tests.unit.stacks.site_examples import configs, every_key, plan, prod
+
+pytestmark = pytest.mark.row("C.01", "opening 13")
 
 Machines = dict[str, Any]
 
@@ -53,30 +54,46 @@ MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [
     ("name", lambda m: m["nodes"].update({"Bad.Name": m["nodes"]["cp-1"]}), "Bad.Name: this name is not 1 to 40"),
     ("twice", lambda m: m["nodes"]["hgx-2"].update(address="10.5.0.21"), "10.5.0.21 is also that of hgx-1"),
     ("outside", lambda m: m["nodes"]["hgx-2"].update(address="10.6.0.1"), "outside of networks.nodes (10.5.0.0/24)"),
-    ("no address", lambda m: m["nodes"]["hgx-2"].update(address="hgx-2"), "got 'hgx-2', allowed: an address"),
+    (
+        "no address",
+        lambda m: m["nodes"]["hgx-2"].update(address="hgx-2"),
+        "hgx-2.address: is no address; got 'hgx-2'; allowed: an address such",
+    ),
     ("overlap", lambda m: m["networks"].update(pods="10.80.0.0/15"), "overlaps pods (10.80.0.0/15)\n    fix: move one"),
     ("few pods", lambda m: m["networks"].update(pods="10.64.0.0/23"), "has no /24 for each of 9 nodes"),
     ("vip taken", lambda m: m["nodes"]["cp-1"].update(address="10.5.0.10"), "10.5.0.10 is the address of cp-1"),
     ("vip nowhere", lambda m: m["networks"].pop("vip_link"), "networks.vip_link: missing"),
-    ("endpoint", lambda m: m.update(endpoint="10.5.0.10"), "endpoint: got '10.5.0.10', allowed: https://HOST:PORT"),
+    (
+        "endpoint",
+        lambda m: m.update(endpoint="10.5.0.10"),
+        "endpoint: is no address of a Kubernetes API; got '10.5.0.10'; allowed: https://HOST:PORT",
+    ),
     ("not the vip", lambda m: m.update(endpoint="https://10.5.0.9:6443"), "10.5.0.9 is not networks.vip (10.5.0.10)"),
     ("no leader", lambda m: [m["nodes"].pop(f"cp-{n}") for n in (1, 2, 3)], "no control plane; allowed: one or more"),
     ("schedulable", lambda m: m["nodes"]["hgx-1"].update(schedulable=True), "nodes.hgx-1.schedulable: is for control"),
-    ("bond mode", lambda m: m["bonds"]["bond0"].pop("bond_mode"), "bonds.bond0.bond_mode is missing"),
-    ("bond timers", lambda m: m["bonds"]["bond0"].pop("miimon_ms"), "miimon_ms must be said of an 802.3ad bond"),
+    ("bond mode", lambda m: m["bonds"]["bond0"].pop("bond_mode"), "cluster.machines.bonds.bond0.bond_mode: missing"),
+    (
+        "bond timers",
+        lambda m: m["bonds"]["bond0"].pop("miimon_ms"),
+        "bonds.bond0.miimon_ms: miimon_ms must be given for an 802.3ad bond",
+    ),
     (
         "disk",
         lambda m: m["roles"]["hgx"].pop("install_disk"),
-        "nodes hgx-1, hgx-2, hgx-3, hgx-4, v1alpha1, machine.install",
+        "cluster.machines.roles.hgx.install_disk: names no disk (hgx-1, hgx-2, hgx-3, hgx-4)",
     ),
     (
         "selector",
         lambda m: m["hgx"]["storage"]["disks"]["longhorn-0"].update(selector="disk.sise > 1"),
-        "disk.sise, which does not exist; did you mean size?",
+        "disks.longhorn-0.selector: names the field disk.sise, which does not exist; did you mean size?",
     ),
     ("profile", lambda m: m["hgx"].update(modules="proprietary"), "GPUDirect over dma-buf needs NVIDIA's open"),
     ("factory", lambda m: m.update(image_factory="ftp://x"), "image_factory: image factory address: got ftp://x"),
-    ("patch", lambda m: m.update(patches={"bad": {"machine": {"sysctls": None}}}), "patch bad"),
+    (
+        "patch",
+        lambda m: m.update(patches={"bad": {"machine": {"sysctls": None}}}),
+        "cluster.machines.patches.bad: null changes nothing",
+    ),
 ]
 
 
@@ -104,24 +121,29 @@ def test_mistakes_of_keys_and_between_keys_are_told_together() -> None:
 
 
 def test_what_works_and_is_not_wise_is_a_warning() -> None:
-    site = prod()["cluster"]["machines"]
-    assert warnings(MachinesSpec.model_validate(site)) == []
-    del site["nodes"]["cp-3"]
-    site["endpoint"] = "https://10.5.0.11:6443"
-    del site["networks"]["vip"], site["networks"]["vip_link"]
-    even, single = warnings(MachinesSpec.model_validate(site))
-    assert "2 control planes (cp-1, cp-2) bear no more failures than 1" in even
-    assert "is one of 2 control planes, and goes with it" in single
+    site = prod()
+    machines = site["cluster"]["machines"]
+    assert crosschecks.warnings(site) == []
+    del machines["nodes"]["cp-3"]
+    machines["endpoint"] = "https://10.5.0.11:6443"
+    del machines["networks"]["vip"], machines["networks"]["vip_link"]
+    even, single = crosschecks.warnings(site)
+    assert (even.key, single.key) == ("cluster.machines.nodes", "cluster.machines.endpoint")
+    assert "2 control planes (cp-1, cp-2) survive no more failures than 1" in even.what
+    assert "is the address of one of 2 control planes, and fails with it" in single.what
+    assert load_site(site, "site.yaml"), "a warning refuses nothing"
 
 
 def test_what_needs_no_gpu_needs_a_place() -> None:
-    site = prod()["cluster"]["machines"]
-    for name in ("infra-1", "infra-2"):
-        del site["nodes"][name]
-    (warning,) = warnings(MachinesSpec.model_validate(site))
-    assert "no node takes pods that need no GPU" in warning
-    site["nodes"]["cp-1"]["schedulable"] = True
-    assert warnings(MachinesSpec.model_validate(site)) == []
+    def without(machines: Machines) -> None:
+        for name in ("infra-1", "infra-2"):
+            del machines["nodes"][name]
+
+    assert "site.yaml:cluster.machines.nodes: no node takes pods that need no GPU" in errors(without)
+    site = prod()
+    without(site["cluster"]["machines"])
+    site["cluster"]["machines"]["nodes"]["cp-1"]["schedulable"] = True
+    assert load_site(site, "site.yaml")
 
 
 def test_the_more_exact_place_wins_key_by_key() -> None:

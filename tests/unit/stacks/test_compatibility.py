@@ -1,4 +1,4 @@
-"""Every row of the compatibility table speaks where it should, and a set that it forbids stops a site (C.05)."""
+"""Every row of the compatibility table speaks where it should, and a set that it forbids stops a site."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from stacks.compatibility import Fact, Row
 from stacks.loader import SiteError, load_file
 from stacks.site import SiteConfig
 from talos.contract import CONTRACTS
+
+pytestmark = pytest.mark.row("opening 7")
 
 ROOT = Path(__file__).parents[3]
 # A set that goes together, with every fact that a site can decide.
@@ -241,5 +243,5 @@ def test_a_row_that_stands_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
     rows = yaml.safe_load(compatibility.FILE.read_text())
     twice.write_text(yaml.safe_dump([*rows, rows[0]]))
     monkeypatch.setattr(compatibility, "FILE", twice)
-    with pytest.raises(ValueError, match=f"written twice: {rows[0]['id']}"):
+    with pytest.raises(SiteError, match=f"written twice: {rows[0]['id']}"):
         compatibility.table.__wrapped__()

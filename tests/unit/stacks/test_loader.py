@@ -54,7 +54,7 @@ def test_model_settings_are_checked_below_their_names() -> None:
     message = str(caught.value)
     assert "site.yaml: 2 errors in the site" in message
     assert "models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?" in message
-    assert "models.glm-5-1.server.replicas: out of range; got 0; allowed: a whole number of at least 1" in message
+    assert "models.glm-5-1.server.replicas: out of range; got 0; allowed: a whole number from 1 to" in message
 
 
 def test_names_that_lead_nowhere_say_what_there_is() -> None:
@@ -64,7 +64,8 @@ def test_names_that_lead_nowhere_say_what_there_is() -> None:
     with pytest.raises(SiteError) as caught:
         load_site(site, "site.yaml")
     message = str(caught.value)
-    assert "models.glm-5-1.catalogue: is not in the catalogue; got 'glm-5.2'; did you mean 'glm-5.1-fp8'?" in message
+    # Another version is another model, so nothing is suggested in its place.
+    assert "models.glm-5-1.catalogue: is not in the catalogue; got 'glm-5.2'; allowed: " in message
     assert "tenants.acme.models: names glm-5-2, models has glm-5-1, qwen3-32b" in message
 
 

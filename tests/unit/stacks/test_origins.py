@@ -1,4 +1,4 @@
-"""Each value of a site knows its layer, file and line (C.05)."""
+"""Each value of a site knows its layer, file and line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from stacks.catalogue import CatalogueModel
 from stacks.loader import LoadedSite
 from stacks.loading.fields import place
 from stacks.loading.origins import FROM_CATALOGUE
+
+pytestmark = pytest.mark.row("opening 13")
 
 ROOT = Path(__file__).parents[3]
 SITES = ROOT / "tests" / "fixtures" / "sites" / "valid"

@@ -1,4 +1,4 @@
-"""All models of a site on the nodes that it names: fit, a lost node, a rollout (001.16, 001.25, opening 8)."""
+"""All models of a site on the nodes that it names: fit, a lost node, a rollout."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from stacks.proof.placement import place
 from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
 from stacks.sizing import prove_model
+
+pytestmark = pytest.mark.row("opening 1", "002.12")
 
 ROOT = Path(__file__).parents[3]
 VALID = ROOT / "tests" / "fixtures" / "sites" / "valid"
@@ -96,7 +98,7 @@ def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
     values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
     said = told(load_site(values, "site.yaml"))
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and keeps its targets" in said
-    assert "hgx-3, hgx-4: holds, its replicas start anew on other nodes" in said
+    assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in said
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.5
     said = told(load_site(values, "site.yaml"))
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and misses its targets" in said

@@ -1,4 +1,4 @@
-"""Every kind of mistake and every form of a right site, as files (C.05).
+"""Every kind of mistake and every form of a right site, as files.
 
 `tests/fixtures/sites/invalid/*.yaml` begin with the whole error that they must give, as a comment. In it `{a.b}` stands
 for the words that the model allows at that key, and `{pin}` for a version and its line, so that a new key, model or
@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from stacks import loader
+from stacks import engine_config, loader
 from stacks.loader import LoadedSite, SiteError
 from stacks.loading import validation
 from stacks.loading.document import read
 from stacks.loading.fields import place
-from stacks.loading.problems import looks_secret
 from stacks.loading.scalars import meaning, trap
+from stacks.loading.secrets import looks_secret
+
+pytestmark = pytest.mark.row("opening 13")
 
 SITES = Path(__file__).parents[2] / "fixtures" / "sites"
 INVALID = sorted((SITES / "invalid").glob("*.yaml"))
@@ -68,7 +70,7 @@ def of_engine(stack: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(folder)
     # As the engine's language host hands it to the program.
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({loader.KEY: text.strip()}))
-    return loader.trace_stack(stack)
+    return engine_config.trace_stack(stack)
 
 
 def test_there_are_fixtures_enough() -> None:

@@ -31,7 +31,8 @@ TYPES: dict[str, tuple[type, ...]] = {
 # Words of JSON schema that `mistakes` understands; others only describe.
 CHECKED = {
     "$ref", "anyOf", "type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "minLength",
-    "required", "properties", "additionalProperties", "propertyNames", "minProperties", "items", "minItems",
+    "required", "properties", "additionalProperties", "propertyNames", "minProperties", "maxProperties",
+    "items", "minItems", "maxItems",
 }  # fmt: skip
 SPOKEN = {"title", "description", "default", "format", "$schema", "$defs"}
 
@@ -56,12 +57,14 @@ def mistakes(value: Any, node: dict[str, Any], path: str = "") -> Iterator[str]:
         if not low <= value <= high or value <= node.get("exclusiveMinimum", value - 1):
             yield path
     elif isinstance(value, list):
-        if len(value) < node.get("minItems", 0):
+        if not node.get("minItems", 0) <= len(value) <= node.get("maxItems", len(value)):
             yield path
         for index, item in enumerate(value):
             yield from mistakes(item, node.get("items", {}), f"{path}.{index}")
     elif isinstance(value, dict):
-        if set(node.get("required", [])) - set(value) or len(value) < node.get("minProperties", 0):
+        if set(node.get("required", [])) - set(value) or not (
+            node.get("minProperties", 0) <= len(value) <= node.get("maxProperties", len(value))
+        ):
             yield path
         for key, inner in value.items():
             below = node.get("properties", {}).get(key, node.get("additionalProperties", {}))

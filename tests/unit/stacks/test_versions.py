@@ -1,4 +1,4 @@
-"""One file names versions: each pin is read by somebody, and nobody else names one (000.07)."""
+"""One file names versions: each pin is read by somebody, and nobody else names one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import yaml
 from lab.install.parts import CRD_SOURCES
 from stacks import compatibility, versions
 from stacks.compatibility import table
+
+pytestmark = pytest.mark.row("000.07")
 
 ROOT = Path(__file__).parents[3]
 READERS = [ROOT / "__main__.py", *sorted((ROOT / "stacks").rglob("*.py")), *sorted((ROOT / "components").rglob("*.py"))]

@@ -88,16 +88,16 @@ def test_mistakes_in_settings(settings: MachineSettings, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("install", "got"),
+    ("install", "what"),
     [
-        (Install(), "neither"),
-        (Install(disk_selector=InstallDisk()), "neither"),
-        (Install(disk="/dev/sda", disk_selector=InstallDisk(type="nvme")), "both"),
+        (Install(), "names no disk"),
+        (Install(disk_selector=InstallDisk()), "names no disk"),
+        (Install(disk="/dev/sda", disk_selector=InstallDisk(type="nvme")), "names a disk in two ways"),
     ],
 )
-def test_the_install_disk_is_named_in_one_way(install: Install, got: str) -> None:
+def test_the_install_disk_is_named_in_one_way(install: Install, what: str) -> None:
     [problem] = install.disagreements()
-    assert problem.got == got
+    assert problem.what == what
 
 
 def test_the_clusters_own_values_are_checked() -> None:

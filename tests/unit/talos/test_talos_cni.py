@@ -16,6 +16,8 @@ from talos.firewall import cluster_rules
 from talos.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 
+pytestmark = pytest.mark.row("C.01")
+
 Objects = list[dict[str, Any]]
 
 
@@ -110,7 +112,7 @@ def test_a_text_that_is_no_manifest_is_refused(given: str) -> None:
 
 
 def test_an_external_network_leaves_kube_proxy_and_opens_no_port_of_its_own() -> None:
-    """004.1: something else gives pods their network, and Talos brings none."""
+    """Something else gives pods their network, and Talos brings none."""
     install = Install(disk="/dev/sda", image=examples.INSTALLER)
     base = replace(examples.plain_cluster(), cni=External()).control_plane(install).document()
     assert base["cluster"]["network"]["cni"] == {"name": "none"}

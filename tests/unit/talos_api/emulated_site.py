@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 from talos.cli.main import main
 from tests.unit.machines.emulated_rack import Bench
 
-KUBECTL = """#!/usr/bin/env python3
+# Isolated and without site packages, which take most of a start; a test starts it a hundred times.
+KUBECTL = (
+    f"#!{sys.executable} -IS"
+    """
 import json, os, sys
 folder = os.path.dirname(os.path.abspath(__file__))
 state_file = os.path.join(folder, "state.json")
@@ -72,6 +76,7 @@ elif words[0] == "delete":
     state["nodes"].pop(name, None)
 json.dump(state, open(state_file, "w"))
 """
+)
 
 
 class Kubectl:

@@ -1,4 +1,4 @@
-"""`leave` of control planes that can or cannot speak for themselves, and kubelets that wait for API servers (004.6)."""
+"""`leave` of control planes that can or cannot speak for themselves, and kubelets that wait for API servers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from talos.api.errors import AbsentError, MachineApiError, NotOfferedError
 from talos.cli import waiting
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.talos_api.emulated_site import Kubectl, Site
+
+pytestmark = pytest.mark.row("000.11")
 
 PLANES = {"m1": "cp-1", "m2": "cp-2", "m3": "cp-3"}
 

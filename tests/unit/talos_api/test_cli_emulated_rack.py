@@ -16,6 +16,8 @@ from talos.cli.main import main
 from talos.cluster import MachineSettings
 from tests.unit.machines.emulated_rack import Bench, new_bench
 
+pytestmark = pytest.mark.row("000.09", "000.11", "opening 4")
+
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:

@@ -1,4 +1,4 @@
-"""`plan`, `roll` and `leave` against emulated machines and a kubectl that records what it was asked (004.6)."""
+"""`plan`, `roll` and `leave` against emulated machines and a kubectl that records what it was asked."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from talos.draining import SUCCESSOR_FIRST, movable
 from talos.factory_schematic import Schematic
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.talos_api.emulated_site import Kubectl, Site
+
+pytestmark = pytest.mark.row("000.11", "000.20")
 
 
 @pytest.fixture

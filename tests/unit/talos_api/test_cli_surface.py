@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -89,7 +90,8 @@ def test_no_option_takes_a_secret() -> None:
     paths = {"--talosconfig", "--config", "--output", "--schematic", "--extensions", "--recover"}
     help_text = "".join(_all_help())
     assert all(f"{path} FILE" in help_text for path in paths)
-    assert not [word for word in ("--token", "--key", "--secret", "--password", "--ca") if word in help_text]
+    secret = re.compile(r"--(token|key|secret|password|ca|cert)(?![a-z])")
+    assert [match.group() for match in secret.finditer(help_text)] == []
 
 
 def _all_help() -> Iterator[str]:
@@ -184,6 +186,27 @@ def test_exit_codes(machine: Machine, capsys: pytest.CaptureFixture[str], status
     assert shown.out == ""
     assert "the reason" in shown.err
     assert "fix:" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("command", "call"), [("kubeconfig", "Kubeconfig"), ("client-cert", "GenerateClientConfiguration")]
+)
+def test_a_call_takes_no_longer_than_the_command_says(
+    machine: Machine, capsys: pytest.CaptureFixture[str], command: str, call: str
+) -> None:
+    """Over either transport; each kind of call has 30 s of its own."""
+    over = threading.Event()
+
+    def held_up(_request: Any, context: Any) -> Any:
+        over.wait()
+        fail(context, grpc.StatusCode.UNAVAILABLE, "too late")
+
+    machine.answers[call] = held_up
+    try:
+        assert main(on(machine, command, "--timeout", "1s", "--call-timeout", "1s")) == Exit.AWAY
+    finally:
+        over.set()
+    assert f"last: {call}: no complete answer within 1 s" in capsys.readouterr().err
 
 
 def test_a_bug_shows_where_and_quotes_nothing(

@@ -9,6 +9,8 @@ import pytest
 from talos.factory_extensions import Extension, ExtensionError, check_extensions, parse_extensions
 from talos.factory_schematic import FactoryError, Schematic
 
+pytestmark = pytest.mark.row("000.12")
+
 TAGS = {
     "iscsi-tools": "v0.2.0",
     "util-linux-tools": "2.42.2",

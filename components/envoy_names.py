@@ -1,0 +1,28 @@
+"""Names that Envoy Gateway and the AI gateway give to parts of Envoy's configuration."""
+
+from __future__ import annotations
+
+# Envoy Gateway gives each route its keys and its body's limit under these.
+KEY_FILTER = "envoy.filters.http.api_key_auth"
+BODY_LIMIT_FILTER = "envoy.filters.http.buffer"
+ROUTER_FILTER = "envoy.filters.http.router"
+
+
+def http_manager(*, tls: bool) -> str:
+    """Path of a listener's HTTP connection manager: with TLS in a filter chain of its own, else in the default one."""
+    return f"{'filter_chains/0' if tls else 'default_filter_chain'}/filters/0/typed_config"
+
+
+def picker_cluster(pool: str, namespace: str) -> str:
+    """Cluster of a pool's endpoint picker."""
+    return f"envoy.clusters.endpointpicker_{pool}_{namespace}_ext_proc"
+
+
+def picker_filter(pool: str, namespace: str) -> str:
+    """Filter that asks it."""
+    return f"envoy.filters.http.ext_proc/endpointpicker/{pool}_{namespace}_ext_proc"
+
+
+def model_route(model: str, namespace: str) -> str:
+    """Route of the requests for a model: the first of its HTTPRoute. The AI gateway adds another for all paths."""
+    return f"httproute/{namespace}/{model}/rule/0/match/0/*"

@@ -1,0 +1,228 @@
+"""What every request meets first: the key check, the body's limit, and the script that refuses what no engine may see.
+
+Envoy Gateway makes the first two out of its policies, off by default and on for each route. Here they are on by default
+and know no key, so a policy that is gone or refused leaves nothing but 401.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.base import Component
+from components.envoy_names import (
+    BODY_LIMIT_FILTER,
+    KEY_FILTER,
+    ROUTER_FILTER,
+    http_manager,
+    model_route,
+    picker_cluster,
+    picker_filter,
+)
+from components.headers import CLIENT_HEADER, INNER_HEADERS, REFUSAL_HEADER
+from components.namespace import NamespaceHandle
+from components.objects import PROTECTED
+from manifests.render import render_text
+
+# The AI gateway puts its processor before the first filter whose name it knows, so this one must not be like those.
+_SCRIPT = "inference-platform.front-door"
+_TYPE = "type.googleapis.com/envoy."
+_LISTENER = f"{_TYPE}config.listener.v3.Listener"
+_ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"
+# The endpoint picker takes no larger message.
+_MOST_BYTES = 4 * 2**20
+# Envoy's default of 100 is below what proxies and tracing add to one another.
+_MOST_HEADERS = 200
+# A full model has room again within seconds. OpenAI's clients follow what is said up to a minute.
+_RETRY_AFTER_S = 5
+# The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
+MODEL_PATHS = (
+    "/anthropic/v1/messages",
+    "/cohere/v2/rerank",
+    "/v1/audio/speech",
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/images/generations",
+    "/v1/responses",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picker:
+    """The endpoint picker of a pool."""
+
+    pool: str
+    namespace: str
+    authority: str
+    """Host and port of its Service."""
+
+
+def model_list(owners: Mapping[str, str]) -> str:
+    """Body of GET /v1/models; owners: model -> what stands for it in `owned_by`."""
+    cards = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in sorted(owners.items())]
+    return json.dumps({"object": "list", "data": cards})
+
+
+def script() -> str:
+    """Lua that no name of a site is in: tenants' lists come as data of the routes, so the listener never changes."""
+    return render_text(
+        "front-door.lua.j2",
+        client_header=CLIENT_HEADER,
+        refusal_header=REFUSAL_HEADER,
+        inner_headers=INNER_HEADERS,
+        model_paths=MODEL_PATHS,
+        retry_after_s=_RETRY_AFTER_S,
+    )
+
+
+def first_filters() -> list[dict[str, Any]]:
+    """The filters in front of all others, in their order."""
+    return [
+        _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
+        _filter(BODY_LIMIT_FILTER, "buffer.v3.Buffer", {"max_request_bytes": _MOST_BYTES}),
+        _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": script()}}),
+    ]
+
+
+def asking(picker: Picker) -> dict[str, Any]:
+    """The filter through which Envoy asks a picker, as the AI gateway v1.0.0 makes it, but off without a route.
+
+    The AI gateway (internal/extensionserver/inferencepool.go) leaves a filter of this name alone. Its own is on for
+    requests that found no route, such as those that break HTTP: their refusal waits for the picker until the connection
+    is closed. It also draws the order of its filters anew each time, and each new order replaces the listener.
+    """
+    modes = ("request_header_mode", "request_trailer_mode", "response_header_mode", "response_trailer_mode")
+    bodies = ("request_body_mode", "response_body_mode")
+    settings = {
+        "grpc_service": {
+            "envoy_grpc": {
+                "cluster_name": picker_cluster(picker.pool, picker.namespace),
+                "authority": picker.authority,
+            }
+        },
+        "processing_mode": {**dict.fromkeys(modes, "SEND"), **dict.fromkeys(bodies, "FULL_DUPLEX_STREAMED")},
+        "message_timeout": "300s",
+    }
+    return {
+        **_filter(picker_filter(picker.pool, picker.namespace), "ext_proc.v3.ExternalProcessor", settings),
+        "disabled": True,
+    }
+
+
+def front_door(
+    namespace: str, gateway: Mapping[str, str], *, listener: str, tls: bool, pickers: Sequence[Picker]
+) -> dict[str, Any]:
+    """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
+
+    listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names listener and routes.
+
+    Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
+    """
+    manager = f"/{http_manager(tls=tls)}"
+    patches = [
+        *(_patch(_LISTENER, listener, op="remove", jsonPath=_named(name)) for name in (KEY_FILTER, BODY_LIMIT_FILTER)),
+        *(
+            _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
+            for place, body in enumerate(first_filters())
+        ),
+        *(
+            _patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=asking(picker))
+            for picker in pickers
+        ),
+        _patch(
+            _LISTENER,
+            listener,
+            op="add",
+            path=f"{manager}/common_http_protocol_options/max_headers_count",
+            value=_MOST_HEADERS,
+        ),
+        *(_patch(_ROUTES, listener, **_on_its_route(picker)) for picker in pickers),
+    ]
+    return _policy("front-door", namespace, gateway, patches)
+
+
+def listed_models(
+    namespace: str, gateway: Mapping[str, str], *, listener: str, model_lists: Mapping[str, str]
+) -> dict[str, Any]:
+    """EnvoyPatchPolicy that gives the routes each tenant's body of GET /v1/models; it changes no listener."""
+    context = {"models": dict(sorted(model_lists.items()))}
+    lists = {"@type": f"{_TYPE}extensions.filters.http.lua.v3.LuaPerRoute", "filter_context": context}
+    patch = _patch(_ROUTES, listener, op="add", path="/typed_per_filter_config", value={_SCRIPT: lists})
+    return _policy("listed-models", namespace, gateway, [patch])
+
+
+def _policy(name: str, namespace: str, gateway: Mapping[str, str], patches: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "EnvoyPatchPolicy",
+        "metadata": {"name": name, "namespace": namespace, "labels": PROTECTED},
+        "spec": {"targetRef": dict(gateway), "type": "JSONPatch", "jsonPatches": patches},
+    }
+
+
+def _on_its_route(picker: Picker) -> dict[str, Any]:
+    """Switches the picker on for its own model. Until that model's route is there, the policy's status names it."""
+    name = picker_filter(picker.pool, picker.namespace).replace("/", "~1")
+    return {
+        "op": "add",
+        "jsonPath": f'$.virtual_hosts[*].routes[?(@.name=="{model_route(picker.pool, picker.namespace)}")]',
+        "path": f"/typed_per_filter_config/{name}",
+        "value": {"@type": f"{_TYPE}config.route.v3.FilterConfig", "config": {}},
+    }
+
+
+def _filter(name: str, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "typed_config": {"@type": f"{_TYPE}extensions.filters.http.{kind}", **settings}}
+
+
+def _named(name: str) -> str:
+    return f'$..http_filters[?(@.name=="{name}")]'
+
+
+def _patch(kind: str, name: str, **operation: Any) -> dict[str, Any]:
+    return {"type": kind, "name": name, "operation": operation}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontDoorArgs:
+    """Which models each tenant sees, whose pickers are asked, and the gateway that it is the door of."""
+
+    model_lists: Mapping[str, str]
+    pickers: Sequence[Picker]
+    namespace: NamespaceHandle
+    target: dict[str, str]
+    listener: str
+    tls: bool
+    needs: list[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontDoorHandle:
+    """The door's policies; open the listener only after `ready`."""
+
+    ready: list[pulumi.Resource]
+
+
+class FrontDoor(Component):
+    """The policies that deny by default and answer what no engine needs to."""
+
+    def __init__(self, name: str, args: FrontDoorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        space = args.namespace.name
+        filters = front_door(space, args.target, listener=args.listener, tls=args.tls, pickers=args.pickers)
+        lists = listed_models(space, args.target, listener=args.listener, model_lists=args.model_lists)
+        needs = [args.namespace.ready, *args.needs]
+        self.handle = FrontDoorHandle(
+            ready=[
+                self.child("filters", filters, depends_on=needs),
+                self.child("lists", lists, depends_on=needs),
+            ]
+        )
+        self.finish(name=name)

@@ -1,0 +1,82 @@
+"""A model's weights: the volume that its replicas share, and where vLLM takes the files from that it holds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from components.base import Spec
+
+MOUNT = "/models"
+# On a volume that may be deleted with its data: the word of its site, for those who look at the cluster and for rules.
+DISPOSABLE = "inference-platform/disposable"
+
+Keeping = Literal["protected", "disposable"]
+
+# No credentials: the address is in the pods' definition.
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
+
+
+class WeightsSpec(Spec):
+    """Where the weights come from."""
+
+    source: Literal["hub", "mirror", "volume"] = "hub"
+    """`hub`: vLLM downloads them at its first start. `mirror`: the same from a server of the site's own. `volume`:
+    somebody puts them into the volume beforehand, and vLLM asks nobody."""
+    mirror: str | None = None
+    """Address of a server that answers as the hub does, for the source `mirror`."""
+    download_bytes_per_s: float = Field(default=1.25e8, gt=0)
+    """What one replica gets from hub or mirror into the volume; decides how long the first start may take."""
+
+    @model_validator(mode="after")
+    def _mirror_is_named(self) -> WeightsSpec:
+        if (self.source == "mirror") != (self.mirror is not None):
+            got = f"source {self.source} and {'no mirror' if self.mirror is None else 'a mirror'}"
+            raise ValueError(f"got {got}\nfix: write source: mirror and its address as mirror, or neither")
+        if self.mirror is not None and not _ADDRESS.fullmatch(self.mirror):
+            raise ValueError("mirror is no address without credentials\nfix: write it like https://hub.site.example")
+        return self
+
+    @property
+    def downloaded(self) -> bool:
+        """Whether the first replica to start fetches them."""
+        return self.source != "volume"
+
+
+def environment(spec: WeightsSpec) -> Mapping[str, str]:
+    """What vLLM and the hub's client are told of the weights."""
+    told = {"HF_HOME": f"{MOUNT}/hub", "VLLM_CACHE_ROOT": f"{MOUNT}/vllm-cache"}
+    match spec.source:
+        case "volume":
+            told |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+        case "mirror":
+            told |= {"HF_ENDPOINT": str(spec.mirror)}
+    return told
+
+
+def claim(
+    name: str,
+    namespace: str,
+    *,
+    labels: Mapping[str, str],
+    weight_bytes: float,
+    storage_class: str,
+    keeping: Keeping = "protected",
+) -> dict[str, Any]:
+    """The one volume that all replicas of a model share; a tenth more than the weights, in whole GiB."""
+    gib = math.ceil(weight_bytes * 1.1 / 2**30)
+    marks = {"annotations": {DISPOSABLE: "true"}} if keeping == "disposable" else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": f"{name}-weights", "namespace": namespace, "labels": dict(labels), **marks},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": f"{gib}Gi"}},
+        },
+    }

@@ -1,0 +1,192 @@
+"""`catalogue`: the models that a site can order, and new ones out of their config.json."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from sitectl.errors import Exit, SitectlError
+from stacks import catalogue
+from stacks.catalogue import CatalogueModel
+from stacks.counts import counted
+from stacks.hardware import GPUS
+from stacks.loading.products import nearest_product
+from stacks.proof.geometry import NotUnderstoodError, Section
+from stacks.proof.import_config import catalogue_file, read_json, text
+from stacks.proof.memory import KvDtype
+from stacks.proof.order import Order
+from stacks.proof.proof import prove
+from stacks.proof.weights import parameters, weight_bytes
+
+MORE = """\
+  python -m sitectl catalogue list                 names, sizes, contexts
+  python -m sitectl catalogue show glm-5.1-fp8     one, and the GPUs a replica takes
+  python -m sitectl catalogue add --help           what a new one needs
+
+`add` writes stacks/catalogue/NAME.yaml, and only where it understands every key of
+config.json and the figures agree with the published number of parameters.
+
+exit status 1: the model is not understood, or the name is taken; nothing is written
+"""
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=argparse.ArgumentParser
+    )
+    _shared(actions.add_parser("list", help="all models, with sizes and contexts"))
+    show = _shared(actions.add_parser("show", help="one model, and the GPUs that a replica takes"))
+    show.add_argument("name", metavar="NAME", help="name in the catalogue")
+    add = _shared(actions.add_parser("add", help="write a new model's file from its config.json"))
+    add.add_argument("config", type=Path, metavar="FILE", help="config.json of the repository")
+    add.add_argument("--name", help="name in the catalogue (default: that of the repository, in lower case)")
+    add.add_argument("--repository", required=True, metavar="OWNER/MODEL", help="name at the hub")
+    add.add_argument("--licence", required=True, help="SPDX name, or what the model card says")
+    add.add_argument("--source", required=True, help="where this config.json is from")
+    add.add_argument("--parameters", type=float, required=True, help="published parameters, such as 32.8e9")
+    add.add_argument("--active", type=float, help="published active parameters (default: all)")
+    add.add_argument("--published", required=True, help="where these are published")
+    add.add_argument("--task", choices=("generate", "embed", "rerank"), default="generate")
+    add.add_argument("--quantisation", type=Path, metavar="FILE", help="hf_quant_config.json, if there is one")
+    add.add_argument("--flag", action="append", default=[], help="vLLM flag that the model needs; may be repeated")
+    add.add_argument("--ignore", action="append", default=[], help="key of config.json that is harmless; repeatable")
+
+
+def _shared(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The options of every command also behind the action; what is not given here keeps its value."""
+    for flag, about in (("--json", "print data instead of text"), ("--quiet", "no progress on stderr")):
+        parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=about)
+    parser.add_argument("--project", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="the checkout")
+    return parser
+
+
+def run(context: Any, arguments: argparse.Namespace) -> int:
+    return int({"list": _list, "show": _show, "add": _add}[arguments.action](context, arguments))
+
+
+def _list(context: Any, arguments: argparse.Namespace) -> Exit:  # noqa: ARG001 - an action's form
+    models = {name: catalogue.load(name) for name in catalogue.names()}
+    width = max(map(len, models))
+    lines = [f"{'model':<{width}}  {'parameters':>10}  {'weights':>8}  {'context':>9}  task"]
+    for name, model in models.items():
+        billions, files = f"{parameters(model).total / 1e9:,.1f} B", f"{weight_bytes(model).files / 1e9:,.0f} GB"
+        lines.append(f"{name:<{width}}  {billions:>10}  {files:>8}  {model.max_context_tokens:>9,}  {model.task}")
+    lines.append(f"{counted(len(models), 'model')}; next: python -m sitectl catalogue show NAME")
+    context.say("\n".join(lines), {name: _record(model) for name, model in models.items()})
+    return Exit.OK
+
+
+def _show(context: Any, arguments: argparse.Namespace) -> Exit:
+    name = arguments.name
+    if name not in catalogue.names():
+        near = nearest_product(name, catalogue.names())
+        raise SitectlError(
+            f"the catalogue has no model '{name}'" + (f"; did you mean '{near}'?" if near else ""),
+            fix=f"python -m sitectl catalogue show {near}" if near else "python -m sitectl catalogue list",
+            status=Exit.USAGE,
+        )
+    model = catalogue.load(name)
+    replica = {gpu: _replica(name, gpu) for gpu in GPUS}
+    record = _record(model) | {"replica": replica}
+    width = max(map(len, GPUS))
+    lines = [f"{key:<17} {value}" for key, value in _record(model).items() if value not in ("", [])]
+    lines += ["a replica takes, with the whole context left to what fits:"]
+    lines += [f"  {gpu:<{width}}  {size}" for gpu, size in replica.items()]
+    context.say("\n".join(lines), record)
+    return Exit.OK
+
+
+def _record(model: CatalogueModel) -> dict[str, Any]:
+    counts = parameters(model)
+    return {
+        "repository": model.repository,
+        "licence": model.licence,
+        "task": model.task,
+        "parameters": f"{counts.total / 1e9:.1f} billion",
+        "active": f"{counts.active / 1e9:.1f} billion",
+        "weights": f"{weight_bytes(model).files / 1e9:.1f} GB, {model.quantisation.format}",
+        "context": f"{model.max_context_tokens:,} tokens",
+        "engine flags": " ".join(model.engine_flags),
+    }
+
+
+def _replica(name: str, gpu: str) -> str:
+    cache: KvDtype = "fp8" if "fp8" in GPUS[gpu].flops else "bf16"
+    order = Order(name=name, model=catalogue.load(name), gpu=gpu, one_node=True, simple=True, kv_dtype=cache)
+    proof = prove(order)
+    if not proof.holds:
+        return "does not fit on a node"
+    return f"{counted(proof.case.layout.gpus, 'GPU')} ({proof.case.layout}), {proof.case.context:,} tokens of context"
+
+
+def _add(context: Any, arguments: argparse.Namespace) -> Exit:
+    folder: Path = context.project / "stacks" / "catalogue"
+    name = arguments.name or arguments.repository.rpartition("/")[2].lower()
+    if not _NAME.fullmatch(name):
+        raise SitectlError(
+            f"'{name}' is not a name for the catalogue",
+            allowed="lower-case letters, digits, and dots and dashes inside",
+            fix="add --name with one that is",
+            status=Exit.USAGE,
+        )
+    file = folder / f"{name}.yaml"
+    if file.exists():
+        raise _taken(file, name)
+    try:
+        content = catalogue_file(read_json(arguments.config), _meta(arguments), _nvidia(arguments))
+    except NotUnderstoodError as error:
+        reasons = str(error).splitlines()
+        raise SitectlError(
+            "\n  ".join([f"{arguments.config}: {counted(len(reasons), 'reason')} not to add it", *reasons]),
+            fix="correct these, or add --ignore KEY for a key that changes no size",
+            status=Exit.REFUSED,
+        ) from None
+    model = CatalogueModel.model_validate(content)
+    size = f"{parameters(model).total / 1e9:.1f} billion, {weight_bytes(model).files / 1e9:.1f} GB"
+    try:
+        with file.open("x") as stream:
+            stream.write(text(content, f"{arguments.repository}: {size}."))
+    except FileExistsError:
+        raise _taken(file, name) from None
+    except OSError as error:
+        raise SitectlError(f"{file} cannot be written: {error.strerror}", fix="make the folder writable") from None
+    shown = file.relative_to(context.project)
+    lines = [
+        f"wrote {shown}: {size}",
+        f"order it below models of a site: {{catalogue: {name}}}",
+        "next: make docs, then make check, as reference and schema list the catalogue",
+    ]
+    context.say("\n".join(lines), {"file": str(file), "name": name, "next": ["make docs", "make check"]})
+    return Exit.OK
+
+
+def _taken(file: Path, name: str) -> SitectlError:
+    return SitectlError(
+        f"{file.name} is in the catalogue already, and stays as it is",
+        fix=f"add --name with another name, or look at it: python -m sitectl catalogue show {name}",
+        status=Exit.REFUSED,
+    )
+
+
+def _nvidia(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    return read_json(arguments.quantisation) if arguments.quantisation else None
+
+
+def _meta(arguments: argparse.Namespace) -> Section:
+    """What config.json does not say."""
+    return {
+        "repository": arguments.repository,
+        "licence": arguments.licence,
+        "task": arguments.task,
+        "engine_flags": arguments.flag,
+        "published": {
+            "parameters": arguments.parameters,
+            "active_parameters": arguments.active or arguments.parameters,
+            "source": arguments.published,
+        },
+        "sources": {"geometry": arguments.source, "licence": "model card"},
+        "ignore": arguments.ignore,
+    }

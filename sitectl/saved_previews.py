@@ -1,0 +1,76 @@
+"""A preview of the engine that somebody saved: read, and held to its form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from sitectl.errors import Exit, SitectlError
+from stacks.loading.files import UnreadableError, text_of
+
+# The engine repeats every resource's inputs in it, before and after.
+_LARGEST_BYTES = 256 * 1024 * 1024
+# Not into the file that the user named: it may be a site's.
+SAVE_ONE = "save one first: python -m sitectl plan SITE --save preview.json"
+
+
+class _State(BaseModel):
+    type: str = ""
+    inputs: dict[str, Any] | None = None
+
+
+class _Step(BaseModel):
+    op: str
+    urn: str
+    oldState: _State | None = None  # noqa: N815 - the engine's name
+    newState: _State | None = None  # noqa: N815 - the engine's name
+    replaceReasons: list[str] | None = None  # noqa: N815 - the engine's name
+    detailedDiff: dict[str, Any] | None = None  # noqa: N815 - the engine's name
+
+
+class _Diagnostic(BaseModel):
+    urn: str = ""
+    message: str = ""
+    severity: str = ""
+
+
+class _Preview(BaseModel):
+    """What we read of a preview; the rest is the engine's."""
+
+    steps: list[_Step]
+    diagnostics: list[_Diagnostic] | None = None
+    config: dict[str, Any] | None = None
+    proofs: list[str] | None = None
+    headroom: list[dict[str, Any]] | None = None
+
+
+def read(file: Path) -> dict[str, Any]:
+    """A saved preview. Raises SitectlError."""
+    try:
+        said = json.loads(text_of(file, largest=_LARGEST_BYTES))
+    except FileNotFoundError:
+        raise SitectlError(f"no such file: {file}", fix=SAVE_ONE, status=Exit.USAGE) from None
+    except UnreadableError as error:
+        raise SitectlError(f"{file} {error.what}", fix=error.fix, status=Exit.USAGE) from None
+    except (ValueError, RecursionError):
+        raise SitectlError(f"{file} is not a saved preview", fix=SAVE_ONE, status=Exit.USAGE) from None
+    return in_form(said, str(file))
+
+
+def in_form(said: Any, name: str) -> dict[str, Any]:
+    """The preview, if it has the engine's form. Raises SitectlError that says where it has not."""
+    try:
+        _Preview.model_validate(said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise SitectlError(
+            f"{name} is not a preview of the engine" + (f": {place}: {first['msg'].lower()}" if place else ""),
+            fix=SAVE_ONE,
+            status=Exit.USAGE,
+        ) from None
+    preview: dict[str, Any] = said
+    return preview

@@ -1,0 +1,82 @@
+"""Text as a terminal shows it best: wrapped to its width and coloured. A file or a pipe gets it as it is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import textwrap
+from typing import TextIO
+
+# What must stay in one piece, or it cannot be copied.
+_COMMAND = re.compile(r"(?:python -m \w|\S*sitectl [a-z]|pulumi |kubectl |make |pip install )(?:(?! {2})[^;`\n])*")
+_GLUE = "\0"
+# Indentation, and a label or first column before two blanks.
+_HEAD = re.compile(r" *(?:\S+(?: \S+){0,5} {2,})?")
+# Start of a line -> colour, by the numbers of ECMA-48.
+_COLOURS = (
+    (re.compile(r"^(error|IRREVERSIBLE|REFUSED BY THE ENGINE)(?=:)", re.MULTILINE), "1;31"),
+    (re.compile(r"^(REPLACED|RESTARTS)(?=:)", re.MULTILINE), "1;33"),
+    (re.compile(r"^ *(fix|next)(?=:)", re.MULTILINE), "1;32"),
+    (re.compile(r"\b(DOES NOT HOLD|DOES NOT FIT|A LOST NODE ENDS A MODEL)\b"), "1;31"),
+)
+
+
+def shown(text: str, stream: TextIO) -> str:
+    """The text for that stream."""
+    if not stream.isatty():
+        return text
+    return coloured(wrapped(text, shutil.get_terminal_size().columns))
+
+
+def wrapped(text: str, width: int) -> str:
+    """Lines of at most `width`, continued below the text behind a label; tables and commands keep their lines."""
+    return "\n".join(part for line in text.split("\n") for part in _wrapped(line, width))
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    if len(line) <= width or line.lstrip().startswith(("|", "#")):
+        return [line]
+    glued = _COMMAND.sub(lambda match: match[0].rstrip().replace(" ", _GLUE), line)
+    match = _HEAD.match(glued)
+    head = match[0] if match else ""
+    if len(head) > width * 3 // 5:
+        head = " " * (len(line) - len(line.lstrip()) + 4)
+    body = glued.removeprefix(head) if glued.startswith(head) else glued.lstrip()
+    first = glued[: len(glued) - len(body)]
+    parts = textwrap.wrap(
+        body,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+    return [part.replace(_GLUE, " ") for part in parts] or [line]
+
+
+class Help(argparse.HelpFormatter):
+    """Fills prose to the terminal's width and keeps what is indented: examples, tables, YAML."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        prose: list[str] = []
+        for line in [*text.strip("\n").splitlines(), ""]:
+            if line and not line[0].isspace():
+                prose.append(line)
+                continue
+            lines += textwrap.wrap(" ".join(prose), width, break_long_words=False, break_on_hyphens=False)
+            prose = []
+            lines += _wrapped(line, width)
+        return "\n".join(f"{indent}{line}".rstrip() for line in lines[:-1]) + "\n"
+
+
+def coloured(text: str) -> str:
+    """With the colours of what matters, unless NO_COLOR is set or the terminal knows none."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    for pattern, colour in _COLOURS:
+        text = pattern.sub(lambda match, colour=colour: f"\033[{colour}m{match[0]}\033[0m", text)  # type: ignore[misc]
+    return text

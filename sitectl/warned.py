@@ -1,0 +1,46 @@
+"""Warnings of a valid site, for the commands that show them: the third state beside right and wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sitectl import checkout
+from stacks.loader import LoadedSite, trace_file
+from stacks.loading.problems import Problem, SiteError
+
+
+def lines(loaded: LoadedSite, project: Path) -> list[str]:
+    """Each warning in the form of an error, indented below its site."""
+    return [
+        f"  {line}"
+        for warning in loaded.warnings
+        for line in checkout.relative(f"warning: {warning.text(loaded.file)}", project).splitlines()
+    ]
+
+
+def records(problems: Iterable[Problem], origin: str, project: Path) -> list[dict[str, Any]]:
+    """Errors or warnings of one file as `--json` gives them."""
+    return [
+        {
+            "key": one.key,
+            "file": checkout.relative(one.file or origin, project),
+            "line": one.line,
+            "what": one.what,
+            "got": one.got,
+            "allowed": one.allowed,
+            "fix": one.fix,
+            "text": checkout.relative(one.text(origin), project),
+        }
+        for one in problems
+    ]
+
+
+def of_file(file: Path, project: Path) -> list[str]:
+    """Warnings of a stack file, one text each; none of one that is not valid, which the engine tells."""
+    try:
+        loaded = trace_file(file)
+    except SiteError:
+        return []
+    return [checkout.relative(warning.text(loaded.file), project) for warning in loaded.warnings]

@@ -1,0 +1,151 @@
+"""Which disk is for what: the one that Talos is installed on, Longhorn's, and those of the site's own volumes."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stacks.loading.levels import MACHINES, Machine, machines_of
+from stacks.loading.problems import Path, Problem, shown
+from stacks.loading.raw import at, mapping
+
+_STORAGE = (*MACHINES, "hgx", "storage", "disks")
+# Keys of an install disk that tell one disk from another; size and type are shared by many.
+_OWN = ("name", "model", "serial", "uuid", "wwid", "bus_path")
+_UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("kMGTPE", 1)}}
+_UNITS |= {"K": 1000} | {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", 1)}
+_AMOUNT = re.compile(r"(<=|>=|==|<|>)? ?([0-9.]+) ?([kKMGTPE]i?)?B?")
+_EQUALS = re.compile(r"disk\.(\w+) *== *[\"']([^\"']*)[\"']|[\"']([^\"']*)[\"'] *== *disk\.(\w+)")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A volume's disk: what its CEL condition says for certain."""
+
+    path: Path
+    name: str
+    selector: str
+    least: float = 0
+    known: Mapping[str, str] = field(default_factory=dict)
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Disks that two things would take."""
+    machines = at(values, *MACHINES)
+    if not isinstance(machines, Mapping):
+        return
+    disks = {
+        str(name): _wanted((*_STORAGE, str(name), "selector"), str(name), disk.get("selector"), disk.get("min_size"))
+        for name, disk in sorted(mapping(at(machines, "hgx", "storage", "disks")).items())
+        if isinstance(disk, Mapping)
+    }
+    longhorn = [disk for disk in disks.values() if disk]
+    yield from _twice(longhorn)
+    for machine in machines_of(machines):
+        own = list(_volumes(machine))
+        if machine.role == "hgx":
+            for volume in own:
+                yield from _longhorns_too(volume, longhorn)
+            own += longhorn
+        yield from _twice([volume for volume in _volumes(machine) if _whole(machine, volume)])
+        yield from _installed_over(machine, own)
+
+
+def _wanted(path: Path, name: str, selector: Any, least: Any) -> _Wanted | None:
+    if not isinstance(selector, str) or "||" in selector or "!disk" in selector:
+        return None
+    known = {first or last: text or other for first, text, other, last in _EQUALS.findall(selector)}
+    return _Wanted(path, name, " ".join(selector.split()), _bytes(least)[1], known)
+
+
+def _volumes(machine: Machine) -> Iterator[_Wanted]:
+    for kind in ("volumes", "raw_volumes"):
+        for name, volume in sorted(mapping(machine.keys.get(kind)).items()):
+            where = machine.path(kind, str(name), "provisioning", "disk_selector")
+            place = mapping(mapping(volume).get("provisioning"))
+            wanted = _wanted(where, str(name), place.get("disk_selector"), place.get("min_size"))
+            if wanted:
+                yield wanted
+
+
+def _whole(machine: Machine, volume: _Wanted) -> bool:
+    """Whether the volume takes a disk for itself; partitions may share one."""
+    return bool(at(machine.keys, "volumes", volume.name, "volume_type") == "disk")
+
+
+def _twice(volumes: list[_Wanted]) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for volume in volumes:
+        plain = re.sub(r"\s", "", volume.selector)
+        if plain in seen:
+            yield Problem(
+                path=volume.path,
+                what=f"is also the selector of {seen[plain]}, so both would be on one disk",
+                got=shown(volume.selector),
+                fix="name another disk, for example by its bus_path or serial",
+            )
+        seen.setdefault(plain, volume.name)
+
+
+def _longhorns_too(volume: _Wanted, longhorn: list[_Wanted]) -> Iterator[Problem]:
+    for disk in longhorn:
+        if disk.known and disk.known == volume.known:
+            yield Problem(
+                path=volume.path,
+                what=f"selects the disk of Longhorn's {disk.name}, which takes all of it",
+                got=shown(volume.selector),
+                fix="name another disk",
+            )
+
+
+def _installed_over(machine: Machine, volumes: list[_Wanted]) -> Iterator[Problem]:
+    chosen = mapping(machine.keys.get("install_disk"))
+    if not chosen:
+        return
+    for volume in volumes:
+        # A volume that says on which side of the system disk it is cannot be installed over.
+        if "system_disk" in volume.selector:
+            continue
+        if _can_match(chosen, volume):
+            said = ", ".join(f"{key} {value}" for key, value in chosen.items())
+            yield Problem(
+                path=machine.path("install_disk"),
+                what=f"also matches the disk of {volume.name}, so Talos may be installed over it",
+                got=said,
+                fix="add what only the boot disk has, such as its model, serial or bus_path",
+            )
+            return
+
+
+def _can_match(chosen: Mapping[str, Any], volume: _Wanted) -> bool:
+    """Whether the install disk may be the volume's: nothing that is known of that one keeps it out."""
+    device = chosen.get("device")
+    if device is not None:
+        return bool(device == volume.known.get("dev_path"))
+    for key in _OWN:
+        if key not in chosen:
+            continue
+        there = volume.known.get("dev_path", "").removeprefix("/dev/") if key == "name" else volume.known.get(key, "")
+        # A disk that is named by something else is another one, for all that can be known here.
+        if not there or not fnmatch.fnmatchcase(there, str(chosen[key])):
+            return False
+    kind = str(chosen.get("type") or "")
+    if kind == "hdd" and (
+        volume.known.get("transport") == "nvme" or volume.known.get("bus_path", "").endswith("/nvme")
+    ):
+        return False
+    if kind == "nvme" and volume.known.get("transport", "nvme") != "nvme":
+        return False
+    sign, size = _bytes(chosen.get("size"))
+    return not (size and sign in ("<", "<=", "==", "") and volume.least > size)
+
+
+def _bytes(text: Any) -> tuple[str, float]:
+    """Comparison and bytes of a size such as `<= 2TB`; 0 for what is none."""
+    match = _AMOUNT.fullmatch(text) if isinstance(text, str) else None
+    if not match or match[2].count(".") > 1:
+        return "", 0
+    return match[1] or "", float(match[2]) * _UNITS[match[3] or ""]

@@ -1,0 +1,169 @@
+"""Whether models, gateway and tenants go together: GPUs, times, and who may call what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from components.gateway import GatewaySpec
+from components.model import ModelSpec
+from components.model_server import ModelServerSpec
+from stacks import catalogue
+from stacks.hardware import GPUS
+from stacks.loading.problems import Problem, shown
+from stacks.loading.raw import at, items, mapping, number
+
+_FAMILY = str(ModelServerSpec.model_fields["gpu_family"].default)
+_STREAM_S = int(ModelServerSpec.model_fields["longest_stream_s"].default)
+_REQUEST_S = int(ModelSpec.model_fields["request_timeout_s"].default)
+_IDLE_S = int(GatewaySpec.model_fields["stream_idle_timeout_s"].default)
+_GPU = "h200-sxm"
+_COUNTS = (
+    ("server", "typical_request_tokens"),
+    ("load", "prompt_tokens", "p50"),
+    ("load", "answer_tokens", "p50"),
+)
+_WEIGHTS = ("prefix_weight", "queue_weight", "kv_weight")
+# Envoy Gateway 1.9.1 (internal/xds/bootstrap, internal/cmd/envoy) and the AI gateway's processor listen there.
+_ENVOYS_OWN = {
+    1064: "the AI gateway's processor",
+    19000: "Envoy's administration",
+    19001: "Envoy's metrics",
+    19002: "the shutdown manager",
+    19003: "Envoy's readiness",
+}
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Everything that does not go together, as far as the values can be understood."""
+    for name, model in mapping(values.get("models")).items():
+        if isinstance(model, Mapping):
+            yield from _family(values, str(name), model)
+            yield from _times(values, str(name), model)
+            yield from _simulated(values, str(name), model)
+            yield from _weights(str(name), model)
+            yield from _tokens(str(name), model)
+    yield from _port(values)
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What works, and is not wise."""
+    called = {model for tenant in mapping(values.get("tenants")).values() for model in items(at(tenant, "models"))}
+    for name in mapping(values.get("models")):
+        if name not in called:
+            yield Problem(
+                path=("models", str(name)),
+                what="may be called by no tenant, and holds its GPUs",
+                fix=f"add {name} to the models of a tenant, or take the model out",
+            )
+    gateway = mapping(values.get("gateway"))
+    if gateway.get("port") == 80 and gateway.get("certificate_secret"):
+        yield Problem(
+            path=("gateway", "port"),
+            what="serves HTTPS on port 80, where clients expect plain HTTP",
+            got="80",
+            fix="write port: 443",
+        )
+
+
+def _family(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    """Replicas look for nodes with this label, which NVIDIA's GPU feature discovery sets by the GPU's architecture."""
+    gpu = at(values, "cluster", "gpu") or _GPU
+    family = at(model, "server", "gpu_family") or _FAMILY
+    if not isinstance(gpu, str) or gpu not in GPUS:
+        return
+    there = GPUS[gpu].family
+    if not there:
+        yield Problem(
+            path=("cluster", "gpu"),
+            what=f"is made by {GPUS[gpu].maker.upper()}, whose nodes lack the nvidia.com/gpu that replicas take",
+            got=shown(gpu),
+            allowed=", ".join(sorted(name for name, each in GPUS.items() if each.family)),
+            fix="name the kind of NVIDIA GPU that the nodes have",
+        )
+    elif isinstance(family, str) and family != there:
+        yield Problem(
+            path=("models", name, "server", "gpu_family"),
+            what=f"is not the family of cluster.gpu, {gpu}, so no node would take a replica",
+            got=shown(family),
+            allowed=there,
+            fix=f"write {there}, or correct cluster.gpu",
+        )
+
+
+def _times(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    """A request, its first token and its stream each end before what cuts them off."""
+    request_s = number(model.get("request_timeout_s", _REQUEST_S))
+    stream_s = number(mapping(model.get("server")).get("longest_stream_s", _STREAM_S))
+    idle_s = number(mapping(values.get("gateway")).get("stream_idle_timeout_s", _IDLE_S))
+    first_ms = number(at(model, "slo", "ttft_p95_ms"))
+    if request_s is not None and stream_s is not None and request_s < stream_s:
+        yield Problem(
+            path=("models", name, "request_timeout_s"),
+            what=f"is shorter than a stream may be, {stream_s:g} s (server.longest_stream_s)",
+            got=f"{request_s:g}",
+            fix=f"write {stream_s:g} or more",
+        )
+    if first_ms is None:
+        return
+    for path, limit_s, what in (
+        (("gateway", "stream_idle_timeout_s"), idle_s, "a stream without a byte is cut"),
+        (("models", name, "request_timeout_s"), request_s, "a request is cut"),
+    ):
+        if limit_s is not None and limit_s * 1000 < first_ms:
+            yield Problem(
+                path=path,
+                what=f"{what} before the first token that models.{name}.slo.ttft_p95_ms allows, {first_ms:g} ms",
+                got=f"{limit_s:g}",
+                fix=f"write {-(-first_ms // 1000):g} or more, or promise the first token sooner",
+            )
+
+
+def _weights(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    pool = mapping(model.get("pool"))
+    if all(pool.get(key) == 0 for key in _WEIGHTS):
+        yield Problem(
+            path=("models", name, "pool"),
+            what="gives every weight as 0, so the picker would know no better replica",
+            fix=f"give {', '.join(_WEIGHTS[:-1])} or {_WEIGHTS[-1]} a value above 0, or leave them out",
+        )
+
+
+def _tokens(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    """No request is longer than the context that the model was made for."""
+    entry = model.get("catalogue")
+    if entry not in catalogue.names():
+        return
+    most = catalogue.load(str(entry)).max_context_tokens
+    for keys in _COUNTS:
+        tokens = number(at(model, *keys))
+        if tokens is not None and tokens > most:
+            yield Problem(
+                path=("models", name, *keys),
+                what=f"is more than the context of {entry}",
+                got=f"{tokens:g}",
+                allowed=f"at most {most}",
+                fix=f"write {most} or less",
+            )
+
+
+def _port(values: Mapping[str, Any]) -> Iterator[Problem]:
+    port = at(values, "gateway", "port")
+    if isinstance(port, int) and port in _ENVOYS_OWN:
+        yield Problem(
+            path=("gateway", "port"),
+            what=f"is taken in each Envoy pod, by {_ENVOYS_OWN[port]}",
+            got=str(port),
+            fix="write 443, or another port",
+        )
+
+
+def _simulated(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    if at(model, "server", "engine") == "simulator" and values.get("purpose", "production") == "production":
+        yield Problem(
+            path=("models", name, "server", "engine"),
+            what="answers with random words, and the purpose of this site is production",
+            got="'simulator'",
+            allowed="vllm; simulator where purpose is trial",
+            fix="write vllm, or `purpose: trial` at the top of the site",
+        )

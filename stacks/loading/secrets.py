@@ -1,0 +1,144 @@
+"""What looks like a secret: refused in a site's file, and never printed, as value or as name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+Path = tuple[str, ...]
+HIDDEN = "(hidden, as it looks like a secret)"
+
+# Forms of keys and tokens that are secret wherever they are, by their issuers' documentation.
+_ISSUED = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[^-]|-(?!----))*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?"
+    # Base64 of a PEM text, as Talos and kubeconfigs have it; a certificate is no secret.
+    r"|LS0tLS1CRUdJTi(?!BDRVJU)[A-Za-z0-9+/=]*"
+    r"|\bsk-[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bnvapi-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}"
+    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}"
+    r"|\bA[KS]IA[A-Z0-9]{16}\b|\bxox[abps]-[A-Za-z0-9-]{10,}|\bAGE-SECRET-KEY-1[A-Z0-9]{20,}"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
+    r"|client-key-data:\s*\S*|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|(?<![^\s'\"=\[(])--(api-key|hf-token|hf_token)[= ][^\s'\"]+"
+    # A token that machines join with: Talos's, kubeadm's.
+    r"|(?<![\w.-])(?=[a-z0-9.]*[0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![\w.-])",
+    re.DOTALL,
+)
+# Random bytes in base64 or hex. Digests and fingerprints have this form too, so a value may have it.
+_RANDOM = re.compile(r"(?<![A-Za-z0-9+/])(?<!sha256:)(?!LS0tLS1CRUdJTiBDRVJU)[A-Za-z0-9+/]{32,}={0,2}")
+_HEX = re.compile(r"[0-9a-f]{32,}")
+_SHORTEST_RANDOM, _RANDOM_LENGTH = 20, 28
+_TURNS = 0.3
+
+# Fields of a machine config that hold a secret in any form.
+_SECRET_FIELD = re.compile(r"(?i)(token|secret|password|passphrase|privatekey|auth)$")
+_PAIRS = frozenset({"ca", "aggregatorCA", "serviceAccount", "clientIdentity"})
+
+_REVOKE = "revoke it where it was issued, as others may have read it"
+
+
+def looks_secret(text: str) -> bool:
+    """Whether the text has a form in which keys, tokens or passwords are issued."""
+    return bool(_ISSUED.search(text))
+
+
+def is_secret_name(text: str) -> bool:
+    """Whether a name looks like a secret: no name is random bytes."""
+    return looks_secret(text) or any(_is_random(match[0]) for match in _RANDOM.finditer(text))
+
+
+def without_secrets(text: str) -> str:
+    """The text with each secret of an issuer's form hidden."""
+    return _ISSUED.sub(HIDDEN, text)
+
+
+def shown_without_secrets(text: str) -> str:
+    """The same for a text about a site's own words: what may be a secret is hidden too."""
+    return _RANDOM.sub(lambda match: HIDDEN if _is_random(match[0]) else match[0], without_secrets(text))
+
+
+def _is_random(text: str) -> bool:
+    """Not a path or a word: large and small letters take turns, with digits where that is short."""
+    # Base64 has slashes too: cut at them, the parts of a key may each be as short as a name.
+    whole = text.replace("/", "")
+    return (len(whole) >= _RANDOM_LENGTH and _turns(whole) and {"A", "a"} <= set(map(_kind, whole))) or any(
+        _HEX.fullmatch(part)
+        or (len(part) >= _SHORTEST_RANDOM and _turns(part) and {"A", "a", "0"} <= set(map(_kind, part)))
+        for part in text.split("/")
+    )
+
+
+def _turns(text: str) -> bool:
+    """Whether characters change their kind as often as in random base64 (64 % of the time, by count), or nearly."""
+    return sum(_kind(one) != _kind(other) for one, other in pairwise(text)) >= _TURNS * len(text)
+
+
+def _kind(character: str) -> str:
+    return "A" if character.isupper() else "a" if character.islower() else "0" if character.isdigit() else "+"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainSecret:
+    """A secret in plain text: the file is committed, and its readers would have it."""
+
+    written: Path
+    """Where it is in the file."""
+    path: Path
+    """The same with names hidden that are secrets themselves."""
+    what: str
+    fix: str
+    got: str = ""
+
+
+def masked(value: Any, found: list[PlainSecret], written: Path = (), path: Path = ()) -> Any:
+    """The value with each secret hidden, so that no later message can be made of it; `found` gets where they were."""
+    if isinstance(value, Mapping) and list(value) == ["secure"] and isinstance(value["secure"], str):
+        what = "an encrypted value, and no key of a site holds a secret"
+        fix = _place_of_secret(path).partition("; revoke")[0]
+        found.append(PlainSecret(written=written, path=path, what=what, fix=fix))
+        return {"secure": HIDDEN}
+    if isinstance(value, Mapping):
+        made = {}
+        for number, (key, inner) in enumerate(value.items(), start=1):
+            below, name = (*written, key), key
+            if is_secret_name(key):
+                # Two hidden names stay two names.
+                name = f"{HIDDEN} {number}"
+                what = "a key that looks like a secret, and this file is committed"
+                found.append(PlainSecret(written=below, path=(*path, name), what=what, fix=f"rename it; {_REVOKE}"))
+            made[name] = masked(inner, found, below, (*path, name))
+        return made
+    if isinstance(value, list):
+        return [masked(inner, found, (*written, str(index)), (*path, str(index))) for index, inner in enumerate(value)]
+    if isinstance(value, str) and _is_secret_value(value, path):
+        what = "looks like a secret in plain text, and this file is committed"
+        found.append(PlainSecret(written=written, path=path, what=what, fix=_place_of_secret(path), got=HIDDEN))
+        return HIDDEN
+    return value
+
+
+def _is_secret_value(value: str, path: Path) -> bool:
+    return looks_secret(value) or (bool(value) and "patches" in path and _is_secret_field(path))
+
+
+def _is_secret_field(path: Path) -> bool:
+    *_, parent, key = ("", *path)
+    return bool(_SECRET_FIELD.search(key)) or (key == "key" and parent in _PAIRS)
+
+
+def _place_of_secret(path: Path) -> str:
+    if path[:1] == ("tenants",):
+        return f"write {{}} for a key: `up` makes it and keeps it encrypted; {_REVOKE}"
+    if path[-1:] == ("kubeconfig",):
+        return f"name the file that holds it; {_REVOKE}"
+    if path[-1:] == ("certificate_secret",):
+        return f"make a TLS Secret in the cluster and write its name; {_REVOKE}"
+    if "extra_args" in path:
+        return (
+            f"take the flag out: the gateway checks keys, and weights can be put into the volume beforehand; {_REVOKE}"
+        )
+    if "patches" in path:
+        return f"take it out: `up` makes the machines' secrets and keeps them encrypted; {_REVOKE}"
+    return f"keep it in a Secret of the cluster; {_REVOKE}"

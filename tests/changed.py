@@ -1,0 +1,188 @@
+"""`python -m tests.changed [--list] BASE`: the unit tests that the changes since BASE can touch, and the lab's folders.
+
+A test module is chosen when a changed file is among what it reads: itself, its conftest files, and everything that
+these import or start, directly or not. A file beside Python files counts as all of them. What no rule knows chooses
+every test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).parents[1]
+# They read the whole project as text, and take seconds.
+ALWAYS = ("tests/unit/test_imports.py", "tests/unit/docs/")
+# Changed files that only these tests read, beside ALWAYS; the first that fits counts.
+READERS: Mapping[str, tuple[str, ...]] = {
+    "docs/": ("tests/unit/ci/", "tests/unit/sitectl/"),
+    "README.md": (),
+    "CHANGELOG.md": (),
+    "Makefile": (),
+    "tools/": ("tests/unit/install/", "tests/unit/lab/", "tests/unit/machines/"),
+    "ci/": ("tests/unit/ci/",),
+    "tests/fixtures/previews/": ("tests/unit/sitectl/", "tests/unit/ci/"),
+    "tests/fixtures/sites/": ("tests/unit/stacks/", "tests/unit/spine/", "tests/unit/proof/"),
+    "tests/unit/golden/": ("tests/unit/spine/", "tests/unit/proof/", "tests/unit/stacks/", "tests/unit/talos/"),
+}
+# Programs that are started by a path, which no import shows.
+STARTS: Mapping[str, tuple[str, ...]] = {
+    "sitectl/checkout.py": ("sitectl/mocked_program.py",),
+    "sitectl/mocked_program.py": ("__main__.py",),
+    "tests/unit/rules/test_rules_policy_pack.py": ("policy/__main__.py",),
+    "tests/unit/rules/test_rules_program.py": ("__main__.py",),
+    "tests/unit/plugin_kubernetes/test_kubernetes_program.py": ("lab/plugins/kubernetes/__main__.py",),
+    # The lab's engine runs the program and its plugins.
+    "tests/lab/site/conftest.py": (
+        "__main__.py",
+        "lab/plugins/kubernetes/__main__.py",
+        "lab/plugins/command/__main__.py",
+    ),
+    "tests/lab/cluster_program/conftest.py": ("__main__.py", "lab/plugins/kubernetes/__main__.py"),
+    "tests/lab/plugin_kubernetes/conftest.py": ("lab/plugins/kubernetes/__main__.py",),
+    "tests/lab/test_plugin_command.py": ("lab/plugins/command/__main__.py",),
+    "tests/lab/test_controllers_by_chart.py": ("__main__.py", "lab/plugins/kubernetes/__main__.py"),
+    "tests/lab/test_rules_on_the_engine.py": ("__main__.py",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Test modules of the unit tier, and folders (or single modules) of the lab tier."""
+
+    unit: tuple[str, ...]
+    lab: tuple[str, ...]
+    because: str = ""
+    """A changed file that no rule knows, for which everything is chosen."""
+
+
+def selection(changed: Iterable[str], sources: Mapping[str, str]) -> Selection:
+    """The tests that `changed` can touch. sources: the text of every Python file, by its path in the project."""
+    tests = sorted(path for path in sources if path.startswith("tests/") and PurePosixPath(path).name[:5] == "test_")
+    graph = {path: _read_by(path, sources) for path in sources}
+    reads = {test: _all_that_is_read(test, graph) for test in tests}
+    chosen: set[str] = set()
+    for file in changed:
+        touched = _touched(file, tests, reads, sources)
+        if touched is None:
+            return Selection(
+                unit=tuple(test for test in tests if test.startswith("tests/unit/")),
+                lab=_lab_folders(tests),
+                because=file,
+            )
+        chosen |= touched
+        chosen |= {test for test in tests if test.startswith(ALWAYS)}
+    return Selection(unit=tuple(sorted(t for t in chosen if t.startswith("tests/unit/"))), lab=_lab_folders(chosen))
+
+
+def _touched(
+    file: str, tests: Collection[str], reads: Mapping[str, set[str]], sources: Mapping[str, str]
+) -> set[str] | None:
+    """The tests that read this file; None when nobody knows."""
+    if file in sources:
+        return {test for test in tests if file in reads[test]}
+    for start, readers in READERS.items():
+        if file.startswith(start):
+            return {test for test in tests if readers and test.startswith(readers)}
+    if file.endswith(".py"):
+        return None  # deleted: who imported it may do so by a way that is gone
+    folder = PurePosixPath(file).parent
+    while str(folder) != ".":
+        beside = {path for path in sources if PurePosixPath(path).parent == folder}
+        if beside:
+            return {test for test in tests if beside & reads[test]}
+        folder = folder.parent
+    return None
+
+
+def _all_that_is_read(test: str, graph: Mapping[str, set[str]]) -> set[str]:
+    ahead = [test, *(f"{folder}/conftest.py" for folder in PurePosixPath(test).parents)]
+    seen: set[str] = set()
+    while ahead:
+        path = ahead.pop()
+        if path in graph and path not in seen:
+            seen.add(path)
+            ahead += graph[path]
+    return seen
+
+
+def _read_by(path: str, sources: Mapping[str, str]) -> set[str]:
+    """Files that one file imports or starts, with the packages around them."""
+    imported = {file for name in _named_modules(sources[path]) for file in _files_of(name, sources)}
+    return imported | set(STARTS.get(path, ()))
+
+
+@cache
+def _named_modules(source: str) -> frozenset[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module=str(module)):
+                names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            case ast.Call(ast.Attribute(_, "import_module"), [ast.Constant(str(module)), *_]):
+                names.add(module)
+            case ast.List(words) | ast.Tuple(words):
+                names |= {f"{module}.__main__" for module in _after_dash_m(words)} | set(_after_dash_m(words))
+    return frozenset(names)
+
+
+def _after_dash_m(words: list[ast.expr]) -> list[str]:
+    """The modules that a command line runs: what stands behind a literal -m."""
+    plain = [word.value if isinstance(word, ast.Constant) else None for word in words]
+    return [str(after) for before, after in pairwise(plain) if before == "-m" and isinstance(after, str)]
+
+
+def _files_of(name: str, sources: Mapping[str, str]) -> set[str]:
+    """The file of a dotted module, and the __init__ of each package around it."""
+    parts = name.split(".")
+    stems = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+    return {file for stem in stems for file in (f"{stem}.py", f"{stem}/__init__.py") if file in sources}
+
+
+def _lab_folders(tests: Iterable[str]) -> tuple[str, ...]:
+    below = [PurePosixPath(test) for test in tests if test.startswith("tests/lab/")]
+    return tuple(sorted({str(path if path.parent.name == "lab" else path.parent) for path in below}))
+
+
+def _git(*words: str) -> list[str]:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"error: git {' '.join(words)}: {done.stderr.strip()}\n  fix: make test-changed BASE=<revision>")
+    return done.stdout.splitlines()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the chosen unit tests, or list them; exit status of pytest."""
+    parser = argparse.ArgumentParser(prog="python -m tests.changed", description=__doc__)
+    parser.add_argument("base", metavar="BASE", help="a revision; the files as they are now are compared with it")
+    parser.add_argument("--list", action="store_true", help="print the tests and run nothing")
+    arguments = parser.parse_args(argv)
+    untracked = _git("ls-files", "--others", "--exclude-standard")
+    changed = [*_git("diff", "--name-only", "--no-renames", arguments.base, "--"), *untracked]
+    files = [*_git("ls-files", "*.py"), *(file for file in untracked if file.endswith(".py"))]
+    sources = {file: (ROOT / file).read_text() for file in files if (ROOT / file).is_file()}
+    chosen = selection(changed, sources)
+    if chosen.because:
+        print(f"every test: no rule says who reads {chosen.because}")
+    print(f"{len(changed)} changed files: {len(chosen.unit)} modules of the unit tier")
+    for folder in chosen.lab:
+        print(f"also concerned, on a lab: {folder}")
+    if arguments.list:
+        print("\n".join(chosen.unit))
+        return 0
+    if not chosen.unit:
+        return 0
+    return subprocess.call([sys.executable, "-m", "pytest", "-q", "-n", "auto", *chosen.unit], cwd=ROOT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""The front door fails closed: without a SecurityPolicy in force nobody comes in, and none goes by mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from components.gateway_protection import OVERRIDE
+from lab import session
+from lab.paths import Lab
+from tests.lab.site.cluster_objects import FIELD_MANAGER, kubectl
+from tests.lab.site.replicas import until
+from tests.lab.site.running_site import Site
+from tests.lab.site.streams import chat
+
+pytestmark = pytest.mark.row("004.11")
+FRONT, MODELS = "inference-gateway", "inference-models"
+POLICY = "securitypolicy/tenants"
+PROTECTED = (
+    POLICY,
+    "envoypatchpolicy/front-door",
+    "envoypatchpolicy/listed-models",
+    "envoypatchpolicy/openai-errors",
+    "clienttrafficpolicy/inference",
+)
+# A deleted policy opened the gateway within 2 s.
+WATCHED_S = 6
+
+
+def refused(lab: Lab, *arguments: str) -> str:
+    """What kubectl says of a change that the API server refuses."""
+    done = subprocess.run(
+        ["kubectl", *arguments], env=session.environment(lab), capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0, done.stdout
+    return done.stderr
+
+
+def statuses(site: Site) -> set[int]:
+    """What is answered to nobody, to a forged client and to a good key: of a model, and of the list of models."""
+    bearers: list[dict[str, str]] = [
+        {},
+        {"x-gateway-inference-fairness-id": site.front.client},
+        {"Authorization": f"Bearer {site.key}"},
+    ]
+    found = set()
+    with httpx.Client(base_url=site.front.endpoint, trust_env=False, timeout=60) as client:
+        for headers in bearers:
+            found.add(client.post("/chat/completions", json=chat("qwen3-32b"), headers=headers).status_code)
+            found.add(client.get("/models", headers=headers).status_code)
+    return found
+
+
+def serves(site: Site) -> bool:
+    with site.http() as client:
+        return client.post("/chat/completions", json=chat("qwen3-32b")).status_code == 200
+
+
+@contextmanager
+def overridden_policy(site: Site, folder: Path) -> Iterator[dict[str, Any]]:
+    """The SecurityPolicy as the platform applied it, free to be changed; afterwards it is again as it was."""
+    policy = json.loads(kubectl(site.lab, "get", POLICY, "-n", FRONT, "-o", "json"))
+    meta = policy["metadata"]
+    manager = meta["annotations"][FIELD_MANAGER]
+    kept = {name: meta[name] for name in ("name", "namespace", "labels", "annotations")}
+    document = {**{name: policy[name] for name in ("apiVersion", "kind", "spec")}, "metadata": kept}
+    saved = folder / "policy.json"
+    saved.write_text(json.dumps(document))
+    kubectl(site.lab, "annotate", POLICY, "-n", FRONT, f"{OVERRIDE}=a drill")
+    try:
+        yield document
+    finally:
+        kubectl(site.lab, "apply", "--server-side", "--force-conflicts", f"--field-manager={manager}", "-f", str(saved))
+        kubectl(site.lab, "annotate", POLICY, "-n", FRONT, f"{OVERRIDE}-")
+        until(lambda: serves(site), what="an answer with the policy back")
+
+
+def never_open(site: Site) -> None:
+    """Closed for everybody soon, and never open for nobody meanwhile."""
+    with httpx.Client(base_url=site.front.endpoint, trust_env=False, timeout=60) as nobody:
+        deadline = time.monotonic() + WATCHED_S
+        while time.monotonic() < deadline:
+            answer = nobody.post("/chat/completions", json=chat("qwen3-32b"))
+            assert answer.status_code == 401, answer.text
+            assert nobody.get("/models").status_code == 401
+    until(lambda: statuses(site) == {401}, what="401 for everybody")
+
+
+def test_a_deleted_policy_closes_the_gateway(site: Site, tmp_path: Path) -> None:
+    """By somebody who says that they mean it."""
+    with overridden_policy(site, tmp_path):
+        kubectl(site.lab, "delete", POLICY, "-n", FRONT)
+        never_open(site)
+
+
+def test_a_rejected_policy_closes_the_gateway(site: Site, tmp_path: Path) -> None:
+    """Envoy Gateway does not accept a policy whose Secret is missing."""
+    with overridden_policy(site, tmp_path):
+        missing = [{"group": "", "kind": "Secret", "name": "not-there"}]
+        patch = {"spec": {"apiKeyAuth": {"credentialRefs": missing}}}
+        kubectl(site.lab, "patch", POLICY, "-n", FRONT, "--type=merge", "-p", json.dumps(patch))
+        never_open(site)
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+def test_front_door_policies_are_not_deleted_by_hand(site: Site, name: str) -> None:
+    """The refusal says what to do instead, and how to override it."""
+    said = refused(site.lab, "delete", name, "-n", FRONT)
+    assert "pulumi up" in said
+    assert f"{OVERRIDE}=REASON" in said
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"authorization": {"defaultAction": "Allow"}}},
+        {"metadata": {"labels": {"inference-platform/front-door": None}}},
+    ],
+    ids=["allow by default", "no label"],
+)
+def test_front_door_policies_are_not_weakened_by_hand(site: Site, patch: dict[str, Any]) -> None:
+    """Neither in what they say nor in being protected."""
+    said = refused(site.lab, "patch", POLICY, "-n", FRONT, "--type=merge", "-p", json.dumps(patch))
+    assert "pulumi up" in said
+
+
+@pytest.mark.parametrize(
+    ("namespace", "target"),
+    [(MODELS, {"kind": "HTTPRoute", "name": "qwen3-32b"}), (FRONT, {"kind": "Gateway", "name": "inference"})],
+    ids=["on a route", "beside the platform's"],
+)
+def test_no_second_policy_is_put_beside_ours(
+    site: Site, tmp_path: Path, namespace: str, target: dict[str, str]
+) -> None:
+    """A route's own would take the place of the gateway's."""
+    second = tmp_path / "second.json"
+    body = {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "SecurityPolicy",
+        "metadata": {"name": "second", "namespace": namespace},
+        "spec": {"targetRefs": [{"group": "gateway.networking.k8s.io", **target}], "cors": {"allowOrigins": ["*"]}},
+    }
+    second.write_text(json.dumps(body))
+    assert "belongs to the front door" in refused(site.lab, "create", "-f", str(second))

@@ -1,0 +1,65 @@
+"""Replicas that are full before the gateway is: what clients see, and that the model serves again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from lab.paths import CHECKOUT
+from tests.lab.site.replicas import Cluster, until
+from tests.lab.site.running_site import Site
+from tests.lab.site.streams import chat, stream
+from tests.lab.site.test_model_limits import knobs
+
+pytestmark = pytest.mark.row("001.29")
+
+MODEL = "glm-5-1"
+VLLM = json.loads((CHECKOUT / "tests" / "fixtures" / "vllm" / "full_engine.json").read_text())
+
+
+def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, cluster: Cluster) -> None:
+    """As vLLM says it: 503 to a whole request, 200 and one error event to a stream.
+
+    The replicas are filled past the gateway, as by other Envoy pods, which count for themselves.
+    """
+    replicas = cluster.ready_replicas(MODEL)
+    held = int(knobs(MODEL)["max_num_queued_reqs"].value)
+    body = chat(MODEL, tokens=1)
+
+    async def scenario() -> tuple[httpx.Response, str]:
+        limits = httpx.Limits(max_connections=None)
+        async with (
+            httpx.AsyncClient(trust_env=False, timeout=300, limits=limits) as others,
+            site.http_async() as tenant,
+        ):
+            asked = [
+                asyncio.create_task(others.post(f"{replica.url}/v1/chat/completions", json=body))
+                for replica in replicas
+                for _ in range(held)
+            ]
+            await asyncio.to_thread(
+                until,
+                lambda: all(replica.under_way() == held for replica in replicas),
+                what="full replicas",
+            )
+            whole = await tenant.post("/chat/completions", json=body)
+            streamed = await stream(tenant, chat(MODEL, tokens=1, stream=True))
+            assert streamed.refused_by_the_engine, streamed
+            assert streamed.done
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+            return whole, streamed.refusal
+
+    with cluster.pace(MODEL, prefill_overhead="280s", time_factor_under_load=1.0):
+        whole, streamed_refusal = asyncio.run(scenario())
+        assert whole.status_code == VLLM["whole"]["status"]
+        assert whole.json() == VLLM["whole"]["body"]
+        assert json.loads(streamed_refusal) == VLLM["streamed"]["events"][0]
+        # Long before their answers would have been written: nobody waits for these.
+        until(lambda: not any(replica.under_way() for replica in replicas), what="replicas without work")
+    with site.http() as client:
+        assert client.post("/chat/completions", json=body).status_code == 200

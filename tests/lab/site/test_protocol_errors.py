@@ -1,0 +1,146 @@
+"""What breaks HTTP or OpenAI's API is refused at once, in OpenAI's form, and no answer tells of the inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from components.front_door import MODEL_PATHS
+from components.headers import INNER_HEADERS
+from tests.lab.site.raw_http import Answer, http1, send, send_http2
+from tests.lab.site.running_site import Site
+from tests.lab.site.streams import chat
+from tests.lab.site.test_answers import PROTOCOLS
+
+pytestmark = pytest.mark.row("004.11", "000.34")
+MODEL = "qwen3-32b"
+QUESTION = json.dumps(chat(MODEL)).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A request, and what the gateway says of it; no code where it is served."""
+
+    request: Callable[[str], bytes]
+    """Key -> bytes."""
+    status: int
+    code: str | None = None
+
+
+def _headers(count: int) -> bytes:
+    return b"".join(b"x-extra-%d: 1\r\n" % number for number in range(count))
+
+
+CASES = {
+    "http/1.0": Case(request=lambda key: http1(key, version="1.0", body=QUESTION), status=200),
+    "110 headers": Case(request=lambda key: http1(key, headers=_headers(110), body=QUESTION), status=200),
+    "underscore": Case(request=lambda key: http1(key, headers=b"x_trace: 1\r\n", body=QUESTION), status=200),
+    "query": Case(request=lambda key: http1(key, path="/v1/chat/completions?a=b", body=QUESTION), status=200),
+    "300 headers": Case(request=lambda key: http1(key, headers=_headers(300)), status=431, code="headers_too_large"),
+    "length and chunks": Case(
+        request=lambda key: http1(key, headers=b"Transfer-Encoding: chunked\r\n"), status=400, code="invalid_request"
+    ),
+    "nul": Case(request=lambda key: http1(key, headers=b"x-a: b\0c\r\n"), status=400, code="invalid_request"),
+    "no http": Case(request=lambda _: b"\x16\x03\x01 \r\n\r\n", status=400, code="invalid_request"),
+    "connect": Case(
+        request=lambda key: (
+            b"CONNECT models:443 HTTP/1.1\r\nHost: models\r\nAuthorization: Bearer %b\r\n\r\n" % key.encode()
+        ),
+        status=401,
+        code="invalid_api_key",
+    ),
+    "websocket": Case(
+        request=lambda key: http1(
+            key, method="GET", path="/v1/models", headers=b"Connection: Upgrade\r\nUpgrade: websocket\r\n", body=b""
+        ),
+        status=400,
+        code="upgrade_not_supported",
+    ),
+    "control character": Case(
+        request=lambda key: http1(key, body=json.dumps(chat("qwen3\n32b")).encode()), status=400, code="invalid_value"
+    ),
+    "put": Case(request=lambda key: http1(key, method="PUT", body=QUESTION), status=405, code="method_not_allowed"),
+    "get": Case(request=lambda key: http1(key, method="GET", body=b""), status=405, code="method_not_allowed"),
+    "delete": Case(
+        request=lambda key: http1(key, method="DELETE", path="/v1/models", body=b""),
+        status=405,
+        code="method_not_allowed",
+    ),
+    "trace": Case(
+        request=lambda key: http1(key, method="TRACE", body=b"", length=False), status=405, code="method_not_allowed"
+    ),
+    "unknown path": Case(
+        request=lambda key: http1(key, path="/v1/nothing", body=QUESTION), status=404, code="unknown_path"
+    ),
+    "get an unknown path": Case(
+        request=lambda key: http1(key, method="GET", path="/metrics", body=b""), status=404, code="unknown_path"
+    ),
+    "empty body": Case(request=lambda key: http1(key, body=b""), status=400, code="invalid_request"),
+    "empty chunks": Case(
+        request=lambda key: http1(key, headers=b"Transfer-Encoding: chunked\r\n", body=b"0\r\n\r\n", length=False),
+        status=400,
+        code="invalid_request",
+    ),
+}
+
+
+def reveals(answer: Answer) -> list[str]:
+    """Headers of the answer that tell of the inside."""
+    return [name for name in answer.headers if name.startswith(INNER_HEADERS)]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_each_request_has_its_answer(site: Site, case: Case) -> None:
+    """On the wire, since no library sends these."""
+    answer = send(site.address, case.request(site.key))
+    assert answer.status == case.status, answer
+    assert not reveals(answer)
+    if case.code:
+        assert answer.error["code"] == case.code
+    if case.status == 405:
+        assert answer.headers["allow"] in {"GET", "POST"}
+
+
+def test_trailers_are_refused_at_once(site: Site) -> None:
+    """The picker would wait for ever for the end of such a body; without trailers the same request is served."""
+    refused = send_http2(site.address, site.key, body=QUESTION, trailers=[("x-checksum", "1")])
+    assert refused.status == 400, refused
+    assert refused.error["code"] == "trailers_not_supported"
+    served = send_http2(site.address, site.key, body=QUESTION, trailers=[])
+    assert served.status == 200, served
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("path", MODEL_PATHS)
+def test_what_an_engine_does_not_serve_has_our_form(site: Site, path: str, *, http2: bool) -> None:
+    """Whatever the engine's own web server says of a path, it comes as OpenAI's error or as an answer."""
+    with site.http(http2=http2) as client:
+        answer = client.post(f"{site.address}{path}", json={**chat(MODEL), "input": "hi", "prompt": "hi"})
+    assert answer.status_code < 500, answer.text
+    if answer.status_code >= 400:
+        error = answer.json()["error"]
+        assert error["message"], answer.text
+        assert {"type", "code"} <= error.keys()
+    assert not [name for name in answer.headers if name.startswith(INNER_HEADERS)]
+
+
+def test_a_served_answer_tells_nothing_of_the_inside(site: Site) -> None:
+    """Neither a whole answer nor a stream."""
+    with site.http() as client:
+        whole = client.post("/chat/completions", json=chat(MODEL))
+        streamed = client.post("/chat/completions", json=chat(MODEL, stream=True))
+    for answer in (whole, streamed):
+        assert answer.status_code == 200, answer.text
+        assert not [name for name in answer.headers if name.startswith(INNER_HEADERS)]
+
+
+def test_no_key_and_every_method(site: Site) -> None:
+    """Without a key there is nothing but 401, for paths and methods that are and that are not."""
+    with httpx.Client(base_url=site.address, trust_env=False, timeout=60) as nobody:
+        for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            for path in ("/v1/models", "/v1/chat/completions", "/v1/nothing", "/"):
+                assert nobody.request(method, path).status_code == 401, (method, path)

@@ -1,0 +1,111 @@
+"""The front door's policy: what of it depends on tenants, what on models, and what on nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.access import security_policy
+from components.envoy_names import KEY_FILTER
+from components.front_door import Picker, first_filters, front_door, listed_models, model_list
+from components.gateway import client_traffic_policy, envoy_proxy, target_gateway
+from components.gateway_errors import openai_errors
+from components.gateway_protection import admission_policy
+from components.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS
+from components.objects import PROTECTED
+from stacks.loader import load_file
+from stacks.sizing import body_kib, prove_model
+
+pytestmark = pytest.mark.row("004.11")
+ROOT = Path(__file__).parents[3]
+SITE = load_file(ROOT / "Pulumi.lab.yaml")
+
+
+def door(*models: str, tls: bool = False) -> dict[str, Any]:
+    pickers = [Picker(pool=name, namespace="m", authority=f"{name}-epp.m.svc:9002") for name in models]
+    return front_door("g", target_gateway(), listener="g/i/i", tls=tls, pickers=pickers)
+
+
+def lists(**model_lists: str) -> dict[str, Any]:
+    return listed_models("g", target_gateway(), listener="g/i/i", model_lists=model_lists)
+
+
+def patches(policy: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [one["operation"] for one in policy["spec"]["jsonPatches"] if one["type"].endswith(kind)]
+
+
+def test_tenants_are_in_routes_alone() -> None:
+    """A changed listener is replaced, and cuts streams that outlast its drain time."""
+    policy = lists(acme=model_list({"chat": "us"}))
+    assert "chat" in json.dumps(policy)
+    assert not patches(policy, ".Listener")
+    assert patches(policy, ".RouteConfiguration")
+
+
+def test_keys_are_asked_for_first_and_none_is_known() -> None:
+    first, *_ = first_filters()
+    assert first["name"] == KEY_FILTER
+    assert not first.get("disabled")
+    assert "credentials" not in first["typed_config"]
+
+
+def test_no_site_may_take_more_than_the_limit_without_a_policy() -> None:
+    _, limit, _ = first_filters()
+    proofs = {name: prove_model(SITE, spec, name) for name, spec in SITE.models.items()}
+    assert body_kib(SITE, proofs) * 1024 <= limit["typed_config"]["max_request_bytes"]
+
+
+def test_a_picker_is_asked_on_the_route_of_its_model_alone() -> None:
+    policy = door("chat", "code")
+    for operation in patches(policy, ".Listener"):
+        value = operation.get("value")
+        if isinstance(value, dict) and "endpointpicker" in value["name"]:
+            assert value["disabled"] is True
+    switched = patches(policy, ".RouteConfiguration")
+    assert [("m/chat/" in one["jsonPath"], "chat_m_ext_proc" in one["path"]) for one in switched] == [
+        (True, True),
+        (False, False),
+    ]
+
+
+def test_the_place_of_the_filters_follows_tls() -> None:
+    for tls, chain in ((False, "/default_filter_chain/"), (True, "/filter_chains/0/")):
+        placed = [one["path"] for one in patches(door(tls=tls), ".Listener") if "path" in one]
+        assert placed
+        assert all(path.startswith(chain) for path in placed)
+
+
+def test_clients_cannot_send_what_the_script_trusts() -> None:
+    assert {CLIENT_HEADER, REFUSAL_HEADER} <= set(TRUSTED_HEADERS)
+    removed = client_traffic_policy("g", SITE.gateway)["spec"]["headers"]["earlyRequestHeaders"]["remove"]
+    assert set(TRUSTED_HEADERS) <= set(removed)
+
+
+def test_a_list_holds_the_models_that_it_is_given() -> None:
+    listed = json.loads(model_list({"b": "us", "a": "them"}))
+    assert [(card["id"], card["owned_by"]) for card in listed["data"]] == [("a", "them"), ("b", "us")]
+
+
+def test_the_access_log_asks_for_no_query_and_no_credential() -> None:
+    """A field that could hold a key stays in the log."""
+    proxy = envoy_proxy("g", SITE.gateway, drain_s=60, pools=[])
+    (setting,) = proxy["spec"]["telemetry"]["accessLog"]["settings"]
+    text = json.dumps(setting).upper()
+    for telling in ("REQ(:PATH)", "ORIGINAL-PATH", "AUTHORIZATION", "X-API-KEY", "COOKIE", "REFERER", ":AUTHORITY"):
+        assert telling not in text
+
+
+def test_what_opens_the_door_carries_the_label_that_is_protected() -> None:
+    opening = (
+        door(),
+        lists(),
+        security_policy("g", target_gateway(), SITE.tenants, list(SITE.models)),
+        client_traffic_policy("g", SITE.gateway),
+        openai_errors("g", target_gateway(), listener="g/i/i", tls=False),
+    )
+    assert all(body["metadata"]["labels"] == PROTECTED for body in opening)
+    kinds = admission_policy(["g"], "stack")["spec"]["matchConstraints"]["resourceRules"][0]["resources"]
+    assert {body["kind"].lower().removesuffix("y") + "ies" for body in opening} <= set(kinds)

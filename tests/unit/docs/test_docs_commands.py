@@ -1,0 +1,165 @@
+"""Every command that a page names is run by a test as it is written there, or read by the real command line."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lab import cli
+from lab.install import command as install
+from stacks.loader import load_file
+from tests import documented
+from tests.documented import PAGES, ROOT, RUN_WHOLE, shown
+from tests.unit.sitectl.sites_to_work_on import make_checkout
+
+# What no test can run, with what holds it instead. `sh check` blocks are run as they are, on a running site.
+NOT_RUN = {
+    # Pulumi's own plugins are not on a package registry; the versions are held by the test below.
+    "pulumi plugin install resource kubernetes v4.34.2": "test_official_plugins_are_named_in_the_version_of_their_sdk",
+    "pulumi plugin install resource command v1.2.1": "test_official_plugins_are_named_in_the_version_of_their_sdk",
+}
+# What a target has to lead to, seen by `make -n`.
+WORKERS = (os.cpu_count() or 0) + 1
+PROMISES = {
+    "venv": ["lab/bootstrap.py"],
+    "tools": ["-m lab install"],
+    "bundle": ["-m lab install --only crds"],
+    "lab": ["-m lab install", "-m lab up", "-m lab deploy"],
+    "lab-down": ["-m lab down"],
+    "doctor": ["-m lab doctor"],
+    "test": [
+        f"pytest -q -n {WORKERS} tests/unit",
+        f"{WORKERS}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
+    ],
+    "test-all": ["-m exhaustive tests/unit", '-m "" tests/lab', "-m tests.exhaustive.second_source"],
+    "test-changed": ["-m tests.changed"],
+    "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
+    "docs": ["-m stacks.reference", "-m tests.requirements"],
+}
+
+
+@cache
+def run_by_tests() -> frozenset[str]:
+    """Commands that tests take from the pages and run: arguments of `documented.argv` and `.shell` in test modules."""
+    taken: set[str] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name("documented"), attr="argv" | "shell"), args=[ast.Constant(word)]
+                ):
+                    taken.add(str(word))
+    return frozenset(taken)
+
+
+def why_refused(command: str) -> str:
+    """Why the program's own command line does not take a command that needs a lab or an hour; empty when it does."""
+    words = shlex.split(command)
+    while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        del words[0]
+    match words:
+        case ["make", *given]:
+            targets = [word for word in given if "=" not in word]
+            # `make -n` of each is a test below.
+            return "" if set(targets) <= PROMISES.keys() else "the target is not in PROMISES"
+        case ["python", "-m", "lab", *arguments]:
+            line = cli.parser()
+        case ["python", "-m", "lab.install", *arguments]:
+            line = argparse.ArgumentParser()
+            install.add_arguments(line)
+        case _:
+            return "no test takes it by documented.argv, and no command line of ours reads it"
+    try:
+        line.parse_args(arguments)
+    except SystemExit as refused:
+        return f"refused with {refused.code}"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_every_command_is_run_or_read_by_the_real_command_line(page: Path) -> None:
+    ahead = [one for one in documented.commands(page) if one not in run_by_tests() and one not in NOT_RUN]
+    if shown(page) in RUN_WHOLE:
+        ahead = [one for one in ahead if not one.startswith("python -m ")]
+    assert {command: why_refused(command) for command in ahead if why_refused(command)} == {}
+
+
+def test_a_command_that_nobody_reads_is_refused() -> None:
+    for wrong in (
+        "python -m lab install --lits",
+        "make nothing",
+        "kubectl delete all",
+        "python -m lab.install --bundel x",
+    ):
+        assert why_refused(wrong), wrong
+
+
+def test_what_cannot_be_run_is_still_on_a_page_and_held_by_a_test() -> None:
+    assert NOT_RUN.keys() <= {command for page in PAGES for command in documented.commands(page)}
+    assert set(NOT_RUN.values()) <= documented.names_of_tests()
+
+
+@pytest.mark.parametrize("command", sorted(run_by_tests()))
+def test_commands_that_tests_run_are_on_a_page(command: str) -> None:
+    assert documented.argv(command)
+
+
+def test_the_copied_site_is_a_site(tmp_path: Path) -> None:
+    folder = make_checkout(tmp_path / "checkout", sites=("prod",))
+    subprocess.run(documented.argv("cp Pulumi.prod.yaml Pulumi.berlin.yaml"), cwd=folder, check=True)
+    (folder / "Pulumi.prod.yaml").unlink()
+    copied = folder / "Pulumi.berlin.yaml"
+    copied.write_text(copied.read_text().replace("    name: prod\n", "    name: berlin\n"))
+    assert load_file(copied).name == "berlin"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_lab_commands_are_understood(page: Path) -> None:
+    text = page.read_text()
+    inline = re.findall(r"`(?:[A-Z_]+=\S+ )*python -m lab ([^`|\n]+)`", text)
+    fenced = [
+        command.partition("python -m lab ")[2].partition("|")[0]
+        for language in ("sh", "sh check")
+        for command in documented.commands(page, language)
+        if "python -m lab " in command
+    ]
+    for said in [*inline, *fenced]:
+        words = shlex.split(said.partition(")")[0])
+        try:
+            cli.parser().parse_args(words)
+        except SystemExit as refused:
+            pytest.fail(f"python -m lab {said}: refused with {refused.code}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`|[A-Z_]+=\S+ )make ([a-z][a-z-]*)", page.read_text(), re.MULTILINE))
+    assert named - targets == set()
+
+
+@pytest.mark.parametrize("target", sorted(PROMISES))
+def test_the_targets_of_make_run_what_they_promise(target: str) -> None:
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    assert [part for part in PROMISES[target] if part not in done.stdout] == []
+
+
+def test_make_and_lab_say_what_there_is() -> None:
+    said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    described = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert described == set(re.findall(r"^  make ([a-z-]+) ", said, re.MULTILINE))
+    told = subprocess.run(
+        [sys.executable, "-m", "lab", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert [name for name in cli.COMMANDS if name not in told] == []

@@ -1,0 +1,88 @@
+"""Minutes until a replica answers, and the scaling settings beside them: known answers, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from stacks.proof.block import block
+from stacks.proof.figures import Explanation
+from stacks.proof.knobs import knobs
+from stacks.proof.order import Order
+from stacks.proof.proof import Proof, prove
+from tests.unit.proof.proof_orders import CHAT, TARGETS, order
+
+pytestmark = pytest.mark.row("opening 2", "opening 10", "001.30")
+
+# Bytes of the published weight files.
+GLM_FILES, QWEN_FILES = 755.95e9, 34.32e9
+GLM = order("glm-5.1-fp8", gpus=8, replicas=4, simple=True, load=CHAT, slo=TARGETS)
+QWEN = order("qwen3-32b-fp8", gpus=1, replicas=4, simple=True, load=CHAT, slo=TARGETS)
+
+
+def values(proof: Proof) -> dict[str, float]:
+    return {key: float(knob.value) for key, knob in knobs(proof).items() if not isinstance(knob.value, str)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "bytes_per_s", "read_s"),
+    [
+        (GLM, 1.0e9, GLM_FILES / 1.0e9),
+        (GLM, 1.5e9, GLM_FILES / 1.5e9),
+        (QWEN, 1.0e9, QWEN_FILES / 1.0e9),
+        (QWEN, 0.1e9, QWEN_FILES / 0.1e9),
+    ],
+)
+def test_a_replica_answers_two_minutes_after_its_weights_are_read(
+    asked: Order, bytes_per_s: float, read_s: float
+) -> None:
+    proof = prove(replace(asked, storage_bytes_per_s=bytes_per_s))
+    assert proof.cold_start["read_weights"].value == pytest.approx(read_s, rel=1e-3)
+    assert proof.cold_start["cold_start"].value == pytest.approx(read_s + 120, rel=1e-3)
+    assert {figure.unit for figure in proof.cold_start.values()} == {"s"}
+
+
+def test_storage_faster_than_pcie_leaves_the_copy_to_wait_for() -> None:
+    """95 GB of GLM a GPU over PCIe 5 x16, 64 GB/s."""
+    proof = prove(replace(GLM, storage_bytes_per_s=1e12))
+    assert proof.cold_start["copy_weights"].value == pytest.approx(95.09 / 64, rel=1e-3)
+    assert proof.cold_start["cold_start"].value == pytest.approx(95.09 / 64 + 120, rel=1e-3)
+
+
+def test_the_block_shows_both_times() -> None:
+    text = block(prove(GLM))
+    assert re.search(r"^  cold start  876 s, of it 756 s reading  \[estimated\]$", text, re.MULTILINE), text
+
+
+def test_the_start_budget_is_twice_the_read_and_five_minutes() -> None:
+    for asked, read_s in ((GLM, GLM_FILES / 1e9), (QWEN, QWEN_FILES / 1e9)):
+        derived = values(prove(asked))
+        assert derived["start_budget_s"] == math.ceil(2 * read_s) + 300
+        assert derived["startup_probe_failures"] == math.ceil(derived["start_budget_s"] / 5)
+
+
+def test_scaling_follows_from_the_cold_start_and_the_bounds() -> None:
+    """Half of what may wait, a tenth below the picker's threshold, and nothing taken away within a cold start."""
+    for asked in (GLM, QWEN):
+        proof = prove(asked)
+        derived = values(proof)
+        assert derived["autoscale_window_s"] == math.ceil(proof.cold_start["cold_start"].value)
+        assert derived["autoscale_queue_tokens"] == math.ceil(derived["max_num_queued_tokens"] / 2)
+        assert derived["autoscale_kv_share"] == pytest.approx(derived["picker_kv_threshold"] - 0.1)
+        assert derived["autoscale_min_replicas"] + derived["disruption_max_unavailable"] == asked.replicas
+
+
+def test_waiting_tokens_are_waiting_requests_of_the_mean_prompt() -> None:
+    """Prompts of 2,000 and 16,000 tokens (p50, p95) are 4,447 on average."""
+    derived = knobs(prove(QWEN))
+    waiting = _number(derived["max_num_queued_reqs"]) - _number(derived["max_num_seqs"])
+    assert waiting >= 1
+    assert _number(derived["max_num_queued_tokens"]) == pytest.approx(waiting * 4447, rel=1e-3)
+
+
+def _number(knob: Explanation) -> float:
+    assert isinstance(knob.value, int | float)
+    return knob.value

@@ -1,0 +1,75 @@
+"""Impossible orders: a fix that is proven, or how far this hardware gets and what was tried."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stacks.proof.demand import Load, Slo, Spread
+from stacks.proof.fixes import nearest, out_of_reach, tried
+from stacks.proof.layouts import Layout
+from stacks.proof.proof import prove
+from tests.unit.proof.proof_orders import order
+
+pytestmark = pytest.mark.row("opening 1")
+
+BUSY = Load(requests_per_s=2.0, prompt_tokens=Spread(1000, 6000), answer_tokens=Spread(250, 1000), prefix_hit=0.3)
+FLOOD = Load(requests_per_s=200.0, prompt_tokens=Spread(1000, 6000), answer_tokens=Spread(250, 1000), prefix_hit=0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "slo", "load", "replicas"),
+    [
+        ("qwen3-32b-fp8", "h200-sxm", Slo(ttft_p95_ms=20, itl_p95_ms=1), BUSY, 2),
+        ("qwen3-32b-fp8", "h200-sxm", Slo(ttft_p95_ms=20, itl_p95_ms=1), BUSY, None),
+        ("qwen3-32b-fp8", "h200-sxm", Slo(ttft_p95_ms=20), FLOOD, 2),
+        ("qwen3-32b-fp8", "h200-sxm", Slo(itl_p95_ms=1), FLOOD, 2),
+        ("llama-3.1-405b", "h200-sxm", Slo(ttft_p95_ms=100, itl_p95_ms=10), BUSY, 2),
+        ("llama-3.1-405b", "l4", Slo(ttft_p95_ms=20, itl_p95_ms=1), BUSY, 2),
+    ],
+)
+def test_targets_out_of_reach_are_answered_with_a_proven_fix(
+    name: str, gpu: str, slo: Slo, load: Load, replicas: int | None
+) -> None:
+    """Each of these had no fix at all, as raising one target moved the other beyond its own."""
+    wanted = order(name, gpu, slo=slo, load=load, replicas=replicas, one_node=True, simple=True)
+    proof = prove(wanted)
+    assert not proof.holds
+    fixes = nearest(proof)
+    assert fixes
+    assert all(prove(fix.order).holds for fix in fixes)
+    if gpu == "h200-sxm":
+        assert fixes[0].text.startswith(("raise ", "lower ")), "what the site has comes before another kind of GPU"
+    raised = [fix for fix in fixes if "_p95_ms to " in fix.text]
+    assert raised, [fix.text for fix in fixes]
+    for key, value in re.findall(r"(\w+_p95_ms) to ([\d.e+]+)", raised[0].text):
+        assert getattr(raised[0].order.slo, key) == float(value)
+
+
+def test_the_lowest_that_the_hardware_reaches_is_named() -> None:
+    wanted = order("qwen3-32b-fp8", slo=Slo(ttft_p95_ms=20, itl_p95_ms=1), load=BUSY, replicas=2, one_node=True)
+    said = out_of_reach(prove(wanted))
+    lowest = {name: float(value) for name, value in re.findall(r"(\w+) p95 ([\d.]+) ms", said)}
+    assert set(lowest) == {"TTFT", "ITL"}
+    assert lowest["ITL"] > 1
+    assert lowest["TTFT"] > 20
+
+
+def test_a_target_within_reach_is_not_called_out_of_reach() -> None:
+    wanted = order("qwen3-32b-fp8", slo=Slo(ttft_p95_ms=900), load=FLOOD, replicas=2, one_node=True)
+    assert not prove(wanted).holds
+    assert out_of_reach(prove(wanted)) == ""
+
+
+def test_a_size_that_cannot_be_is_named_without_nonsense() -> None:
+    """What remains for weights was a negative number of gigabytes."""
+    wanted = order("glm-5.1-fp8", layout=Layout(tensor=8), max_num_batched_tokens=819_200_000)
+    (problem,) = prove(wanted).problems
+    assert " -" not in problem.text
+    assert re.search(r"needs more than [\d,.]+ GB a GPU .* h200-sxm has [\d,.]+ GB$", problem.text)
+
+
+def test_without_a_fix_the_words_say_what_was_tried() -> None:
+    proof = prove(order("kimi-k2.5", "l4", load=BUSY, slo=Slo(ttft_p95_ms=1)))
+    assert "tried without success: other layouts, more replicas, raised targets, a100-80gb" in tried(proof)

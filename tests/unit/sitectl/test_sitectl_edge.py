@@ -1,0 +1,196 @@
+"""The command line's edge: whatever goes wrong is told in the form of our errors, and no traceback is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sitectl import cli
+from sitectl.errors import Exit
+from tests.unit.sitectl.sites_to_work_on import ROOT, Said, make_checkout, run
+
+SECRET = "sk-0123456789abcdef0123456789abcdef"
+
+
+def process(folder: Path, *words: str, root: Path = ROOT, **environment: str) -> Said:
+    """`python -m sitectl` as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sitectl", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(root), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def is_told(said: Said, status: Exit, says: str) -> None:
+    assert said.status == status, said
+    assert says in said.err
+    assert "fix: " in said.err
+    assert "Traceback" not in said.err + said.out
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return make_checkout(tmp_path / "own", sites=("lab",))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot be read: a directory, not a file"),
+        (b"", "is not a saved preview"),
+        (b"\xff\xfe", "is no UTF-8"),
+        (b"[" * 100_000, "is not a saved preview"),
+        (b"[]", "is not a preview of the engine"),
+        (b"{}", "is not a preview of the engine: steps: field required"),
+        (b'{"steps": null}', "is not a preview of the engine: steps: input should be a valid list"),
+        (b'{"steps": [null]}', "is not a preview of the engine: steps.0: input should be"),
+        (b'{"steps": [{"op": "create"}]}', "is not a preview of the engine: steps.0.urn: field required"),
+        (b'{"steps": [{"op": "update", "urn": "a", "oldState": {"inputs": []}}]}', "steps.0.oldState.inputs: input"),
+    ],
+)
+def test_plan_refuses_what_is_no_preview(own: Path, content: bytes | None, says: str) -> None:
+    file = own / "preview.json"
+    file.mkdir() if content is None else file.write_bytes(content)
+    is_told(run(own, "plan", "lab", "--from", str(file)), Exit.USAGE, says)
+
+
+@pytest.mark.parametrize(
+    ("script", "mode", "says"),
+    [
+        (b"#!/bin/sh\n", 0o644, "pulumi on PATH cannot be run: Permission denied"),
+        (b"\x7fnothing", 0o755, "pulumi on PATH cannot be run: Exec format error"),
+        (b"#!/bin/sh\nprintf '\\377\\376'; printf 'no such stack \\377' >&2; exit 1\n", 0o755, "no such stack"),
+        (b"#!/bin/sh\necho '{\"steps\": [null]}'\n", 0o755, "the engine's answer is not a preview of the engine"),
+    ],
+)
+def test_plan_tells_of_a_pulumi_that_does_not_answer(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: bytes, mode: int, says: str
+) -> None:
+    program = tmp_path / "bin" / "pulumi"
+    program.parent.mkdir()
+    program.write_bytes(script)
+    program.chmod(mode)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    said = run(own, "plan", "lab")
+    assert (said.status in (Exit.UNABLE, Exit.USAGE), "Traceback" in said.err) == (True, False)
+    assert says in said.err
+    assert "fix: " in said.err
+
+
+def test_render_refuses_a_file_in_the_place_of_its_folder(checkout_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.write_text("mine\n")
+    is_told(run(checkout_folder, "render", "lab", "--out", str(file)), Exit.USAGE, f"{file} is a file")
+    is_told(run(checkout_folder, "render", "lab", "--out", str(file / "below")), Exit.USAGE, f"{file} is a file")
+    assert file.read_text() == "mine\n"
+
+
+def test_a_full_disk_behind_the_output_is_told(own: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sitectl", "docs", "--project", str(own)],
+            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == Exit.UNABLE
+    assert done.stderr.startswith("error: the output cannot be written: No space left on device\n  fix: ")
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(own: Path) -> None:
+    command = f"{sys.executable} -m sitectl docs add-a-site --project {own} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("0", "")
+
+
+@pytest.mark.parametrize("module", ["yaml", "argparse"])
+def test_an_interrupt_during_imports_is_silent(tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt\n")
+    said = process(ROOT, "validate", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert (said.status, said.out, said.err) == (Exit.INTERRUPTED, "", "")
+
+
+def test_a_fifo_as_a_sites_file_is_told_and_not_waited_for(own: Path) -> None:
+    os.mkfifo(own / "Pulumi.pipe.yaml")
+    said = process(ROOT, "validate", "--project", str(own), "pipe")
+    assert (said.status, "a FIFO, not a file" in said.out) == (Exit.REFUSED, True)
+    for command in (["rules", "pipe"], ["proof", "pipe"], ["render", "pipe", "--out", str(own / "out")]):
+        said = process(ROOT, *command, "--project", str(own))
+        assert (said.status, "a FIFO, not a file" in said.out) == (Exit.REFUSED, True), command
+
+
+@pytest.mark.parametrize("file", ["hardware/h200-sxm.yaml", "versions.yaml", "catalogue/glm-5.1-fp8.yaml"])
+def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, file: str) -> None:
+    """What is not there to be asked cannot stop --help; what needs the file names it."""
+    copy = make_checkout(tmp_path / "copy", sites=("lab",), own_program=True)
+    shutil.copytree(ROOT / "sitectl", copy / "sitectl")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    (copy / "stacks" / file).write_text("")
+    for words in (["--help"], ["init", "--help"], ["docs"]):
+        assert process(copy, *words, root=copy).status == Exit.OK
+    said = process(copy, "validate", root=copy)
+    assert (said.status, "Traceback" in said.out + said.err) == (Exit.REFUSED, False)
+    assert f"stacks/{file}: " in said.out + said.err
+    if file == "versions.yaml":
+        assert f"stacks/{file}: " in process(copy, "versions", root=copy).err
+
+
+def fails(*_: Any) -> int:
+    raise RuntimeError(SECRET)
+
+
+def test_what_nobody_foresaw_is_one_line_that_says_where_to_report_it(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "load", lambda _: SimpleNamespace(MORE="", add_arguments=lambda _: None, run=fails))
+    said = run(own, "validate")
+    assert said.status == Exit.BUG
+    assert said.err.splitlines() == [
+        f"error: sitectl has a bug: RuntimeError in test_sitectl_edge.py:{fails.__code__.co_firstlineno + 1}",
+        "  fix: report it in the project's issue tracker, with the command line and what --debug shows",
+    ]
+    debug = run(own, "validate", "--debug")
+    assert "Traceback" in debug.err and "RuntimeError" in debug.err
+    assert SECRET not in debug.err, "a trace is posted where others read it"
+    data = json.loads(run(own, "validate", "--json").out)
+    assert data["error"]["what"].startswith("sitectl has a bug")
+
+
+def test_an_unknown_command_names_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["validat"])
+    assert ended.value.code == Exit.USAGE
+    assert capsys.readouterr().err.startswith("error: no command 'validat'; did you mean 'validate'?\n  fix: ")
+    with pytest.raises(SystemExit):
+        cli.main(["zzz"])
+    assert "allowed: init, catalogue, validate, " in capsys.readouterr().err
+
+
+def test_validate_takes_a_path(own: Path, tmp_path: Path) -> None:
+    """A file that is in no checkout, by its own path and by one from where the user is."""
+    (tmp_path / "Pulumi.oslo.yaml").write_text((own / "Pulumi.lab.yaml").read_text().replace("name: lab", "name: oslo"))
+    for named in ("Pulumi.oslo.yaml", str(tmp_path / "Pulumi.oslo.yaml")):
+        said = run(tmp_path, "validate", named)
+        assert (said.status, said.out.count("valid; ")) == (Exit.OK, 1), said
+    said = run(tmp_path, "validate", "none.yaml")
+    assert (said.status, "no such file" in said.out) == (Exit.REFUSED, True)
+
+
+def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == Exit.OK
+    assert capsys.readouterr().out.startswith("sitectl 0.")

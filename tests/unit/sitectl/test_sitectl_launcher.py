@@ -1,0 +1,160 @@
+"""`bin/sitectl` finds or makes its environment, from any folder; what it imports stays small."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sitectl.commands import completion
+from tests import documented
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout
+
+# A bootstrap that makes an environment out of the one that runs the tests, and counts.
+BOOTSTRAP = f"""\
+import pathlib, sys
+root = pathlib.Path(__file__).resolve().parent.parent
+made = root / "made"
+
+def is_current(version):
+    return made.exists() and made.read_text() == (root / "requirements.lock").read_text()
+
+if __name__ == "__main__":
+    sys.stderr.write("[venv] making it\\n")
+    (root / ".venv" / "bin").mkdir(parents=True, exist_ok=True)
+    (root / ".venv" / "pyvenv.cfg").write_text({(Path(sys.prefix) / "pyvenv.cfg").read_text()!r})
+    python = root / ".venv" / "bin" / "python"
+    if not python.exists():
+        python.symlink_to({os.path.realpath(sys.executable)!r})
+        (root / ".venv" / "lib").symlink_to({str(Path(sys.prefix, "lib").resolve())!r})
+    made.write_text((root / "requirements.lock").read_text())
+"""
+
+
+def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        timeout=120,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A checkout with the launcher and no environment yet."""
+    folder = make_checkout(tmp_path / "own", sites=("lab",))
+    for name in ("bin", "sitectl", "pyproject.toml"):
+        source = ROOT / name
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
+    (folder / "lab").mkdir()
+    (folder / "lab" / "bootstrap.py").write_text(BOOTSTRAP)
+    (folder / "requirements.lock").write_text("a==1\n")
+    return folder
+
+
+def test_the_launcher_makes_its_environment_once_and_again_for_another_lock(own: Path, tmp_path: Path) -> None:
+    launcher = str(own / "bin" / "sitectl")
+    first = call(own, "bin/sitectl", "--version")
+    assert (first.returncode, first.stdout, first.stderr) == (0, f"sitectl 0.1.0 ({own})\n", "[venv] making it\n")
+    (own / "docs-of-mine").mkdir()
+    for folder, words in (
+        (own, ["bin/sitectl", "validate", "lab"]),
+        (own / "docs-of-mine", ["../bin/sitectl", "validate", "lab"]),
+        (tmp_path, [launcher, "validate", "lab", "--project", str(own)]),
+        (tmp_path, [launcher, "validate", str(own / "Pulumi.lab.yaml")]),
+    ):
+        said = call(folder, *words)
+        assert (said.returncode, said.stderr) == (0, ""), words
+        assert "next: " + (words[0] if words[0] != launcher else "own/bin/sitectl") + " rules" in said.stdout, words
+    (own / "requirements.lock").write_text("a==2\n")
+    assert call(own, "bin/sitectl", "--version").stderr == "[venv] making it\n"
+    assert call(own, "bin/sitectl", "--version").stderr == ""
+
+
+def test_an_environment_that_cannot_be_made_ends_with_the_bootstraps_words(own: Path) -> None:
+    (own / "lab" / "bootstrap.py").write_text("import sys\nsys.exit('error: no network\\n  fix: connect')\n")
+    said = call(own, "bin/sitectl", "--help")
+    assert (said.returncode, said.stderr) == (1, "error: no network\n  fix: connect\n")
+
+
+def test_a_linked_environment_is_somebody_elses_and_left_alone(own: Path) -> None:
+    (own / ".venv").symlink_to(sys.prefix)
+    said = call(own, "bin/sitectl", "--version")
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_the_module_without_an_environment_is_the_launcher(own: Path) -> None:
+    """-S: a Python that has none of the packages."""
+    said = call(own, sys.executable, "-S", "-m", "sitectl", "--version")
+    assert (said.returncode, said.stdout) == (0, f"sitectl 0.1.0 ({own})\n")
+    assert "Traceback" not in said.stderr
+
+
+def test_an_old_python_can_read_the_launcher() -> None:
+    for file in ("bin/sitectl", "sitectl/__main__.py"):
+        ast.parse((ROOT / file).read_text(), feature_version=(3, 6))
+
+
+def imported(*words: str) -> set[str]:
+    """Top-level packages that a command has imported by its end."""
+    code = (
+        "import sys; from sitectl.cli import main\n"
+        f"try: main({list(words)!r})\n"
+        "except SystemExit: pass\n"
+        "print('\\n'.join({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    return set(call(ROOT, sys.executable, "-c", code).stderr.split())
+
+
+def test_help_imports_none_of_what_commands_need() -> None:
+    """Counted, because time depends on the machine: --help answers at once."""
+    for words in (["--help"], ["--version"], ["nonsense"]):
+        loaded = imported(*words)
+        assert "sitectl" in loaded
+        assert not loaded & {"pulumi", "pulumi_kubernetes", "grpc", "kubernetes", "pydantic", "yaml"}, words
+
+
+def test_validate_imports_no_sdk_of_kubernetes() -> None:
+    assert not imported("validate", "lab") & {"pulumi_kubernetes", "kubernetes"}
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["val"], ["validate"]),
+        (["completion", "--q"], ["--quiet"]),
+        (["validate", "pr"], ["prod"]),
+        (["plan", "--ref"], ["--refresh", "--refuse"]),
+    ],
+)
+def test_completion_offers_commands_options_and_sites(words: list[str], offered: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "sitectl.bash"
+    script.write_text(call(ROOT, sys.executable, "-m", "sitectl", "completion", "bash").stdout)
+    ask = f"source {script}; COMP_WORDS=(sitectl {' '.join(words)}); COMP_CWORD={len(words)}; _sitectl"
+    said = call(ROOT, "bash", "-c", f'{ask}; printf "%s\\n" "${{COMPREPLY[@]}}"')
+    assert said.stdout.split() == offered
+
+
+def test_the_launcher_is_called_as_its_page_says(own: Path) -> None:
+    shown = (
+        documented.shell("bin/sitectl --help"),
+        documented.shell('export PATH="$PWD/bin:$PATH"'),
+        documented.shell('eval "$(sitectl completion bash)"'),
+    )
+    (own / ".venv").symlink_to(sys.prefix)
+    said = call(own, "bash", "-ec", "\n".join((*shown, "complete -p sitectl; sitectl validate lab")))
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "complete -o default -F _sitectl sitectl" in said.stdout
+    assert "next: sitectl rules lab" in said.stdout
+
+
+def test_every_shell_gets_every_command() -> None:
+    commands = completion.options()
+    for shell in ("zsh", "fish"):
+        text = call(ROOT, sys.executable, "-m", "sitectl", "completion", shell).stdout
+        assert all(name in text for name in commands), shell

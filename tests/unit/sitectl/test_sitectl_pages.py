@@ -1,0 +1,134 @@
+"""The pages are true: their commands are understood, their keys exist, their counts are those of the code."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from components.rules.listing import RULES
+from lab.install import parts
+from sitectl.errors import Exit
+from stacks import catalogue
+from stacks.hardware import GPUS
+from stacks.proof.layouts import Layout
+from stacks.reference import keys
+from stacks.site import SiteConfig
+from tests.unit.proof import test_proof_second_source
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
+from tests.unit.sitectl.test_sitectl_proposals import parser_of
+
+pytestmark = pytest.mark.row("C.05")
+
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
+WALK = DOCS / "how-to" / "from-rack-to-first-token.md"
+PARTS = [family.name for family in parts.GO_FAMILIES] + ["system", "envoy", "crds", "charts", "cilium"]
+COUNTS = {"eight": 8, "nine": 9, "ten": 10, "eleven": 11, "five": 5, "six": 6, "seven": 7}
+
+
+def shown(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def commands(page: Path) -> list[tuple[str, str]]:
+    """(module, arguments) of each command of ours on a page, in fences and between backticks."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^ *```[^\n]*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    found = []
+    for line in [*lines, *spans]:
+        if match := re.search(r"python -m (sitectl|talos|ci\.\w+)\b([^|>]*)", line):
+            found.append((match[1], re.split(r"\s{2,}#", match[2])[0]))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_commands_of_a_page_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for module, words in commands(page):
+        arguments = shlex.split(words)
+        if module == "sitectl":
+            continue  # test_sitectl_is_asked_for_what_it_can_do
+        # A page may name a command without the arguments that its help tells.
+        if len(arguments) <= 1:
+            continue
+        try:
+            parser_of(module).parse_args(arguments)
+        except SystemExit as ended:
+            assert ended.code == 0, f"python -m {module}{words}: {capsys.readouterr().err}"
+
+
+def test_there_are_commands_on_the_pages() -> None:
+    assert sum(len(commands(page)) for page in PAGES) > 60
+
+
+def test_the_way_from_the_rack_begins_with_commands_that_work(tmp_path: Path) -> None:
+    own = make_checkout(tmp_path / "own", sites=())
+    ours = [shlex.split(words) for module, words in commands(WALK) if module == "sitectl"]
+    walked = [words for words in ours if words and words[0] in ("init", "validate", "proof", "rules")]
+    assert [words[0] for words in walked] == ["init", "validate", "proof", "rules"]
+    for words in walked:
+        said = run(own, *words)
+        assert said.status == Exit.OK, said.err + said.out
+
+
+def test_options_that_the_way_names_are_those_of_init(capsys: pytest.CaptureFixture[str]) -> None:
+    named = set(re.findall(r"`(--[a-z-]+)`", WALK.read_text()))
+    assert {"--network", "--router", "--vip"} <= named
+    with pytest.raises(SystemExit):
+        parser_of("sitectl").parse_args(["init", "--help"])
+    assert named - set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_keys_of_a_site_exist(page: Path) -> None:
+    """A page told of keys that no site can set."""
+    known = {key.path for key in keys(SiteConfig)}
+    known |= {path.rpartition(".")[0] for path in known}
+    named = re.findall(
+        r"`((?:cluster|gateway|storage|prices|crds|models|tenants|tiers)\.[a-z_.<>]+)`", page.read_text()
+    )
+    ours = [re.sub(r"<\w+>", "<name>", path) for path in named if not path.endswith((".py", ".yaml", ".md"))]
+    # The domain of Services.
+    known.add("cluster.local")
+    lost = [path for path in ours if path not in known and not path.startswith("models.<name>.knobs")]
+    assert lost == []
+
+
+def test_the_second_source_is_as_large_as_the_page_says() -> None:
+    marks = getattr(test_proof_second_source.test_both_sources_agree, "pytestmark")  # noqa: B009 - mypy knows no marks
+    (mark,) = [mark for mark in marks if mark.name == "parametrize"]
+    cases: list[tuple[str, str, Layout]] = mark.args[1]
+    text = " ".join((DOCS / "proof.md").read_text().split())
+    found = re.search(r"`make test-all` compares (\d+) steps of (\w+) models on (\w+) kinds of GPU", text)
+    assert found
+    said = (int(found[1]), COUNTS[found[2]], COUNTS[found[3]])
+    assert said == (3 * len(cases), len({name for name, _, _ in cases}), len({gpu for _, gpu, _ in cases}))
+    with (ROOT / "tests" / "unit" / "proof" / "aiconfigurator-0.12.csv").open() as stream:
+        rows = list(csv.reader(line for line in stream if not line.startswith("#")))
+    assert f"{len(rows) - 1} recorded step times" in text
+
+
+def test_the_recordings_are_as_many_as_the_page_says() -> None:
+    recorded = len(list((ROOT / "tests" / "fixtures" / "previews").glob("*.json")))
+    assert f"Expected verdicts of {recorded} changes" in (DOCS / "sitectl.md").read_text()
+
+
+def test_counts_of_the_changelog_are_those_of_the_code() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert f"{len(catalogue.names())} models, {len(GPUS)} kinds of GPU" in text
+    assert f"{len(RULES)} rules over a site's resources" in text
+
+
+def test_the_lab_page_names_every_part() -> None:
+    text = (DOCS / "lab-tools.md").read_text()
+    assert [name for name in PARTS if f"`{name}`" not in text] == []
+
+
+def test_the_glossary_has_the_words_of_the_output() -> None:
+    words = set(re.findall(r"^\| ([^|]+?) \|", (DOCS / "glossary.md").read_text(), re.MULTILINE))
+    assert {"TTFT", "ITL", "TPOT", "EPP", "TP", "PP", "DP", "EP", "KV cache", "prefill", "decode", "VIP"} <= words

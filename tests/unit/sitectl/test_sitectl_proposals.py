@@ -1,0 +1,122 @@
+"""A command that a message proposes is one that its parser takes, and overwrites no file."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ci import offline, previews
+from lab import cli as lab_cli
+from sitectl import cli
+from sitectl.errors import Exit
+from talos.cli import main as talos_cli
+from tests.unit.sitectl.sites_to_work_on import ROOT, run
+
+pytestmark = pytest.mark.row("opening 2")
+
+SOURCES = sorted(
+    path
+    for folder in ("sitectl", "stacks", "components", "talos", "ci", "policy")
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+pytestmark = pytest.mark.row("opening 2", "C.05")
+PARSERS = {
+    "sitectl": cli.parser,
+    "lab": lab_cli.parser,
+    "talos": talos_cli.parser,
+    "ci.offline": offline.parser,
+    "ci.previews": previews.parser,
+}
+COMMAND = re.compile(r"python -m ([\w.]+)([^\n`;]*)")
+
+
+@cache
+def parser_of(module: str) -> argparse.ArgumentParser:
+    return PARSERS[module]()
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Each string of a source file, with words in the place of what is filled in."""
+    tree = ast.parse(path.read_text())
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(_words(part) for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.lineno, node.value
+
+
+def _words(part: ast.expr) -> str:
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    source = ast.unparse(part)
+    # What joins words by blanks may fill in several.
+    return "one two" if ".join(" in source and "' '" in source.split(".join(")[0] else "one"
+
+
+def proposals() -> list[tuple[str, str, str]]:
+    """(where, module, its arguments) of each command in a text; in help, the words behind two blanks explain it."""
+    found = []
+    for path in SOURCES:
+        for line, text in texts(path):
+            for match in COMMAND.finditer(text):
+                # Without explanation, pipe, redirection, the brackets of a usage line, and the end of the sentence.
+                words = re.split(r"\s{2,}| [|<>] ?", match[2])[0].translate(str.maketrans("", "", "[]")).rstrip('),". ')
+                found.append((f"{path.relative_to(ROOT)}:{line}", match[1], words))
+    return found
+
+
+def test_commands_are_found() -> None:
+    modules = {module for _, module, _ in proposals()}
+    assert {"sitectl", "lab"} <= modules
+    assert len(proposals()) > 50
+
+
+@pytest.mark.parametrize(("where", "module", "words"), proposals(), ids=lambda value: str(value).strip()[:60])
+def test_a_proposed_command_is_understood(
+    where: str, module: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = shlex.split(words)
+    if module not in PARSERS:
+        assert (ROOT / Path(*module.split("."))).with_suffix(".py").exists() or (
+            ROOT / Path(*module.split("."))
+        ).is_dir()
+        return
+    if arguments in ([], ["..."]):
+        return
+    try:
+        parser_of(module).parse_args(arguments)
+    except SystemExit as ended:
+        assert ended.code == 0, f"{where}: python -m {module}{words}: {capsys.readouterr().err}"
+
+
+def test_no_proposed_command_writes_over_a_file_that_the_user_named() -> None:
+    """`plan --from Pulumi.prod.yaml` proposed `pulumi preview --json > Pulumi.prod.yaml`."""
+    risky = re.compile(r"(?:python -m|pulumi|talosctl|kubectl) [^\n]*(?:> ?|--save |--markdown )one(?![/\w])")
+    assert [where for path in SOURCES for where, text in texts(path) if risky.search(text)] == []
+
+
+def test_plan_leaves_a_file_that_is_no_preview_alone(checkout_folder: Path) -> None:
+    before = (checkout_folder / "Pulumi.prod.yaml").read_text()
+    file = str(checkout_folder / "Pulumi.prod.yaml")
+    wrong = run(checkout_folder, "plan", "prod", "--from", file)
+    assert wrong.status == Exit.USAGE
+    assert "> " not in wrong.err
+    assert "fix: save one first: python -m sitectl plan SITE --save preview.json" in wrong.err
+    over = run(checkout_folder, "plan", "prod", "--save", file)
+    assert over.status == Exit.USAGE
+    assert "--save would overwrite" in over.err
+    assert (checkout_folder / "Pulumi.prod.yaml").read_text() == before
+
+
+def test_rules_of_two_sites_lead_to_a_plan_of_each(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "rules", "lab", "prod")
+    assert re.findall(r"^next: python -m sitectl (.+)$", said.out, re.MULTILINE) == ["plan lab", "plan prod"]

@@ -1,0 +1,80 @@
+"""Output fits the terminal that reads it, and is left alone for everything else."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from sitectl import terminal
+from sitectl.cli import COMMANDS, main, parser
+
+pytestmark = pytest.mark.row("C.05")
+
+LONG = "word " * 40
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def printed(folder: Path, *words: str, out: io.StringIO) -> str:
+    assert main([words[0], "--quiet", "--project", str(folder), *words[1:]], out=out) == 0
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "words", [("validate",), ("proof", "prod"), ("rules", "lab"), ("rules", "--list"), ("catalogue", "list"), ("docs",)]
+)
+def test_lines_fit_a_terminal_of_80_columns(
+    checkout_folder: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    on_terminal = printed(checkout_folder, *words, out=Tty())
+    assert [line for line in on_terminal.splitlines() if len(line) > 80] == []
+    piped = printed(checkout_folder, *words, out=io.StringIO())
+    assert on_terminal.split() == piped.split(), "no word is lost"
+
+
+def test_a_pipe_is_neither_wrapped_nor_coloured() -> None:
+    text = f"error: {LONG}\n  fix: {LONG}"
+    assert terminal.shown(text, io.StringIO()) == text
+
+
+def test_a_wrapped_line_goes_on_below_its_text() -> None:
+    lines = terminal.wrapped(f"  layout      {LONG.strip()}", 60).splitlines()
+    assert len(lines) > 2
+    assert all(line.startswith(" " * 14 + "word") for line in lines[1:])
+
+
+def test_a_command_stays_in_one_piece() -> None:
+    command = "python -m sitectl init berlin --machines 3+6 --network 10.1.0.0/24"
+    assert command in terminal.wrapped(f"  fix: {LONG.strip()}; {command}", 70)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colour_is_for_terminals_that_want_it(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "error: no such site\n  fix: name one"
+    assert "\033[1;31merror\033[0m:" in terminal.shown(text, Tty())
+    assert re.sub(r"\033\[[\d;]*m", "", terminal.shown(text, Tty())) == text
+    monkeypatch.setenv(variable, value)
+    assert terminal.shown(text, Tty()) == text
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_80_columns(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args([*([name] if name else []), "--help"])
+    wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
+    # A command is printed in one piece, or it cannot be copied.
+    assert [line for line in wide if not line.startswith("  python -m ")] == []

@@ -1,0 +1,99 @@
+"""What is taken for a secret, and what is not although it looks like one at first sight."""
+
+from __future__ import annotations
+
+import base64
+import random
+from typing import Any
+
+import pytest
+
+from stacks.loading.secrets import (
+    HIDDEN,
+    PlainSecret,
+    is_secret_name,
+    looks_secret,
+    masked,
+    shown_without_secrets,
+    without_secrets,
+)
+from talos.secrets import SecretsBundle, generate, utc_now
+from tests.unit.talos.talos_examples import entropy
+
+PEM = """\
+-----BEGIN RSA PRIVATE KEY-----
+Proc-Type: 4,ENCRYPTED
+DEK-Info: AES-256-CBC,0123
+
+MIICsecretsecret/secret+secret=
+-----END RSA PRIVATE KEY-----
+"""
+HARMLESS = (
+    "registry.k8s.io/pause@sha256:" + "0123456789abcdef" * 4,
+    "https://github.com/NVIDIA/gpu-operator/blob/v25.3.0/deployments/gpu-operator/values.yaml",
+    "models.glm-5-1.server.longest_stream_s",
+    "stacks/loading/document.py:123",
+    "https://10.5.0.10:6443",
+    "10.5.0.0/24",
+    "disk.bus_path == '/pci0000:3a/0000:3a:00.0/nvme'",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t",
+    "docker.io/library",
+)
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_people_have_to_read_is_shown(text: str) -> None:
+    assert shown_without_secrets(text) == text
+
+
+def test_a_private_key_is_hidden_with_all_its_lines() -> None:
+    for text in (PEM, PEM.replace("\n", "\\n"), PEM.partition("-----END")[0]):
+        said = without_secrets(f"key: {text} and on")
+        assert "MII" not in said and "secretsecret" not in said and HIDDEN in said
+
+
+def test_random_bytes_in_base64_are_hidden_wherever_their_slashes_are() -> None:
+    draw = random.Random(7)  # noqa: S311 - a test's own bytes
+    keys = [base64.b64encode(draw.randbytes(32)).decode() for _ in range(2_000)]
+    assert [key for key in keys if not is_secret_name(key)] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["/var/lib/kubelet/pki/kubeletClientCurrent1", "meta-llama/Llama3Instruct70BQuantisedVersion2"]
+)
+def test_a_path_and_a_product_are_no_secret(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_field_of_a_secrets_bundle_is_hidden(seed: int) -> None:
+    """The forms that Talos itself gives them, in plain and in the file."""
+    bundle: SecretsBundle = generate(entropy(seed), utc_now)
+    values = [value for value in vars(bundle).values() if isinstance(value, str) and value != bundle.cluster_id]
+    assert len(values) >= 4
+    for value in values:
+        assert is_secret_name(value), "a field of the bundle"
+        assert value.strip().splitlines()[0][:12] not in shown_without_secrets(f"got '{value}'").replace(HIDDEN, "")
+    pair = bundle.talos
+    assert looks_secret(pair.key) and looks_secret(base64.b64encode(pair.key.encode()).decode())
+
+
+def test_a_masked_value_holds_nothing_that_was_found() -> None:
+    value: Any = {"a": ["sk-0123456789abcdef", 1], "sk-0123456789abcdefg": {"b": PEM}, "patches": {"x": {"token": "t"}}}
+    found: list[PlainSecret] = []
+    clean = masked(value, found)
+    assert clean == {"a": [HIDDEN, 1], f"{HIDDEN} 2": {"b": HIDDEN}, "patches": {"x": {"token": HIDDEN}}}
+    assert [secret.written for secret in found] == [
+        ("a", "0"),
+        ("sk-0123456789abcdefg",),
+        ("sk-0123456789abcdefg", "b"),
+        ("patches", "x", "token"),
+    ]
+    assert masked(clean, []) == clean
+
+
+@pytest.mark.parametrize("part", ["-----BEGIN PRIVATE KEY-----", "eyJ", "A1b/", "0", "abcdef.a", "sk-", "://a:b", "-"])
+def test_a_long_text_is_read_once(part: str) -> None:
+    """A pattern that starts over at each character would read this for hours."""
+    assert shown_without_secrets(part * (600_000 // len(part))) is not None

@@ -1,0 +1,69 @@
+"""Sites of one folder compared with each other, and files that were cut short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stacks.loader import SiteError, load_file, trace_file
+from tests.unit.stacks.site_examples import ROOT
+from tests.unit.stacks.wrong_sites import M, N
+
+PROD = (ROOT / "Pulumi.prod.yaml").read_text()
+
+
+def file_of(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"Pulumi.{name}.yaml"
+    path.write_text(text)
+    return path
+
+
+def told(path: Path) -> dict[str, str]:
+    """What the file is refused for, by key."""
+    with pytest.raises(SiteError) as caught:
+        load_file(path)
+    return {problem.key: problem.what for problem in caught.value.problems}
+
+
+def test_a_copied_site_is_refused_for_all_that_it_shares(tmp_path: Path) -> None:
+    prod_file = file_of(tmp_path, "prod", PROD)
+    said = told(file_of(tmp_path, "rome", PROD))
+    assert said["name"] == "is not the name of the file, rome, which is the stack's"
+    assert re.fullmatch(r"10\.5\.0\.10 is also that of .*vip \(Pulumi\.prod\.yaml:\d+\)", said[f"{N}.vip"])
+    assert said[f"{M}.endpoint"].startswith("https://10.5.0.10:6443 is also that of cluster.machines.endpoint")
+    assert said[f"{M}.nodes"].startswith("9 machines have addresses of machines of Pulumi.prod.yaml:")
+    assert load_file(prod_file), "a copy that is not finished does not stop the site that it was copied from"
+
+
+def test_a_site_of_its_own_beside_another_is_valid(tmp_path: Path) -> None:
+    file_of(tmp_path, "prod", PROD)
+    own = PROD.replace("name: prod", "name: rome").replace("10.5.0.", "10.7.0.").replace("10.9.", "10.11.")
+    assert load_file(file_of(tmp_path, "rome", own))
+    same = told(
+        file_of(
+            tmp_path,
+            "rome",
+            own.replace("10.7.0.16", "10.5.0.16").replace("[10.7.0.0/24]", "[10.0.0.0/12]"),
+        )
+    )
+    assert list(same) == [f"{M}.nodes.infra-1.address"]
+
+
+def test_two_sites_of_one_kubeconfig_are_one_cluster(tmp_path: Path) -> None:
+    keys = "cluster: {kubeconfig: k}, gateway: {port: 80}, models: {}, tenants: {}"
+    text = f"config:\n  inference-platform:site: {{name: NAME, {keys}}}\n"
+    file_of(tmp_path, "a", text.replace("NAME", "a"))
+    assert list(told(file_of(tmp_path, "b", text.replace("NAME", "b")))) == ["cluster.kubeconfig"]
+
+
+@pytest.mark.parametrize("site", ["prod", "lab"])
+def test_a_file_cut_short_at_any_line_is_refused_or_warned_of(site: str, tmp_path: Path) -> None:
+    """Down to the tenants, which come last: what is missing from there on is a tenant, and nobody else knows of it."""
+    lines = (ROOT / f"Pulumi.{site}.yaml").read_text().splitlines(keepends=True)
+    last = next(number for number, line in enumerate(lines) if line.startswith("    tenants:"))
+    for count in range(1, last + 1):
+        assert told(file_of(tmp_path, site, "".join(lines[:count])))
+    whole = trace_file(file_of(tmp_path, site, "".join(lines).rstrip("\n")))
+    assert whole.warnings[0].what.startswith("the last line has no end")

@@ -1,0 +1,120 @@
+"""Models, gateways and tenants that would fail in the API server or under load: each is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from components.base import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS
+from tests.unit.stacks.wrong_sites import M, Wrong, refused_and_mended
+
+WRONG: dict[str, Wrong] = {
+    # Gateway and firewall
+    "firewall keeps the gateway's port shut": Wrong(
+        {"gateway.port": 8443},
+        f"{M}.firewall.load_balancer_ports",
+        "does not open gateway.port, 8443",
+        {f"{M}.firewall.load_balancer_ports": [443, 8443]},
+    ),
+    "firewall range beside the port": Wrong(
+        {f"{M}.firewall.load_balancer_ports": ["30000-32767"]},
+        f"{M}.firewall.load_balancer_ports",
+        "got [30000-32767]",
+        {f"{M}.firewall.load_balancer_ports": ["30000-32767", 443]},
+    ),
+    "firewall parts etcd": Wrong(
+        {f"{M}.firewall.control_planes": ["10.5.0.12/31"]},
+        f"{M}.firewall.control_planes",
+        "does not hold cp-1 (10.5.0.11)",
+    ),
+    "Envoy's own port": Wrong(
+        {"gateway.port": 19001, f"{M}.firewall.load_balancer_ports": [19001, 443]},
+        "gateway.port",
+        "taken in each Envoy pod",
+        {"gateway.port": 443},
+    ),
+    # Models and gateway
+    "family of another GPU": Wrong(
+        {"models.qwen3-32b.server.gpu_family": "blackwell"},
+        "models.qwen3-32b.server.gpu_family",
+        "allowed: hopper",
+        {"models.qwen3-32b.server.gpu_family": "hopper"},
+    ),
+    "GPU of another maker": Wrong(
+        {"cluster.gpu": "mi300x"}, "cluster.gpu", "is made by AMD", {"cluster.gpu": "h200-sxm"}
+    ),
+    "simulator in production": Wrong(
+        {"models.qwen3-32b.server.engine": "simulator"},
+        "models.qwen3-32b.server.engine",
+        "random words",
+        {"purpose": "trial"},
+    ),
+    "request cut before its stream": Wrong(
+        {"models.glm-5-1.request_timeout_s": 300},
+        "models.glm-5-1.request_timeout_s",
+        "shorter than a stream may be, 600 s",
+        {"models.glm-5-1.request_timeout_s": 600},
+    ),
+    "stream cut before its first token": Wrong(
+        {"gateway.stream_idle_timeout_s": 60, "models.glm-5-1.slo.ttft_p95_ms": 90_000},
+        "gateway.stream_idle_timeout_s",
+        "cut before the first token that models.glm-5-1.slo.ttft_p95_ms allows",
+        {"gateway.stream_idle_timeout_s": 90},
+    ),
+    "picker without weights": Wrong(
+        {f"models.glm-5-1.pool.{key}_weight": 0 for key in ("prefix", "queue", "kv")},
+        "models.glm-5-1.pool",
+        "every weight as 0",
+    ),
+    "picker without CPU": Wrong({"models.glm-5-1.pool.cpu": "0"}, "models.glm-5-1.pool.cpu", "CPU above 0"),
+    "picker with thousandths of a byte": Wrong(
+        {"models.glm-5-1.pool.memory": "8000m"},
+        "models.glm-5-1.pool.memory",
+        "quantity of memory",
+        {"models.glm-5-1.pool.memory": "8Gi"},
+    ),
+    "requests longer than the context": Wrong(
+        {"models.qwen3-32b.server.typical_request_tokens": 10**6},
+        "models.qwen3-32b.server.typical_request_tokens",
+        "more than the context of qwen3-32b-fp8",
+        {"models.qwen3-32b.server.typical_request_tokens": 40_960},
+    ),
+    "tenant without a model": Wrong({"tenants.search.models": []}, "tenants.search.models", "empty"),
+    "price without end": Wrong({"prices.gpu_hour": float("1e400")}, "prices.gpu_hour", "not a number"),
+    "price that is no number": Wrong({"prices.gpu_hour": float("nan")}, "prices.gpu_hour", "not a number"),
+    "load without end": Wrong(
+        {"models.glm-5-1.load.requests_per_s": float("inf")}, "models.glm-5-1.load.requests_per_s", "not a number"
+    ),
+    "replacement below zero": Wrong(
+        {f"{M}.nodes.hgx-1.replacement": -1}, f"{M}.nodes.hgx-1.replacement", "out of range"
+    ),
+    # Bounds of the CRDs
+    "replicas beyond int32": Wrong({"gateway.replicas": MOST_REPLICAS + 1}, "gateway.replicas", "out of range"),
+    "model replicas beyond int32": Wrong(
+        {"models.qwen3-32b.server.replicas": MOST_REPLICAS + 1}, "models.qwen3-32b.server.replicas", "out of range"
+    ),
+    "idle time of six digits": Wrong(
+        {"gateway.stream_idle_timeout_s": MOST_SECONDS + 1},
+        "gateway.stream_idle_timeout_s",
+        "out of range",
+        {"gateway.stream_idle_timeout_s": MOST_SECONDS},
+    ),
+    "request time of six digits": Wrong(
+        {"models.qwen3-32b.request_timeout_s": MOST_SECONDS + 1},
+        "models.qwen3-32b.request_timeout_s",
+        "out of range",
+        {"models.qwen3-32b.request_timeout_s": MOST_SECONDS},
+    ),
+    "streams beyond uint32": Wrong(
+        {"gateway.max_parallel_streams": MOST_STREAMS + 1}, "gateway.max_parallel_streams", "out of range"
+    ),
+    "keys beyond one rule": Wrong(
+        {"tenants.search.keys": {f"k-{n}": {} for n in range(257)}}, "tenants.search.keys", "too many"
+    ),
+    "models cut off": Wrong({"models": None, "tenants": {}}, "models", "missing", {"models": {}}),
+    "tenants cut off": Wrong({"tenants": None}, "tenants", "missing", {"tenants": {}}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
+def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
+    refused_and_mended(wrong)

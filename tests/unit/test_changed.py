@@ -1,0 +1,120 @@
+"""`make test-changed` leaves out no test that a change can touch, and runs everything where it does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import changed
+from tests.changed import selection
+
+ROOT = Path(__file__).parents[2]
+OURS = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in ROOT.rglob("*.py")
+    if not {".venv", ".lab", "__pycache__"} & set(path.relative_to(ROOT).parts)
+}
+SMALL = {
+    "product/__init__.py": "",
+    "product/low.py": "X = 1",
+    "product/high.py": "from product.low import X",
+    "product/cli/__init__.py": "",
+    "product/cli/__main__.py": "import product.high",
+    "other/__init__.py": "",
+    "other/alone.py": "",
+    "tests/support.py": "import other.alone",
+    "tests/unit/conftest.py": "",
+    "tests/unit/product/conftest.py": "from tests import support",
+    "tests/unit/product/test_low.py": "from product.low import X",
+    "tests/unit/product/test_high.py": "def test() -> None:\n    from product import high",
+    "tests/unit/product/test_cli.py": "import sys\nARGV = [sys.executable, '-m', 'product.cli', '--help']",
+    "tests/unit/other/test_alone.py": "import importlib\nimportlib.import_module('other.alone')",
+    "tests/unit/docs/test_docs.py": "",
+    "tests/lab/site/test_site.py": "import product.high",
+    "tests/lab/test_single.py": "import other.alone",
+}
+
+
+def names(*files: str) -> set[str]:
+    """The chosen modules of the small project, without those that always run."""
+    return {Path(test).name for test in selection(files, SMALL).unit} - {"test_docs.py"}
+
+
+@pytest.mark.parametrize(
+    ("file", "tests"),
+    [
+        ("product/low.py", {"test_low.py", "test_high.py", "test_cli.py"}),
+        ("product/high.py", {"test_high.py", "test_cli.py"}),
+        ("product/cli/__main__.py", {"test_cli.py"}),
+        ("product/__init__.py", {"test_low.py", "test_high.py", "test_cli.py"}),
+        ("other/alone.py", {"test_low.py", "test_high.py", "test_cli.py", "test_alone.py"}),
+        ("tests/unit/conftest.py", {"test_low.py", "test_high.py", "test_cli.py", "test_alone.py"}),
+        ("tests/unit/product/test_low.py", {"test_low.py"}),
+        ("product/cli/help.txt", {"test_cli.py"}),
+        ("product/data/new/table.csv", {"test_low.py", "test_high.py", "test_cli.py"}),
+        ("README.md", set()),
+    ],
+)
+def test_a_changed_file_chooses_the_tests_that_read_it(file: str, tests: set[str]) -> None:
+    chosen = selection([file], SMALL)
+    assert (names(file), chosen.because) == (tests, "")
+    assert "tests/unit/docs/test_docs.py" in chosen.unit
+
+
+@pytest.mark.parametrize(
+    "file", ["pyproject.toml", "Pulumi.prod.yaml", "product/gone.py", "new-folder/x", "tests/gone.py"]
+)
+def test_what_nobody_knows_chooses_everything(file: str) -> None:
+    chosen = selection(["README.md", file], SMALL)
+    assert chosen.because == file
+    assert set(chosen.unit) == {test for test in SMALL if test.startswith("tests/unit/") and "/test_" in test}
+    assert chosen.lab == ("tests/lab/site", "tests/lab/test_single.py")
+
+
+def test_lab_tests_are_named_by_folder() -> None:
+    assert selection(["product/low.py"], SMALL).lab == ("tests/lab/site",)
+    assert selection(["other/alone.py"], SMALL).lab == ("tests/lab/test_single.py",)
+    assert selection([], SMALL).unit == selection([], SMALL).lab == ()
+
+
+@pytest.mark.parametrize(
+    ("file", "chosen", "left_out"),
+    [
+        ("stacks/proof/knobs.py", "proof/test_proof_knobs.py", "runner/test_runner_env.py"),
+        ("components/access.py", "spine/test_builders.py", "proof/test_proof_knobs.py"),
+        # Through the program, which a process of its own runs.
+        ("components/access.py", "sitectl/test_sitectl_diff.py", "machines/test_machines_applying.py"),
+        ("stacks/versions.yaml", "stacks/test_versions.py", "runner/test_runner_env.py"),
+        ("stacks/catalogue/qwen3-8b.yaml", "proof/test_proof_catalogue.py", "cluster/test_cli.py"),
+        ("lab/plugins/kubernetes/helm.py", "plugin_kubernetes/test_kubernetes_releases.py", "cluster/test_cli.py"),
+        ("tests/unit/golden/model-vllm.yaml", "spine/test_builders.py", "runner/test_runner_env.py"),
+        ("tests/fixtures/previews/replica-cut.json", "sitectl/test_sitectl_plan.py", "cluster/test_cli.py"),
+        ("docs/ci.md", "ci/test_ci_documented.py", "proof/test_proof_knobs.py"),
+    ],
+)
+def test_of_the_project_itself(file: str, chosen: str, left_out: str) -> None:
+    chosen, left_out = f"tests/unit/{chosen}", f"tests/unit/{left_out}"
+    assert {chosen, left_out} < OURS.keys(), "this test names tests that are gone"
+    found = selection([file], OURS)
+    assert not found.because
+    assert chosen in found.unit
+    assert left_out not in found.unit
+
+
+def test_paths_in_the_tables_are_there() -> None:
+    for file in (*changed.STARTS, *(started for files in changed.STARTS.values() for started in files)):
+        assert (ROOT / file).is_file(), file
+    folders = (*changed.READERS, *changed.ALWAYS, *(one for readers in changed.READERS.values() for one in readers))
+    for folder in folders:
+        assert (ROOT / folder).exists(), folder
+
+
+def test_an_unknown_revision_is_an_error_with_its_fix(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"fix: make test-changed BASE=<revision>"):
+        changed.main(["no-such-revision", "--list"])
+
+
+def test_the_list_names_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert changed.main(["HEAD", "--list"]) == 0
+    assert "changed files: " in capsys.readouterr().out
