@@ -15,6 +15,7 @@ from components.gateway_errors import openai_errors
 from components.gateway_overload import overload_patches
 from components.headers import CLIENT_HEADER, MODEL_HEADER, TRUSTED_HEADERS
 from components.namespace import NamespaceHandle
+from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer
 from components.objects import PROTECTED, CustomObject
 
 CLASS = "inference"
@@ -304,6 +305,21 @@ def target_gateway() -> dict[str, str]:
     return {"group": _GW, "kind": "Gateway", "name": GATEWAY}
 
 
+def proxy_labels(namespace: str) -> dict[str, str]:
+    """Labels that Envoy Gateway gives to the pods of the Gateway of this namespace."""
+    return {
+        "app.kubernetes.io/component": "proxy",
+        "app.kubernetes.io/managed-by": "envoy-gateway",
+        f"{_EG}/owning-gateway-name": GATEWAY,
+        f"{_EG}/owning-gateway-namespace": namespace,
+    }
+
+
+def proxy_port(spec: GatewaySpec) -> int:
+    """Where an Envoy pod listens: Envoy Gateway moves ports that need privileges up by 10,000."""
+    return spec.port if spec.port >= 1024 else spec.port + 10_000
+
+
 def listener_name(namespace: str) -> str:
     """The listener as Envoy Gateway names it to Envoy."""
     return f"{namespace}/{GATEWAY}/{LISTENER}"
@@ -321,6 +337,8 @@ class GatewayArgs:
     body_kib: int
     """Largest request body."""
     pools: list[tuple[str, str]]
+    proxy_namespace: str | None
+    """Where Envoy Gateway puts the Envoy pods: its own namespace. None where that is the cluster's, and not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,6 +351,8 @@ class GatewayHandle:
     """`http(s)://ADDRESS[:PORT]/v1`, OpenAI's base URL."""
     max_parallel_streams: int
     """Requests that one Envoy pod carries at once, over all models."""
+    proxies: Peer
+    """The Envoy pods, as network policies name them."""
     ready: pulumi.Resource
 
 
@@ -351,6 +371,9 @@ class Gateway(Component):
             self.child("backends", backend_traffic_policy(space, spec, body_kib=args.body_kib), depends_on=needs),
             self.child("errors", self._errors(space, spec), depends_on=needs),
         ]
+        if args.proxy_namespace is not None:
+            everybody = allow_ingress(GATEWAY, args.proxy_namespace, proxy_labels(space), [((), [proxy_port(spec)])])
+            settings.append(self.child("network-policy", everybody, depends_on=needs))
         listener = self.child("listener", gateway(space, spec), depends_on=settings)
         assert isinstance(listener, CustomObject)  # noqa: S101 - a Gateway is no core kind
         endpoint = listener.status.apply(lambda status: endpoint_url(status, spec))
@@ -359,6 +382,7 @@ class Gateway(Component):
             namespace=space,
             endpoint=endpoint,
             max_parallel_streams=spec.max_parallel_streams,
+            proxies=peer(proxy_labels(space), args.proxy_namespace or ANY_NAMESPACE),
             ready=listener,
         )
         self.finish(endpoint=endpoint)

@@ -13,9 +13,12 @@ from pulumi_kubernetes.helm import v3 as helm
 
 from components.base import Component
 from components.namespace import Namespace
+from components.network_policies import allow_ingress, peer
 
 ENVOY_NAMESPACE = "envoy-gateway-system"
 AI_NAMESPACE = "envoy-ai-gateway-system"
+# Ports of the controllers' pods: xDS and Wasm modules for the proxies, the extension server for Envoy Gateway.
+_XDS_PORT, _WASM_PORT, _EXTENSION_PORT, _WEBHOOK_PORT = 18000, 18002, 1063, 9443
 
 # Helm keeps each revision with all its values in a Secret.
 _REVISIONS_KEPT = 5
@@ -47,7 +50,7 @@ def envoy_gateway_values() -> dict[str, Any]:
             "service": {
                 "fqdn": {
                     "hostname": f"ai-gateway-controller.{AI_NAMESPACE}.svc.cluster.local",
-                    "port": 1063,
+                    "port": _EXTENSION_PORT,
                 }
             },
         },
@@ -78,6 +81,24 @@ def ai_gateway_values(webhook_certificate_rotation: int, mcp_seed: pulumi.Input[
         # Of debug logs, should somebody switch them on.
         "extProc": {"enableRedaction": True},
     }
+
+
+def network_policies() -> list[dict[str, Any]]:
+    """What the controllers' pods let in: proxies that ask for configuration, Envoy Gateway's calls, a webhook's.
+
+    The API server has no labels to name it by, so the webhook's port is open; it speaks TLS alone.
+    """
+    proxies = peer({"app.kubernetes.io/component": "proxy", "app.kubernetes.io/managed-by": "envoy-gateway"})
+    envoy_gateway, ai_gateway = {"control-plane": "envoy-gateway"}, {"app.kubernetes.io/name": "ai-gateway-helm"}
+    return [
+        allow_ingress("envoy-gateway", ENVOY_NAMESPACE, envoy_gateway, [([proxies], [_XDS_PORT, _WASM_PORT])]),
+        allow_ingress(
+            "ai-gateway",
+            AI_NAMESPACE,
+            ai_gateway,
+            [([peer(envoy_gateway, ENVOY_NAMESPACE)], [_EXTENSION_PORT]), ((), [_WEBHOOK_PORT])],
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,12 +137,13 @@ class GatewayControllers(Component):
         super().__init__(name, opts)
         here = pulumi.ResourceOptions(parent=self)
         made: list[pulumi.Resource] = []
+        spaces: dict[str, pulumi.Resource] = {}
         ai_values = ai_gateway_values(args.webhook_certificate_rotation, self._mcp_seed())
         for suffix, release, chart, space, values in (
             ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_values),
             ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
         ):
-            ready = Namespace(space, pod_security="privileged", opts=here).handle.ready
+            ready = spaces[space] = Namespace(space, pod_security="privileged", opts=here).handle.ready
             made.append(
                 helm.Release(
                     f"{name}-{suffix}",
@@ -136,6 +158,9 @@ class GatewayControllers(Component):
                     opts=pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs]),
                 )
             )
+        for policy in network_policies():
+            suffix = f"network-policy-{policy['metadata']['name']}"
+            self.child(suffix, policy, depends_on=[spaces[policy["metadata"]["namespace"]]])
         self.handle = GatewayControllersHandle(ready=made)
         self.finish(namespaces=[ENVOY_NAMESPACE, AI_NAMESPACE])
 

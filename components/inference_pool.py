@@ -12,6 +12,7 @@ from pydantic import Field
 
 from components.base import Component, Spec
 from components.namespace import NamespaceHandle
+from components.network_policies import Peer, allow_ingress
 from manifests.render import render_yaml
 from talos.draining import SUCCESSOR_FIRST
 
@@ -162,7 +163,7 @@ def picker_service(model: str, namespace: str) -> dict[str, Any]:
         },
         "spec": {
             "clusterIP": "None",
-            "selector": _picker_labels(model),
+            "selector": picker_labels(model),
             "ports": [
                 {"name": "grpc", "port": _GRPC_PORT, "targetPort": "grpc", "protocol": "TCP", "appProtocol": "h2c"},
                 {"name": "metrics", "port": _METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
@@ -176,8 +177,8 @@ def picker_budget(model: str, namespace: str) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": picker_name(model), "namespace": namespace, "labels": _picker_labels(model)},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": _picker_labels(model)}},
+        "metadata": {"name": picker_name(model), "namespace": namespace, "labels": picker_labels(model)},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": picker_labels(model)}},
     }
 
 
@@ -199,11 +200,11 @@ def picker_deployment(
         "spec": {
             "replicas": spec.pickers,
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "selector": {"matchLabels": _picker_labels(model)},
+            "selector": {"matchLabels": picker_labels(model)},
             "template": {
                 "metadata": {
                     # Of several, a drain takes one at a time: their budget sees to that.
-                    "labels": {**_picker_labels(model), **(SUCCESSOR_FIRST if alone else {})},
+                    "labels": {**picker_labels(model), **(SUCCESSOR_FIRST if alone else {})},
                     "annotations": {"inference-platform/config-digest": config_digest},
                 },
                 "spec": {
@@ -214,7 +215,7 @@ def picker_deployment(
                             "maxSkew": 1,
                             "topologyKey": "kubernetes.io/hostname",
                             "whenUnsatisfiable": "ScheduleAnyway",
-                            "labelSelector": {"matchLabels": _picker_labels(model)},
+                            "labelSelector": {"matchLabels": picker_labels(model)},
                         }
                     ],
                     "containers": [
@@ -262,7 +263,12 @@ def picker_deployment(
     }
 
 
-def _picker_labels(model: str) -> dict[str, str]:
+def picker_network_policy(model: str, namespace: str, clients: Sequence[Peer]) -> dict[str, Any]:
+    """Who may ask the pickers. Their health and metrics are for the kubelet alone."""
+    return allow_ingress(picker_name(model), namespace, picker_labels(model), [(clients, [_GRPC_PORT])])
+
+
+def picker_labels(model: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "endpoint-picker", "app.kubernetes.io/instance": model}
 
 
@@ -283,6 +289,8 @@ class InferencePoolArgs:
     longest_stream_s: int
     needs: Sequence[pulumi.Resource]
     """The definitions of the pool's kinds."""
+    clients: Sequence[Peer]
+    """Pods that may ask the picker: the gateway's proxies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,5 +333,6 @@ class InferencePool(Component):
         )
         if args.spec.pickers > 1:
             self.child("picker-disruption-budget", picker_budget(name, space), depends_on=there)
+        self.child("picker-network-policy", picker_network_policy(name, space, args.clients), depends_on=there)
         self.handle = InferencePoolHandle(name=name, namespace=space, ready=[pool, picker])
         self.finish(name=name)

@@ -10,10 +10,17 @@ from pydantic import Field
 
 from components.base import MOST_SECONDS, Component, Spec
 from components.gateway import GatewayHandle
-from components.inference_pool import InferencePool, InferencePoolArgs, InferencePoolSpec, PickerPlan
+from components.inference_pool import (
+    InferencePool,
+    InferencePoolArgs,
+    InferencePoolSpec,
+    PickerPlan,
+    picker_labels,
+)
 from components.model_route import ModelRoute, ModelRouteArgs
 from components.model_server import Engine, ModelServer, ModelServerArgs, ModelServerPlan, ModelServerSpec
 from components.namespace import NamespaceHandle
+from components.network_policies import peer
 from components.weights import Keeping
 
 
@@ -66,6 +73,7 @@ class Model(Component):
                 engine=args.engine,
                 namespace=args.namespace,
                 storage_class=args.storage_class,
+                clients=[args.gateway.proxies, peer(picker_labels(name))],
                 volume=args.spec.volume or args.volume,
             ),
             here,
@@ -81,6 +89,7 @@ class Model(Component):
                 image=args.picker_image,
                 longest_stream_s=args.spec.server.longest_stream_s,
                 needs=args.needs,
+                clients=[args.gateway.proxies],
             ),
             here,
         ).handle

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from components import weights
 from components.base import MOST_REPLICAS, MOST_SECONDS, Component, Spec
 from components.namespace import NamespaceHandle
+from components.network_policies import Peer, allow_ingress
 from components.weights import Keeping, WeightsSpec
 
 PORT = 8000
@@ -265,6 +266,7 @@ def deployment(
     }
     pod = {
         "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
         "nodeSelector": {"nvidia.com/gpu.family": spec.gpu_family},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "terminationGracePeriodSeconds": NOTICE_S + spec.longest_stream_s + CLOSING_S,
@@ -325,6 +327,11 @@ def _turnover_s(spec: ModelServerSpec, plan: ModelServerPlan) -> int:
     return plan.start_budget_s + NOTICE_S + spec.longest_stream_s + CLOSING_S
 
 
+def network_policy(name: str, namespace: str, clients: Sequence[Peer]) -> dict[str, Any]:
+    """Who may reach the replicas: who sends them requests or reads their metrics, on their one port."""
+    return allow_ingress(name, namespace, labels(name), [(clients, [PORT])])
+
+
 def _duration(seconds: float) -> str:
     """A Go duration with microsecond precision."""
     return f"{max(1, round(seconds * 1e6))}us"
@@ -339,6 +346,8 @@ class ModelServerArgs:
     engine: Engine
     namespace: NamespaceHandle
     storage_class: str
+    clients: Sequence[Peer]
+    """Pods that may send requests and read metrics: the gateway's proxies and the model's own pickers."""
     volume: Keeping
     """Whether the engine refuses to delete or replace the volume."""
 
@@ -353,7 +362,7 @@ class ModelServerHandle:
 
 
 class ModelServer(Component):
-    """Volume, replicas and disruption budget of one model."""
+    """Volume, replicas and disruption budget of one model, and who may reach the replicas."""
 
     def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -376,5 +385,6 @@ class ModelServer(Component):
         )
         budget = disruption_budget(name, space.name, max_unavailable=args.plan.max_unavailable)
         self.child("budget", budget, depends_on=[space.ready])
+        self.child("network-policy", network_policy(name, space.name, args.clients), depends_on=[space.ready])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
         self.finish(name=name)

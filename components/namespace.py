@@ -1,4 +1,4 @@
-"""A namespace with its pod-security level, so that what may run in it is said where it is made."""
+"""A namespace: what may run in it, and that its pods refuse what no policy of theirs lets in."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pulumi
 
 from components.base import Component
+from components.network_policies import deny_ingress
 
 PodSecurity = Literal["restricted", "baseline", "privileged"]
 
@@ -39,7 +40,7 @@ class NamespaceHandle:
 
 
 class Namespace(Component):
-    """One namespace."""
+    """One namespace, and the policy that denies its pods' ingress."""
 
     def __init__(
         self,
@@ -51,5 +52,6 @@ class Namespace(Component):
     ) -> None:
         super().__init__(name, opts)
         made = self.child("namespace", namespace(name, pod_security, labels))
+        self.child("deny-ingress", deny_ingress(name), depends_on=[made])
         self.handle = NamespaceHandle(name=name, ready=made)
         self.finish(name=name)

@@ -10,7 +10,7 @@ from components.access import Access, AccessArgs
 from components.crd_bundle import CrdBundle, read_bundle
 from components.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
 from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
-from components.gateway_controllers import Chart, GatewayControllers, GatewayControllersArgs
+from components.gateway_controllers import ENVOY_NAMESPACE, Chart, GatewayControllers, GatewayControllersArgs
 from components.gateway_protection import GatewayProtection, GatewayProtectionArgs
 from components.inference_pool import picker_authority
 from components.model import Model, ModelArgs
@@ -143,6 +143,7 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
             drain_s=longest_stream_s(site),
             body_kib=body_kib(site, proofs),
             pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
+            proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
         ),
         top,
     ).handle

@@ -31,6 +31,25 @@ def namespace_security(resources: Sequence[Resource], facts: SiteFacts) -> Itera
             )
 
 
+def namespace_denies_ingress(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
+    denied = {
+        one.body["metadata"].get("namespace")
+        for one in resources
+        if one.kind == "NetworkPolicy"
+        and one.body["spec"].get("podSelector") == {}
+        and "Ingress" in (one.body["spec"].get("policyTypes") or ())
+        and not one.body["spec"].get("ingress")
+    }
+    for space in (one for one in resources if one.kind == "Namespace"):
+        if space.body["metadata"].get("name") not in denied:
+            yield Finding(
+                resource=space.label,
+                problem="lets every pod of the cluster reach every pod in it",
+                fix="declare a NetworkPolicy in it that selects all pods, names Ingress and allows nothing; "
+                "then one for each client that must get in",
+            )
+
+
 def no_wildcard_permissions(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
     for role in (one for one in resources if one.kind in ("Role", "ClusterRole")):
         for number, rule in enumerate(role.body.get("rules") or ()):

@@ -29,6 +29,11 @@ RULES: tuple[Rule, ...] = (
         check=pods.no_host_access,
     ),
     Rule(
+        name="service-account-token",
+        says="A pod without a service account of its own mounts no token.",
+        check=pods.service_account_token,
+    ),
+    Rule(
         name="no-plaintext-secret",
         says="No secret is in plain text: not in a Secret, a variable or an argument.",
         check=pods.no_plaintext_secret,
@@ -74,6 +79,11 @@ RULES: tuple[Rule, ...] = (
         name="namespace-security",
         says="Every namespace enforces a level of pod security; privileged ones are listed.",
         check=boundaries.namespace_security,
+    ),
+    Rule(
+        name="namespace-denies-ingress",
+        says="Every namespace denies ingress by default.",
+        check=boundaries.namespace_denies_ingress,
     ),
     Rule(
         name="no-wildcard-permissions",

@@ -152,6 +152,19 @@ def no_host_access(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[
             )
 
 
+def service_account_token(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+    """A pod with no account of its own has no business with the API, and its token is one that a thief can use."""
+    for resource in resources:
+        spec = pod_spec(resource)
+        own = spec.get("serviceAccountName") not in (None, "", "default")
+        if spec and not own and spec.get("automountServiceAccountToken") is not False:
+            yield Finding(
+                resource=resource.label,
+                problem="mounts a token of the namespace's default service account",
+                fix="set automountServiceAccountToken: false, or give it a service account with what it needs",
+            )
+
+
 def no_plaintext_secret(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
     for resource in resources:
         if resource.kind == "Secret":

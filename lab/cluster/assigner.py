@@ -1,4 +1,7 @@
-"""`python -m lab.cluster.assigner`: what a site's load balancer and storage do, in small: addresses and volumes."""
+"""`python -m lab.cluster.assigner`: what a site's load balancer, storage and CNI do, in small.
+
+Addresses of Services, volumes of claims, and who may reach whom by NetworkPolicies.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from lab import kubeconfigs
 from lab.cluster import credentials
 from lab.cluster.addresses import AddressController
 from lab.cluster.api import Manifest
+from lab.cluster.policies import NetworkPolicyController
 from lab.cluster.volumes import VolumeController
 from lab.cluster.watching import Listing, changes
 from lab.paths import Lab
@@ -27,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def role() -> Manifest:
-    """What the two controllers may do."""
+    """What the controllers may do."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -42,6 +46,8 @@ def role() -> Manifest:
             },
             {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["list", "watch"]},
             {"apiGroups": [""], "resources": ["persistentvolumeclaims/status"], "verbs": ["patch"]},
+            {"apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
             {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get"]},
         ],
     }
@@ -91,6 +97,15 @@ def main() -> int:
     keep(
         VolumeController(connection, lab.volumes).reconcile,
         [core.list_persistent_volume, core.list_persistent_volume_claim_for_all_namespaces],
+        stopping,
+    )
+    keep(
+        NetworkPolicyController(connection, lab.network.pods, lab.bin / "nft").reconcile,
+        [
+            core.list_pod_for_all_namespaces,
+            core.list_namespace,
+            client.NetworkingV1Api(connection).list_network_policy_for_all_namespaces,
+        ],
         stopping,
     )
     stopping.wait()

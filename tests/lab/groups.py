@@ -25,6 +25,7 @@ SITE_GROUPS = {
         "test_host_untouched",
         "test_answers",
         "test_identity",
+        "test_network_policies",
         "test_openai_client",
         "test_protocol_errors",
         "test_kept_secrets",

@@ -31,6 +31,7 @@ def bodies() -> Bodies:
         "lifecycle": {"preStop": {"sleep": {"seconds": 10}}},
     }
     pod = {
+        "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 620,
         "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname"}],
         "containers": [container],
@@ -42,6 +43,12 @@ def bodies() -> Bodies:
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": {"name": "models", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}},
+        },
+        "deny": {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": "deny-ingress", "namespace": "models"},
+            "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
         },
         "deployment": {
             "apiVersion": "apps/v1",
@@ -219,6 +226,24 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ),
     ("no-plaintext-secret", "argument"): Broken(
         change=lambda found: _container(found)["args"].append("--api-key=abc"), says="is given --api-key in plain text"
+    ),
+    ("service-account-token", "mounted by default"): Broken(
+        change=lambda found: _pod(found).pop("automountServiceAccountToken"), says="default service account"
+    ),
+    ("service-account-token", "of the default account by name"): Broken(
+        change=lambda found: _pod(found).update(serviceAccountName="default", automountServiceAccountToken=True),
+        says="default service account",
+    ),
+    ("namespace-denies-ingress", "egress alone"): Broken(
+        change=lambda found: found["deny"]["spec"].update(policyTypes=["Egress"]),
+        says="lets every pod of the cluster reach",
+    ),
+    ("namespace-denies-ingress", "a policy that allows"): Broken(
+        change=lambda found: found["deny"]["spec"].update(ingress=[{}]), says="lets every pod of the cluster reach"
+    ),
+    ("namespace-denies-ingress", "for some pods alone"): Broken(
+        change=lambda found: found["deny"]["spec"].update(podSelector={"matchLabels": LABELS}),
+        says="lets every pod of the cluster reach",
     ),
     ("disruption-budget", "none"): Broken(
         change=lambda found: found["budget"]["spec"]["selector"].update(matchLabels={"app": "other"}),

@@ -128,7 +128,7 @@ def test_values_of_secrets_reach_no_message() -> None:
     found = bodies()
     found["secret"]["stringData"] = {"key": "sk-plain"}
     found["secret"]["data"] = {"key": "c2stcGxhaW4="}
-    assert resource(shown(found)[4]).body["data"] == HIDDEN
+    assert resource(shown(found)[list(found).index("secret")]).body["data"] == HIDDEN
     assert reports(found) == []
 
 

@@ -16,6 +16,7 @@ from pulumi.runtime.settings import SETTINGS, set_root_resource
 from pulumi.runtime.stack import run_in_stack
 from pulumi_kubernetes import core
 
+from components.network_policies import deny_ingress
 from components.objects import declare
 from components.rules.model import HIDDEN, SiteFacts
 from components.rules.transform import RulesError, body_of, enforced
@@ -64,6 +65,7 @@ def namespace(name: str, level: str | None) -> None:
     labels = {"pod-security.kubernetes.io/enforce": level} if level else {}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     declare(name, body, pulumi.ResourceOptions())
+    declare(f"{name}-deny", deny_ingress(name), pulumi.ResourceOptions())
 
 
 def test_a_program_that_keeps_the_rules_registers_everything() -> None:
@@ -72,7 +74,7 @@ def test_a_program_that_keeps_the_rules_registers_everything() -> None:
             namespace("one", "baseline")
             namespace("two", "restricted")
 
-    assert sorted(run(program)) == ["one", "two"]
+    assert sorted(run(program)) == ["one", "one-deny", "two", "two-deny"]
 
 
 def broken() -> None:
@@ -113,7 +115,7 @@ def test_a_waiver_lets_it_through_until_its_last_day(expires: datetime.date) -> 
             namespace("open", "privileged")
 
     if expires == TODAY:
-        assert run(program) == ["open"]
+        assert sorted(run(program)) == ["open", "open-deny"]
         return
     with pytest.raises(RulesError, match="2 violations") as caught:
         run(program)
@@ -142,7 +144,7 @@ def test_what_is_declared_too_late_to_be_looked_at_is_refused() -> None:
 
     with pytest.raises(RulesError, match="Namespace two is declared after the rules have looked"):
         run(program)
-    assert program.__dict__["made"] == ["one"]
+    assert sorted(program.__dict__["made"]) == ["one", "one-deny"]
 
 
 def test_what_is_only_read_is_not_judged(caplog: pytest.LogCaptureFixture) -> None:

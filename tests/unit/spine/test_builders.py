@@ -24,9 +24,10 @@ from components import (
     tiers,
     weights,
 )
-from components.gateway_controllers import ai_gateway_values, envoy_gateway_values
+from components.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway_errors import openai_errors
 from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
+from components.network_policies import deny_ingress, peer
 from stacks import versions
 from stacks.loader import load_file
 from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.row("000.16", "000.22", "000.27", "000.30", "000.31", "
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).parents[1] / "golden"
 IMAGES = versions.load().images
+PROXIES = peer(gateway.proxy_labels("g"), "envoy-gateway-system")
 
 
 def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
@@ -51,6 +53,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         ),
         model_server.deployment(name, "m", spec.server, plan, engine),
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
+        model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))]),
         inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=model_server.PORT),
         inference_pool.picker_config(name, "m", spec.pool, picker),
         *inference_pool.picker_rbac(name, "m"),
@@ -59,6 +62,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
             name, "m", spec.pool, image=IMAGES.endpoint_picker, longest_stream_s=60, config_digest="0" * 16
         ),
         inference_pool.picker_budget(name, "m"),
+        inference_pool.picker_network_policy(name, "m", [PROXIES]),
         model_route.parallel_limit(name, "m", requests=parallel_requests(proof, serving), connections=65_536),
         model_route.ai_gateway_route(
             name,
@@ -77,6 +81,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
     proofs = {name: prove_model(site, spec, name) for name, spec in site.models.items()}
     return [
         namespace.namespace("g", "restricted"),
+        deny_ingress("g"),
         gateway.gateway_class(),
         gateway.envoy_proxy("g", site.gateway, drain_s=60, pools=pools),
         gateway.gateway_config("g"),
@@ -122,7 +127,7 @@ CASES = {
     "model-vllm": lambda: model_objects("Pulumi.prod.yaml", "glm-5-1"),
     "model-data-parallel": lambda: model_objects("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
-    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed")],
+    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed"), *network_policies()],
 }
 
 

@@ -1,0 +1,55 @@
+"""Who may reach which pod: nobody (default deny for ingress), and then who needs to (001.10, 004.22).
+
+Builders alone: each component declares the policies of its own pods, and each namespace denies the rest. The kubelet's
+probes pass on every CNI. What pods may reach is not restricted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Peer = Mapping[str, Any]
+ANY_NAMESPACE = "*"
+_API = "networking.k8s.io/v1"
+
+
+def deny_ingress(namespace: str) -> dict[str, Any]:
+    """Every pod of the namespace refuses everything that no other policy lets in."""
+    return {
+        "apiVersion": _API,
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "deny-ingress", "namespace": namespace},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
+    }
+
+
+def allow_ingress(
+    name: str,
+    namespace: str,
+    pods: Mapping[str, str],
+    rules: Sequence[tuple[Sequence[Peer], Sequence[int]]],
+) -> dict[str, Any]:
+    """Pods with these labels let these peers reach these TCP ports; a rule without peers is for everybody."""
+    ingress = [
+        {
+            **({"from": [dict(peer) for peer in peers]} if peers else {}),
+            "ports": [{"protocol": "TCP", "port": port} for port in ports],
+        }
+        for peers, ports in rules
+    ]
+    return {
+        "apiVersion": _API,
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"], "ingress": ingress},
+    }
+
+
+def peer(labels: Mapping[str, str], namespace: str | None = None) -> Peer:
+    """Pods with these labels, of the policy's own namespace, of the one that is named, or of ANY_NAMESPACE."""
+    pods = {"podSelector": {"matchLabels": dict(labels)}}
+    if namespace is None:
+        return pods
+    labelled = {} if namespace == ANY_NAMESPACE else {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    return {**pods, "namespaceSelector": labelled}

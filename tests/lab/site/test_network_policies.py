@@ -1,0 +1,88 @@
+"""Who reaches which pod of the running platform: who needs to, and nobody else.
+
+Tried from the networks of pods that are there: connections are made in their namespaces.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.lab.site.replicas import ENGINE_PORT, ENVOYS, MODELS, Cluster, Replica
+
+pytestmark = pytest.mark.row("001.10", "004.22")
+
+MODEL, OTHER = "glm-5-1", "qwen3-32b"
+AI_CONTROLLERS = "envoy-ai-gateway-system"
+PICKER_PORT, PICKER_METRICS_PORT, XDS_PORT, EXTENSION_PORT, EXTPROC_ADMIN_PORT = 9002, 9090, 18000, 1063, 1064
+_TRY = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=float(sys.argv[3]))"
+# A dropped packet is not answered. Twice as long as a busy machine takes to accept, and every refusal waits for it.
+_DROPPED_AFTER_S = 3
+
+
+@pytest.fixture(scope="module")
+def places(cluster: Cluster) -> dict[str, Replica]:
+    """A pod of each kind by its name in the cases below."""
+    return {
+        "engine": cluster.ready_replicas(MODEL)[0],
+        "other engine": cluster.ready_replicas(OTHER)[0],
+        "picker": next(pod for pod in cluster.pickers(MODEL) if pod.ready),
+        "other picker": next(pod for pod in cluster.pickers(OTHER) if pod.ready),
+        "envoy": next(pod for pod in cluster.envoys() if pod.ready),
+        "envoy gateway": cluster.pods(ENVOYS, "control-plane=envoy-gateway")[0],
+        "ai gateway": cluster.pods(AI_CONTROLLERS, "app.kubernetes.io/name=ai-gateway-helm")[0],
+    }
+
+
+def connects(cluster: Cluster, source: Replica, target: Replica, port: int) -> bool:
+    try:
+        cluster.run_in(source, sys.executable, "-c", _TRY, target.ip, str(port), str(_DROPPED_AFTER_S))
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "port"),
+    [
+        ("envoy", "engine", ENGINE_PORT),
+        ("picker", "engine", ENGINE_PORT),
+        ("envoy", "picker", PICKER_PORT),
+        ("envoy", "envoy gateway", XDS_PORT),
+        ("envoy gateway", "ai gateway", EXTENSION_PORT),
+    ],
+)
+def test_the_platforms_own_ways_are_open(
+    cluster: Cluster, places: dict[str, Replica], source: str, target: str, port: int
+) -> None:
+    assert connects(cluster, places[source], places[target], port)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "port"),
+    [
+        ("other engine", "engine", ENGINE_PORT),
+        ("other picker", "engine", ENGINE_PORT),
+        ("engine", "picker", PICKER_PORT),
+        ("other picker", "picker", PICKER_PORT),
+        ("other engine", "picker", PICKER_METRICS_PORT),
+        ("engine", "envoy gateway", XDS_PORT),
+        ("engine", "ai gateway", EXTENSION_PORT),
+        ("engine", "envoy", EXTPROC_ADMIN_PORT),
+    ],
+)
+def test_every_other_way_is_shut(
+    cluster: Cluster, places: dict[str, Replica], source: str, target: str, port: int
+) -> None:
+    assert not connects(cluster, places[source], places[target], port)
+
+
+def test_engines_mount_no_token(cluster: Cluster) -> None:
+    for model in (MODEL, OTHER):
+        for pod in cluster.core.list_namespaced_pod(
+            MODELS, label_selector=f"app.kubernetes.io/name=model-server,app.kubernetes.io/instance={model}"
+        ).items:
+            projected = [volume.name for volume in pod.spec.volumes if volume.projected]
+            assert projected == [], pod.metadata.name
