@@ -1,4 +1,4 @@
-"""Who may reach which pod: nobody (default deny for ingress), and then who needs to (001.10, 004.22).
+"""Who may reach which pod: nobody (default deny for ingress), and then who needs to.
 
 Builders alone: each component declares the policies of its own pods, and each namespace denies the rest. The kubelet's
 probes pass on every CNI. What pods may reach is not restricted.

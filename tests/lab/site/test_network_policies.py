@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab.site.replicas import ENGINE_PORT, ENVOYS, MODELS, Cluster, Replica
 
-pytestmark = pytest.mark.row("001.10", "004.22")
+pytestmark = pytest.mark.row("004.11")
 
 MODEL, OTHER = "glm-5-1", "qwen3-32b"
 AI_CONTROLLERS = "envoy-ai-gateway-system"

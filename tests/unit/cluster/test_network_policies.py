@@ -11,7 +11,7 @@ import pytest
 
 from lab.cluster.policies import matches, ruleset
 
-pytestmark = pytest.mark.row("001.10")
+pytestmark = pytest.mark.row("004.11")
 
 POD_NETWORK = IPv4Network("10.0.0.0/16")
 NAMESPACES = [
