@@ -84,9 +84,9 @@ def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> Non
     """All violations at once, and not one resource written, also without a preview before."""
     copy_project(site.lab, tmp_path)
     # Volumes of both models that one node alone can mount.
-    server = tmp_path / "components" / "model_server.py"
-    assert "ReadWriteMany" in server.read_text()
-    server.write_text(server.read_text().replace("ReadWriteMany", "ReadWriteOnce"))
+    volume = tmp_path / "components" / "weights.py"
+    assert volume.read_text().count('"ReadWriteMany"') == 1
+    volume.write_text(volume.read_text().replace('"ReadWriteMany"', '"ReadWriteOnce"'))
     file = tmp_path / "Pulumi.lab.yaml"
     document = yaml.safe_load(session.stack_file(site.lab).read_text())
     document["config"]["inference-platform:site"]["gateway"]["replicas"] = 3
