@@ -11,7 +11,7 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 
 SITE_GROUPS = {
-    "site-ends": ("test_pulumi_secrets", "test_talos_roll", "test_faults_up"),
+    "site-ends": ("test_faults_up", "test_pulumi_secrets", "test_talos_roll"),
     "site-changes": (
         "test_pulumi_day_two",
         "test_closed_door",
