@@ -93,5 +93,5 @@ def test_an_expired_waiver_and_a_wrong_file_stop_it(lab: Lab, project: Path) -> 
     assert f"{PICKERS[0]}: its waiver expired on 2026-01-01 (reason: the mirror is being filled)" in done.stdout
     done = pulumi(lab, project, "sovereing: true\nwaivers: 3\n", "preview")
     assert done.returncode != 0
-    assert "rules.lab.yaml: 2 errors in the site" in done.stdout
+    assert "rules.lab.yaml: 2 errors in the file" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
