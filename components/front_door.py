@@ -96,7 +96,7 @@ def asking(picker: Picker) -> dict[str, Any]:
 
     The AI gateway (internal/extensionserver/inferencepool.go) leaves a filter of this name alone. Its own is on for
     requests that found no route, such as those that break HTTP: their refusal waits for the picker until the connection
-    is closed. It also draws the order of its filters anew each time, and each new order replaces the listener.
+    is closed. It also draws a new order of its filters each time, which replaces the listener.
     """
     modes = ("request_header_mode", "request_trailer_mode", "response_header_mode", "response_trailer_mode")
     bodies = ("request_body_mode", "response_body_mode")

@@ -1,4 +1,4 @@
-"""Who may reach which pod: nobody (default deny for ingress), and then who needs to.
+"""Who may reach which pod: ingress is denied by default, and each policy opens what its pods need.
 
 Builders alone: each component declares the policies of its own pods, and each namespace denies the rest. The kubelet's
 probes pass on every CNI. What pods may reach is not restricted.
