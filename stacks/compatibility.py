@@ -70,10 +70,10 @@ KEYS: Mapping[str, str] = {
     "vllm": "versions.images.vllm",
     "envoy_gateway": "versions.charts.envoy_gateway.version",
     "ai_gateway": "versions.charts.ai_gateway.version",
-    "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.yaml",
-    "ai_gateway_crds": "versions.crd_versions.ai-gateway.yaml",
-    "gateway_api_crds": "versions.crd_versions.gateway-api.yaml",
-    "inference_extension_crds": "versions.crd_versions.inference-extension.yaml",
+    "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
+    "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
+    "gateway_api_crds": "versions.crd_versions.gateway-api.json",
+    "inference_extension_crds": "versions.crd_versions.inference-extension.json",
     "storage_class": "storage.storage_class",
 }
 

@@ -1,4 +1,8 @@
-"""The CRD bundle: the custom resource definitions of the pinned modules, one file a source, the same bytes always."""
+"""The CRD bundle: the custom resource definitions of the pinned modules, one file per source, the same bytes always.
+
+A file is a List in JSON, so kubectl applies it. Fields have no descriptions: these are two thirds of the bytes, and the
+engine writes its whole state, definitions included, twice per change of any resource.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +18,15 @@ from lab.errors import LabError
 from lab.install.store import file_sha256
 
 # Raise it when the way of writing changes, so that cached bundles are made again.
-REVISION = "crds-1"
+REVISION = "crds-2"
 SUMS = "SHA256SUMS"
 
 # The charts wrap each CRD in one condition; a bundle holds what is behind it.
 _CONDITION = re.compile(r"\{\{-?\s*(if\s[^{}]*|end)\s*-?\}\}")
-# Plain scalars that YAML readers in other languages take for a number or a boolean.
-_AMBIGUOUS = re.compile(r"[-+.]?\d.*|[yYnN]")
-
-
-class _Dumper(yaml.CSafeDumper):
-    """Safe dumper with block style for long texts and quotes where another reader would see no string."""
-
-
-def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else "'" if _AMBIGUOUS.fullmatch(text) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
 
 
 def write_crds(sources: Mapping[str, Path], folder: Path) -> None:
-    """Write `<source>.yaml` for each folder of CRD files, and SHA256SUMS; LabError when a source is not as expected."""
+    """Write `<source>.json` for each folder of CRD files, and SHA256SUMS; LabError when a source is not as expected."""
     for name, source in sorted(sources.items()):
         definitions = {str(crd["metadata"]["name"]): crd for crd in _definitions(source)}
         if not definitions:
@@ -44,9 +34,11 @@ def write_crds(sources: Mapping[str, Path], folder: Path) -> None:
                 f"part crds: {source} holds no CustomResourceDefinition",
                 fix="the pinned module moved its CRDs; correct its path in lab/install/parts.py",
             )
-        documents = (f"---\n{_dump(definitions[crd])}" for crd in sorted(definitions))
-        (folder / f"{name}.yaml").write_text("".join(documents))
-    sums = (f"{file_sha256(folder / f'{name}.yaml')}  {name}.yaml\n" for name in sorted(sources))
+        items = [definitions[crd] for crd in sorted(definitions)]
+        # Kubernetes objects are JSON; anything else here, a date for one, was misread and is a TypeError.
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1, sort_keys=True)
+        (folder / f"{name}.json").write_text(text + "\n")
+    sums = (f"{file_sha256(folder / f'{name}.json')}  {name}.json\n" for name in sorted(sources))
     (folder / SUMS).write_text("".join(sums))
 
 
@@ -62,10 +54,23 @@ def _definitions(source: Path) -> Iterator[dict[str, Any]]:
             if isinstance(document, dict) and document.get("kind") == "CustomResourceDefinition":
                 document.pop("status", None)
                 document["metadata"].pop("creationTimestamp", None)
-                # Kubernetes objects are JSON; anything else here, a date for one, was misread.
-                json.dumps(document)
+                for version in document["spec"]["versions"]:
+                    version["schema"] = without_descriptions(version["schema"])
                 yield document
 
 
-def _dump(document: dict[str, Any]) -> str:
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=True, width=120, allow_unicode=True)
+def without_descriptions(schema: Any) -> Any:
+    """An OpenAPI schema without its texts; a field that is named `description` stays."""
+    if isinstance(schema, list):
+        return [without_descriptions(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _below(key, value) for key, value in schema.items() if key != "description"}
+
+
+def _below(key: str, value: Any) -> Any:
+    if key in ("default", "enum"):  # values, not schemas
+        return value
+    if key == "properties":
+        return {name: without_descriptions(field) for name, field in value.items()}
+    return without_descriptions(value)

@@ -68,16 +68,16 @@ def test_models_that_do_not_fit_are_refused_with_the_fix(pulumi: Pulumi) -> None
 def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp_path: Path) -> None:
     folder = tmp_path / "crds"
     shutil.copytree(CHECKOUT / ".lab" / "bundle" / "crds", folder)
-    (folder / "envoy-gateway.yaml").unlink()
-    with (folder / "gateway-api.yaml").open("a") as definitions:
+    (folder / "envoy-gateway.json").unlink()
+    with (folder / "gateway-api.json").open("a") as definitions:
         definitions.write("# mended by hand\n")
 
     def edit(site: Document) -> None:
         site["crds"] = {"folder": str(folder)}
 
     said = refused(pulumi, edit)
-    assert f"{folder}/envoy-gateway.yaml: missing" in said
-    assert f"{folder}/gateway-api.yaml: sha256 is" in said
+    assert f"{folder}/envoy-gateway.json: missing" in said
+    assert f"{folder}/gateway-api.json: sha256 is" in said
     assert "fix: make bundle" in said
 
 

@@ -30,11 +30,14 @@ metadata:
   creationTimestamp: null
 spec:
   group: example.org
-  description: |-
-    two
-    lines
-  pattern: '1e3'
-  answer: "y"
+  versions:
+  - name: v1
+    schema:
+      openAPIV3Schema:
+        description: two words
+        properties:
+          description: {type: string, description: A field of this name., pattern: '1e3'}
+          size: {type: object, default: {description: kept}, properties: {properties: {description: A text.}}}
 status:
   conditions: []
 {{- end }}
@@ -59,19 +62,21 @@ def test_crds_are_sorted_bare_and_summed(tmp_path: Path) -> None:
     files = {"a.yaml": CRD.replace("NAME", "z.example.org"), "b.yaml": CRD.replace("NAME", "a.example.org")}
     source = _source(tmp_path / "source", {**files, "vap.yaml": POLICY, "kustomization.yaml": "kind: K\n"})
     written = _write({"one": source}, tmp_path / "out")
-    documents = list(yaml.safe_load_all(written["one.yaml"]))
-    assert [document["metadata"] for document in documents] == [{"name": "a.example.org"}, {"name": "z.example.org"}]
-    assert all("status" not in document for document in documents)
-    assert "{{" not in written["one.yaml"]
-    assert "#" not in written["one.yaml"]
-    assert written["SHA256SUMS"] == f"{hashlib.sha256(written['one.yaml'].encode()).hexdigest()}  one.yaml\n"
+    items = json.loads(written["one.json"])["items"]
+    assert [item["metadata"] for item in items] == [{"name": "a.example.org"}, {"name": "z.example.org"}]
+    assert all("status" not in item for item in items)
+    assert written["SHA256SUMS"] == f"{hashlib.sha256(written['one.json'].encode()).hexdigest()}  one.json\n"
 
 
-def test_texts_that_other_readers_take_for_numbers_or_booleans_are_quoted(tmp_path: Path) -> None:
+def test_crds_lose_their_descriptions_and_nothing_else(tmp_path: Path) -> None:
     written = _write({"one": _source(tmp_path / "source", {"a.yaml": CRD})}, tmp_path / "out")
-    assert "pattern: '1e3'" in written["one.yaml"]
-    assert "answer: 'y'" in written["one.yaml"]
-    assert "description: |-\n    two\n    lines\n" in written["one.yaml"]
+    ((version,),) = [item["spec"]["versions"] for item in json.loads(written["one.json"])["items"]]
+    assert version["schema"]["openAPIV3Schema"] == {
+        "properties": {
+            "description": {"type": "string", "pattern": "1e3"},
+            "size": {"type": "object", "default": {"description": "kept"}, "properties": {"properties": {}}},
+        }
+    }
 
 
 def test_the_order_of_files_and_sources_does_not_matter(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ class Recorder(pulumi.runtime.Mocks):
 
 
 def declare(site: SiteConfig, tmp_path: Path) -> tuple[Recorder, dict[str, Any]]:
-    bundle = tmp_path / "things.yaml"
-    bundle.write_text(str(CRD).replace("'", '"'))
+    bundle = tmp_path / "things.json"
+    bundle.write_text(json.dumps({"items": [CRD]}))
     digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
     # The SDK asks for the thread's loop, which another test may have closed.
     asyncio.set_event_loop(asyncio.new_event_loop())
@@ -66,7 +66,7 @@ def declare(site: SiteConfig, tmp_path: Path) -> tuple[Recorder, dict[str, Any]]
     cluster = site.cluster.model_copy(update={"machines": machines})
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
-    pins = {"crds": {"things.yaml": digest}, "cilium": hashlib.sha256(cilium.read_bytes()).hexdigest()}
+    pins = {"crds": {"things.json": digest}, "cilium": hashlib.sha256(cilium.read_bytes()).hexdigest()}
     platform = declare_platform(site, versions.load().model_copy(update=pins))
     seen: dict[str, Any] = {}
 
@@ -173,12 +173,12 @@ def test_the_gateway_drains_for_its_longest_stream(
 
 
 def test_bundle_must_be_the_pinned_one(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("{}")
+    (tmp_path / "a.json").write_text("{}")
     with pytest.raises(CrdBundleError) as caught:
-        read_bundle(tmp_path, {"a.yaml": "0" * 64, "b.yaml": "1" * 64})
+        read_bundle(tmp_path, {"a.json": "0" * 64, "b.json": "1" * 64})
     message = str(caught.value)
-    assert "a.yaml: sha256 is" in message
-    assert "b.yaml: missing" in message
+    assert "a.json: sha256 is" in message
+    assert "b.json: missing" in message
     assert "fix: make bundle" in message
 
 
