@@ -55,8 +55,13 @@ def environment(lab: Lab) -> dict[str, str]:
         "PYTHONPATH": str(CHECKOUT),
         "PYTHONUNBUFFERED": "1",
         "PATH": f"{lab.bin}:{os.environ.get('PATH', '/usr/sbin:/usr/bin:/sbin:/bin')}",
-        MARK: lab.prefix,
+        MARK: mark(lab),
     }
+
+
+def mark(lab: Lab) -> str:
+    """Value of MARK for this lab; one of the same index in another PID namespace has another and is not ours to end."""
+    return f"{lab.prefix}@{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def require_root() -> None:
@@ -168,7 +173,7 @@ def namespace_processes(lab: Lab) -> set[int]:
     for namespace in _namespaces(lab):
         listing = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
         found |= {int(line) for line in listing.stdout.split()}
-    return found | processes.marked(MARK, lab.prefix)
+    return found | processes.marked(MARK, mark(lab))
 
 
 def teardown(lab: Lab) -> None:

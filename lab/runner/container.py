@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lab.cluster import processes
+from lab.cluster import network, processes
 from lab.errors import LabError
 from lab.paths import Lab
 from lab.runner.logs import LogSink
@@ -43,7 +43,7 @@ def run_mark(lab: Lab, uid: str, container: str, run: int) -> str:
 
 def pod_mark(lab: Lab, uid: str = "") -> str:
     """How the marks of a pod's runs begin, or those of all pods of the lab."""
-    return f"{lab.prefix}/{uid}/" if uid else f"{lab.prefix}/"
+    return f"{network.mark(lab)}/{uid}/" if uid else f"{network.mark(lab)}/"
 
 
 class Instance:

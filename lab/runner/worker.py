@@ -133,7 +133,7 @@ class PodWorker:
         enter = [] if podspec.uses_host_network(self.pod) else self._services.networks.enter_argv(self._uid)
         # By these, what the program starts is found again, whatever becomes of its parents.
         marks = {
-            network.MARK: self._services.lab.prefix,
+            network.MARK: network.mark(self._services.lab),
             RUN_MARK: run_mark(self._services.lab, self._uid, container["name"], run),
         }
         return await Instance.start(

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -15,12 +16,12 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, controlplane, down, guard, network, supervisor, up
+from lab.cluster import api, controlplane, down, guard, network, processes, supervisor, up
 from lab.cluster.component import Component
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
-from lab.paths import Lab
+from lab.paths import CHECKOUT, Lab
 from tests.lab.cluster.cluster_checks import balanced_service
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.machine_state import left_behind, machine_state
@@ -260,3 +261,23 @@ def test_down_leaves_nothing(spare_lab: Lab, ending: str | int) -> None:
     assert left_behind(spare_lab, before) == {}
     assert {path.name for path in spare_lab.home.iterdir()} == {"bin"}
     down.take_down(spare_lab)
+
+
+def test_down_spares_a_lab_of_the_same_index_in_other_namespaces(lab_of_tools: Lab) -> None:
+    program = f"""
+import os
+from pathlib import Path
+from lab.cluster import network
+from lab.paths import Lab
+
+lab = Lab(home=Path({str(lab_of_tools.home)!r}), cache=Path({str(lab_of_tools.cache)!r}))
+os.execvpe("sleep", ["sleep", "3600"], network.environment(lab))
+"""
+    other = subprocess.Popen([CHECKOUT / "tests/lab/alone.sh", sys.executable, "-c", program], cwd=CHECKOUT)
+    try:
+        eventually(lambda: [mark for mark in processes.variables(network.MARK).values() if lab_of_tools.prefix in mark])
+        network.teardown(lab_of_tools)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()

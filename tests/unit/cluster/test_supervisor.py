@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import guard, processes, supervisor
+from lab.cluster import guard, network, processes, supervisor
 from lab.cluster.component import Component
 from lab.cluster.supervisor import Watched
 from lab.paths import Lab
@@ -171,7 +171,7 @@ def test_zombie_does_not_count_as_running(home: Lab) -> None:
 def test_mark_of_a_process_in_the_users_own_network_is_not_the_labs(home: Lab) -> None:
     child = component(home, "import time; time.sleep(60)").start(home)
     try:
-        assert child.pid not in processes.marked("INFERENCE_LAB", home.prefix)
+        assert child.pid not in processes.marked(network.MARK, network.mark(home))
     finally:
         child.kill()
         child.wait()
@@ -181,7 +181,7 @@ def test_component_gets_the_labs_mark_and_coordinates(home: Lab) -> None:
     program = "import os; print(*(os.environ[n] for n in ('INFERENCE_LAB', 'LAB_HOME', 'LAB_INDEX')))"
     sample = component(home, program)
     sample.start(home).wait()
-    assert sample.log_file.read_text() == f"ipl6 {home.home} 6\n"
+    assert sample.log_file.read_text() == f"{network.mark(home)} {home.home} 6\n"
 
 
 def test_control_plane_starts_first_and_etcd_stops_last() -> None:
