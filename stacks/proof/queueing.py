@@ -9,8 +9,8 @@ A picker that sends each request to the emptiest replica comes close to the one 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 
@@ -71,7 +71,9 @@ def wait(*, servers: int, arrivals_per_s: float, service_s: float, squared_varia
     return Wait(probability=erlang_c(servers, offered), mean_s=mean)
 
 
-def sojourn_quantile(share: float, service_s: Sequence[float], waits: Sequence[Wait]) -> float:
+# A proof asks for the same quantile again and again: of a layout, of its figures, of its settings.
+@lru_cache(maxsize=4096)
+def sojourn_quantile(share: float, service_s: tuple[float, ...], waits: tuple[Wait, ...]) -> float:
     """The time within which this share of requests has waited and been served.
 
     service_s: service times of equal probability, ascending; between them the distribution is drawn straight. Several
@@ -84,7 +86,10 @@ def sojourn_quantile(share: float, service_s: Sequence[float], waits: Sequence[W
     weights = [each.mean_s / sum(other.mean_s for other in active) for each in active]
 
     def late(seconds: float) -> float:
-        return min(1.0, sum(w.beyond(seconds * s) for w, s in zip(active, weights, strict=True)))
+        total = 0.0
+        for part, weight in zip(active, weights, strict=True):
+            total += part.beyond(seconds * weight)
+        return min(1.0, total)
 
     inner = [(one + other) / 2 for one, other in pairwise(service_s)]
     edges = [service_s[0], *inner, service_s[-1] + (service_s[-1] - inner[-1] if inner else 0.0)]

@@ -193,5 +193,5 @@ class Steady:
         """Time to the first token that this share of requests does not exceed; for other tasks, to the answer."""
         if not self.stable:
             return math.inf
-        served = sojourn_quantile(share, self.prompt_service_s, [self.prompt_wait, self.slot_wait])
+        served = sojourn_quantile(share, self.prompt_service_s, (self.prompt_wait, self.slot_wait))
         return PATH_S + REQUEST_OVERHEAD_S + served

@@ -55,12 +55,12 @@ def test_too_much_load_waits_for_ever() -> None:
     jam = wait(servers=2, arrivals_per_s=3, service_s=1, squared_variation=1)
     assert math.isinf(jam.mean_s)
     assert jam.beyond(1e9) == 1
-    assert math.isinf(sojourn_quantile(0.95, [1.0], [jam]))
+    assert math.isinf(sojourn_quantile(0.95, (1.0,), (jam,)))
 
 
 def test_no_wait_leaves_the_service_time() -> None:
-    times = [float(count) for count in range(1, 101)]
-    assert sojourn_quantile(0.95, times, [NONE]) == pytest.approx(95, rel=0.01)
+    times = tuple(float(count) for count in range(1, 101))
+    assert sojourn_quantile(0.95, times, (NONE,)) == pytest.approx(95, rel=0.01)
     assert NONE.beyond(0) == 0
 
 
@@ -85,9 +85,8 @@ def test_percentiles_are_those_of_a_simulated_queue(servers: int, busy: float) -
     mean = sum(services) / len(services)
     spread = sum((each - mean) ** 2 for each in services) / len(services) / mean**2
     rate = busy * servers / mean
-    found = sojourn_quantile(
-        0.95, services, [wait(servers=servers, arrivals_per_s=rate, service_s=mean, squared_variation=spread)]
-    )
+    queue = wait(servers=servers, arrivals_per_s=rate, service_s=mean, squared_variation=spread)
+    found = sojourn_quantile(0.95, tuple(services), (queue,))
     times = sorted(simulate(servers, rate, services, 40_000, seed=servers))
     assert found == pytest.approx(times[int(0.95 * len(times))], rel=0.3)
 
