@@ -19,7 +19,7 @@ from benchmarks.arithmetic import median, percentile, spread
 from benchmarks.client import Answer, Connection
 from benchmarks.models import Bench
 from benchmarks.report import Cell, Result, Row, Table
-from components.inference_pool import picker_name
+from components.specs.inference_pool import picker_name
 from lab.cluster import api
 from lab.errors import LabError
 from lab.paths import Lab

@@ -8,33 +8,15 @@ from typing import Any
 
 import pulumi
 from pulumi_command import local
-from pydantic import Field
 
-from components.base import MOST_VALUES, Component, Name, Spec
+from components.component import Component
 from components.headers import CLIENT_HEADER, MODEL_HEADER
 from components.namespace import NamespaceHandle
 from components.objects import PROTECTED
+from components.specs.access import KeySpec, TenantSpec
 
 _MINT = """python3 -c 'import secrets; print("sk-" + secrets.token_urlsafe(32), end="")'"""
 _KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
-
-
-class KeySpec(Spec):
-    """One API key of a tenant."""
-
-    rotation: int = Field(default=1, ge=1)
-    """Count it up to replace the key; the old one stops working as soon as `up` is done."""
-
-
-class TenantSpec(Spec):
-    """A team that uses models."""
-
-    models: tuple[str, ...] = Field(min_length=1, max_length=MOST_VALUES)
-    """Names of the models that its keys may call."""
-    keys: dict[Name, KeySpec] = Field(min_length=1, max_length=MOST_VALUES)
-    """Keys by purpose, so that one can be replaced while the others go on."""
-    tier: str | None = None
-    """The tier of its requests, out of `tiers`; without one their priority is 0."""
 
 
 def client_id(tenant: str, key: str) -> str:

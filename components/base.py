@@ -1,15 +1,11 @@
-"""The floor under every component: Spec (what a site may say) and Component (what the engine sees)."""
+"""The floor under every Spec: what a site may say, the names that it may choose, and the limits that others set."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-import pulumi
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema
-
-from components.objects import KubeObject, declare
 
 # Kubernetes counts replicas in int32.
 MOST_REPLICAS = 2**31 - 1
@@ -43,48 +39,10 @@ Name = Annotated[str, AfterValidator(_plain_name), WithJsonSchema({"type": "stri
 
 
 class Spec(BaseModel):
-    """What a site may say of one thing. Unknown keys are errors; values never change after loading."""
+    """What a site may say of one thing. Unknown keys are errors; values never change after loading.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-class Component(pulumi.ComponentResource):
-    """A named part of the platform.
-
-    Its type is `inference-platform:<module>:<Class>` and its children are `<name>-<suffix>`, so a URN tells where a
-    resource was declared. The caller's options stay on the component; children inherit the provider alone.
+    The docstring below a key is its meaning in the reference (`stacks.docstrings`).
     """
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        module = type(self).__module__.rpartition(".")[2]
-        super().__init__(f"inference-platform:{module}:{type(self).__name__}", name, None, opts)
-        self.name = name
-        self.children: list[pulumi.Resource] = []
-
-    def child(
-        self,
-        suffix: str,
-        body: Mapping[str, Any],
-        *,
-        depends_on: Sequence[pulumi.Resource] = (),
-        patience_s: int | None = None,
-        protect: bool | None = None,
-    ) -> KubeObject:
-        """Declare one Kubernetes object out of its wire-format body.
-
-        patience_s: how long `up` and `destroy` wait for it, where the provider's ten minutes are too few.
-        protect: whether the engine refuses to delete or replace it.
-        """
-        limit = f"{patience_s}s" if patience_s else None
-        timeouts = pulumi.CustomTimeouts(create=limit, update=limit, delete=limit) if limit else None
-        resource = declare(
-            f"{self.name}-{suffix}",
-            body,
-            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts, protect=protect),
-        )
-        self.children.append(resource)
-        return resource
-
-    def finish(self, **outputs: Any) -> None:
-        """Register the component's outputs; call it once, last."""
-        self.register_outputs(outputs)
+    # One validator for a whole site instead of one more for each section that it is made of.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)

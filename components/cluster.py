@@ -8,10 +8,10 @@ from typing import Any
 
 import pulumi
 
-from components.base import Component
 from components.cluster_identity import ClusterIdentity, ClusterIdentityArgs
 from components.cluster_nodes import ClusterNodes, ClusterNodesArgs, Rollout
 from components.cluster_preview import Announced, announce
+from components.component import Component
 from components.machine_commands import Machine
 from talos import secrets
 

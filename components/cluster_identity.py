@@ -9,7 +9,7 @@ import pulumi
 from pulumi_command import local
 
 from components import machine_commands
-from components.base import Component
+from components.component import Component
 from components.machine_commands import KEEP, SECRETS_VARIABLE, Machine
 
 

@@ -14,7 +14,7 @@ import pulumi
 from pulumi_command import local
 
 from components import machine_commands
-from components.base import Component
+from components.component import Component
 from components.machine_commands import KEEP, KUBECONFIG_VARIABLE, LIMITS, SECRETS_VARIABLE, Limits, Machine
 
 _INSTALL_S = 1800

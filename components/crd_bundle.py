@@ -7,22 +7,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pulumi
-from pydantic import Field
 
-from components.base import Component, Spec
-
-
-class CrdBundleSpec(Spec):
-    """Who installs the custom resource definitions, and where the bundle lies."""
-
-    owner: Literal["program", "external"] = "program"
-    """`program`: this program installs them and `destroy` removes them with every object of their kinds; `external`:
-    the cluster has them already, shared with others."""
-    folder: Path = Field(default=Path(".lab/bundle/crds"))
-    """Folder with one JSON file per source, as `make bundle` writes it; relative to the project."""
+from components.component import Component
 
 
 class CrdBundleError(pulumi.RunError):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pulumi
 
-from components.base import Component
+from components.component import Component
 from components.envoy_names import (
     BODY_LIMIT_FILTER,
     KEY_FILTER,

@@ -11,7 +11,7 @@ import pulumi
 from pulumi_command import local
 from pulumi_kubernetes.helm import v3 as helm
 
-from components.base import Component
+from components.component import Component
 from components.namespace import Namespace
 from components.network_policies import allow_ingress, peer
 

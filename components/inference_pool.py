@@ -8,11 +8,11 @@ from hashlib import sha256
 from typing import Any
 
 import pulumi
-from pydantic import Field
 
-from components.base import Component, Spec
+from components.component import Component
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress
+from components.specs.inference_pool import InferencePoolSpec, PickerPlan, picker_name
 from manifests.render import render_yaml
 from talos.draining import SUCCESSOR_FIRST
 
@@ -26,43 +26,6 @@ _ENDING_S = 30
 # Until a picker listens: it makes a certificate first, some seconds of one core.
 _START_S = 60
 POOL_API = "inference.networking.k8s.io"
-
-
-class InferencePoolSpec(Spec):
-    """How requests are spread over a model's replicas."""
-
-    pickers: int = Field(default=1, ge=1, le=3)
-    """Endpoint pickers side by side. Each knows the prefixes of the requests that it placed itself: with two, the turns
-    of a conversation find their cache less often, and the loss of one costs some requests, not all."""
-    prefix_weight: float = Field(default=3, ge=0)
-    """Weight of the longest cached prefix."""
-    queue_weight: float = Field(default=2, ge=0)
-    """Weight of the shortest queue."""
-    kv_weight: float = Field(default=2, ge=0)
-    """Weight of the emptiest KV cache."""
-    cpu: str = "500m"
-    """CPU request of one picker; the picker's maintainers measured 0.5 to 1 core per request/s of 100,000 tokens."""
-    memory: str = "1Gi"
-    """Memory request of one picker."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PickerPlan:
-    """Figures of one replica: its cache, as the prefix index needs them until it has scraped the engine's own, and
-    the load from which on another replica is preferred."""
-
-    block_tokens: int
-    prefix_tokens: int
-    kv_blocks: int
-    queue_threshold: int
-    """Waiting requests, at least 1."""
-    kv_threshold: float
-    """Share of the cache in use, above 0 and at most 1."""
-
-
-def picker_name(model: str) -> str:
-    """Name of the picker's objects."""
-    return f"{model}-epp"
 
 
 def picker_authority(model: str, namespace: str) -> str:

@@ -6,37 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
-from pydantic import Field
 
-from components.base import MOST_SECONDS, Component, Spec
+from components.component import Component
+from components.engines import Engine
 from components.gateway import GatewayHandle
-from components.inference_pool import (
-    InferencePool,
-    InferencePoolArgs,
-    InferencePoolSpec,
-    PickerPlan,
-    picker_labels,
-)
+from components.inference_pool import InferencePool, InferencePoolArgs, picker_labels
 from components.model_route import ModelRoute, ModelRouteArgs
-from components.model_server import Engine, ModelServer, ModelServerArgs, ModelServerPlan, ModelServerSpec
+from components.model_server import ModelServer, ModelServerArgs
 from components.namespace import NamespaceHandle
 from components.network_policies import peer
+from components.specs.inference_pool import PickerPlan
+from components.specs.model import ModelSpec
+from components.specs.model_server import ModelServerPlan
 from components.weights import Keeping
-
-
-class ModelSpec(Spec):
-    """A model that a site serves, under the name that its clients use."""
-
-    catalogue: str
-    """Name of the model's file in the catalogue."""
-    server: ModelServerSpec = Field(default_factory=ModelServerSpec)
-    """How the model is served."""
-    pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)
-    """How requests are spread over its replicas."""
-    volume: Keeping | None = None
-    """`protected` or `disposable`, where it is not as `storage.volumes` says for all models."""
-    request_timeout_s: int = Field(default=3600, ge=60, le=MOST_SECONDS)
-    """Longest time from request to last token."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from components.base import Component
+from components.component import Component
 from components.headers import MODEL_HEADER
 
 

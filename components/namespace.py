@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pulumi
 
-from components.base import Component
+from components.component import Component
 from components.network_policies import deny_ingress
 
 PodSecurity = Literal["restricted", "baseline", "privileged"]

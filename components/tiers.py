@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pydantic import Field
 
-from components.base import Component, Spec
+from components.component import Component
 from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 from components.namespace import NamespaceHandle
+from components.specs.tiers import TierSpec
 
 _OBJECTIVE_API = "inference.networking.x-k8s.io/v1alpha2"
 _POOL_API = "inference.networking.k8s.io"
@@ -31,13 +31,6 @@ function envoy_on_request(request)
   end
 end
 """
-
-
-class TierSpec(Spec):
-    """What the requests of a tier's tenants are worth beside those of others."""
-
-    priority: int = Field(ge=-1000, le=1000)
-    """Below 0, requests get 429 while a model's replicas are saturated; from 0 on and without a tier they do not."""
 
 
 def objective_name(tier: str, model: str) -> str:

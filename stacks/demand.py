@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from components.base import Spec
-from components.model import ModelSpec
+from components.specs.model import ModelSpec
 
 Reason = Annotated[str, Field(min_length=10)]
 

@@ -20,7 +20,7 @@ Facts = TypeVar("Facts")
 class Record(BaseModel):
     """Facts of one thing. Unknown keys are errors; values never change after loading."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def read_facts(path: Path, kind: type[Facts]) -> Facts:

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from stacks.catalogue import CatalogueModel
+from stacks.docstrings import docstrings
 from stacks.loader import KEY
 from stacks.loading.fields import number_text
 from stacks.machine_model import MachineKeys
@@ -122,7 +123,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
             kind="section" if inner and below == path else _kind(field.annotation),
             default=_default(field),
             allowed=_allowed(path, field),
-            meaning=" ".join((field.description or "").split()),
+            meaning=" ".join(docstrings(model).get(name, "").split()),
             section=bool(inner),
         )
         for option in inner:
@@ -162,7 +163,12 @@ def render() -> str:
 
 def schema() -> dict[str, Any]:
     """JSON schema of a whole stack file; what is not the site's own is left to Pulumi."""
-    site: dict[str, Any] = _names_checked(SiteConfig.model_json_schema())
+    site: dict[str, Any] = SiteConfig.model_json_schema()
+    for model in _models(SiteConfig):
+        properties = (site if model is SiteConfig else site["$defs"][model.__name__])["properties"]
+        for key, text in docstrings(model).items():
+            properties[key] = dict(sorted({**properties[key], "description": text}.items()))
+    site = _names_checked(site)
     definitions = site.pop("$defs")
     for path, words in choices().items():
         _place(site, definitions, path)["enum"] = words
@@ -174,6 +180,14 @@ def schema() -> dict[str, Any]:
         "required": ["config"],
         "$defs": definitions,
     }
+
+
+def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The model and those of all sections below it."""
+    yield model
+    for field in model.model_fields.values():
+        for section in _section(field.annotation, "")[0]:
+            yield from _models(section)
 
 
 def _names_checked(node: Any) -> Any:

@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from components.access import TenantSpec
 from components.base import Name, Spec
-from components.crd_bundle import CrdBundleSpec
-from components.gateway import GatewaySpec
-from components.tiers import TierSpec
+from components.specs.access import TenantSpec
+from components.specs.crd_bundle import CrdBundleSpec
+from components.specs.gateway import GatewaySpec
+from components.specs.tiers import TierSpec
 from components.weights import Keeping, WeightsSpec
 from stacks import catalogue
 from stacks.cluster_model import MachinesSpec

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
-from components.inference_pool import PickerPlan
-from components.model import ModelSpec
-from components.model_server import Engine, LayoutSpec, ModelServerPlan, simulator_engine, vllm_engine
+from components.engines import Engine, simulator_engine, vllm_engine
+from components.specs.inference_pool import PickerPlan
+from components.specs.model import ModelSpec
+from components.specs.model_server import LayoutSpec, ModelServerPlan
 from components.weights import WeightsSpec
 from stacks import catalogue
 from stacks.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, TokenCounts

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from components.model_server import ModelServerSpec
+from components.specs.model_server import ModelServerSpec
 from sitectl import annotated, new_machines
 from sitectl.errors import Exit, SitectlError
 from stacks import catalogue

@@ -14,7 +14,7 @@ from sitectl import checkout, warned
 from sitectl.checkout import Declared, Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from sitectl.errors import Exit
-from stacks import site_rules
+from stacks import rules_file
 from stacks.loader import LoadedSite, trace_file
 from stacks.loading.problems import SiteError
 
@@ -76,13 +76,13 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
 
 def _judge(project: Path, site: str, file: Path, one: Declared) -> Told:
     try:
-        said = site_rules.read(project, site)
+        said = rules_file.read(project, site)
     except SiteError as error:
         text = checkout.relative(str(error), project)
         return Told(lines=[text], record={"error": text}, good=False)
     loaded = _valid(file)
-    facts = site_rules.facts(site, said, loaded.site if loaded else None)
-    found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, site_rules.today())
+    facts = rules_file.facts(site, said, loaded.site if loaded else None)
+    found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, rules_file.today())
     lines = [*_lines(site, found), *(warned.lines(loaded, project) if loaded else [])]
     record = {**_record(found), "warnings": warned.records(loaded.warnings, loaded.file, project) if loaded else []}
     return Told(lines=lines, record=record, good=not found.errors)

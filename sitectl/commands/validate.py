@@ -12,7 +12,7 @@ from typing import Any
 from sitectl import checkout, warned
 from sitectl.checkout import Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
-from stacks import site_rules
+from stacks import rules_file
 from stacks.counts import counted
 from stacks.loader import trace_file
 from stacks.loading.problems import SiteError
@@ -76,7 +76,7 @@ def _check(project: Path, name: str, file: Path) -> Told:
         lines.append(checkout.relative(str(error), project))
         problems += warned.records(error.problems, error.origin, project)
     try:
-        site_rules.read(project, name)
+        rules_file.read(project, name)
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
         problems += warned.records(error.problems, error.origin, project)

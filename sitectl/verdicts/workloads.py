@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.model_server import LATER_START
 from components.rules.model import Resource
 from components.rules.pods import GPU, asks, containers, pod_spec, startup_budget_s
+from components.specs.model_server import LATER_START
 from sitectl.changes import Change, FieldChange
 from sitectl.verdicts.model import Severity, Verdict, verdict
 from stacks.counts import counted

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.gateway import GatewaySpec
-from components.model import ModelSpec
-from components.model_server import ModelServerSpec
+from components.specs.gateway import GatewaySpec
+from components.specs.model import ModelSpec
+from components.specs.model_server import ModelServerSpec
 from stacks import catalogue
 from stacks.hardware import GPUS
 from stacks.loading.problems import Problem, shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from components.inference_pool import picker_name
-from components.model_server import ModelServerSpec
+from components.specs.inference_pool import picker_name
+from components.specs.model_server import ModelServerSpec
 from stacks.checks import disks, forms, links, machines, models, networks, patches
 from stacks.cluster_model import MachinesSpec
 from stacks.loading import engine_arguments

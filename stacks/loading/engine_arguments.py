@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.model_server import ModelServerSpec
+from components.specs.model_server import ModelServerSpec
 from stacks import catalogue, compatibility, engine_flags
 from stacks.engine_flags import Decided, EngineFlags, Flag
 from stacks.loading.problems import Path, Problem, nearest, shown

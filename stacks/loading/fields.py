@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from stacks.docstrings import docstrings
 from stacks.site import SiteConfig, choices
 
 
@@ -20,6 +21,8 @@ class Place:
     """A key of the model: what may stand there, and the field that says so, if it is one."""
 
     annotation: Any
+    section: type[BaseModel] | None = None
+    """The section that has the field."""
     field: FieldInfo | None = None
     pattern: str = ""
     """Dotted path with `<name>` for a name that the site chooses."""
@@ -32,14 +35,18 @@ class Place:
     @property
     def meaning(self) -> str:
         """The field's docstring on one line."""
-        return " ".join(((self.field.description if self.field else None) or "").split())
+        texts = docstrings(self.section) if self.section else {}
+        return " ".join(texts.get(self.pattern.rpartition(".")[2], "").split())
 
     def below(self, key: str) -> Place | None:
         """The place of `key` in this section, mapping or list; None if the model knows no such place."""
         pattern = f"{self.pattern}." if self.pattern else ""
         if self.model:
             field = self.model.model_fields.get(key)
-            return Place(annotation=_bare(field.annotation), field=field, pattern=f"{pattern}{key}") if field else None
+            if not field:
+                return None
+            found = _bare(field.annotation)
+            return Place(annotation=found, section=self.model, field=field, pattern=f"{pattern}{key}")
         arguments = get_args(self.annotation)
         if get_origin(self.annotation) is dict:
             return Place(annotation=_bare(arguments[1]), pattern=f"{pattern}<name>")

@@ -10,9 +10,10 @@ import yaml
 
 from talos.cli import inputs
 from talos.cli.failures import InputError
-from talos.factory import FactorySite, ImageFactory, checked_version
+from talos.factory import ImageFactory
 from talos.factory_extensions import check_extensions, parse_extensions
 from talos.factory_schematic import FactoryError, MetaValue, Schematic, SecureBoot
+from talos.factory_site import FactorySite, checked_version
 
 HELP = "schematics and images of an image factory"
 DESCRIPTION = """\

@@ -19,8 +19,9 @@ from lab.paths import CHECKOUT, Lab
 from talos import secrets
 from talos.cluster import ClusterSpec
 from talos.cni import External
-from talos.factory import FactorySite, ImageFactory
+from talos.factory import ImageFactory
 from talos.factory_schematic import Schematic
+from talos.factory_site import FactorySite
 from talos.hgx import HGXProfile
 from talos.machines import ClusterDescription, Node, machine_configs
 from talos.talosconfig import issue

@@ -27,9 +27,15 @@ MAY_IMPORT = {
     "ci": {"sitectl", "stacks"},
 }
 # Inside components: everyone stands on the floor, composites stand on everyone, the rest know nobody.
-FLOOR = {"base", "objects", "namespace", "network_policies", "headers", "envoy_names", "machine_commands"}
+FLOOR = {"base", "component", "specs", "objects", "namespace", "network_policies", "headers", "envoy_names"} | {
+    "machine_commands"
+}
 COMPOSITES = {"model", "cluster"}
-PARTS = {"gateway": {"gateway_errors", "gateway_overload"}, "model_server": {"weights"}}
+PARTS = {
+    "gateway": {"gateway_errors", "gateway_overload"},
+    "model_server": {"weights", "engines"},
+    "engines": {"weights"},
+}
 NEVER = {"talos": {"pulumi"}, "manifests": {"pulumi"}}
 
 

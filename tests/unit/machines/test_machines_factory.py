@@ -9,9 +9,10 @@ import httpx
 import pytest
 
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
-from talos.factory import FactorySite, ImageFactory
+from talos.factory import ImageFactory
 from talos.factory_extensions import check_extensions
 from talos.factory_schematic import FactoryError, Schematic
+from talos.factory_site import FactorySite
 from talos.hgx import HGXProfile
 
 

@@ -168,7 +168,7 @@ def test_explain_a_key(checkout_folder: Path) -> None:
     assert re.fullmatch(r"Pulumi\.prod\.yaml:\d+", said["origin"])
     assert said["meaning"].startswith("Pods that serve the model")
     default = run(checkout_folder, "explain", "--site", "lab", "models.glm-5-1.server.replicas", "--json").data
-    assert (default["layer"], default["origin"]) == ("default", "default of components/model_server.py")
+    assert (default["layer"], default["origin"]) == ("default", "default of components/specs/model_server.py")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from components.gateway import target_gateway
-from components.tiers import TierSpec, inference_objective, tier_policy
+from components.specs.tiers import TierSpec
+from components.tiers import inference_objective, tier_policy
 from sitectl.changes import Change, Op
 from sitectl.report import report
 from sitectl.verdicts.classify import classify

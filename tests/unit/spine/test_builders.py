@@ -24,10 +24,12 @@ from components import (
     tiers,
     weights,
 )
+from components.engines import PORT
 from components.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway_errors import openai_errors
 from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
 from components.network_policies import deny_ingress, peer
+from components.specs.gateway import GatewaySpec
 from stacks import versions
 from stacks.loader import load_file
 from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
@@ -54,7 +56,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         model_server.deployment(name, "m", spec.server, plan, engine),
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
         model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))]),
-        inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=model_server.PORT),
+        inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=PORT),
         inference_pool.picker_config(name, "m", spec.pool, picker),
         *inference_pool.picker_rbac(name, "m"),
         inference_pool.picker_service(name, "m"),
@@ -211,7 +213,7 @@ DECIDES_INSIDE = {
 
 def test_every_header_that_decides_inside_is_dropped_at_the_door() -> None:
     """Spoofed identity, model, destination or priority never reaches a filter that trusts it."""
-    spec = gateway.GatewaySpec(port=80)
+    spec = GatewaySpec(port=80)
     removed = gateway.client_traffic_policy("g", spec)["spec"]["headers"]["earlyRequestHeaders"]["remove"]
     assert sorted(removed) == sorted(DECIDES_INSIDE)
     assert {CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER} <= DECIDES_INSIDE
@@ -230,10 +232,10 @@ def test_no_name_becomes_code() -> None:
 
 
 def test_endpoint_url() -> None:
-    http, https = gateway.GatewaySpec(port=80), gateway.GatewaySpec(port=443, certificate_secret="tls")
+    http, https = GatewaySpec(port=80), GatewaySpec(port=443, certificate_secret="tls")
     status = {"addresses": [{"type": "IPAddress", "value": "192.0.2.7"}]}
     assert gateway.endpoint_url(status, http) == "http://192.0.2.7/v1"
     assert gateway.endpoint_url(status, https) == "https://192.0.2.7/v1"
-    other = gateway.GatewaySpec(port=8443, certificate_secret="tls")
+    other = GatewaySpec(port=8443, certificate_secret="tls")
     assert gateway.endpoint_url(status, other) == "https://192.0.2.7:8443/v1"
     assert gateway.endpoint_url(None, http) == ""

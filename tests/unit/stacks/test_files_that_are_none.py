@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from components.rules.waivers import RulesSpec
-from stacks import catalogue, compatibility, hardware, site_rules, versions
+from stacks import catalogue, compatibility, hardware, rules_file, versions
 from stacks.loader import KEY, SiteError, load_file
 from stacks.loading.document import read, read_file
 from stacks.loading.files import LARGEST_BYTES
@@ -26,7 +26,7 @@ def read_site(folder: Path) -> object:
 
 
 def read_rules(folder: Path) -> object:
-    return site_rules.read(folder, "rack")
+    return rules_file.read(folder, "rack")
 
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -134,7 +134,7 @@ def test_what_the_engine_refuses_outside_of_the_sites_section_is_refused(broken:
 
 def test_a_tab_behind_a_colon_reads_alike_in_every_file(tmp_path: Path) -> None:
     (tmp_path / "rules.rack.yaml").write_text("sovereign:\ttrue\n")
-    assert site_rules.read(tmp_path, "rack") == RulesSpec(sovereign=True)
+    assert rules_file.read(tmp_path, "rack") == RulesSpec(sovereign=True)
 
 
 def test_a_day_of_a_waiver_needs_no_quotes_and_an_engines_does() -> None:

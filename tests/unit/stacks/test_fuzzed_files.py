@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks import site_rules
+from stacks import rules_file
 from stacks.loader import SiteError, load_file
 from tests.unit.stacks import site_mutations
 
@@ -55,7 +55,7 @@ waivers:
 
 def rules_refusal(path: Path) -> SiteError | None:
     try:
-        site_rules.read(path.parent, "rack")
+        rules_file.read(path.parent, "rack")
     except SiteError as error:
         return error
     return None

@@ -43,11 +43,11 @@ def test_a_written_value_has_the_line_of_its_key(prod: LoadedSite) -> None:
 
 def test_a_default_has_the_file_of_the_class_that_declares_it(prod: LoadedSite) -> None:
     for key, file in {
-        "gateway.load_balancer_class": "components/gateway.py",
-        "models.qwen3-32b.request_timeout_s": "components/model.py",
+        "gateway.load_balancer_class": "components/specs/gateway.py",
+        "models.qwen3-32b.request_timeout_s": "components/specs/model.py",
         "models.qwen3-32b.overrides.max_num_seqs": "stacks/demand.py",
-        "models.qwen3-32b.server.longest_stream_s": "components/model_server.py",
-        "tenants.search.keys.assistant.rotation": "components/access.py",
+        "models.qwen3-32b.server.longest_stream_s": "components/specs/model_server.py",
+        "tenants.search.keys.assistant.rotation": "components/specs/access.py",
         "cluster.kubeconfig": "stacks/site.py",
     }.items():
         assert str(prod.origins[key]) == f"default of {file}", key

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from talos.factory import FactorySite, ImageFactory
+from talos.factory import ImageFactory
 from talos.factory_schematic import FactoryError, Schematic
+from talos.factory_site import FactorySite
 
 SCHEMATIC = Schematic(extensions=("siderolabs/iscsi-tools",))
 Handler = Callable[[httpx.Request], httpx.Response]

@@ -1,0 +1,52 @@
+"""What every component is to the engine: a named part with children."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+
+from components.objects import KubeObject, declare
+
+
+class Component(pulumi.ComponentResource):
+    """A named part of the platform.
+
+    Its type is `inference-platform:<module>:<Class>` and its children are `<name>-<suffix>`, so a URN tells where a
+    resource was declared. The caller's options stay on the component; children inherit the provider alone.
+    """
+
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        module = type(self).__module__.rpartition(".")[2]
+        super().__init__(f"inference-platform:{module}:{type(self).__name__}", name, None, opts)
+        self.name = name
+        self.children: list[pulumi.Resource] = []
+
+    def child(
+        self,
+        suffix: str,
+        body: Mapping[str, Any],
+        *,
+        depends_on: Sequence[pulumi.Resource] = (),
+        patience_s: int | None = None,
+        protect: bool | None = None,
+    ) -> KubeObject:
+        """Declare one Kubernetes object out of its wire-format body.
+
+        patience_s: how long `up` and `destroy` wait for it, where the provider's ten minutes are too few.
+        protect: whether the engine refuses to delete or replace it.
+        """
+        limit = f"{patience_s}s" if patience_s else None
+        timeouts = pulumi.CustomTimeouts(create=limit, update=limit, delete=limit) if limit else None
+        resource = declare(
+            f"{self.name}-{suffix}",
+            body,
+            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts, protect=protect),
+        )
+        self.children.append(resource)
+        return resource
+
+    def finish(self, **outputs: Any) -> None:
+        """Register the component's outputs; call it once, last."""
+        self.register_outputs(outputs)

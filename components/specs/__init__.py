@@ -1,0 +1,1 @@
+"""What a site may say of each component. Nothing here imports the SDK: a site is read without it."""

@@ -1,0 +1,20 @@
+"""What a site may say of the custom resource definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from components.base import Spec
+
+
+class CrdBundleSpec(Spec):
+    """Who installs the custom resource definitions, and where the bundle lies."""
+
+    owner: Literal["program", "external"] = "program"
+    """`program`: this program installs them and `destroy` removes them with every object of their kinds; `external`:
+    the cluster has them already, shared with others."""
+    folder: Path = Field(default=Path(".lab/bundle/crds"))
+    """Folder with one JSON file per source, as `make bundle` writes it; relative to the project."""

@@ -1,0 +1,50 @@
+"""What a site may say of how the platform is reached."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from components.base import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
+
+
+class GatewaySpec(Spec):
+    """How the platform is reached."""
+
+    controllers: Literal["chart", "external"] = "chart"
+    """`chart`: this program installs Envoy Gateway and the AI gateway; `external`: the cluster has them already."""
+    webhook_certificate_rotation: int = Field(default=1, ge=1)
+    """Count up within a year: the certificate that the AI gateway's chart makes for its webhook lasts 365 days."""
+    port: int = Field(default=443, ge=1, le=65535)
+    """Port on the load balancer's address."""
+    certificate_secret: str | None = None
+    """TLS Secret in the gateway's namespace; required unless the port is 80."""
+    replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
+    """Envoy pods."""
+    external_traffic_policy: Literal["Local", "Cluster"] = "Local"
+    """`Local` keeps client addresses; `Cluster` lets every node take traffic."""
+    load_balancer_class: str | None = None
+    """Class of the load balancer that serves the address; the cluster's default if not given."""
+    max_body_mib: int | None = Field(default=None, ge=1, le=4)
+    """Largest request body; what the largest context of the models can need if not given. The endpoint picker takes no
+    message above 4 MiB."""
+    stream_idle_timeout_s: int = Field(default=900, ge=60, le=MOST_SECONDS)
+    """A stream that carries no byte for this long is cut; it must outlast the longest prefill."""
+    longest_stream_s: int | None = Field(default=None, ge=1, le=MOST_SECONDS)
+    """Streams run on for this long when an Envoy stops or the gateway's listener changes; the largest of the models'
+    counts where it is longer, or where this is not given."""
+    max_parallel_streams: int = Field(default=65_536, ge=1024, le=MOST_STREAMS)
+    """Requests that one Envoy pod carries at once; Envoy's own default of 1,024 is below one busy node."""
+    memory_mib: int = Field(default=4096, ge=1024, le=2**20)
+    """Memory of one Envoy pod. From half of it on, those go whose answers pile up because they hardly read; at three
+    quarters new requests are refused (503)."""
+
+    @model_validator(mode="after")
+    def _plain_http_only_on_80(self) -> GatewaySpec:
+        if self.port != 80 and not self.certificate_secret:
+            raise ValueError(
+                f"port {self.port} needs certificate_secret; plain HTTP is allowed on port 80 alone\n"
+                "fix: name the TLS Secret of the namespace inference-gateway there, or write port: 80"
+            )
+        return self

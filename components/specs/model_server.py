@@ -1,0 +1,105 @@
+"""What a site may say of how a model is served, and what the figures say of a replica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from components.base import MOST_REPLICAS, MOST_SECONDS, Spec
+
+# On a Deployment whose first replica downloads: the start budget of all later ones, for those who foretell a restart.
+LATER_START = "inference-platform/later-start-budget-s"
+
+
+class LayoutSpec(Spec):
+    """How a replica is cut over GPUs of one node; it takes tensor x data x pipeline of them."""
+
+    tensor: int = Field(default=1, ge=1)
+    """Tensor-parallel ranks: GPUs that share each layer."""
+    data: int = Field(default=1, ge=1)
+    """Data-parallel ranks behind the replica's one address, each with its own queue and cache; with experts only."""
+    pipeline: int = Field(default=1, ge=1)
+    """Stages that the layers are divided into."""
+    expert_parallel: bool = False
+    """Whole experts a GPU instead of a slice of each; `data` wants it."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor * self.data * self.pipeline
+
+
+class ModelServerSpec(Spec):
+    """How a model is served."""
+
+    engine: Literal["vllm", "simulator"] = "vllm"
+    """`simulator` answers with random words at the speed that the model's figures give; it says so of itself."""
+    replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
+    """Pods that serve the model; two is the least that a rolling update leaves no gap with."""
+    gpus: int | None = Field(default=None, ge=1)
+    """GPUs a replica; without it as few as the proof finds. `layout` says it too, so give one of the two."""
+    layout: LayoutSpec | None = None
+    """How a replica is cut over its GPUs; without it the proof's best, tensor-parallel alone where that is enough."""
+    gpu_family: str = "hopper"
+    """Value of the node label `nvidia.com/gpu.family` that replicas need."""
+    max_num_batched_tokens: int = Field(default=8192, ge=256)
+    """Tokens that one engine step takes: more speeds prefill up, less keeps running streams smooth."""
+    typical_request_tokens: int = Field(default=16_384, ge=1)
+    """Prompt plus answer of a usual request; decides how many run at once."""
+    longest_stream_s: int = Field(default=600, ge=1, le=MOST_SECONDS)
+    """Streams run on for this long when their replica stops. When an Envoy stops, or the gateway's listener changes,
+    they do so for `gateway.longest_stream_s`, or for this where it is longer."""
+    simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
+    """The simulator takes this share of the predicted load time to start; vLLM ignores it."""
+    extra_args: tuple[str, ...] = ()
+    """Flags of the engine that neither a setting nor the proof depends on, such as `--seed=7`."""
+
+    @model_validator(mode="after")
+    def _gpus_are_said_once(self) -> ModelServerSpec:
+        if self.gpus is not None and self.layout is not None:
+            raise ValueError(
+                f"got gpus with {self.gpus} and layout with {self.layout.gpus} GPUs, allowed: one of the two\n"
+                "fix: take gpus out, or layout where the proof may choose it"
+            )
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelServerPlan:
+    """What the capacity figures say of a replica, as plain numbers."""
+
+    layout: LayoutSpec
+    weight_bytes: float
+    max_model_len: int
+    max_num_seqs: int
+    """Of the whole replica, over its data-parallel ranks."""
+    max_num_queued_reqs: int
+    """Requests that it runs or keeps waiting; it refuses the next."""
+    max_answer_tokens: int | None
+    """Most tokens of an answer; None for a model that writes none."""
+    max_unavailable: int
+    """Replicas that may be drained at once."""
+    kv_blocks: int
+    """Likewise."""
+    block_tokens: int
+    prefill_s_per_token: float
+    prefill_overhead_s: float
+    decode_s_per_token: float
+    decode_slowdown_when_full: float
+    load_s: float
+    """Time to read the weights from the volume."""
+    download_s: float
+    """Time to fetch them into the volume at the first start; 0 where nothing is fetched."""
+    start_budget_s: int
+    """A replica that has not started by then is restarted."""
+    later_start_budget_s: int
+    """What is left of it for a start that finds the weights in the volume."""
+    startup_probe_period_s: int
+    startup_probe_failures: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.layout.gpus

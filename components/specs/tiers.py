@@ -1,0 +1,14 @@
+"""What a site may say of a tier."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from components.base import Spec
+
+
+class TierSpec(Spec):
+    """What the requests of a tier's tenants are worth beside those of others."""
+
+    priority: int = Field(ge=-1000, le=1000)
+    """Below 0, requests get 429 while a model's replicas are saturated; from 0 on and without a tier they do not."""
