@@ -28,10 +28,10 @@ from talos import network, registry, runtime
 from talos.cluster import ClusterSpec, MachineSettings
 from talos.cni import CNI, Cilium, External
 from talos.document import ConfigError, Document, Problem
-from talos.factory import FactorySite
 from talos.factory_schematic import FactoryError, Schematic
+from talos.factory_site import FactorySite
 from talos.hgx import HGXProfile
-from talos.machines import ClusterDescription, Firewall, Node, machine_configs
+from talos.machines import ClusterDescription, Firewall, Node, machine_configs, machine_documents
 from talos.patches import Level, parse_patch
 from talos.pki import KeyPair
 from talos.secrets import SecretsBundle
@@ -95,7 +95,7 @@ class ClusterPlan:
                 problems += [problem.within(planned.name) for problem in error.problems]
                 nodes.append(_bare(planned))
         try:
-            machine_configs(self._description(_bundle_not_made_yet(), texts, None, tuple(nodes)))
+            machine_documents(self._description(_bundle_not_made_yet(), texts, None, tuple(nodes)))
         except ConfigError as error:
             problems += error.problems
         for problem in dict.fromkeys(problems):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -130,12 +131,18 @@ def may_label_itself(label: str) -> bool:
     return not (reserved and name) or label.startswith(_ALLOWED_PREFIXES) or label in _ALLOWED_LABELS
 
 
+@lru_cache(maxsize=4096)
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_network(text, strict=False)
+
+
 def overlap(one: str, other: str) -> bool:
     """Whether two networks in CIDR form share an address."""
-    first, second = (ipaddress.ip_network(each, strict=False) for each in (one, other))
+    first, second = _network(one), _network(other)
     return first.version == second.version and first.overlaps(second)
 
 
+@lru_cache(maxsize=4096)
 def is_cidr(text: str) -> bool:
     try:
         ipaddress.ip_interface(text)

@@ -91,12 +91,11 @@ class Part:
     def wire(self) -> Wire:
         """The piece as Talos reads it: camelCase keys, fields in the order of the class."""
         written: Wire = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for name, key, encode in _written_fields(type(self)):
+            value = getattr(self, name)
             if value is None or value == () or value == {}:
                 continue
-            encode = each.metadata.get("encode") or _plain
-            written[each.metadata.get("wire") or _camel_case(each.name)] = encode(value)
+            written[key] = encode(value)
         return written
 
     def problems(self) -> Iterator[Problem]:
@@ -134,9 +133,8 @@ class Document(Part):
         return {"apiVersion": API_VERSION, "kind": self.kind, **self.wire()}
 
     def problems(self) -> Iterator[Problem]:
-        name = shown(identity(self.document()))
         for problem in super().problems():
-            yield problem.within(name)
+            yield problem.within(shown(identity(self.document())))
 
 
 Identity = tuple[str, str]
@@ -151,6 +149,20 @@ def identity(document: Mapping[str, Any]) -> Identity:
 def shown(of: Identity) -> str:
     """An identity for a message: `LinkConfig eth0`, `TimeSyncConfig`."""
     return " ".join(filter(None, of))
+
+
+_WRITTEN: dict[type, list[tuple[str, str, Callable[[Any], Any]]]] = {}
+
+
+def _written_fields(owner: type[Part]) -> list[tuple[str, str, Callable[[Any], Any]]]:
+    """Of each field: our name, the wire's, and how its value is written; looked up once a class."""
+    if owner in _WRITTEN:
+        return _WRITTEN[owner]
+    found = [
+        (each.name, each.metadata.get("wire") or _camel_case(each.name), each.metadata.get("encode") or _plain)
+        for each in fields(owner)
+    ]
+    return _WRITTEN.setdefault(owner, found)
 
 
 def _camel_case(name: str) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 
 from talos.contract import V1_13, Contract
 from talos.document import API_VERSION, ConfigError, Document, Problem, Wire, identity, require_none, shown
@@ -23,16 +24,19 @@ class MachineConfig:
 
     def __post_init__(self) -> None:
         """ConfigError with every mistake of the documents and patches, and every document that is there twice."""
-        written = [each.document() for each in self.documents]
         problems = [problem for each in self.documents for problem in each.problems()]
-        problems += _doubles(written)
+        problems += _doubles(self._written)
         if problems:
-            problems += _wrong_patches(written, self.patches)
+            problems += _wrong_patches(self._written, self.patches)
         require_none(problems)
+
+    @cached_property
+    def _written(self) -> list[Wire]:
+        return [each.document() for each in self.documents]
 
     def wire(self) -> list[Wire]:
         """All documents in wire form: v1alpha1 first, the rest by kind and name, so that their order says nothing."""
-        patched = apply_patches([each.document() for each in self.documents], self.patches)
+        patched = apply_patches(self._written, self.patches)
         problems = [
             Problem(
                 where=shown(identity(each)),

@@ -15,12 +15,13 @@ from typing import Literal
 from talos import checks
 from talos.cluster import ClusterSpec, MachineSettings
 from talos.contract import contract_of
-from talos.document import ConfigError, Document, Problem, require_none
+from talos.document import ConfigError, Document, Problem, Wire, require_none
 from talos.firewall import cluster_rules
 from talos.hgx import HGXProfile
 from talos.machine_config import MachineConfig
 from talos.network import BondConfig, HostnameConfig, Layer2VIPConfig, Link
 from talos.patches import Level, Patch
+from talos.rendering import render
 from talos.v1alpha1 import Install
 
 Role = Literal["controlplane", "worker"]
@@ -82,20 +83,25 @@ def machine_configs(description: ClusterDescription) -> dict[str, bytes]:
 
     The values are secret: each holds keys of the cluster. ConfigError names every problem of every node at once.
     """
+    return {name: render(documents).encode() for name, documents in machine_documents(description).items()}
+
+
+def machine_documents(description: ClusterDescription) -> dict[str, list[Wire]]:
+    """The same as documents in wire form, for those who want the check alone: YAML takes half of the time."""
     problems = list(_problems_of_cluster(description))
     try:
         contract_of(description.talos_version)
     except ConfigError as error:
         raise ConfigError.of([*problems, *error.problems]) from None
-    configs = {}
+    documents = {}
     for node in sorted(description.nodes, key=lambda each: (each.role != "controlplane", each.name)):
         problems += [problem.within(node.name) for problem in _problems_of_node(node, description)]
         try:
-            configs[node.name] = _config(node, description).render().encode()
+            documents[node.name] = _config(node, description).wire()
         except ConfigError as error:
             problems += [problem.within(node.name) for problem in error.problems]
     require_none(problems)
-    return configs
+    return documents
 
 
 def _config(node: Node, description: ClusterDescription) -> MachineConfig:

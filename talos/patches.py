@@ -80,7 +80,7 @@ def apply_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> list[W
 
     A document that is not there yet is added. ConfigError names patch and path of each document's first mistake.
     """
-    result = {identity(each): copy.deepcopy(each) for each in documents}
+    result = {identity(each): each for each in documents}
     problems: list[Problem] = []
     for patch in sorted(patches, key=lambda each: LEVELS.index(each.level)):
         for document in patch.documents:
