@@ -1,4 +1,4 @@
-"""A model's weights: the volume that its replicas share, and where vLLM takes the files from that it holds."""
+"""A model's weights: the volume that its replicas share, and where its files come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from components.base import Spec
 
 MOUNT = "/models"
-# On a volume that may be deleted with its data: the word of its site, for those who look at the cluster and for rules.
+# Annotation of a volume that may be deleted with its data; the rules read it.
 DISPOSABLE = "inference-platform/disposable"
 
 Keeping = Literal["protected", "disposable"]
@@ -25,12 +25,12 @@ class WeightsSpec(Spec):
     """Where the weights come from."""
 
     source: Literal["hub", "mirror", "volume"] = "hub"
-    """`hub`: vLLM downloads them at its first start. `mirror`: the same from a server of the site's own. `volume`:
-    somebody puts them into the volume beforehand, and vLLM asks nobody."""
+    """`hub`: vLLM downloads them from Hugging Face at its first start. `mirror`: the same from a server of the site.
+    `volume`: you fill the volume before the first start, and vLLM downloads nothing."""
     mirror: str | None = None
-    """Address of a server that answers as the hub does, for the source `mirror`."""
+    """Address of a server with the hub's API; required for the source `mirror`."""
     download_bytes_per_s: float = Field(default=1.25e8, gt=0)
-    """What one replica gets from hub or mirror into the volume; decides how long the first start may take."""
+    """Download speed of one replica from hub or mirror into the volume; sets how long the first start may take."""
 
     @model_validator(mode="after")
     def _mirror_is_named(self) -> WeightsSpec:
@@ -48,14 +48,14 @@ class WeightsSpec(Spec):
 
 
 def environment(spec: WeightsSpec) -> Mapping[str, str]:
-    """What vLLM and the hub's client are told of the weights."""
-    told = {"HF_HOME": f"{MOUNT}/hub", "VLLM_CACHE_ROOT": f"{MOUNT}/vllm-cache"}
+    """Environment of vLLM and the hub's client: where the weights are."""
+    variables = {"HF_HOME": f"{MOUNT}/hub", "VLLM_CACHE_ROOT": f"{MOUNT}/vllm-cache"}
     match spec.source:
         case "volume":
-            told |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+            variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
         case "mirror":
-            told |= {"HF_ENDPOINT": str(spec.mirror)}
-    return told
+            variables |= {"HF_ENDPOINT": str(spec.mirror)}
+    return variables
 
 
 def claim(

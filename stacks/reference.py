@@ -65,7 +65,7 @@ _RULES = (
     "- `engine: simulator` needs `purpose: trial`.",
     "- `models.<name>.server.gpu_family` is the family of `cluster.gpu`; AMD's GPUs can be proven, and not served on.",
     "- A machine that takes pods which need no GPU: a node of role worker, or a control plane with `schedulable`.",
-    "- `networks`: the VIP and the nodes' addresses lie in `nodes` and are nobody else's; `services` is /12 to /28, "
+    "- `networks`: the VIP and the nodes' addresses lie in `nodes` and are theirs alone; `services` is /12 to /28, "
     "`pods` at most /8, all of one family; no server that machines ask lies in `pods` or `services`; a route's gateway "
     "lies in a subnet of its link; a machine that names its links keeps its own address on one.",
     "- `firewall.load_balancer_ports` opens `gateway.port`.",

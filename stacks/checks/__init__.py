@@ -1,1 +1,1 @@
-"""What must agree between the keys of a site, over plain values: they speak also where other keys are wrong."""
+"""Checks between the keys of a site. They take plain values, so they run also where other keys are wrong."""

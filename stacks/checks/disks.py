@@ -23,7 +23,7 @@ _EQUALS = re.compile(r"disk\.(\w+) *== *[\"']([^\"']*)[\"']|[\"']([^\"']*)[\"'] 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A volume's disk: what its CEL condition says for certain."""
+    """The disk of a volume: what its CEL condition requires."""
 
     path: Path
     name: str
@@ -106,22 +106,22 @@ def _installed_over(machine: Machine, volumes: list[_Wanted]) -> Iterator[Proble
     if not chosen:
         return
     for volume in volumes:
-        # A volume that says on which side of the system disk it is cannot be installed over.
+        # A condition on system_disk keeps the volume off the install disk, or on it on purpose.
         if "system_disk" in volume.selector:
             continue
         if _can_match(chosen, volume):
-            said = ", ".join(f"{key} {value}" for key, value in chosen.items())
+            selector = ", ".join(f"{key} {value}" for key, value in chosen.items())
             yield Problem(
                 path=machine.path("install_disk"),
                 what=f"also matches the disk of {volume.name}, so Talos may be installed over it",
-                got=said,
+                got=selector,
                 fix="add what only the boot disk has, such as its model, serial or bus_path",
             )
             return
 
 
 def _can_match(chosen: Mapping[str, Any], volume: _Wanted) -> bool:
-    """Whether the install disk may be the volume's: nothing that is known of that one keeps it out."""
+    """Whether the install disk can be the disk of the volume: no known property tells them apart."""
     device = chosen.get("device")
     if device is not None:
         return bool(device == volume.known.get("dev_path"))
@@ -129,7 +129,7 @@ def _can_match(chosen: Mapping[str, Any], volume: _Wanted) -> bool:
         if key not in chosen:
             continue
         there = volume.known.get("dev_path", "").removeprefix("/dev/") if key == "name" else volume.known.get(key, "")
-        # A disk that is named by something else is another one, for all that can be known here.
+        # Without the same property on both sides the disks count as different.
         if not there or not fnmatch.fnmatchcase(there, str(chosen[key])):
             return False
     kind = str(chosen.get("type") or "")

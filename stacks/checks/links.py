@@ -23,7 +23,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _address(machine: Machine) -> Iterator[Problem]:
-    """With any link of its own a machine asks nobody for an address (Talos 1.13: no default DHCP beside documents)."""
+    """A machine that names a link has no DHCP by default (Talos 1.13), so one of its links must carry its address."""
     own = address(machine.keys.get("address"))
     named = [
         (kind, str(name), mapping(link)) for kind in _KINDS for name, link in mapping(machine.keys.get(kind)).items()
@@ -36,9 +36,11 @@ def _address(machine: Machine) -> Iterator[Problem]:
             what=f"puts the machine's address on a second link; {holders[0][1]} has it already",
             fix="take one of the two out",
         )
-    said = any(link.get("dhcp") is True or own in map(address, items(link.get("addresses"))) for _, _, link in named)
+    addressed = any(
+        link.get("dhcp") is True or own in map(address, items(link.get("addresses"))) for _, _, link in named
+    )
     members = {str(member) for _, _, link in named for member in items(link.get("links"))}
-    if own and holders == [] and not said and any(name not in members for _, name, _ in named):
+    if own and holders == [] and not addressed and any(name not in members for _, name, _ in named):
         kind, name = min((kind, name) for kind, name, _ in named if name not in members)
         yield Problem(
             path=machine.path(kind, name),

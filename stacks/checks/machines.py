@@ -72,7 +72,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(
             path=_NODES,
             what=f"every node for pods that need no GPU is dead ({', '.join(machine.name for machine in takes)}), so "
-            "nobody reaches a model",
+            "no request reaches a model",
             fix="add a node of role worker, or write schedulable: true at a control plane",
         )
     firewall = mapping(machines.get("firewall"))
@@ -102,7 +102,7 @@ def _control_planes(found: Sequence[Machine]) -> Iterator[Problem]:
 def _place_for_the_gateway(found: Sequence[Machine]) -> Iterator[Problem]:
     """Gateway, pickers and controllers tolerate no taint, and HGX nodes and control planes have one.
 
-    Dead nodes count: whoever takes one out needs an `up` first.
+    Dead nodes count: removing one takes an `up` first.
     """
     takes = _takes_pods(found)
     tainted = [f"{machine.name} (taint {_taint(machine)})" for machine in takes if _taint(machine)]

@@ -40,7 +40,7 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
             document = read(other.read_text()).section("config", key)
         except (OSError, UnicodeDecodeError):
             continue
-        # A copy that has not its own name yet is told at the copy alone.
+        # A copy that still has the other name is reported at the copy alone.
         if at(document.values, "name") != _stack(other.name):
             continue
         shared = [(claim, path) for claim, path in _claims(mapping(document.values)) if claim in own]
@@ -66,7 +66,7 @@ def _stack(name: str) -> str:
 
 
 def _claims(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], Path]]:
-    """What only one site can have, as (kind, value), and where this one says it."""
+    """What only one site can have, as (kind, value), and the key of this site that names it."""
     kubeconfig = at(values, "cluster", "kubeconfig")
     if isinstance(kubeconfig, str):
         yield ("kubeconfig", kubeconfig), ("cluster", "kubeconfig")

@@ -193,7 +193,7 @@ def _vip(
         )
     vip = address(text)
     if vip is None or "/" in text:
-        fix = f"write {vip}" if vip else "write an address of networks.nodes that nobody has"
+        fix = f"write {vip}" if vip else "write a free address of networks.nodes"
         yield Problem(path=path, what="is no address", got=shown(text), allowed="an address such as 10.0.0.10", fix=fix)
         return
     if subnets and not any(vip in subnet for subnet in subnets):
@@ -292,7 +292,7 @@ def _interface(text: Any) -> Network | None:
 
 
 def _servers(machines: Mapping[str, Any], networks: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is outside of the cluster and has an address of pods or Services is not reached from inside of it."""
+    """A server outside of the cluster cannot have an address of pods or Services: machines would not reach it."""
     inner = {key: network(networks.get(key, default)) for key, default in _DEFAULTS.items()}
     asked: list[tuple[Path, Any]] = [
         ((key, str(index)), each)

@@ -1,4 +1,4 @@
-"""Patches are for what no key of a site says: one that sets what a key says would make the rest of the site untrue."""
+"""Patches may set only what no key of a site sets: otherwise machines would differ from what the site says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stacks.loading.problems import Path, Problem
 from stacks.loading.raw import at, found, mapping
 
 _KEPT = "the cluster's secrets, which `up` makes and keeps"
-# Field of a machine config -> what says it. The more exact field comes first.
+# Field of a machine config -> the key that sets it. The more exact field comes first.
 _SAID_BY: Mapping[tuple[str, ...], str] = {
     ("machine", "type"): "nodes.<name>.role",
     ("machine", "install", "image"): "image_factory and extensions, out of which each machine's installer is named",
@@ -45,7 +45,7 @@ _SAID_BY: Mapping[tuple[str, ...], str] = {
     ("cluster", "discovery"): "discovery",
 }
 _LEVELS = ("patches.<name>", "roles.<name>.patches.<name>", "nodes.<name>.patches.<name>")
-# Documents that `up` makes of one key each.
+# Document kinds that `up` makes from one key.
 _DOCUMENTS = {
     "HostnameConfig": "the node's own key below nodes",
     "Layer2VIPConfig": "networks.vip and networks.vip_link",
@@ -53,7 +53,7 @@ _DOCUMENTS = {
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Patches that set what a key of the site says."""
+    """Patches that set what a key of the site sets."""
     machines = at(values, *MACHINES)
     for level in _LEVELS:
         for path, patch in found(machines, level):

@@ -149,8 +149,8 @@ def _check(schematic: Schematic, arguments: argparse.Namespace) -> dict[str, Any
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[Schematic, argparse.Namespace], dict[str, Any]], bool]] = {
-    "id": ("compute the schematic's id; asks nobody", _id, False),
+    "id": ("compute the schematic's id; no network", _id, False),
     "post": ("make the factory know the schematic; may be repeated", _post, False),
-    "links": ("name the installer image, ISO, PXE script and other images; asks nobody", _links, True),
+    "links": ("name the installer image, ISO, PXE script and other images; no network", _links, True),
     "check": ("check that its extensions exist for a Talos version and fit each other", _check, True),
 }
