@@ -6,6 +6,7 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import yaml
@@ -173,14 +174,20 @@ def plan_cluster(name: str, machines: MachinesSpec, versions: Versions) -> Clust
     nodes = []
     for node_name, spec in machines.nodes.items():
         keys = joined(machines, machines.roles.get(spec.role, MachineKeys()), spec)
-        schematic = Schematic(extensions=keys.extensions, kernel_args=keys.kernel_args)
+        schematic = _schematic(keys.extensions, keys.kernel_args)
         if spec.role == "hgx":
             profile = hgx_profile(machines, keys, defaultdict(lambda: _NOT_MADE_YET))
-            schematic = Schematic(extensions=profile.extensions, kernel_args=(*profile.kernel_args, *keys.kernel_args))
+            schematic = _schematic(profile.extensions, (*profile.kernel_args, *keys.kernel_args))
         image = factory.assets(schematic.id, versions.talos).installer
         nodes.append(PlannedNode(node_name, spec, schematic, image))
     ordered = sorted(nodes, key=lambda each: (not each.is_control_plane, each.name))
     return ClusterPlan(name, machines, versions, tuple(ordered))
+
+
+@lru_cache(maxsize=256)
+def _schematic(extensions: tuple[str, ...], kernel_args: tuple[str, ...]) -> Schematic:
+    # One for all machines of a role: its id is a digest of YAML.
+    return Schematic(extensions=extensions, kernel_args=kernel_args)
 
 
 def problems_of(name: str, machines: MachinesSpec, versions: Versions) -> list[Refused]:

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import yaml
@@ -115,7 +116,7 @@ class Schematic:
         """The text whose digest is the id, byte for byte as the factory writes it."""
         return canonical_yaml(self.document())
 
-    @property
+    @cached_property
     def id(self) -> str:
         """64 hex digits."""
         return hashlib.sha256(self.canonical()).hexdigest()
