@@ -121,7 +121,7 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         found["ai_gateway"] = pins.charts.ai_gateway.version
     if site.crds.owner == "program":
         found |= {
-            f"{file.removesuffix('.yaml').replace('-', '_')}_crds": release
+            f"{file.removesuffix('.json').replace('-', '_')}_crds": release
             for file, release in pins.crd_versions.items()
         }
     return {name: value.removeprefix("v") if isinstance(value, str) else value for name, value in found.items()}

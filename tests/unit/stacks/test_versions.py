@@ -130,7 +130,7 @@ def test_releases_of_the_definitions_are_those_of_their_modules() -> None:
     for name, source in CRD_SOURCES.items():
         module = (ROOT / "tools" / source.family / "go.mod").read_text()
         found = re.search(rf"^\s*{re.escape(source.module)} (v\S+)", module, re.MULTILINE)
-        assert found and versions.load().crd_versions[f"{name}.yaml"] == found[1], name
+        assert found and versions.load().crd_versions[f"{name}.json"] == found[1], name
 
 
 def test_the_labs_programs_are_of_the_pinned_versions() -> None:
