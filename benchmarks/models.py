@@ -50,7 +50,7 @@ class Bench:
         return client.CoreV1Api(api.connect(self.lab))
 
 
-def simulator(*, replicas: int) -> dict[str, Any]:
+def simulator(*, replicas: int, pickers: int = 1) -> dict[str, Any]:
     """A site's words for a model on the simulator."""
     return {
         "catalogue": _CATALOGUE,
@@ -60,7 +60,7 @@ def simulator(*, replicas: int) -> dict[str, Any]:
             "longest_stream_s": 60,
             "simulated_load_scale": 0.01,
         },
-        "pool": {"cpu": "100m", "memory": "128Mi"},
+        "pool": {"pickers": pickers, "cpu": "100m", "memory": "128Mi"},
     }
 
 

@@ -1,4 +1,7 @@
-"""Prefix-aware picking against round robin, on conversations whose history grows and system prompts that they share."""
+"""Prefix-aware picking, with one picker and with two, against round robin.
+
+On conversations whose history grows and system prompts that they share.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,10 @@ from lab.errors import LabError
 from lab.paths import Lab
 from stacks.platform import MODELS_NAMESPACE
 
-HELP = "prefix-aware picking against round robin on multi-turn conversations"
-AWARE, TURNS = "bench-prefix-aware", "bench-round-robin"
+HELP = "prefix-aware picking, by one picker and by two, against round robin on multi-turn conversations"
+AWARE, TWO, TURNS = "bench-prefix-aware", "bench-two-pickers", "bench-round-robin"
+_ARMS = {AWARE: "prefix-aware", TWO: "prefix-aware, two pickers", TURNS: "round robin"}
+PICKERS = {AWARE: 1, TWO: 2, TURNS: 1}
 _REPLICAS = 3
 _BLOCK_TOKENS = 16
 _KV_BLOCKS = 2560
@@ -109,15 +114,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(lab: Lab, arguments: argparse.Namespace) -> Result:
     """Raises LabError when the platform does not come up or a request fails."""
     work = Workload()
-    # Twice the same replicas; only the picking differs.
-    bodies = {name: models.simulator(replicas=_REPLICAS) for name in (AWARE, TURNS)}
+    # The same replicas for every arm; only the picking differs.
+    bodies = {name: models.simulator(replicas=_REPLICAS, pickers=count) for name, count in PICKERS.items()}
     with models.served(lab, bodies) as bench:
-        for name in (AWARE, TURNS):
+        for name in _ARMS:
             models.set_arguments(bench, name, {"--kv-cache-size": str(_KV_BLOCKS)})
         _pick_by_name(bench, TURNS)
         rounds = []
         for number in range(1, arguments.routing_rounds + 1):
-            for arm in (AWARE, TURNS):
+            for arm in _ARMS:
                 rounds.append(asyncio.run(_round(bench, work, arm, number)))
                 _say(" ".join(f"{key}={value}" for key, value in rounds[-1].row().items()))
     return _result(work, rounds)
@@ -135,8 +140,7 @@ async def _round(bench: Bench, work: Workload, arm: str, number: int) -> Round:
     answers = [answer for talk in await asyncio.gather(*tasks) for answer in talk]
     wall_s = time.monotonic() - started
     served = [_succeeded(address) - old for address, old in zip(replicas, before, strict=True)]
-    label = "round robin" if arm == TURNS else "prefix-aware"
-    return Round(arm=label, number=number, answers=answers, wall_s=wall_s, served=served)
+    return Round(arm=_ARMS[arm], number=number, answers=answers, wall_s=wall_s, served=served)
 
 
 async def _converse(
@@ -195,24 +199,25 @@ async def _first_answer(bench: Bench, model: str) -> None:
 
 
 def _result(work: Workload, rounds: Sequence[Round]) -> Result:
-    arms = {arm: [item for item in rounds if item.arm == arm] for arm in ("prefix-aware", "round robin")}
+    arms = {arm: [item for item in rounds if item.arm == arm] for arm in _ARMS.values()}
     summary = [_summary(arm, items) for arm, items in arms.items()]
     cache = _KV_BLOCKS * _BLOCK_TOKENS
-    aware, turns = summary
+    aware, two, turns = summary
     return Result(
         benchmark="routing",
-        question="What does picking the replica that holds a request's prefix bring over taking replicas in turn?",
+        question="What does picking the replica that holds a request's prefix bring over taking replicas in turn, and "
+        "what of it is left with two pickers, each of which knows the prefixes that it placed itself?",
         conditions={
             "workload": f"{work.conversations} conversations side by side, {work.turns} turns each, "
             f"{work.applications} shared system prompts of {work.system_words} tokens, questions of "
             f"{work.question_words}, answers of {work.answer_tokens}; 0 to {2 * work.pause_s:.0f} s before a question",
-            "replicas": f"{_REPLICAS} simulators of Qwen3-32B on one H200 each, for either arm",
+            "replicas": f"{_REPLICAS} simulators of Qwen3-32B on one H200 each, for each arm",
             "kv_cache": f"{_KV_BLOCKS} blocks of {_BLOCK_TOKENS} tokens a replica = {cache:,} tokens; the workload has "
             f"{work.distinct_tokens:,} distinct tokens, {work.distinct_tokens / cache:.1f} times one cache and "
             f"{work.distinct_tokens / cache / _REPLICAS:.1f} times all {_REPLICAS}",
             "round_robin": "the same gateway, route and picker program; its configuration takes the replica that a "
             "request names, and the client names them in turn",
-            "cores_shared_by": "client, gateway, both pickers, all replicas and the lab's control plane",
+            "cores_shared_by": "client, gateway, all pickers, all replicas and the lab's control plane",
             "order": "arms alternate; a round uses words that no round before it used",
         },
         tables=[
@@ -224,6 +229,8 @@ def _result(work: Workload, rounds: Sequence[Round]) -> Result:
             f"{turns['cached tokens, %']} %.",
             f"Time to first token: p50 {aware['TTFT p50, ms']} against {turns['TTFT p50, ms']} ms, p95 "
             f"{aware['TTFT p95, ms']} against {turns['TTFT p95, ms']} ms.",
+            f"Two pickers find {two['cached tokens, %']} %, with TTFT p50 {two['TTFT p50, ms']} and p95 "
+            f"{two['TTFT p95, ms']} ms.",
             f"The price is balance: the busiest replica gets {aware['busiest / idlest replica']} times the requests of "
             f"the idlest one, against {turns['busiest / idlest replica']}.",
         ],

@@ -96,23 +96,47 @@ def asking(picker: Picker) -> dict[str, Any]:
 
     The AI gateway (internal/extensionserver/inferencepool.go) leaves a filter of this name alone. Its own is on for
     requests that found no route, such as those that break HTTP: their refusal waits for the picker until the connection
-    is closed. It also draws a new order of its filters each time, which replaces the listener.
+    is closed. It also draws a new order of its filters each time, which replaces the listener. It sends answers, too,
+    which the picker's plugins do not read, and which would be cut when the picker dies.
     """
-    modes = ("request_header_mode", "request_trailer_mode", "response_header_mode", "response_trailer_mode")
-    bodies = ("request_body_mode", "response_body_mode")
     settings = {
         "grpc_service": {
             "envoy_grpc": {
                 "cluster_name": picker_cluster(picker.pool, picker.namespace),
                 "authority": picker.authority,
-            }
+            },
+            "retry_policy": _ask_another_picker(),
         },
-        "processing_mode": {**dict.fromkeys(modes, "SEND"), **dict.fromkeys(bodies, "FULL_DUPLEX_STREAMED")},
+        "processing_mode": {
+            "request_header_mode": "SEND",
+            "request_body_mode": "FULL_DUPLEX_STREAMED",
+            "request_trailer_mode": "SEND",
+            "response_header_mode": "SKIP",
+            "response_body_mode": "NONE",
+            "response_trailer_mode": "SKIP",
+        },
         "message_timeout": "300s",
     }
     return {
         **_filter(picker_filter(picker.pool, picker.namespace), "ext_proc.v3.ExternalProcessor", settings),
         "disabled": True,
+    }
+
+
+def _ask_another_picker() -> dict[str, Any]:
+    """A request that no picker has answered goes to another one.
+
+    Envoy learns of a death from DNS up to 5 s later, and prefers the dead picker until then, as it has no requests.
+    """
+    others = f"{_TYPE}extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    return {
+        "retry_on": "reset",
+        "num_retries": 5,
+        "retry_back_off": {"base_interval": "0.025s", "max_interval": "1s"},
+        "retry_host_predicate": [
+            {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": others}}
+        ],
+        "host_selection_retry_max_attempts": 50,
     }
 
 

@@ -150,7 +150,7 @@ def picker_deployment(
 ) -> dict[str, Any]:
     """The pickers. A successor is ready before one ends, and the one that ends sees its requests through.
 
-    longest_stream_s: of the pool's replicas; a picker that dies takes the streams along that it placed.
+    longest_stream_s: of the pool's replicas; without the front door's filter, the AI gateway's sends it whole answers.
     config_digest: changes when the configuration does, so that the picker restarts with it (it reads it once).
     """
     alone = spec.pickers == 1

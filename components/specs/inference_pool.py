@@ -12,9 +12,9 @@ from components.base import Spec
 class InferencePoolSpec(Spec):
     """How requests are spread over a model's replicas."""
 
-    pickers: int = Field(default=1, ge=1, le=3)
-    """Endpoint pickers side by side. Each knows the prefixes of the requests that it placed itself: with two, the turns
-    of a conversation find their cache less often, and the loss of one costs some requests, not all."""
+    pickers: int = Field(default=2, ge=1, le=3)
+    """Endpoint pickers side by side. While none answers, the model's requests fail; of two, one may die unnoticed. Each
+    knows the prefixes of the requests that it placed itself, so conversations find their cache a little less often."""
     prefix_weight: float = Field(default=3, ge=0)
     """Weight of the longest cached prefix."""
     queue_weight: float = Field(default=2, ge=0)

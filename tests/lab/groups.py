@@ -38,6 +38,7 @@ SITE_GROUPS = {
         "test_model_limits",
         "test_full_engine",
         "test_picker",
+        "test_slow_clients",
         "test_long_streams",
     ),
 }

@@ -71,6 +71,19 @@ def test_a_picker_is_asked_on_the_route_of_its_model_alone() -> None:
     ]
 
 
+def test_no_answer_depends_on_a_picker_and_another_is_asked_in_its_place() -> None:
+    (asking,) = [
+        operation["value"]["typed_config"]
+        for operation in patches(door("chat"), ".Listener")
+        if "endpointpicker" in str(operation.get("value"))
+    ]
+    mode = asking["processing_mode"]
+    assert (mode["response_header_mode"], mode["response_body_mode"]) == ("SKIP", "NONE")
+    again = asking["grpc_service"]["retry_policy"]
+    assert again["retry_on"] == "reset"
+    assert [one["name"] for one in again["retry_host_predicate"]] == ["envoy.retry_host_predicates.previous_hosts"]
+
+
 def test_the_place_of_the_filters_follows_tls() -> None:
     for tls, chain in ((False, "/default_filter_chain/"), (True, "/filter_chains/0/")):
         placed = [one["path"] for one in patches(door(tls=tls), ".Listener") if "path" in one]
