@@ -94,9 +94,9 @@ def wait_for(bench: Bench, deployment: str, generation: int) -> None:
     raise LabError(f"{deployment} did not come back after its change", fix="python -m lab logs")
 
 
-def stack_with(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def stack_with(models: Mapping[str, Mapping[str, Any]], file: Path = _STACK_FILE) -> dict[str, Any]:
     """The lab's stack file with these models, which every tenant may call."""
-    document: dict[str, Any] = yaml.safe_load(_STACK_FILE.read_text())
+    document: dict[str, Any] = yaml.safe_load(file.read_text())
     site = document["config"][KEY]
     site["models"] |= {name: dict(body) for name, body in models.items()}
     for tenant in site["tenants"].values():
@@ -107,7 +107,7 @@ def stack_with(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 @contextmanager
 def served(lab: Lab, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Bench]:
     """The lab's site with these models beside its own. Raises LabError when the platform does not come up."""
-    document = stack_with(models)
+    document = stack_with(models, session.stack_file(lab))
     with tempfile.TemporaryDirectory(prefix="bench-site-") as folder:
         file = Path(folder) / _STACK_FILE.name
         file.write_text(yaml.safe_dump(document, sort_keys=False))
