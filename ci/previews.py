@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sitectl import checkout, engine, headroom, project_folder, revisions, warned
+from sitectl import checkout, engine, headroom, live_objects, project_folder, revisions, warned
 from sitectl.errors import Exit, SitectlError
 from sitectl.previews_folder import SUFFIX, failed
 from sitectl.proofs import blocks_of_file
@@ -55,6 +55,8 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
             said["proofs"] = blocks_of_file(file)
             said["warnings"] = warned.of_file(file, project)
             said["headroom"] = headroom.of_file(project, file, arguments.base)
+            if arguments.refresh:
+                said["foreign"] = live_objects.records(project, site, file, said)
             print(f"{site}: {said.get('changeSummary') or 'refused by the engine'}", flush=True)
         except (SitectlError, SiteError) as error:
             worst = Exit.UNABLE

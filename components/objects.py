@@ -31,7 +31,7 @@ _MODULES = {
     "storage.k8s.io/v1": "storage.v1",
 }
 
-_FIELD_MANAGER = "pulumi.com/patchFieldManager"
+FIELD_MANAGER = "pulumi.com/patchFieldManager"
 # The API server keeps what carries this label from others than the program.
 PROTECTED = {"inference-platform/front-door": "protected"}
 
@@ -78,7 +78,7 @@ def owned(body: Mapping[str, Any], manager: str) -> dict[str, Any]:
     manager; another manager's share of their fields would stay behind when a field is dropped later.
     """
     meta = body["metadata"]
-    annotations = {**meta.get("annotations", {}), _FIELD_MANAGER: manager}
+    annotations = {**meta.get("annotations", {}), FIELD_MANAGER: manager}
     return {**body, "metadata": {**meta, "annotations": annotations}}
 
 

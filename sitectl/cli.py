@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "diff": "say what differs between two git revisions or two rendered folders, without a cluster",
     "plan": "show what `pulumi up` would do: the irreversible first, GPUs, cost, restarts, tenants",
     "comment": "post what a change does to every site as one comment, edited in place",
-    "drift": "keep one issue for each site that has drifted: opened, updated, closed",
+    "drift": "say where a cluster is not what its site's file says, who set what; or keep one issue a site",
     "versions": "list every version that the platform pins",
     "doctor": "say whether this machine can work on sites, and how to mend what is missing",
     "docs": "list the documentation's pages, or print one",

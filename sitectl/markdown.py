@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
-from sitectl.words import TITLES, figures, minutes, signed, targets, tightest
+from sitectl.words import TITLES, figures, foreign, minutes, signed, targets, tightest
 from stacks.loading.secrets import HIDDEN, looks_secret, without_secrets
 
 MARK = "<!-- inference-platform: plan of all sites -->"
@@ -137,6 +137,9 @@ def details(one: SiteReport) -> list[str]:
     if one.warnings:
         count = "1 warning" if len(one.warnings) == 1 else f"{len(one.warnings)} warnings"
         lines += [f"**{count}: the site is valid, and this is not wise.**", "", *fenced("\n".join(one.warnings)), ""]
+    if one.foreign:
+        lines += ["**Fields that another manager than the program has set, and how to take them back:**", ""]
+        lines += [*fenced("\n".join(foreign(one.foreign))), ""]
     known = dict(figures(one))
     lines += [f"Resources: {known['resources']}.", ""]
     rows = folded(one.rows)

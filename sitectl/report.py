@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from components.rules.model import Resource
+from sitectl import field_owners
 from sitectl.changes import Change, of_preview
 from sitectl.errors import SitectlError
+from sitectl.field_owners import ForeignFields
 from sitectl.headroom import Headroom, of_records
 from sitectl.saved_previews import SAVE_ONE
 from sitectl.verdicts.classify import classify
@@ -67,6 +69,8 @@ class SiteReport:
     """What is left to each model's targets, before and after."""
     warnings: list[str] = field(default_factory=list)
     """What works on this site, and is not wise."""
+    foreign: list[ForeignFields] = field(default_factory=list)
+    """Fields of the site's objects that others have set, where the cluster was looked at."""
     knows_site: bool = True
     """Whether the site's own file was read, which alone has prices and targets."""
 
@@ -76,7 +80,7 @@ class SiteReport:
 
     @property
     def empty(self) -> bool:
-        return not self.rows and not self.errors and not self.warnings
+        return not (self.rows or self.errors or self.warnings or self.foreign)
 
     def record(self) -> dict[str, Any]:
         """The report as `--json` gives it."""
@@ -96,6 +100,7 @@ def report(
     proofs: Sequence[str] = (),
     headroom: Sequence[Headroom] = (),
     warnings: Sequence[str] = (),
+    foreign: Sequence[ForeignFields] = (),
     knows_site: bool = True,
 ) -> SiteReport:
     """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
@@ -118,6 +123,7 @@ def report(
         proofs=list(proofs),
         headroom=list(headroom),
         warnings=list(warnings),
+        foreign=list(foreign),
         knows_site=knows_site,
     )
 
@@ -140,7 +146,7 @@ def _in_form(change: Change) -> Iterator[None]:
 
 
 def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
-    """Report of `pulumi preview --json`, with `proofs`, `headroom` and `warnings` if added. Raises SitectlError."""
+    """Report of `pulumi preview --json` and of what sitectl added to it. Raises SitectlError."""
     changes = of_preview(preview)
     errors = [
         str(found.get("message", "")).removeprefix("error: ").strip()
@@ -163,6 +169,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         proofs=proofs,
         headroom=headroom,
         warnings=[str(one) for one in preview.get("warnings") or ()],
+        foreign=field_owners.of_records(preview.get("foreign")),
     )
 
 

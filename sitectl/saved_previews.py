@@ -37,6 +37,17 @@ class _Diagnostic(BaseModel):
     severity: str = ""
 
 
+class _Field(BaseModel):
+    path: str
+    manager: str
+
+
+class _Foreign(BaseModel):
+    resource: str
+    fields: list[_Field]
+    take_back: list[str]
+
+
 class _Preview(BaseModel):
     """What we read of a preview; the rest is the engine's."""
 
@@ -45,6 +56,7 @@ class _Preview(BaseModel):
     config: dict[str, Any] | None = None
     proofs: list[str] | None = None
     headroom: list[dict[str, Any]] | None = None
+    foreign: list[_Foreign] | None = None
 
 
 def read(file: Path) -> dict[str, Any]:

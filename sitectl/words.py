@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from sitectl.changes import Change
+from sitectl.field_owners import ForeignFields
 from sitectl.headroom import Headroom, least
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
@@ -103,8 +104,9 @@ def plan(report: SiteReport) -> str:
         ]
     for warning in report.warnings:
         lines += ["", textwrap.indent(f"warning: {warning}", "  ")]
+    lines += _set_by_others(report)
     if not report.rows:
-        none = [] if report.errors else ["  no change"]
+        none = [] if report.errors or report.foreign else ["  no change"]
         return "\n".join([*lines, *none, *_headroom(report), *_proofs(report)]) + "\n"
     width = max(len(name) for name, _ in figures(report))
     lines += [f"  {name:<{width}}  {value}" for name, value in figures(report)]
@@ -115,6 +117,40 @@ def plan(report: SiteReport) -> str:
             lines += ["", TITLES[severity]]
             lines += table(rows)
     return "\n".join([*lines, *_proofs(report)]) + "\n"
+
+
+def drift(report: SiteReport) -> str:
+    """What of a live site is not as its file says, for a terminal."""
+    if report.empty:
+        return f"{report.site}: no drift"
+    lines = [f"Site {report.site}"]
+    for error in report.errors:
+        lines += ["", "REFUSED BY THE ENGINE: what follows is how far it looked", textwrap.indent(error, "  ")]
+    lines += _set_by_others(report)
+    if report.rows:
+        changes = table(folded(report.rows))
+        lines += ["", f"CHANGED: what `pulumi up --refresh --stack {report.site}` would do", *changes]
+    return "\n".join(lines)
+
+
+def _set_by_others(report: SiteReport) -> list[str]:
+    if not report.foreign:
+        return []
+    return [
+        "",
+        "SET BY OTHERS: fields of the site's objects that another manager than the program has set",
+        *(f"  {line}" for line in foreign(report.foreign)),
+    ]
+
+
+def foreign(objects: Iterable[ForeignFields]) -> list[str]:
+    """Fields that others have set, by object, and the commands that take them back."""
+    lines = []
+    for one in objects:
+        lines.append(one.resource)
+        lines += [f"  {field.path}  set by {field.manager}" for field in one.fields]
+        lines += [f"  take back: {command}" for command in one.take_back]
+    return lines
 
 
 def table(rows: Sequence[Verdict]) -> list[str]:

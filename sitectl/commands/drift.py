@@ -1,32 +1,57 @@
-"""`drift`: one issue a site whose cluster is not what its file says."""
+"""`drift`: where a cluster is not what its site's file says; now, or in one issue a site."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sitectl import markdown, previews_folder
-from sitectl.errors import Exit
+from sitectl import checkout, engine, live_objects, markdown, previews_folder, words
+from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
+from sitectl.errors import Exit, SitectlError
 from sitectl.forge import choosing
 from sitectl.forge.keeping import drift_mark, keep_issues
-from sitectl.report import SiteReport
+from sitectl.report import SiteReport, of_preview_document
 
 MORE = """\
-Reads refreshed previews that the scheduled job saved (`plan SITE --refresh --save DIR/SITE.json`). A site whose preview
-shows a change has drifted, or its last `up` is missing. The token is GITHUB_TOKEN or GITLAB_TOKEN.
+A site has drifted where a refreshed preview shows a change, or where a field of its objects was set by another manager
+than the program (metadata.managedFields), which no `up` changes. Each such field is named with its manager and the
+command that takes it back.
 
-exit status 1: a site could not be looked at
+  python -m sitectl drift --site berlin            looks now; needs engine, state, cluster and kubectl
+  python -m sitectl drift DIR --forge github       keeps one issue a site, out of the previews that the scheduled job
+                                                   saved (`plan SITE --refresh --save DIR/SITE.json`)
+
+The token is GITHUB_TOKEN or GITLAB_TOKEN.
+
+exit status 1: a site that was looked at now has drifted, or a site of DIR could not be looked at
 """
+
+_RULES = {
+    "changed": "The cluster is what the site's file says.",
+    "set-by-others": "Nobody but the program sets fields of the site's objects.",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("previews", type=Path, metavar="DIR", help="folder with one refreshed preview a site")
-    choosing.add_arguments(parser)
+    parser.add_argument(
+        "previews", nargs="?", type=Path, metavar="DIR", help="folder with one refreshed preview a site"
+    )
+    parser.add_argument("--site", action="append", metavar="SITE", help="look at this site now; may be repeated")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="of --site: as in `rules`")
+    choosing.add_arguments(parser, is_needed=False)
     parser.add_argument("--dry-run", action="store_true", help="print the issues instead of keeping them")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
+    if bool(arguments.previews) == bool(arguments.site):
+        raise SitectlError("what to look at?", allowed="DIR or --site SITE, one of them", status=Exit.USAGE)
+    if arguments.site:
+        return _look(context, arguments)
+    if not (arguments.forge or arguments.dry_run):
+        raise SitectlError("where are the issues kept?", fix="--forge github or --forge gitlab", status=Exit.USAGE)
     reports = previews_folder.reports(arguments.previews)
     bodies = {one.site: body(one) for one in reports}
     blind = [one.site for one in reports if one.errors]
@@ -36,6 +61,34 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     done = keep_issues(choosing.choose(arguments), bodies)
     context.say("\n".join(f"{site}: {did}" for site, did in done.items()), done)
     return int(Exit.REFUSED if blind else Exit.OK)
+
+
+def _look(context: Any, arguments: argparse.Namespace) -> int:
+    project = context.project
+    files = checkout.chosen_sites(project, arguments.site)
+    reports = []
+    for site, file in files.items():
+        with context.progress.layer(f"look at {site}"):
+            preview = engine.preview(project, site, refresh=True)
+            preview["foreign"] = live_objects.records(project, site, file, preview)
+        reports.append(of_preview_document(site, preview))
+    status = int(Exit.OK if all(one.empty for one in reports) else Exit.REFUSED)
+    if arguments.format != "text":
+        log = sarif(_results(reports, {site: file.name for site, file in files.items()}), _RULES)
+        context.say(workflow_commands(log) if arguments.format == "github" else json.dumps(log, indent=2), log)
+        return status
+    context.say("\n".join(map(words.drift, reports)), {one.site: one.record() for one in reports})
+    return status
+
+
+def _results(reports: Sequence[SiteReport], files: dict[str, str]) -> Iterator[Result]:
+    """Drift is of objects; the file that declares them is the site's."""
+    for one in reports:
+        file = files[one.site]
+        for text in (*one.errors, *(f"{row.resource}: {row.what}" for row in one.rows)):
+            yield Result(rule="changed", level="error", text=text, file=file)
+        for fields in one.foreign:
+            yield Result(rule="set-by-others", level="error", text="\n".join(words.foreign([fields])), file=file)
 
 
 def body(one: SiteReport) -> str | None:

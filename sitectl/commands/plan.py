@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitectl import engine, headroom, markdown, proofs, report, saved_previews, warned, words
+from sitectl import engine, headroom, live_objects, markdown, proofs, report, saved_previews, warned, words
 from sitectl.errors import Exit, SitectlError
 from sitectl.verdicts.model import Severity
 
@@ -52,6 +52,8 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         preview["proofs"] = proofs.blocks_of_file(file)
         preview["warnings"] = warned.of_file(file, context.project)
         preview["headroom"] = headroom.of_file(context.project, file, arguments.since)
+        if arguments.refresh:
+            preview["foreign"] = live_objects.records(context.project, arguments.site, file, preview)
     if arguments.save:
         arguments.save.write_text(json.dumps(preview, indent=1, sort_keys=True) + "\n")
     one = report.of_preview_document(arguments.site, preview)

@@ -14,9 +14,9 @@ from sitectl.forge.model import Client, Forge
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)+|\d+")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, *, is_needed: bool = True) -> None:
     """Arguments of every command that talks to a forge."""
-    parser.add_argument("--forge", choices=["github", "gitlab"], required=True, help="whose API it is")
+    parser.add_argument("--forge", choices=["github", "gitlab"], required=is_needed, help="whose API it is")
     parser.add_argument("--repository", metavar="OWNER/NAME", help="default: GITHUB_REPOSITORY or CI_PROJECT_ID")
     parser.add_argument("--api", metavar="URL", help="default: GITHUB_API_URL or CI_API_V4_URL, else the public one")
     parser.add_argument("--author", default="", metavar="ACCOUNT", help="account of the token (default: the CI's own)")

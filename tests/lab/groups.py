@@ -14,6 +14,7 @@ SITE_GROUPS = {
     "site-ends": ("test_faults_up", "test_pulumi_secrets", "test_talos_roll"),
     "site-changes": (
         "test_pulumi_day_two",
+        "test_drift",
         "test_closed_door",
         "test_tenants",
         "test_tiers",

@@ -1,0 +1,75 @@
+"""`sitectl drift` on the live platform: what others have set is named with its manager, and taken back as printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import session
+from lab.paths import CHECKOUT
+from tests.lab.site.cluster_objects import declared, inventory, kubectl
+from tests.lab.site.pulumi_runs import Pulumi
+from tests.lab.site.running_site import Site
+
+pytestmark = pytest.mark.row("opening 13", "C.06")
+
+MODELS, GATEWAY = "inference-models", "inference-gateway"
+PICKER = "qwen3-32b-epp"
+
+
+def drift(site: Site) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status, and what others have set."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sitectl", "drift", "--site", "lab", "--json"],
+        cwd=CHECKOUT,
+        env=session.environment(site.lab),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    foreign: list[dict[str, Any]] = json.loads(done.stdout)["lab"]["foreign"]
+    return done.returncode, foreign
+
+
+def follow(site: Site, command: str) -> None:
+    """Run a command as it was printed; pulumi would ask."""
+    words = shlex.split(command)
+    if words[0] == "pulumi":
+        words += ["--yes", "--skip-preview"]
+    subprocess.run(words, cwd=CHECKOUT, env=session.environment(site.lab), capture_output=True, check=True)
+
+
+def test_what_others_have_set_is_named_and_taken_back(site: Site, tmp_path: Path) -> None:
+    before = declared(inventory(site.lab))
+    assert drift(site) == (0, []), "what controllers write is no drift"
+
+    limit = json.dumps({"spec": {"revisionHistoryLimit": 3}})
+    kubectl(site.lab, "set", "env", f"deployment/{PICKER}", "-n", MODELS, "DEBUG=1")
+    kubectl(site.lab, "patch", f"deployment/{PICKER}", "-n", MODELS, "--type=merge", "-p", limit)
+    kubectl(site.lab, "annotate", "securitypolicy/tenants", "-n", GATEWAY, "note=mine")
+    Pulumi(site.lab, tmp_path)("preview", "--refresh", "--expect-no-changes")
+    kubectl(site.lab, "scale", f"deployment/{PICKER}", "--replicas=2", "-n", MODELS)
+
+    status, foreign = drift(site)
+    assert status == 1
+    assert {one["resource"]: {field["path"]: field["manager"] for field in one["fields"]} for one in foreign} == {
+        f"Deployment {MODELS}/{PICKER}": {
+            "spec.replicas": "kubectl",
+            "spec.revisionHistoryLimit": "kubectl-patch",
+            "spec.template.spec.containers[epp].env[DEBUG]": "kubectl-set",
+        },
+        f"SecurityPolicy {GATEWAY}/tenants": {"metadata.annotations.note": "kubectl-annotate"},
+    }
+
+    for one in foreign:
+        for command in one["take_back"]:
+            follow(site, command)
+    assert drift(site) == (0, [])
+    assert declared(inventory(site.lab)) == before
