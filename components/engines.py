@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from components import weights
+from components.network_policies import Rule
 from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec
 from components.weights import WeightsSpec
 
@@ -24,6 +25,8 @@ class Engine:
     ready_path: str
     hold_s: int
     """A replica is kept from its stop signal for this long, where the engine itself would cut running streams."""
+    egress: Sequence[Rule] | None
+    """What its pods may reach; None leaves that open."""
 
 
 def vllm_engine(
@@ -69,6 +72,7 @@ def vllm_engine(
         },
         ready_path="/health",
         hold_s=0,
+        egress=weights.egress(source),
     )
 
 
@@ -130,6 +134,7 @@ def simulator_engine(
         ready_path="/health/ready",
         # The simulator lets streams run on for 30 s after its stop signal and then cuts them.
         hold_s=max(0, spec.longest_stream_s - 30),
+        egress=[],
     )
 
 

@@ -12,7 +12,7 @@ from components import weights
 from components.component import Component
 from components.engines import PORT, Engine
 from components.namespace import NamespaceHandle
-from components.network_policies import Peer, allow_ingress
+from components.network_policies import Peer, Rule, allow_ingress
 from components.specs.model_server import LATER_START, ModelServerPlan, ModelServerSpec
 from components.weights import Keeping
 
@@ -112,9 +112,9 @@ def _turnover_s(spec: ModelServerSpec, plan: ModelServerPlan) -> int:
     return plan.start_budget_s + NOTICE_S + spec.longest_stream_s + CLOSING_S
 
 
-def network_policy(name: str, namespace: str, clients: Sequence[Peer]) -> dict[str, Any]:
-    """Who may reach the replicas: who sends them requests or reads their metrics, on their one port."""
-    return allow_ingress(name, namespace, labels(name), [(clients, [PORT])])
+def network_policy(name: str, namespace: str, clients: Sequence[Peer], egress: Sequence[Rule] | None) -> dict[str, Any]:
+    """Who sends replicas requests or reads their metrics reaches their one port; they reach what their engine needs."""
+    return allow_ingress(name, namespace, labels(name), [(clients, [PORT])], egress=egress)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +165,7 @@ class ModelServer(Component):
         )
         budget = disruption_budget(name, space.name, max_unavailable=args.plan.max_unavailable)
         self.child("budget", budget, depends_on=[space.ready])
-        self.child("network-policy", network_policy(name, space.name, args.clients), depends_on=[space.ready])
+        policy = network_policy(name, space.name, args.clients, args.engine.egress)
+        self.child("network-policy", policy, depends_on=[space.ready])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
         self.finish(name=name)

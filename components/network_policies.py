@@ -1,7 +1,7 @@
 """Who may reach which pod: ingress is denied by default, and each policy opens what its pods need.
 
 Builders alone: each component declares the policies of its own pods, and each namespace denies the rest. The kubelet's
-probes pass on every CNI. What pods may reach is not restricted.
+probes pass on every CNI. What pods may reach is restricted where a policy says so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Peer = Mapping[str, Any]
+Rule = Mapping[str, Any]
 ANY_NAMESPACE = "*"
 _API = "networking.k8s.io/v1"
 
@@ -29,8 +30,13 @@ def allow_ingress(
     namespace: str,
     pods: Mapping[str, str],
     rules: Sequence[tuple[Sequence[Peer], Sequence[int]]],
+    *,
+    egress: Sequence[Rule] | None = None,
 ) -> dict[str, Any]:
-    """Pods with these labels let these peers reach these TCP ports; a rule without peers is for everybody."""
+    """Pods with these labels let these peers reach these TCP ports; a rule without peers is for everybody.
+
+    egress: what the pods may reach, and nothing else; None leaves that open.
+    """
     ingress = [
         {
             **({"from": [dict(peer) for peer in peers]} if peers else {}),
@@ -42,7 +48,12 @@ def allow_ingress(
         "apiVersion": _API,
         "kind": "NetworkPolicy",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"], "ingress": ingress},
+        "spec": {
+            "podSelector": {"matchLabels": dict(pods)},
+            "policyTypes": ["Ingress"] if egress is None else ["Ingress", "Egress"],
+            "ingress": ingress,
+            **({"egress": [dict(rule) for rule in egress]} if egress else {}),
+        },
     }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from components.base import Spec
+from components.network_policies import Rule
 
 MOUNT = "/models"
 # Annotation of a volume that may be deleted with its data; the rules read it.
@@ -56,6 +57,21 @@ def environment(spec: WeightsSpec) -> Mapping[str, str]:
         case "mirror":
             variables |= {"HF_ENDPOINT": str(spec.mirror)}
     return variables
+
+
+def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
+    """What an engine may reach for its weights; None where its policy cannot say it.
+
+    A NetworkPolicy knows no host names. The hub and the stores that it redirects to are anywhere, behind HTTPS. A
+    mirror redirects to whatever it likes, and the port of a Service is not that of its pods.
+    """
+    match spec.source:
+        case "volume":
+            return []
+        case "mirror":
+            return None
+    names = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
+    return [{"ports": [*names, {"protocol": "TCP", "port": 443}]}]
 
 
 def claim(

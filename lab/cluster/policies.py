@@ -2,7 +2,8 @@
 
 Every packet between pods passes the lab's namespace (see lab/runner/network.py), after kube-proxy has put a pod's
 address in the place of a Service's. What comes from outside of the pods' network counts as the node's, which every
-policy lets in, as it does the kubelet's probes. Egress is enforced towards pods and towards addresses.
+policy lets in, as it does the kubelet's probes. Egress is enforced towards pods, other addresses, and what listens in
+the lab's namespace itself, as the API server and DNS do; in Kubernetes a pod may always reach its own node.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ log = logging.getLogger(__name__)
 TABLE = "lab_network_policies"
 Object = Mapping[str, Any]
 Direction = Literal["Ingress", "Egress"]
-# Direction, the selected pod's own address in a packet, priority of the chain.
-_CHAINS: tuple[tuple[Direction, str, int], ...] = (("Egress", "saddr", -1), ("Ingress", "daddr", 0))
+# Chain, direction, the selected pod's own address in a packet, hook and priority.
+_CHAINS: tuple[tuple[str, Direction, str, str, int], ...] = (
+    ("egress", "Egress", "saddr", "forward", -1),
+    ("egress_to_nodes", "Egress", "saddr", "input", -1),
+    ("ingress", "Ingress", "daddr", "forward", 0),
+)
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -49,13 +54,13 @@ def _holds(term: Object, labels: Mapping[str, str]) -> bool:
 def ruleset(
     policies: Sequence[Object], pods: Sequence[Object], namespaces: Sequence[Object], pod_network: IPv4Network
 ) -> str:
-    """Input of `nft -f` that replaces the whole table: a chain for each direction, jumped through by every packet."""
+    """Input of `nft -f` that replaces the whole table; every packet between pods passes a chain of each direction."""
     space_labels = {space["metadata"]["name"]: space["metadata"].get("labels") or {} for space in namespaces}
     networked = [pod for pod in pods if _has_own_network(pod)]
     lines = [f"table ip {TABLE}", f"delete table ip {TABLE}", f"table ip {TABLE} {{"]
-    # Two base chains: what one accepts, the other still sees.
-    for direction, own, priority in _CHAINS:
-        rules = [f"type filter hook forward priority {priority}; policy accept;", "ct state established,related accept"]
+    # Base chains: what one accepts, the next still sees.
+    for chain, direction, own, hook, priority in _CHAINS:
+        rules = [f"type filter hook {hook} priority {priority}; policy accept;", "ct state established,related accept"]
         if direction == "Ingress":
             rules.append(f"ip saddr != {pod_network} accept")
         for pod in networked:
@@ -67,7 +72,7 @@ def ruleset(
                 for match in _allowed(policy, direction, pod, networked, space_labels):
                     rules.append(f"ip {own} {address} {match} accept".replace("  ", " "))
             rules.append(f"ip {own} {address} drop")
-        lines += [f"  chain {direction.lower()} {{", *(f"    {rule}" for rule in rules), "  }"]
+        lines += [f"  chain {chain} {{", *(f"    {rule}" for rule in rules), "  }"]
     return "\n".join([*lines, "}", ""])
 
 

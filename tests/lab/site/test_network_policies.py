@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.lab.site.replicas import ENGINE_PORT, ENVOYS, MODELS, Cluster, Replica
+from tests.lab.site.running_site import Site
 
 pytestmark = pytest.mark.row("004.11")
 
@@ -37,8 +39,12 @@ def places(cluster: Cluster) -> dict[str, Replica]:
 
 
 def connects(cluster: Cluster, source: Replica, target: Replica, port: int) -> bool:
+    return reaches(cluster, source, target.ip, port)
+
+
+def reaches(cluster: Cluster, source: Replica, address: str, port: int) -> bool:
     try:
-        cluster.run_in(source, sys.executable, "-c", _TRY, target.ip, str(port), str(_DROPPED_AFTER_S))
+        cluster.run_in(source, sys.executable, "-c", _TRY, address, str(port), str(_DROPPED_AFTER_S))
     except subprocess.CalledProcessError:
         return False
     return True
@@ -77,6 +83,19 @@ def test_every_other_way_is_shut(
     cluster: Cluster, places: dict[str, Replica], source: str, target: str, port: int
 ) -> None:
     assert not connects(cluster, places[source], places[target], port)
+
+
+@pytest.mark.row("000.03")
+def test_engines_reach_nobody(site: Site, cluster: Cluster, places: dict[str, Replica]) -> None:
+    """Tried where everybody is let in: the gateway's listener, and the API server."""
+    port = urlsplit(site.address).port or 80
+    # Envoy Gateway moves ports that need privileges.
+    listener = port if port >= 1024 else port + 10_000
+    api_server = cluster.core.read_namespaced_service("kubernetes", "default").spec.cluster_ip
+    assert connects(cluster, places["picker"], places["envoy"], listener)
+    assert not connects(cluster, places["engine"], places["envoy"], listener)
+    assert not reaches(cluster, places["engine"], api_server, 443)
+    assert reaches(cluster, places["picker"], api_server, 443)
 
 
 def test_engines_mount_no_token(cluster: Cluster) -> None:

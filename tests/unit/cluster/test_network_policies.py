@@ -119,6 +119,15 @@ def test_selectors(selector: dict[str, Any] | None, chosen: bool) -> None:
     assert matches(selector, {"app": "x"}) is chosen
 
 
+def test_egress_is_enforced_towards_what_listens_in_the_labs_own_namespace() -> None:
+    """The API server and DNS: such packets are not forwarded."""
+    dns = {"ports": [{"protocol": "UDP", "port": 53}]}
+    engines = policy(podSelector={"matchLabels": {"app": "engine"}}, policyTypes=["Egress"], egress=[dns])
+    wanted = ["ip saddr 10.0.1.1 udp dport 53 accept", "ip saddr 10.0.1.1 drop"]
+    assert rules(engines, chain="egress_to_nodes") == rules(engines, chain="egress") == wanted
+    assert rules(engines) == []
+
+
 @pytest.mark.skipif(shutil.which("nft") is None, reason="nft is installed with the lab's tools")
 def test_nft_reads_the_rules() -> None:
     block = {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}

@@ -55,7 +55,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         ),
         model_server.deployment(name, "m", spec.server, plan, engine),
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
-        model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))]),
+        model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))], engine.egress),
         inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=PORT),
         inference_pool.picker_config(name, "m", spec.pool, picker),
         *inference_pool.picker_rbac(name, "m"),
