@@ -13,6 +13,7 @@ from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_na
 from components.gateway_controllers import ENVOY_NAMESPACE, Chart, GatewayControllers, GatewayControllersArgs
 from components.gateway_protection import GatewayProtection, GatewayProtectionArgs
 from components.inference_pool import picker_authority
+from components.machine_commands import LIMITS, Limits
 from components.model import Model, ModelArgs
 from components.namespace import Namespace
 from components.objects import field_manager
@@ -53,8 +54,8 @@ class Platform:
     """An administrator's access to its machines, secret."""
 
 
-def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
-    """Declare every resource of the site."""
+def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMITS) -> Platform:
+    """Declare every resource of the site. `limits` are how long the machines' commands may take."""
     proofs = {name: prove_model(site, spec, name) for name, spec in sorted(site.models.items())}
     for proof in proofs.values():
         pulumi.log.info(describe(proof))
@@ -69,7 +70,7 @@ def declare_platform(site: SiteConfig, versions: Versions) -> Platform:
     }
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None
-    cluster = cluster_access(site, versions)
+    cluster = cluster_access(site, versions, limits)
     top = pulumi.ResourceOptions(providers=[cluster.provider])
 
     definitions: list[pulumi.Resource] = []

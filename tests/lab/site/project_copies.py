@@ -22,10 +22,3 @@ def copy_project(folder: Path, *changed: str) -> Path:
         else:
             (folder / name).symlink_to(CHECKOUT / name)
     return folder
-
-
-def replace(file: Path, old: str, new: str) -> None:
-    """Change a text that stands in a file exactly once."""
-    text = file.read_text()
-    assert text.count(old) == 1, f"{file.name} has {text.count(old)} times {old!r}"
-    file.write_text(text.replace(old, new))

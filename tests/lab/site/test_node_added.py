@@ -12,7 +12,7 @@ from lab import deploy, session
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
-from tests.lab.site.project_copies import copy_project, replace
+from tests.lab.site.project_copies import copy_project
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 from tests.lab.waiting import eventually
@@ -22,6 +22,16 @@ pytestmark = pytest.mark.row("opening 4")
 NODE, ORDINAL = "hgx-5", 5
 GPUS = 8
 _UP = ("up", "--yes", "--skip-preview")
+_IMPATIENT = """\
+import pulumi
+
+from components.machine_commands import Limits
+from stacks import versions
+from stacks.engine_config import site_of_stack
+from stacks.platform import declare_platform
+
+declare_platform(site_of_stack(pulumi.get_stack()), versions.load(), Limits(install_s=15))
+"""
 
 
 @pytest.fixture
@@ -37,10 +47,9 @@ def pulumi(site: Site, tmp_path: Path) -> Iterator[Pulumi]:
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Path:
-    """The project, which waits for this one machine for seconds instead of minutes."""
-    project = copy_project(tmp_path / "project", "components")
-    patience = f'*(("--timeout", "15s") if machine.name == "{NODE}" else ())'
-    replace(project / "components" / "machine_commands.py", 'talos("apply", ', f'talos("apply", {patience}, ')
+    """The project with a program that waits for an install for seconds instead of minutes."""
+    project = copy_project(tmp_path / "project")
+    (project / "__main__.py").write_text(_IMPATIENT)
     return project
 
 
