@@ -10,7 +10,7 @@ from typing import Any
 
 from components.objects import FIELD_MANAGER
 from sitectl import programs
-from sitectl.errors import SitectlError
+from sitectl.errors import SitectlError, unusable_file
 from sitectl.field_owners import ForeignFields, foreign_fields
 from stacks.loader import load_file
 
@@ -34,8 +34,15 @@ def look(project: Path, site: str, file: Path) -> list[ForeignFields]:
     if named is None:
         kubeconfig = str(_pulumi(project, site, "stack", "output", "kubeconfig", "--show-secrets", "--json"))
     else:
-        kubeconfig = (project / named).read_text()
+        kubeconfig = _text(project / named)
     return foreign_fields(declared, _live(project, kubeconfig, declared), stack=site)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise unusable_file(error) from None
 
 
 def _declared(state: Any) -> list[dict[str, Any]]:
