@@ -14,6 +14,7 @@ from pulumi.runtime import rpc
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.crd_bundle import CrdBundleError, read_bundle
+from components.machine_commands import LIMITS, Limits
 from stacks import versions
 from stacks.loader import load_file
 from stacks.platform import declare_platform
@@ -50,7 +51,7 @@ class Recorder(pulumi.runtime.Mocks):
         return {}, None
 
 
-def declare(site: SiteConfig, tmp_path: Path) -> tuple[Recorder, dict[str, Any]]:
+def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[Recorder, dict[str, Any]]:
     bundle = tmp_path / "things.json"
     bundle.write_text(json.dumps({"items": [CRD]}))
     digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
@@ -67,7 +68,7 @@ def declare(site: SiteConfig, tmp_path: Path) -> tuple[Recorder, dict[str, Any]]
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
     pins = {"crds": {"things.json": digest}, "cilium": hashlib.sha256(cilium.read_bytes()).hexdigest()}
-    platform = declare_platform(site, versions.load().model_copy(update=pins))
+    platform = declare_platform(site, versions.load().model_copy(update=pins), limits)
     seen: dict[str, Any] = {}
 
     async def collect() -> None:
@@ -100,6 +101,13 @@ def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: 
     assert seen["endpoint"] == "http://192.0.2.7/v1"
     assert seen["keys"] == dict.fromkeys(("acme.laptop", "globex.batch", "globex.laptop"), "sk-canary")
     assert seen["keys_secret"]
+
+
+def test_the_commands_of_machines_keep_the_limits_that_are_given(lab_site: SiteConfig, tmp_path: Path) -> None:
+    recorder, _ = declare(lab_site, tmp_path, Limits(install_s=15))
+    assert lab_site.cluster.machines is not None
+    for node in lab_site.cluster.machines.nodes:
+        assert "--timeout 15s" in recorder.resources[f"machines-nodes-{node}-install"].inputs["create"]
 
 
 def test_preview_says_each_model_and_then_where_all_find_room(
