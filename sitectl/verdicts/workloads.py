@@ -58,7 +58,7 @@ def deployment(change: Change) -> list[Verdict]:
                 f"{', '.join(change.replaced_by)} cannot be changed in place, so nothing serves until they have loaded",
                 gpus=gpus,
                 restarts=before.replicas,
-                cold_start_s=after.later_budget_s,
+                cold_start_s=_first_start_s(before, after),
             )
         ]
     return [
@@ -81,6 +81,8 @@ class _Shape:
         marks: Mapping[str, Any] = (resource.body.get("metadata") or {}).get("annotations") or {}
         # With the weights in the volume already.
         self.later_budget_s = int(marks.get(LATER_START, self.budget_s))
+        # The volume and what the engine reads out of it; the simulator reads nothing.
+        self.weights = (resource.namespace, _claims(resource), _repository(found))
         self.at_once = self.replicas if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
 
@@ -89,12 +91,17 @@ def _shape(change: Change, body: Mapping[str, Any]) -> _Shape:
     return _Shape(Resource(type=change.type, name=change.name, body=body))
 
 
+def _first_start_s(before: _Shape, after: _Shape) -> int:
+    """Of the replica that starts first after a change, which downloads what the volume does not hold yet."""
+    return after.later_budget_s if before.weights == after.weights else after.budget_s
+
+
 def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
     causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
     if not causes:
         return []
     rounds = -(-after.replicas // after.at_once)
-    start_s = after.budget_s if _another_model(change) else after.later_budget_s
+    starts_s = _first_start_s(before, after) + (rounds - 1) * after.later_budget_s
     return [
         verdict(
             change,
@@ -102,7 +109,7 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
             f"restarts {counted(before.replicas, 'replica')}, one after the other",
             f"their pod changes: {_causes(causes)}",
             restarts=before.replicas,
-            cold_start_s=rounds * (start_s + after.grace_s),
+            cold_start_s=starts_s + rounds * after.grace_s,
         )
     ]
 
@@ -134,7 +141,7 @@ def _context(change: Change) -> list[Verdict]:
 
 
 def _another_model(change: Change) -> list[Verdict]:
-    old, new = _weights(change, change.before), _weights(change, change.after)
+    old, new = _answering(change, change.before), _answering(change, change.after)
     if not old or not new or old == new:
         return []
     what = f"another model answers under this name: {new} instead of {old}"
@@ -142,16 +149,25 @@ def _another_model(change: Change) -> list[Verdict]:
     return [verdict(change, Severity.REPLACED, what, reason)]
 
 
-def _weights(change: Change, body: Mapping[str, Any]) -> str:
-    """What the engine loads: vLLM's first word, or the simulator's --model."""
-    for one in containers(Resource(type=change.type, name=change.name, body=body)):
-        words = [str(word) for word in one.get("args") or ()]
-        named = next((word.partition("=")[2] for word in words if word.startswith("--model=")), "")
-        if named:
-            return named.removeprefix("simulator of ")
-        if words and not words[0].startswith("-"):
-            return words[0]
-    return ""
+def _answering(change: Change, body: Mapping[str, Any]) -> str:
+    """The model that answers: the one that vLLM loads, or that the simulator names in its --model."""
+    pod = containers(Resource(type=change.type, name=change.name, body=body))
+    words = [str(word) for container in pod for word in container.get("args") or ()]
+    named = next((word.partition("=")[2] for word in words if word.startswith("--model=")), "")
+    return named.removeprefix("simulator of ") or _repository(pod)
+
+
+def _repository(pod: Sequence[Mapping[str, Any]]) -> str:
+    """What vLLM loads, its first word; empty for the simulator, whose words are flags."""
+    first_words = (str((container.get("args") or [""])[0]) for container in pod)
+    return next((word for word in first_words if word and not word.startswith("-")), "")
+
+
+def _claims(resource: Resource) -> tuple[str, ...]:
+    volumes = pod_spec(resource).get("volumes") or ()
+    return tuple(
+        volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume
+    )
 
 
 def _last_flag(change: Change, body: Mapping[str, Any]) -> int | None:
