@@ -27,8 +27,8 @@ venv: ## .venv with exactly the packages of requirements.lock
 tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
 	@$(RUN) -m lab install
 
-bundle: venv ## the CRDs and the pod network that the program brings, out of their pinned sources (no lab needed)
-	@$(RUN) -m lab install --only crds --only cilium
+bundle: venv ## the CRDs, charts and pod network that the program brings, out of their pinned sources (no lab needed)
+	@$(RUN) -m lab install --only crds --only charts --only cilium
 
 lab: tools ## from emulated machines in maintenance mode to the platform, and a streamed answer
 	@$(RUN) -m lab up

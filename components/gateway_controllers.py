@@ -11,6 +11,7 @@ import pulumi
 from pulumi_command import local
 from pulumi_kubernetes.helm import v3 as helm
 
+from components.charts import Chart
 from components.component import Component
 from components.namespace import Namespace
 from components.network_policies import allow_ingress, peer
@@ -102,14 +103,6 @@ def network_policies() -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chart:
-    """A chart's reference (OCI address or folder) and its exact version."""
-
-    chart: str
-    version: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class GatewayControllersArgs:
     """Both charts, and the definitions that must be there before them."""
 
@@ -150,6 +143,7 @@ class GatewayControllers(Component):
                     name=release,
                     chart=chart.chart,
                     version=chart.version,
+                    repository_opts=helm.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
                     namespace=space,
                     values=values,
                     skip_crds=True,

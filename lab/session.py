@@ -46,8 +46,6 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
         "PULUMI_STACK": STACK,
         # Pods of the lab start within a second, and every Service of every `up` would wait ten for stragglers.
         "LAB_ENDPOINTS_SETTLE_S": environment.get("LAB_ENDPOINTS_SETTLE_S") or "1",
-        # Charts by their name in a registry, which the lab does not reach.
-        "LAB_CHART_MIRROR": environment.get("LAB_CHART_MIRROR") or str(lab.bundle / "charts"),
         # The v3.76 language host takes the first python on PATH, whatever Pulumi.yaml says of a virtual environment.
         "PATH": _path(folders, environment),
     }

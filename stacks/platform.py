@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import pulumi
 
 from components.access import Access, AccessArgs
+from components.charts import chart_of
 from components.crd_bundle import CrdBundle, read_bundle
 from components.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
 from components.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
-from components.gateway_controllers import ENVOY_NAMESPACE, Chart, GatewayControllers, GatewayControllersArgs
+from components.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
 from components.gateway_protection import GatewayProtection, GatewayProtectionArgs
 from components.inference_pool import picker_authority
 from components.machine_commands import LIMITS, Limits
@@ -34,7 +35,7 @@ from stacks.sizing import (
     serving_of,
     sized,
 )
-from stacks.versions import ChartVersion, Versions
+from stacks.versions import Versions
 
 GATEWAY_NAMESPACE = "inference-gateway"
 MODELS_NAMESPACE = "inference-models"
@@ -78,9 +79,10 @@ def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMI
         definitions = CrdBundle("crds", definitions=bundle, opts=top).handle.ready
     controllers: list[pulumi.Resource] = []
     if site.gateway.controllers == "chart":
+        pinned = versions.charts
         args = GatewayControllersArgs(
-            envoy_gateway=_chart(versions.charts.envoy_gateway),
-            ai_gateway=_chart(versions.charts.ai_gateway),
+            envoy_gateway=chart_of(pinned.envoy_gateway.chart, pinned.envoy_gateway.version, site.charts.mirror),
+            ai_gateway=chart_of(pinned.ai_gateway.chart, pinned.ai_gateway.version, site.charts.mirror),
             webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
             needs=definitions,
         )
@@ -184,7 +186,3 @@ def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMI
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
     )
-
-
-def _chart(version: ChartVersion) -> Chart:
-    return Chart(chart=version.chart, version=version.version)

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from components.base import Name, Spec
+from components.charts import ChartsSpec
 from components.specs.access import TenantSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
@@ -68,6 +69,8 @@ class SiteConfig(Spec):
     """The cluster that the platform is declared on."""
     crds: CrdBundleSpec = Field(default_factory=CrdBundleSpec)
     """The custom resource definitions that the program installs first."""
+    charts: ChartsSpec = Field(default_factory=ChartsSpec)
+    """Where Helm charts come from."""
     storage: StorageSpec = Field(default_factory=StorageSpec)
     """Shared storage for model weights."""
     gateway: GatewaySpec

@@ -84,14 +84,15 @@ def sovereign_registries(resources: Sequence[Resource], facts: SiteFacts) -> Ite
         images = [str(container.get("image", "")) for container in containers(resource)]
         sources = [image for image in images if not _mirrored(image, facts.mirrored)]
         if resource.type.startswith("kubernetes:helm.sh/"):
-            sources.append(str(resource.body.get("chart", "")))
+            sources += _chart_sources(resource)
         for source in sources:
             if not listed(source, facts.registries):
                 yield Finding(
                     resource=resource.label,
                     problem=f"'{source}' is not in a registry of this sovereign site "
                     f"(allowed: {', '.join(facts.registries) or 'none is listed'})",
-                    fix="mirror it (an image by cluster.machines.registries.mirrors with skip_fallback), and list the "
+                    fix="mirror it (an image by cluster.machines.registries.mirrors with skip_fallback, a chart by "
+                    "charts.mirror), and list the "
                     "mirror under registries in the site's rules file",
                 )
 
@@ -128,6 +129,15 @@ def _outside(resource: Resource) -> list[str]:
         names = [str((end.get("fqdn") or {}).get("hostname", "")) for end in spec.get("endpoints") or ()]
         return [name for name in names if name and not name.endswith(_INSIDE)]
     return []
+
+
+def _chart_sources(resource: Resource) -> list[str]:
+    """Where a chart is fetched from; nowhere, for one that lies on the machine that runs `up`."""
+    chart = str(resource.body.get("chart", ""))
+    if chart.startswith(("./", "../", "/")):
+        return []
+    repository = (resource.body.get("repositoryOpts") or {}).get("repo")
+    return [f"{str(repository).rstrip('/')}/{chart}" if repository else chart]
 
 
 def _mirrored(image: str, mirrored: Sequence[str]) -> bool:

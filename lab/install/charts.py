@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
+import tarfile
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,16 +15,30 @@ import yaml
 from lab.errors import LabError
 from lab.install.parts import CHART_SOURCES
 
-REVISION = "charts-1"
+REVISION = "charts-2"
 
 _KEPT = ("Chart.yaml", "values.yaml", "values.schema.json", "templates")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 
 
 def write_charts(sources: Mapping[str, Path], folder: Path) -> None:
-    """Write one chart folder a source; raises LabError when a template asks for a value that is not known here."""
+    """Write one NAME-VERSION.tgz a source; raises LabError when a template asks for a value that is not known here."""
     for name, source in sorted(sources.items()):
-        _write_chart(source, folder / name, CHART_SOURCES[name].version)
+        version = CHART_SOURCES[name].version
+        with tempfile.TemporaryDirectory(prefix="chart-") as unpacked:
+            _write_chart(source, Path(unpacked) / name, version)
+            _pack(Path(unpacked) / name, folder / f"{name}-{version}.tgz")
+
+
+def _pack(chart: Path, target: Path) -> None:
+    """The chart as `helm package` packs it; the same files give the same bytes."""
+    files = [path for path in sorted(chart.rglob("*")) if path.is_file()]
+    with gzip.GzipFile(target, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        for path in files:
+            entry = tarfile.TarInfo(f"{chart.name}/{path.relative_to(chart).as_posix()}")
+            entry.size, entry.mode = path.stat().st_size, 0o644
+            with path.open("rb") as content:
+                archive.addfile(entry, content)
 
 
 def _write_chart(source: Path, target: Path, version: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from components.charts import chart_of
 from components.crd_bundle import CrdBundle, read_bundle
-from components.gateway_controllers import Chart, GatewayControllers, GatewayControllersArgs
+from components.gateway_controllers import GatewayControllers, GatewayControllersArgs
 from components.objects import declare
 from stacks import versions as pins
 
@@ -39,8 +39,8 @@ top = pulumi.ResourceOptions(providers=[provider])
 needs = CrdBundle("crds", definitions=read_bundle(Path("crds"), versions.crds), opts=top).handle.ready
 charts = versions.charts
 args = GatewayControllersArgs(
-    envoy_gateway=Chart(chart=charts.envoy_gateway.chart, version=charts.envoy_gateway.version),
-    ai_gateway=Chart(chart=charts.ai_gateway.chart, version=charts.ai_gateway.version),
+    envoy_gateway=chart_of(charts.envoy_gateway.chart, charts.envoy_gateway.version, "charts"),
+    ai_gateway=chart_of(charts.ai_gateway.chart, charts.ai_gateway.version, "charts"),
     webhook_certificate_rotation=1,
     needs=needs,
 )
@@ -91,21 +91,20 @@ def rolled_out(lab: Lab) -> bool:
 
 
 @pytest.fixture(scope="module")
-def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The program, installed once; the cluster had no controllers before."""
     own = Lab.from_environment()
     folder = tmp_path_factory.mktemp("controllers")
     (folder / "Pulumi.yaml").write_text("name: controllers\nruntime: python\n")
     (folder / "__main__.py").write_text(PROGRAM)
-    (folder / "crds").symlink_to(own.bundle / "crds")
+    for name in ("crds", "charts"):
+        (folder / name).symlink_to(own.bundle / name)
     for name in ("components", "stacks", "manifests"):
         (folder / name).symlink_to(CHECKOUT / name)
     bring_up_cluster(spare_lab, hgx=0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LAB_CHART_MIRROR", str(own.bundle / "charts"))
-        made = Project(spare_lab, folder)
-        made.up()
-        yield made
+    made = Project(spare_lab, folder)
+    made.up()
+    return made
 
 
 def test_both_controllers_run_and_the_class_is_accepted(project: Project) -> None:

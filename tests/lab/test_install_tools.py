@@ -72,7 +72,8 @@ def test_each_program_says_the_version_that_is_pinned(installed: Lab, name: str)
 def test_the_charts_render_without_a_network(installed: Lab, chart: str, image: str) -> None:
     # A proxy that answers nothing: a chart that fetched its dependency would fail here.
     closed = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
-    command = ["helm", "template", "x", str(installed.bundle / "charts" / chart), "-n", "x-system"]
+    packed = installed.bundle / "charts" / f"{chart}-{CHART_SOURCES[chart].version}.tgz"
+    command = ["helm", "template", "x", str(packed), "-n", "x-system"]
     objects: list[dict[str, Any]] = [each for each in yaml.safe_load_all(_run(installed, command, closed)) if each]
     deployment = next(each for each in objects if each["kind"] == "Deployment")
     used = deployment["spec"]["template"]["spec"]["containers"][0]["image"]

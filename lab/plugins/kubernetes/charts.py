@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -17,7 +16,6 @@ from lab.plugins.kubernetes.properties import Tree
 from lab.plugins.kubernetes.session import Session
 from lab.plugins.kubernetes.yaml_components import Unfolded, parse_documents
 
-MIRROR_VARIABLE: Final = "LAB_CHART_MIRROR"
 _RESOURCE_POLICY: Final = "helm.sh/resource-policy"
 _HOOK: Final = "helm.sh/hook"
 _RENDER_LIMIT_S: Final = 120
@@ -48,7 +46,7 @@ def render(session: Session, release: str, inputs: dict[str, Any]) -> list[Tree]
     for key in _NOT_COVERED:
         if inputs.get(key):
             raise ProviderError(f"the lab stand-in does not cover the {key} input of helm.sh/v4 Chart")
-    chart = locate(inputs, os.environ.get(MIRROR_VARIABLE, ""))
+    chart = locate(inputs)
     command = ["helm", "template", release, str(chart), "--namespace", _release_namespace(session, inputs)]
     command += ["--no-hooks"] + ([] if inputs.get("skipCrds") else ["--include-crds"])
     if inputs.get("dependencyUpdate"):
@@ -78,42 +76,24 @@ def _release_namespace(session: Session, inputs: dict[str, Any]) -> str:
     return str(inputs.get("namespace") or session.default_namespace)
 
 
-def locate(inputs: dict[str, Any], mirror: str) -> Path:
-    """The chart's folder or archive: a local path as it is, anything else from the mirror folder.
-
-    Raises ProviderError if none is there.
-    """
-    found = find(inputs, mirror)
-    if found is not None:
-        return found
-    chart, version = str(inputs.get("chart") or ""), str(inputs.get("version") or "")
-    if not mirror:
+def locate(inputs: dict[str, Any]) -> Path:
+    """The chart's folder or archive, which must be on this machine. Raises ProviderError if it is not."""
+    found = find(inputs)
+    if found is None:
         raise ProviderError(
-            f'chart "{chart}" is not a local path and {MIRROR_VARIABLE} names no folder with mirrored charts'
+            f'chart "{inputs.get("chart") or ""}" is not a local path, and the lab stand-in fetches none for '
+            "helm.sh/v4 Chart: name a folder or a packed chart"
         )
-    raise ProviderError(
-        f'chart "{chart}" {version} is not in the mirror {mirror}: looked for {", ".join(_mirrored(chart, version))}'
-    )
+    return found
 
 
-def find(inputs: dict[str, Any], mirror: str) -> Path | None:
-    """A local chart, or one of the mirror (may be empty); None if it is in neither.
-
-    The mirror holds `NAME-VERSION.tgz`, `NAME-VERSION/`, `NAME.tgz` or `NAME/`.
-    """
+def find(inputs: dict[str, Any]) -> Path | None:
+    """A local chart; None for one of a repository or registry."""
     chart = str(inputs.get("chart") or "")
     repository = (inputs.get("repositoryOpts") or {}).get("repo")
     local = Path(chart)
-    if not repository and not chart.startswith(("oci://", "http://", "https://")) and local.exists():
-        return local.resolve()
-    candidates = _mirrored(chart, str(inputs.get("version") or "")) if mirror else []
-    paths = (Path(mirror) / candidate for candidate in candidates)
-    return next((path.resolve() for path in paths if path.exists()), None)
-
-
-def _mirrored(chart: str, version: str) -> list[str]:
-    stem = chart.rstrip("/").rpartition("/")[2].removesuffix(".tgz")
-    return [*((f"{stem}-{version}.tgz", f"{stem}-{version}") if version else ()), f"{stem}.tgz", stem]
+    remote = repository or chart.startswith(("oci://", "http://", "https://"))
+    return local.resolve() if not remote and local.exists() else None
 
 
 def _asset_path(asset: Any, target: Path) -> Path:

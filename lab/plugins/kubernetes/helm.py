@@ -140,17 +140,15 @@ class Helm:
         return path
 
     def chart(self, inputs: Tree) -> Path:
-        """The chart's folder or archive: local, else from the mirror folder, else pulled. Raises ProviderError."""
-        mirror = os.environ.get(charts.MIRROR_VARIABLE, "")
-        found = charts.find(inputs, mirror)
+        """The chart's folder or archive: local, else pulled. Raises ProviderError."""
+        found = charts.find(inputs)
         if found is not None:
             return found
         try:
             return self._pull(inputs)
         except HelmError as error:
-            elsewhere = f"not in the mirror {mirror}" if mirror else f"{charts.MIRROR_VARIABLE} names no mirror"
             raise ProviderError(
-                f'chart "{inputs.get("chart")}" is not a local path, {elsewhere}, and cannot be pulled: {error}'
+                f'chart "{inputs.get("chart")}" is not a local path, and cannot be pulled: {error}'
             ) from error
 
     def _pull(self, inputs: Tree) -> Path:

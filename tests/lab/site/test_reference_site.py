@@ -18,6 +18,7 @@ import yaml
 
 from lab import session
 from lab.paths import CHECKOUT, Lab
+from tests.lab.site.project_copies import replace
 
 pytestmark = pytest.mark.row("C.05", "000.02")
 
@@ -33,6 +34,8 @@ def preview(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) 
         # The engine writes its salt into the stack file.
         (project / name).unlink()
         shutil.copy(CHECKOUT / name, project / name)
+    # Its own registry is not there.
+    replace(project / "Pulumi.prod.yaml", "oci://registry.site.example/charts", ".lab/bundle/charts")
     (project / ".venv").symlink_to(sys.prefix)
     (project / ".lab").mkdir()
     (project / ".lab" / "bundle").symlink_to(lab.bundle)
@@ -41,7 +44,6 @@ def preview(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) 
     environment = {
         **session.environment(lab, {key: value for key, value in os.environ.items() if key != "PULUMI_STACK"}),
         "PULUMI_BACKEND_URL": f"file://{project / 'state'}",
-        "LAB_CHART_MIRROR": str(lab.bundle / "charts"),
     }
     environment.pop("PULUMI_STACK", None)
     environment.pop("PULUMI_OPTION_CONFIG_FILE", None)

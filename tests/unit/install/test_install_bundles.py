@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,15 @@ def test_a_chart_is_filled_in_as_its_release_is(tmp_path: Path) -> None:
     for path in (source, *source.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
     (tmp_path / "out").mkdir()
-    write_charts({"gateway-helm": source}, tmp_path / "out")
-    target = tmp_path / "out" / "gateway-helm"
     version = CHART_SOURCES["gateway-helm"].version
+    packed = tmp_path / "out" / f"gateway-helm-{version}.tgz"
+    write_charts({"gateway-helm": source}, packed.parent)
+    first = packed.read_bytes()
+    write_charts({"gateway-helm": source}, packed.parent)
+    assert packed.read_bytes() == first
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    target = tmp_path / "gateway-helm"
     assert sorted(path.name for path in target.rglob("*") if path.is_file()) == ["Chart.yaml", "a.yaml", "values.yaml"]
     assert yaml.safe_load((target / "Chart.yaml").read_text()) == {
         "name": "gateway-helm",
@@ -121,7 +128,7 @@ def test_a_chart_is_filled_in_as_its_release_is(tmp_path: Path) -> None:
     assert (target / "values.yaml").read_text() == (
         f"image: docker.io/envoyproxy/gateway:{version}\npolicy: IfNotPresent\n"
     )
-    assert (target / "templates").stat().st_mode & 0o777 == 0o755
+    assert (target / "templates" / "a.yaml").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_value_that_is_not_known_stops_it() -> None:

@@ -147,18 +147,15 @@ def test_files_are_local_and_globs_sorted(tmp_path: Path) -> None:
         yaml_components.read_files(["https://example.com/a.yaml"], globbing=True)
 
 
-def test_charts_are_local_or_mirrored(tmp_path: Path) -> None:
-    (tmp_path / "gateway-helm-v1.9.1").mkdir()
+def test_charts_are_local(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    remote = {"chart": "oci://docker.io/envoyproxy/gateway-helm", "version": "v1.9.1"}
-    assert charts.locate(remote, str(tmp_path)) == tmp_path / "gateway-helm-v1.9.1"
-    repository = {"chart": "plain", "repositoryOpts": {"repo": "https://charts.example.com"}, "version": "1"}
-    assert charts.locate(repository, str(tmp_path)) == tmp_path / "plain"
-    assert charts.locate({"chart": str(tmp_path / "plain")}, "") == tmp_path / "plain"
-    with pytest.raises(ProviderError, match="LAB_CHART_MIRROR"):
-        charts.locate(remote, "")
-    with pytest.raises(ProviderError, match=r"looked for other-2\.tgz, other-2, other\.tgz, other"):
-        charts.locate({"chart": "oci://x/other", "version": "2"}, str(tmp_path))
+    assert charts.locate({"chart": str(tmp_path / "plain")}) == tmp_path / "plain"
+    repository = {"chart": str(tmp_path / "plain"), "repositoryOpts": {"repo": "https://charts.example.com"}}
+    registry = {"chart": "oci://docker.io/envoyproxy/gateway-helm", "version": "v1.9.1"}
+    for remote in (repository, registry, {"chart": "./nowhere"}):
+        assert charts.find(remote) is None
+        with pytest.raises(ProviderError, match="is not a local path"):
+            charts.locate(remote)
 
 
 def test_rendered_files_sort_crds_first(tmp_path: Path) -> None:

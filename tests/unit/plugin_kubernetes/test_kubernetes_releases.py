@@ -47,7 +47,6 @@ esac
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("LAB_CHART_MIRROR", raising=False)
     chart = tmp_path / "demo"
     chart.mkdir()
     (chart / "Chart.yaml").write_text("name: demo\nversion: 1.2.3\n")

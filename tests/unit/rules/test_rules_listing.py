@@ -68,8 +68,17 @@ def test_a_chart_counts_as_a_source() -> None:
     )
     said = violations([chart], SOVEREIGN, RULES)
     assert [one.rule for one in said] == ["sovereign-registries"]
-    inside = Resource(type=chart.type, name="eg", body={"chart": "oci://registry.internal/eg", "name": "eg"})
-    assert violations([inside], SOVEREIGN, RULES) == []
+    foreign = {"chart": "eg", "repositoryOpts": {"repo": "https://charts.example.org"}}
+    [one] = violations([Resource(type=chart.type, name="eg", body=foreign)], SOVEREIGN, RULES)
+    assert "'https://charts.example.org/eg' is not in a registry" in one.problem
+    assert "charts.mirror" in one.fix
+    for inside in (
+        {"chart": "oci://registry.internal/eg"},
+        {"chart": "eg", "repositoryOpts": {"repo": "https://registry.internal/charts/"}},
+        {"chart": "./charts/eg-v1.tgz"},
+        {"chart": "/srv/charts/eg-v1.tgz"},
+    ):
+        assert violations([Resource(type=chart.type, name="eg", body=inside)], SOVEREIGN, RULES) == []
 
 
 def test_the_order_of_resources_changes_nothing() -> None:

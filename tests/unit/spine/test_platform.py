@@ -144,8 +144,8 @@ def test_production_brings_its_controllers(tmp_path: Path) -> None:
     recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]
     assert {(release["name"], release["chart"], release["version"]) for release in releases} == {
-        ("eg", "oci://docker.io/envoyproxy/gateway-helm", "v1.9.1"),
-        ("aieg", "oci://docker.io/envoyproxy/ai-gateway-helm", "v1.0.0"),
+        ("eg", "oci://registry.site.example/charts/gateway-helm", "v1.9.1"),
+        ("aieg", "oci://registry.site.example/charts/ai-gateway-helm", "v1.0.0"),
     }
     assert all(release["skipCrds"] for release in releases), "definitions come from the bundle alone"
 
