@@ -35,14 +35,14 @@ def vllm_engine(
     *,
     image: str,
     repository: str,
-    served_name: str,
+    served_names: Sequence[str],
     flags: Sequence[str],
     source: WeightsSpec,
 ) -> Engine:
     """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list."""
     args = [
         repository,
-        f"--served-model-name={served_name}",
+        *_served(served_names),
         f"--port={PORT}",
         *_layout_flags(plan.layout),
         "--enable-chunked-prefill",
@@ -76,6 +76,11 @@ def vllm_engine(
     )
 
 
+def _served(names: Sequence[str]) -> list[str]:
+    """The names that the engine answers to. It gives answers the first one; the picker knows what was asked for."""
+    return [f"--served-model-name={names[0]}"] if len(names) == 1 else ["--served-model-name", *names]
+
+
 def _layout_flags(layout: LayoutSpec) -> Iterator[str]:
     """How vLLM is told the layout; it balances data-parallel ranks itself, behind the one port that the pool knows."""
     yield f"--tensor-parallel-size={layout.tensor}"
@@ -97,7 +102,7 @@ def _answer_cap(plan: ModelServerPlan) -> list[str]:
 
 
 def simulator_engine(
-    spec: ModelServerSpec, plan: ModelServerPlan, *, image: str, repository: str, served_name: str
+    spec: ModelServerSpec, plan: ModelServerPlan, *, image: str, repository: str, served_names: Sequence[str]
 ) -> Engine:
     """llm-d-inference-sim with the model's own speed, cache and limits, so that queues form where they would.
 
@@ -110,7 +115,7 @@ def simulator_engine(
         owned_by=origin,
         args=[
             f"--model={origin}",
-            f"--served-model-name={served_name}",
+            *_served(served_names),
             f"--port={PORT}",
             "--force-dummy-tokenizer",
             "--mode=random",

@@ -23,13 +23,15 @@ from components.envoy_names import (
     picker_cluster,
     picker_filter,
 )
-from components.headers import CLIENT_HEADER, INNER_HEADERS, REFUSAL_HEADER
+from components.headers import CLIENT_HEADER, INNER_HEADERS, MODEL_HEADER, REFUSAL_HEADER, REWRITE_HEADER
 from components.namespace import NamespaceHandle
 from components.objects import PROTECTED
 from manifests.render import render_text
 
 # The AI gateway puts its processor before the first filter whose name it knows, so this one must not be like those.
 _SCRIPT = "inference-platform.front-door"
+# It knows this beginning, so its processor comes right before.
+MODEL_NAMES_FILTER = "envoy.filters.http.lua/inference-platform.model-names"
 _TYPE = "type.googleapis.com/envoy."
 _LISTENER = f"{_TYPE}config.listener.v3.Listener"
 _ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"
@@ -82,12 +84,21 @@ def script() -> str:
     )
 
 
+def model_names_script() -> str:
+    """Lua that gives a request for an alias the model's own name; the aliases come as data of the routes."""
+    return render_text("model-names.lua.j2", model_header=MODEL_HEADER, rewrite_header=REWRITE_HEADER)
+
+
 def first_filters() -> list[dict[str, Any]]:
-    """The filters in front of all others, in their order."""
+    """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
+
+    That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
+    """
     return [
         _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
         _filter(BODY_LIMIT_FILTER, "buffer.v3.Buffer", {"max_request_bytes": _MOST_BYTES}),
         _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": script()}}),
+        _filter(MODEL_NAMES_FILTER, "lua.v3.Lua", {"default_source_code": {"inline_string": model_names_script()}}),
     ]
 
 
@@ -173,12 +184,25 @@ def front_door(
 
 
 def listed_models(
-    namespace: str, gateway: Mapping[str, str], *, listener: str, model_lists: Mapping[str, str]
+    namespace: str,
+    gateway: Mapping[str, str],
+    *,
+    listener: str,
+    model_lists: Mapping[str, str],
+    aliases: Mapping[str, str],
 ) -> dict[str, Any]:
-    """EnvoyPatchPolicy that gives the routes each tenant's body of GET /v1/models; it changes no listener."""
-    context = {"models": dict(sorted(model_lists.items()))}
-    lists = {"@type": f"{_TYPE}extensions.filters.http.lua.v3.LuaPerRoute", "filter_context": context}
-    patch = _patch(_ROUTES, listener, op="add", path="/typed_per_filter_config", value={_SCRIPT: lists})
+    """EnvoyPatchPolicy that gives the routes each tenant's body of GET /v1/models, and the models behind aliases.
+
+    It changes no listener.
+    """
+    scripts = {
+        name: {
+            "@type": f"{_TYPE}extensions.filters.http.lua.v3.LuaPerRoute",
+            "filter_context": {"models": dict(sorted(models.items()))},
+        }
+        for name, models in ((_SCRIPT, model_lists), (MODEL_NAMES_FILTER, aliases))
+    }
+    patch = _patch(_ROUTES, listener, op="add", path="/typed_per_filter_config", value=scripts)
     return _policy("listed-models", namespace, gateway, [patch])
 
 
@@ -219,6 +243,8 @@ class FrontDoorArgs:
     """Which models each tenant sees, whose pickers are asked, and the gateway that it is the door of."""
 
     model_lists: Mapping[str, str]
+    aliases: Mapping[str, str]
+    """Alias -> model."""
     pickers: Sequence[Picker]
     namespace: NamespaceHandle
     target: dict[str, str]
@@ -241,7 +267,9 @@ class FrontDoor(Component):
         super().__init__(name, opts)
         space = args.namespace.name
         filters = front_door(space, args.target, listener=args.listener, tls=args.tls, pickers=args.pickers)
-        lists = listed_models(space, args.target, listener=args.listener, model_lists=args.model_lists)
+        lists = listed_models(
+            space, args.target, listener=args.listener, model_lists=args.model_lists, aliases=args.aliases
+        )
         needs = [args.namespace.ready, *args.needs]
         self.handle = FrontDoorHandle(
             ready=[

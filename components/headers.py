@@ -8,6 +8,8 @@ MODEL_HEADER = "x-ai-eg-model"
 CLIENT_HEADER = "x-gateway-inference-fairness-id"
 # The InferenceObjective that a request counts under, from which the picker knows its priority.
 OBJECTIVE_HEADER = "x-gateway-inference-objective"
+# The model's own name, for the picker, where the client used an alias.
+REWRITE_HEADER = "x-gateway-model-name-rewrite"
 # Why the front door refuses a request: the error's code, for the reply mapper.
 REFUSAL_HEADER = "x-inference-refusal"
 # Headers that decide on routing, identity or priority behind the gateway: a client's own are dropped before anything
@@ -21,7 +23,7 @@ TRUSTED_HEADERS = (
     CLIENT_HEADER,
     OBJECTIVE_HEADER,
     REFUSAL_HEADER,
-    "x-gateway-model-name-rewrite",
+    REWRITE_HEADER,
     "x-llm-d-inference-fairness-id",
     "x-llm-d-inference-objective",
     "x-llm-d-model-name-rewrite",

@@ -106,9 +106,17 @@ def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMI
         "front-door",
         FrontDoorArgs(
             model_lists={
-                tenant: model_list({name: engines[name].owned_by for name in spec.models if name in engines})
+                tenant: model_list(
+                    {
+                        called: engines[name].owned_by
+                        for name in spec.models
+                        if name in engines
+                        for called in (name, *site.models[name].aliases)
+                    }
+                )
                 for tenant, spec in site.tenants.items()
             },
+            aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
             pickers=[
                 Picker(pool=name, namespace=MODELS_NAMESPACE, authority=picker_authority(name, MODELS_NAMESPACE))
                 for name in sorted(site.models)

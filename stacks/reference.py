@@ -45,6 +45,7 @@ _RULES = (
     "",
     "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served on port 80 alone.",
     "- `tenants.<name>.models` names models of the same site, each once, and `tenants.<name>.tier` one of its `tiers`.",
+    "- An alias is the name of no model and stands once in a site; `tenants.<name>.models` takes no alias.",
     "- No model may be called like another with `-epp` behind it: that is the name of the other's endpoint picker.",
     "- `models.<name>.slo` needs `models.<name>.load`: a target means nothing without the traffic that it holds under.",
     "- `p95` is at least `p50`.",

@@ -234,16 +234,17 @@ def engine_of(
 ) -> Engine:
     """The engine that the site names for this model."""
     model = catalogue.load(spec.catalogue)
+    names = (name, *spec.aliases)
     if spec.server.engine == "simulator":
         return simulator_engine(
-            spec.server, plan, image=images.simulator, repository=model.repository, served_name=name
+            spec.server, plan, image=images.simulator, repository=model.repository, served_names=names
         )
     engine = vllm_engine(
         spec.server,
         plan,
         image=images.vllm,
         repository=model.repository,
-        served_name=name,
+        served_names=names,
         flags=model.engine_flags,
         source=source or WeightsSpec(),
     )

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from components.base import MOST_SECONDS, Spec
 from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model_server import ModelServerSpec
 from components.weights import Keeping
+
+# The picker writes an alias into answers as it is, so nothing of JSON's own may be in it.
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
+
+
+def _plain_alias(alias: str) -> str:
+    if not _ALIAS.fullmatch(alias):
+        raise ValueError(
+            "this is no name of a model, allowed: 1 to 128 letters, digits and . _ : / @ + -, not one of these first"
+            "\nfix: write it as clients do, like llama-3.3-70b or meta-llama/Llama-3.3-70B-Instruct"
+        )
+    return alias
+
+
+Alias = Annotated[
+    str, AfterValidator(_plain_alias), WithJsonSchema({"type": "string", "pattern": f"^{_ALIAS.pattern}$"})
+]
 
 
 class ModelSpec(Spec):
@@ -15,6 +35,9 @@ class ModelSpec(Spec):
 
     catalogue: str
     """Name of the model's file in the catalogue."""
+    aliases: tuple[Alias, ...] = Field(default=(), max_length=16)
+    """Further names that clients may call it by, such as `llama-3.3-70b`; tenants, tiers and limits know its own name
+    alone, and it is listed and answers under each."""
     server: ModelServerSpec = Field(default_factory=ModelServerSpec)
     """How the model is served."""
     pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)

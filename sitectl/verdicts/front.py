@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from components.front_door import MODEL_NAMES_FILTER
 from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
 
@@ -160,11 +161,43 @@ def traffic_policy(change: Change) -> list[Verdict]:
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "sets limits and timeouts", "new")]
     if change.kind == "EnvoyPatchPolicy" and not _patches_the_listener(change):
-        return [verdict(change, Severity.LIVE, "Envoy changes its routes", "for requests that begin from then on")]
+        return _changed_aliases(change) or [
+            verdict(change, Severity.LIVE, "Envoy changes its routes", "for requests that begin from then on")
+        ]
     if change.kind in ("ClientTrafficPolicy", "EnvoyPatchPolicy"):
         reason = f"{_sections(paths)} is part of the listener; streams older than the drain time are cut"
         return [verdict(change, Severity.RESTARTS, "Envoy replaces its listener", reason)]
     return [verdict(change, Severity.LIVE, f"{_sections(paths)} changes", "for requests that begin from then on")]
+
+
+def _changed_aliases(change: Change) -> list[Verdict]:
+    """Aliases of models that clients may be using, and that lead elsewhere from then on."""
+    before, after = _aliases(change.before), _aliases(change.after)
+    moved = [alias for alias, model in before.items() if after.get(alias, model) != model]
+    told = [
+        verdict(
+            change,
+            Severity.REPLACED,
+            f"another model answers under {alias}: {after[alias]} instead of {before[alias]}",
+            "clients notice by the answers alone",
+        )
+        for alias in moved
+    ]
+    if gone := [alias for alias in before if alias not in after]:
+        what, reason = f"no model is called {', '.join(gone)} any more", "requests for it get 404 from then on"
+        told.append(verdict(change, Severity.REPLACED, what, reason))
+    return told
+
+
+def _aliases(policy: Mapping[str, Any]) -> dict[str, str]:
+    """Alias -> model, out of the policy that patches the routes."""
+    aliases: dict[str, str] = {}
+    for patch in (policy.get("spec") or {}).get("jsonPatches") or ():
+        value = (patch.get("operation") or {}).get("value")
+        if isinstance(value, Mapping) and isinstance(script := value.get(MODEL_NAMES_FILTER), Mapping):
+            models = (script.get("filter_context") or {}).get("models") or {}
+            aliases |= {str(alias): str(model) for alias, model in models.items()}
+    return aliases
 
 
 def _patches_the_listener(change: Change) -> bool:

@@ -35,6 +35,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         _models_of_tenants(values, where),
         _tiers_of_tenants(values, where),
         _names_that_collide(values, where),
+        _aliases(values, where),
         _drains_and_streams(values, where),
         forms.problems(values),
         engine_arguments.problems(values.get("models")),
@@ -82,6 +83,7 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
         return
     names = [str(name) for name in served]
     there = ", ".join(f"{name}{where(('models', name))}" for name in sorted(names)) or "none"
+    model_of = {alias: path[1] for path, alias in _each_alias(values)}
     for path, wanted in found(values, "tenants.<name>.models"):
         seen: dict[str, Path] = {}
         for index, name in enumerate(wanted if isinstance(wanted, list) else []):
@@ -89,7 +91,7 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
             if not isinstance(name, str):
                 continue
             if name not in names:
-                near = nearest(name, names)
+                near = model_of.get(name) or nearest(name, names)
                 yield Problem(
                     path=path,
                     what=f"names {name}{where(here)}, models has {there}",
@@ -99,6 +101,26 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
             elif name in seen:
                 yield Problem(path=path, what=f"names {name} twice", fix="take one of the two out")
             seen[name] = here
+
+
+def _aliases(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
+    """A name leads to one model."""
+    taken: dict[str, Path] = {str(name): ("models", str(name)) for name in mapping(values.get("models"))}
+    for path, alias in _each_alias(values):
+        if alias in taken:
+            other = taken[alias]
+            yield Problem(
+                path=path,
+                what=f"{alias} is taken already, by {'.'.join(other)}{where(other)}",
+                fix="take one of the two out: a name leads to one model",
+            )
+        taken.setdefault(alias, path)
+
+
+def _each_alias(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    for path, alias in found(values, "models.<name>.aliases.<name>"):
+        if isinstance(alias, str):
+            yield path, alias
 
 
 def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:

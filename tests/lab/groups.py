@@ -26,6 +26,7 @@ SITE_GROUPS = {
         "test_host_untouched",
         "test_answers",
         "test_identity",
+        "test_aliases",
         "test_network_policies",
         "test_openai_client",
         "test_protocol_errors",

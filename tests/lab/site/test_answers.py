@@ -82,7 +82,7 @@ def test_model_list_needs_a_key_and_says_simulator(site: Site) -> None:
     assert refused.status_code == 401
     assert error_of(refused)["code"] == "invalid_api_key"
     assert _owners(site, site.key) == {
-        "glm-5-1": "simulator of zai-org/GLM-5.1-FP8",
+        **dict.fromkeys(("glm-5-1", "glm-5.1", "zai-org/GLM-5.1-FP8"), "simulator of zai-org/GLM-5.1-FP8"),
         "qwen3-32b": "simulator of Qwen/Qwen3-32B-FP8",
     }
 

@@ -44,7 +44,12 @@ def test_streaming(official: openai.OpenAI) -> None:
 
 def test_list_of_models(official: openai.OpenAI, site: Site) -> None:
     """The names that a client may ask for."""
-    assert sorted(model.id for model in official.models.list()) == ["glm-5-1", "qwen3-32b"]
+    assert sorted(model.id for model in official.models.list()) == [
+        "glm-5-1",
+        "glm-5.1",
+        "qwen3-32b",
+        "zai-org/GLM-5.1-FP8",
+    ]
     globex = official.with_options(api_key=site.front.keys["globex.laptop"])
     assert [model.id for model in globex.models.list()] == ["qwen3-32b"]
 

@@ -30,7 +30,8 @@ def door(*models: str, tls: bool = False) -> dict[str, Any]:
 
 
 def lists(**model_lists: str) -> dict[str, Any]:
-    return listed_models("g", target_gateway(), listener="g/i/i", model_lists=model_lists)
+    aliases = {"chat-4.5": "chat"}
+    return listed_models("g", target_gateway(), listener="g/i/i", model_lists=model_lists, aliases=aliases)
 
 
 def patches(policy: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -53,7 +54,7 @@ def test_keys_are_asked_for_first_and_none_is_known() -> None:
 
 
 def test_no_site_may_take_more_than_the_limit_without_a_policy() -> None:
-    _, limit, _ = first_filters()
+    _, limit, *_ = first_filters()
     proofs = {name: prove_model(SITE, spec, name) for name, spec in SITE.models.items()}
     assert body_kib(SITE, proofs) * 1024 <= limit["typed_config"]["max_request_bytes"]
 

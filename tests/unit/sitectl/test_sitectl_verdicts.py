@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from components.front_door import listed_models
+from components.gateway import target_gateway
 from sitectl.changes import Change, Op
 from sitectl.report import HOURS_A_MONTH, Price, folded, report
 from sitectl.verdicts.classify import classify
@@ -50,7 +52,24 @@ def patched(kind: str, value: str) -> dict[str, Any]:
     return {"spec": {"jsonPatches": [{"type": f"envoy.{kind}", "operation": {"op": "add", "value": value}}]}}
 
 
+def aliased(**models: str) -> dict[str, Any]:
+    aliases = {alias.replace("_", "."): model for alias, model in models.items()}
+    return listed_models("g", target_gateway(), listener="g/i/i", model_lists={}, aliases=aliases)
+
+
 CASES = {
+    "alias gone": (
+        kube("update", "EnvoyPatchPolicy", aliased(glm_5="glm-5", glm_4="glm-4"), aliased(glm_5="glm-5")),
+        (ANEW, "no model is called glm.4 any more"),
+    ),
+    "alias of another model": (
+        kube("update", "EnvoyPatchPolicy", aliased(glm_5="glm-5-1"), aliased(glm_5="glm-5-2")),
+        (ANEW, "another model answers under glm.5: glm-5-2 instead of glm-5-1"),
+    ),
+    "alias new": (
+        kube("update", "EnvoyPatchPolicy", aliased(), aliased(glm_5="glm-5-1")),
+        (LIVE, "Envoy changes its routes"),
+    ),
     "routes patched": (
         kube("update", "EnvoyPatchPolicy", patched("RouteConfiguration", "a"), patched("RouteConfiguration", "b")),
         (LIVE, "Envoy changes its routes"),

@@ -108,6 +108,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
             gateway.target_gateway(),
             listener=gateway.listener_name("g"),
             model_lists={"acme": front_door.model_list(dict.fromkeys(site.models, "somebody"))},
+            aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
         ),
         gateway_protection.admission_policy(["g", "m"], "inference-platform-lab"),
         gateway_protection.admission_binding(gateway.GATEWAY, "g"),
