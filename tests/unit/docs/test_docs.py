@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab import doctor
+from stacks import versions
 from tests import documented
 from tests.documented import PAGES, ROOT, shown
 
@@ -76,6 +77,16 @@ def test_official_plugins_are_named_in_the_version_of_their_sdk() -> None:
     for page in PAGES:
         for name, version in re.findall(r"plugin install resource (\w+) v([\d.]+\d)", page.read_text()):
             assert version == importlib.metadata.version(f"pulumi-{name}"), page
+
+
+def test_commands_and_images_of_the_pages_are_of_the_pinned_versions() -> None:
+    pinned = versions.load()
+    named: dict[str, set[str]] = {"talos": set(), "vllm": set()}
+    for page in PAGES:
+        text = page.read_text()
+        named["talos"] |= set(re.findall(r"--talos-version (v[\d.]+\d)", text))
+        named["vllm"] |= set(re.findall(r"\bdocker\.io/vllm/vllm-openai:[\w.]+", text))
+    assert named == {"talos": {pinned.talos}, "vllm": {pinned.images.vllm}}
 
 
 def test_the_machine_that_the_readme_asks_for_is_the_doctors() -> None:
