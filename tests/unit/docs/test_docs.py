@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from components.engines import PORT as ENGINE_PORT
+from components.inference_pool import picker_service
 from lab import doctor
 from stacks import versions
+from stacks.platform import MODELS_NAMESPACE
 from tests import documented
 from tests.documented import PAGES, ROOT, shown
 
@@ -87,6 +91,15 @@ def test_commands_and_images_of_the_pages_are_of_the_pinned_versions() -> None:
         named["talos"] |= set(re.findall(r"--talos-version (v[\d.]+\d)", text))
         named["vllm"] |= set(re.findall(r"\bdocker\.io/vllm/vllm-openai:[\w.]+", text))
     assert named == {"talos": {pinned.talos}, "vllm": {pinned.images.vllm}}
+
+
+def test_the_policy_for_collectors_names_the_ports_of_engines_and_pickers() -> None:
+    page = ROOT / "docs" / "how-to" / "add-a-site.md"
+    (policy,) = (yaml.safe_load(text) for language, text in documented.fences(page) if "NetworkPolicy" in text)
+    served = picker_service("chat", MODELS_NAMESPACE)["spec"]["ports"]
+    metrics = next(port["port"] for port in served if port["name"] == "metrics")
+    assert policy["metadata"]["namespace"] == MODELS_NAMESPACE
+    assert policy["spec"]["ingress"][0]["ports"] == [{"port": ENGINE_PORT}, {"port": metrics}]
 
 
 def test_the_machine_that_the_readme_asks_for_is_the_doctors() -> None:
