@@ -11,8 +11,8 @@ from pulumi_command import local
 
 from components.component import Component
 from components.headers import CLIENT_HEADER, MODEL_HEADER
+from components.metadata import PROTECTED
 from components.namespace import NamespaceHandle
-from components.objects import PROTECTED
 from components.specs.access import KeySpec, TenantSpec
 
 _MINT = """python3 -c 'import secrets; print("sk-" + secrets.token_urlsafe(32), end="")'"""

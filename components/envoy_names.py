@@ -1,4 +1,4 @@
-"""Names that Envoy Gateway and the AI gateway give to parts of Envoy's configuration."""
+"""Names of parts of Envoy's configuration: what Envoy Gateway and the AI gateway call them, and filters of our own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from __future__ import annotations
 KEY_FILTER = "envoy.filters.http.api_key_auth"
 BODY_LIMIT_FILTER = "envoy.filters.http.buffer"
 ROUTER_FILTER = "envoy.filters.http.router"
+# Ours: an alias of a model becomes its name. The AI gateway knows the beginning, so its processor comes right before.
+MODEL_NAMES_FILTER = "envoy.filters.http.lua/inference-platform.model-names"
 
 
 def http_manager(*, tls: bool) -> str:

@@ -17,6 +17,7 @@ from components.component import Component
 from components.envoy_names import (
     BODY_LIMIT_FILTER,
     KEY_FILTER,
+    MODEL_NAMES_FILTER,
     ROUTER_FILTER,
     http_manager,
     model_route,
@@ -24,14 +25,12 @@ from components.envoy_names import (
     picker_filter,
 )
 from components.headers import CLIENT_HEADER, INNER_HEADERS, MODEL_HEADER, REFUSAL_HEADER, REWRITE_HEADER
+from components.metadata import PROTECTED
 from components.namespace import NamespaceHandle
-from components.objects import PROTECTED
 from manifests.render import render_text
 
 # The AI gateway puts its processor before the first filter whose name it knows, so this one must not be like those.
 _SCRIPT = "inference-platform.front-door"
-# It knows this beginning, so its processor comes right before.
-MODEL_NAMES_FILTER = "envoy.filters.http.lua/inference-platform.model-names"
 _TYPE = "type.googleapis.com/envoy."
 _LISTENER = f"{_TYPE}config.listener.v3.Listener"
 _ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"

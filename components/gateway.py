@@ -13,9 +13,10 @@ from components.envoy_names import picker_cluster
 from components.gateway_errors import openai_errors
 from components.gateway_overload import overload_patches
 from components.headers import CLIENT_HEADER, MODEL_HEADER, TRUSTED_HEADERS
+from components.metadata import PROTECTED
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer
-from components.objects import PROTECTED, CustomObject
+from components.objects import CustomObject
 from components.specs.gateway import GatewaySpec
 
 CLASS = "inference"

@@ -6,7 +6,7 @@ from typing import Any
 
 from components.envoy_names import http_manager
 from components.headers import MODEL_HEADER, REFUSAL_HEADER
-from components.objects import PROTECTED
+from components.metadata import PROTECTED
 
 # What Envoy says of itself (key check, authorisation, direct answers, limits, picker): status, code, type, text.
 # Successes are left alone: GET /v1/models is such an answer too. The AI gateway's own 400 is not valid JSON.

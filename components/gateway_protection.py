@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from components.component import Component
-from components.objects import PROTECTED
+from components.metadata import PROTECTED
 
 NAME = "inference-front-door"
 OVERRIDE = "inference-platform/override"

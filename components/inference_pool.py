@@ -193,6 +193,7 @@ def picker_deployment(
                                 f"--grpc-health-port={_HEALTH_PORT}",
                                 f"--metrics-port={_METRICS_PORT}",
                                 "--metrics-endpoint-auth=false",
+                                f"--refresh-metrics-interval={spec.metrics_interval_ms}ms",
                                 "--config-file=/config/config.yaml",
                                 "--tracing=false",
                                 "--zap-encoder=json",

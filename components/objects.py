@@ -10,6 +10,8 @@ from typing import Any
 
 import pulumi
 
+from components.metadata import FIELD_MANAGER
+
 # Core kinds go through their typed classes; every other kind is a custom resource. The SDK's modules are imported when
 # an object is declared: they are large, and a site is read without them.
 _TYPED: Mapping[str, tuple[str, ...]] = {
@@ -30,10 +32,6 @@ _MODULES = {
     "rbac.authorization.k8s.io/v1": "rbac.v1",
     "storage.k8s.io/v1": "storage.v1",
 }
-
-FIELD_MANAGER = "pulumi.com/patchFieldManager"
-# The API server keeps what carries this label from others than the program.
-PROTECTED = {"inference-platform/front-door": "protected"}
 
 KubeObject = pulumi.CustomResource
 # The typed classes ask for the plugin of their SDK's version; ours must ask for the same one.

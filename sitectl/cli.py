@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "comment": "post what a change does to every site as one comment, edited in place",
     "drift": "say where a cluster is not what its site's file says, who set what; or keep one issue a site",
     "versions": "list every version that the platform pins",
-    "doctor": "say whether this machine can work on sites, and how to mend what is missing",
+    "doctor": "say whether this machine can work on sites, and how to get what is missing",
     "docs": "list the documentation's pages, or print one",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }

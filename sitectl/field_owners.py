@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from components.objects import FIELD_MANAGER, PROTECTED
+from components.metadata import FIELD_MANAGER, PROTECTED
 from components.rules.model import Resource
 from sitectl.known_writers import is_expected
 

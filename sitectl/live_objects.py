@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from components.objects import FIELD_MANAGER
+from components.metadata import FIELD_MANAGER
 from sitectl import programs
 from sitectl.errors import SitectlError, unusable_file
 from sitectl.field_owners import ForeignFields, foreign_fields

@@ -21,6 +21,9 @@ class InferencePoolSpec(Spec):
     """Weight of the shortest queue."""
     kv_weight: float = Field(default=2, ge=0)
     """Weight of the emptiest KV cache."""
+    metrics_interval_ms: int = Field(default=50, ge=10, le=1000)
+    """How often each picker reads the metrics of each replica. Reading costs it 0.075 cores per replica at 50, by its
+    maintainers' sizing; metrics older than 2 s count for nothing."""
     cpu: str = "500m"
     """CPU request of one picker; the picker's maintainers measured 0.5 to 1 core per request/s of 100,000 tokens."""
     memory: str = "1Gi"

@@ -28,7 +28,8 @@ MAY_IMPORT = {
 }
 # Inside components: everyone stands on the floor, composites stand on everyone, the rest know nobody.
 FLOOR = {"base", "component", "specs", "objects", "namespace", "network_policies", "headers", "envoy_names"} | {
-    "machine_commands"
+    "machine_commands",
+    "metadata",
 }
 COMPOSITES = {"model", "cluster"}
 PARTS = {

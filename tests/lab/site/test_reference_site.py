@@ -18,7 +18,6 @@ import yaml
 
 from lab import session
 from lab.paths import CHECKOUT, Lab
-from tests.lab.site.project_copies import replace
 
 pytestmark = pytest.mark.row("C.05", "000.02")
 
@@ -35,7 +34,10 @@ def preview(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) 
         (project / name).unlink()
         shutil.copy(CHECKOUT / name, project / name)
     # Its own registry is not there.
-    replace(project / "Pulumi.prod.yaml", "oci://registry.site.example/charts", ".lab/bundle/charts")
+    site, mirror = project / "Pulumi.prod.yaml", "oci://registry.site.example/charts"
+    text = site.read_text()
+    assert text.count(mirror) == 1
+    site.write_text(text.replace(mirror, ".lab/bundle/charts"))
     (project / ".venv").symlink_to(sys.prefix)
     (project / ".lab").mkdir()
     (project / ".lab" / "bundle").symlink_to(lab.bundle)

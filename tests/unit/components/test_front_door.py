@@ -15,7 +15,7 @@ from components.gateway import client_traffic_policy, envoy_proxy, target_gatewa
 from components.gateway_errors import openai_errors
 from components.gateway_protection import admission_policy
 from components.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS
-from components.objects import PROTECTED
+from components.metadata import PROTECTED
 from stacks.loader import load_file
 from stacks.sizing import body_kib, prove_model
 

@@ -88,7 +88,7 @@ def test_models_that_do_not_fit_are_all_named() -> None:
     site = lab()
     for model, gpus in (("glm-5-1", 4), ("qwen3-32b", 1)):
         site["models"][model]["server"]["gpus"] = gpus
-    site["models"]["glm-again"] = site["models"]["glm-5-1"]
+    site["models"]["glm-again"] = {**site["models"]["glm-5-1"], "aliases": []}
     with pytest.raises(SiteError, match=r"2 errors in the site") as caught:
         load_site(site, "site.yaml")
     message = str(caught.value)

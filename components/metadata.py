@@ -1,0 +1,7 @@
+"""Labels and annotations by which the platform tells its own objects and fields."""
+
+from __future__ import annotations
+
+FIELD_MANAGER = "pulumi.com/patchFieldManager"
+# The API server keeps what carries this label from others than the program.
+PROTECTED = {"inference-platform/front-door": "protected"}
