@@ -91,7 +91,7 @@ def saved(folder: Path, site: str) -> Any:
 def test_every_site_is_previewed_and_saved(project: Path, own_path: Path, tmp_path: Path) -> None:
     engine(own_path, "replica-cut")
     assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], {}) == Exit.OK
-    assert saved(tmp_path / "out", "lab")["changeSummary"] == {"same": 122, "update": 2}
+    assert saved(tmp_path / "out", "lab")["changeSummary"] == saved(PREVIEWS, "replica-cut")["changeSummary"]
     asked = (own_path / "asked").read_text().splitlines()
     assert asked == [f"preview --json --non-interactive --stack {site} token=none" for site in ("lab", "prod")]
 
