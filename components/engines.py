@@ -77,7 +77,7 @@ def vllm_engine(
 
 
 def _served(names: Sequence[str]) -> list[str]:
-    """The names that the engine answers to. It gives answers the first one; the picker knows what was asked for."""
+    """The names that the engine answers to. It gives every answer the first one, the model's own."""
     return [f"--served-model-name={names[0]}"] if len(names) == 1 else ["--served-model-name", *names]
 
 

@@ -12,7 +12,7 @@ from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model_server import ModelServerSpec
 from components.weights import Keeping
 
-# The picker writes an alias into answers as it is, so nothing of JSON's own may be in it.
+# Scripts, logs and engines take an alias as it is, so nothing of JSON's or Lua's own may be in it.
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
 
 
@@ -36,8 +36,8 @@ class ModelSpec(Spec):
     catalogue: str
     """Name of the model's file in the catalogue."""
     aliases: tuple[Alias, ...] = Field(default=(), max_length=16)
-    """Further names that clients may call it by, such as `llama-3.3-70b`; tenants, tiers and limits know its own name
-    alone, and it is listed and answers under each."""
+    """Further names that clients may call it by, such as `llama-3.3-70b`; it is listed under each. Answers carry its
+    own name, and tenants, tiers and limits know that one alone."""
     server: ModelServerSpec = Field(default_factory=ModelServerSpec)
     """How the model is served."""
     pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)
