@@ -46,7 +46,7 @@ def _replicas(site: Document) -> None:
 
 
 def _argument(site: Document) -> None:
-    site["models"]["glm-5-1"]["server"]["extra_args"] = ["--seed=7"]
+    site["models"]["qwen3-32b"]["server"]["extra_args"] = ["--seed=7"]
 
 
 def _idle_timeout(site: Document) -> None:
@@ -70,7 +70,7 @@ def _picker_memory(site: Document) -> None:
                 ),
             },
         ),
-        (_argument, {"glm-5-1-server": ("update", ("spec.template.spec.containers[0].args[18]",))}),
+        (_argument, {"qwen3-32b-server": ("update", ("spec.template.spec.containers[0].args[18]",))}),
         (
             _picker_memory,
             {"qwen3-32b-picker": ("update", ("spec.template.spec.containers[0].resources.requests.memory",))},
