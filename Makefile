@@ -65,7 +65,7 @@ check: venv ## lint, format, types and the fast tests
 	@$(RUN) -m mypy
 	@$(MAKE) --no-print-directory test-fast
 
-format: venv ## format and mend what the linter can
+format: venv ## format and fix what the linter can
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 
@@ -76,7 +76,7 @@ docs: venv ## write docs/configuration.md, site.schema.json (from the site's mod
 bench: tools ## measure the lab; results go to benchmarks/
 	@$(RUN) -m benchmarks
 
-lock: venv ## write requirements.lock anew from pyproject.toml
+lock: venv ## write requirements.lock again from pyproject.toml
 	@$(RUN) -m pip install --quiet --disable-pip-version-check $(UV)
 	@$(RUN) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --no-annotate --extra lab --extra dev pyproject.toml -o requirements.lock

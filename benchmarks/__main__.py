@@ -35,7 +35,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run benchmarks; exit status 1 for what the user can mend."""
+    """Run benchmarks; exit status 1 for what the user can fix."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measurements on this machine's lab.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
     parser.add_argument("--list", action="store_true", help="say what there is and stop")

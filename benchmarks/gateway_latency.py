@@ -23,7 +23,7 @@ _PROMPT = " ".join(["word"] * 100)
 _TOKENS = 8
 _LEAST_REQUESTS = 200
 _IDLE_S = 5.0
-# Answers as fast as it can, so that what is added stands out.
+# Answers as fast as it can, so that what is added is seen.
 _INSTANT = {
     "--latency-calculator": "constant",
     "--prefill-overhead": "0s",

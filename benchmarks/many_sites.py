@@ -83,7 +83,7 @@ def walk(folder: Path, count: int) -> Walk:
     declared = _timed(found, "render", lambda: _render(files, folder / "rendered"))
     refused = [f"{name}: {one.error}" for name, one in declared.items() if one.error]
     if refused:
-        raise LabError("a generated site is refused: " + "\n".join(refused), fix="mend benchmarks/generated_sites.py")
+        raise LabError("a generated site is refused: " + "\n".join(refused), fix="correct generated_sites.py")
     found.resources = sum(len(one.resources) for one in declared.values())
     return found
 

@@ -24,7 +24,7 @@ class ClusterIdentityArgs:
     imported: str | None
     """File with the bundle of a cluster that exists."""
     rotation: int
-    """Counted up, the talosconfig is issued anew."""
+    """Counted up, the talosconfig is issued again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ class Rollout:
 
     image_factory: str
     credentials_rotation: int
-    """Counted up, kubeconfig and talosconfig are issued anew."""
+    """Counted up, kubeconfig and talosconfig are issued again."""
     at_once: int
     """Machines that are installed side by side."""
     drain_timeout_s: int
@@ -165,7 +165,7 @@ class ClusterNodes(Component):
             delete=machine_commands.leave(machine, limits, drain_timeout_s=drain_timeout_s),
             stdin=_config_of(machine, self._args.configs),
             environment={SECRETS_VARIABLE: self._args.bundle, KUBECONFIG_VARIABLE: self.kubeconfig},
-            # By the install's id, a replaced node leaves before its machine is erased and installed anew, not after.
+            # By the install's id, a replaced node leaves before its machine is erased and installed again, not after.
             triggers=[machine.replacement, install.id],
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(

@@ -72,7 +72,7 @@ async def _announced(
     limits: Limits,
 ) -> list[str]:
     turn = asyncio.Semaphore(at_once)
-    # Machines of a cluster that is taken over would refuse whoever comes without its secrets.
+    # Machines of a cluster that is taken over would refuse a client without its secrets.
     known = await _known(bundle) or _content(imported)
     cluster = await _known(kubeconfig)
 

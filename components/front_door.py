@@ -66,7 +66,7 @@ class Picker:
 
 
 def model_list(owners: Mapping[str, str]) -> str:
-    """Body of GET /v1/models; owners: model -> what stands for it in `owned_by`."""
+    """Body of GET /v1/models; owners: model -> its `owned_by`."""
     cards = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in sorted(owners.items())]
     return json.dumps({"object": "list", "data": cards})
 

@@ -44,7 +44,7 @@ def chosen_python() -> str:
 
 
 def make(python: str) -> None:
-    """Create the environment anew and install exactly what the lock names."""
+    """Create the environment again and install exactly what the lock names."""
     if subprocess.call([python, "-c", "import ensurepip"], stderr=subprocess.DEVNULL) != 0:
         # Debian ships venv and pip's wheel in a package of their own.
         apt = shutil.which("apt-get")

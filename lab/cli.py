@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand; what the user can mend is printed without a traceback and gives exit status 1."""
+    """Run one subcommand; what the user can fix is printed without a traceback and gives exit status 1."""
     arguments = parser().parse_args(argv)
     try:
         return COMMANDS[arguments.command].run(Lab.from_environment(), arguments)

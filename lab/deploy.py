@@ -59,7 +59,7 @@ def deploy(lab: Lab) -> None:
     """`pulumi up`, its progress on the terminal."""
     status = session.stream_pulumi(lab, "up", "--yes", "--stack", session.STACK)
     if status != 0:
-        raise LabError(f"`pulumi up` ended with {status}; its diagnostics are above", fix=f"mend that, then {_BY_HAND}")
+        raise LabError(f"`pulumi up` ended with {status}; its diagnostics are above", fix=f"fix that, then {_BY_HAND}")
 
 
 def front(lab: Lab) -> Front:

@@ -34,7 +34,7 @@ _TABLE = {"ok": "ok", "info": "--", "todo": "todo", "warning": "warn", "failed":
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One line. `todo` is what `make lab` will do by itself; only `failed` stands in the lab's way."""
+    """One line. `todo` is what `make lab` will do by itself; only `failed` keeps the lab from running."""
 
     check: str
     state: Literal["ok", "info", "todo", "warning", "failed"]
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    """Exit status 1 when something stands in the lab's way."""
+    """Exit status 1 when something keeps the lab from running."""
     findings = examine(lab)
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -80,7 +80,7 @@ def examine(lab: Lab) -> list[Finding]:
 
 
 def render(findings: list[Finding]) -> str:
-    """A table; the fix of a finding stands under it."""
+    """A table; the fix of a finding is under it."""
     width = max(len(finding.check) for finding in findings)
     lines = []
     for finding in findings:
@@ -88,8 +88,8 @@ def render(findings: list[Finding]) -> str:
         if finding.fix and finding.state != "ok":
             lines.append(f"{'':4}  {'':{width}}  fix: {finding.fix}")
     failed = sum(finding.state == "failed" for finding in findings)
-    verdict = f"{failed} of {len(findings)} stand in the lab's way" if failed else "nothing stands in the lab's way"
-    return "\n".join([*lines, "", verdict])
+    verdict = f"{failed} of {len(findings)} keep" if failed else "nothing keeps"
+    return "\n".join([*lines, "", f"{verdict} the lab from running"])
 
 
 def foreign_routes(routes: list[dict[str, Any]], whole: IPv4Network, ours: str) -> list[str]:

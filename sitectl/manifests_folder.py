@@ -49,7 +49,7 @@ def file_name(resource: Resource) -> str:
 def redacted(resource: Resource) -> dict[str, Any]:
     """The body without any value of a Secret, also those that the program forgot to mark.
 
-    The values are left out and not replaced: whoever applied a placeholder would have made it a valid key.
+    The values are left out and not replaced: an applied placeholder would be a valid key.
     """
     body = dict(resource.body)
     if not isinstance(body.get("metadata"), Mapping):
@@ -136,7 +136,7 @@ def read(folder: Path) -> list[Resource]:
         try:
             found.append(_resource(yaml.safe_load(text_of(path))))
         except (yaml.YAMLError, UnreadableError, KeyError, TypeError, AttributeError, RecursionError, ValueError):
-            raise SitectlError(f"{path} is no rendered manifest", fix="render the folder anew") from None
+            raise SitectlError(f"{path} is no rendered manifest", fix="render the folder again") from None
     return found
 
 

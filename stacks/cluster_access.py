@@ -113,7 +113,7 @@ def _provider(name: str, kubeconfig: pulumi.Input[str], needs: list[pulumi.Resou
         enable_server_side_apply=True,
         # An engine that is killed between an object and its state leaves an object that the next `up` takes up again.
         upsert_existing_objects=True,
-        # The site's file is right and a hand-made change is drift, whoever made it.
+        # The site's file is right and a hand-made change is drift, no matter who made it.
         enable_patch_force=True,
         # Replacing the Secret of a tenant's keys would shut the tenant out for a moment.
         enable_config_map_mutable=True,

@@ -132,7 +132,7 @@ class RegistriesSpec(Spec):
     """Where machines get images from."""
 
     mirrors: dict[str, MirrorSpec] = Field(default_factory=dict)
-    """By registry host; `*` stands for all."""
+    """By registry host; `*` means all."""
     auth: dict[str, RegistryAuthSpec] = Field(default_factory=dict)
     """By registry host."""
     tls: dict[str, RegistryTlsSpec] = Field(default_factory=dict)
@@ -183,7 +183,7 @@ class MachinesSpec(MachineKeys):
     secrets_import: str | None = None
     """File with the secrets bundle of a cluster that exists already, read once when the stack has none."""
     credentials_rotation: int = Field(default=1, ge=1)
-    """Count it up to have kubeconfig and talosconfig issued anew; each lives for a year."""
+    """Count it up to have kubeconfig and talosconfig issued again; each lives for a year."""
     parallel: int = Field(default=8, ge=1)
     """Machines that are installed at once."""
     drain_timeout_s: int = Field(default=1800, ge=1)

@@ -40,7 +40,7 @@ from talos.storage import LonghornDisk, LonghornStorage
 from talos.v1alpha1 import LoggingDestination
 
 # Configs are checked when a site is read, and the cluster's secrets are made by the first `up`: until then this word
-# stands for each of them.
+# takes their place.
 _NOT_MADE_YET = "placeholder"
 
 

@@ -156,7 +156,7 @@ def _site_section(document: Document, file: str) -> Document:
     if not isinstance(config, dict) or KEY not in config:
         if isinstance(document.values, dict) and KEY in document.values:
             line = document.lines[(KEY,)]
-            raise _refused(file, f"{KEY} stands beside config", "put it below `config:`, indented by two spaces", line)
+            raise _refused(file, f"{KEY} is beside config", "put it below `config:`, indented by two spaces", line)
         raise no_site(file, config, document.lines)
     return document.section("config", KEY)
 

@@ -12,7 +12,7 @@ from stacks.loading.problems import Path, Problem
 from stacks.loading.raw import address, at, items, mapping
 from talos import document
 
-# Kind of document -> the key that it is made of; {} stands for the document's own name.
+# Kind of document -> the key that it is made of; {} is the document's own name.
 _DOCUMENTS: Mapping[str, str] = {
     "LinkAliasConfig": "link_aliases.{}",
     "LinkConfig": "links.{}",
@@ -131,7 +131,7 @@ def _of_document(kind: str, name: str, rest: str, machine: Machine) -> Path:
     if section in {"volumes", "raw_volumes"} and name not in mapping(machine.keys.get(section)):
         return (*storage, *({"disk_selector": "selector"}.get(field, field) for field in fields[1:]))
     if section in {"links", "bonds", "vlans"}:
-        # The machine's own address stands before those of the site, so their numbers say nothing.
+        # The machine's own address comes before those of the site, so their numbers say nothing.
         fields = fields[:1] if fields[:1] in (("addresses",), ("links",)) else fields
     elif section in {"link_aliases", "static_hosts"}:
         fields = ()

@@ -228,8 +228,8 @@ class NodeSpec(MachineKeys):
     schedulable: bool = False
     """Control planes: takes pods as workers do."""
     fingerprint: str | None = None
-    """The new machine's key as its console shows it; without, whoever answers there first is believed."""
+    """The new machine's key as its console shows it; without it, the machine that answers there first is believed."""
     replacement: int = Field(default=0, ge=0)
-    """Count it up when other hardware stands in the machine's place: the old one is forgotten, this one installed."""
+    """Count it up when other hardware takes the machine's place: the old one is forgotten, this one installed."""
     dead: bool = False
     """The machine will never answer again: etcd and Kubernetes forget it, and it is asked nothing; then remove it."""

@@ -45,7 +45,7 @@ _RULES = (
     "",
     "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served on port 80 alone.",
     "- `tenants.<name>.models` names models of the same site, each once, and `tenants.<name>.tier` one of its `tiers`.",
-    "- An alias is the name of no model and stands once in a site; `tenants.<name>.models` takes no alias.",
+    "- An alias is the name of no model and occurs once in a site; `tenants.<name>.models` takes no alias.",
     "- No model may be called like another with `-epp` behind it: that is the name of the other's endpoint picker.",
     "- `models.<name>.slo` needs `models.<name>.load`: a target means nothing without the traffic that it holds under.",
     "- `p95` is at least `p50`.",
@@ -90,7 +90,7 @@ _RULES = (
     "- As Pulumi's engine reads it ([why](adr/0020-a-site-is-read-as-the-engine-reads-it.md)).",
     "- Words that readers of YAML understand differently need quotes where they are text: `yes`, `no`, `on`, `off`, "
     "`y`, `n`, a number that begins with 0, `0x1F`, `12:30`, a date.",
-    "- A key that stands twice is an error. Anchors, aliases and `<<` are read.",
+    "- A key that occurs twice is an error. Anchors, aliases and `<<` are read.",
     "- A number may be written with an exponent: `1.5e+9`.",
     "- Nothing in a site is a secret, and what looks like one is an error: keys of tenants are made by `up`, "
     "certificates and credentials are named.",

@@ -48,7 +48,7 @@ _VARIABLES = {
 }
 _NAMES = "true false null in size has int uint double string bytes bool duration timestamp type dyn"
 _BUILT_IN = frozenset(_NAMES.split())
-_FIX = "mend the expression; `talosctl get disks` and `get links` show the values"
+_FIX = "correct the expression; `talosctl get disks` and `get links` show the values"
 
 
 def condition(subject: Subject) -> Check:

@@ -13,7 +13,7 @@ from cryptography import x509
 
 
 class Fault(NamedTuple):
-    """What is wrong with a value, what is allowed, and where it helps how to mend it."""
+    """What is wrong with a value, what is allowed, and where it helps how to fix it."""
 
     what: str
     allowed: str

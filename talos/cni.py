@@ -64,7 +64,7 @@ def cilium_values() -> dict[str, Any]:
         "kubeProxyReplacement": True,
         "k8sServiceHost": "localhost",
         "k8sServicePort": KUBE_PRISM_PORT,
-        # The chart makes Hubble's certificates anew at each rendering, and would put their keys into machine configs.
+        # The chart makes Hubble's certificates again at each rendering, and would put their keys into machine configs.
         "hubble": {"enabled": False},
         # Talos mounts cgroup v2 itself and lets no pod load kernel modules.
         "cgroup": {"autoMount": {"enabled": False}, "hostRoot": "/sys/fs/cgroup"},

@@ -16,7 +16,7 @@ Wire = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One mistake: where, what, what was got (left out where it may be a secret), what is allowed, how to mend it."""
+    """One mistake: where, what, what was got (left out where it may be a secret), what is allowed, how to fix it."""
 
     where: str = ""
     what: str

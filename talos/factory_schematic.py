@@ -23,7 +23,7 @@ Plain = str | int | float | bool | None | list["Plain"] | Mapping[str, "Plain"]
 
 
 class FactoryError(Exception):
-    """Something about an image that the user can mend: says what, and how to mend it."""
+    """Something about an image that the user can fix: says what, and how to fix it."""
 
     def __init__(self, what: str, *, fix: str) -> None:
         super().__init__(f"{what}\n  fix: {fix}")
@@ -65,7 +65,7 @@ class SecureBoot:
 
 @dataclass(frozen=True, kw_only=True)
 class Schematic:
-    """What is built into an image, independent of the Talos version. Public: whoever knows the id can read it.
+    """What is built into an image, independent of the Talos version. Public: all who know the id can read it.
 
     The order of kernel arguments and META values is kept, because it means something. The order of extensions means
     nothing but would change the id, so they are sorted and freed of duplicates.
@@ -131,7 +131,7 @@ def _sorted_keys(value: Mapping[str, Plain]) -> dict[str, Plain]:
 
 
 class _Emitter(yaml.emitter.Emitter):
-    """PyYAML's emitter with the indentation of Go's: multiples of 4, but a list item's content stands right of "- "."""
+    """PyYAML's emitter with the indentation of Go's: multiples of 4, but a list item's content is right of "- "."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
         self.indents.append(self.indent)

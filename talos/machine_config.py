@@ -42,7 +42,7 @@ class MachineConfig:
                 where=shown(identity(each)),
                 what=f"contract {self.contract.name} has no document kind {identity(each)[0]}",
                 allowed=", ".join(get_close_matches(identity(each)[0], self.contract.kinds)),
-                fix="mend the kind's name, or use a Talos version whose contract has it",
+                fix="correct the kind's name, or use a Talos version whose contract has it",
             )
             for each in patched
             if identity(each)[0] not in self.contract.kinds

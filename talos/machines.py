@@ -194,7 +194,7 @@ def _problems_of_levels(where: str, patches: tuple[Patch, ...], level: Level) ->
                 what=f"has patch {patch.name} of another level",
                 got=patch.level,
                 allowed=level,
-                fix="move it to where it belongs, or mend its level",
+                fix="move it to where it belongs, or correct its level",
             )
 
 

@@ -69,7 +69,7 @@ def parse_patch(name: str, level: Level, text: str) -> Patch:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"patch {name}{place}: not YAML", fix="mend the patch's text") from None
+        raise ConfigError(f"patch {name}{place}: not YAML", fix="correct the patch's text") from None
     if not documents or not all(isinstance(each, dict) for each in documents):
         raise ConfigError(f"patch {name}: not a mapping", fix="write it as a piece of machine config")
     return Patch(name=name, level=level, documents=tuple(documents))
@@ -136,9 +136,9 @@ def _merged(left: Wire, right: Wire, place: _Place) -> Wire:
         if isinstance(value, Mapping) and value.get("$patch") == "delete":
             here = place.at(name)
             if dict(value) != _DELETE:
-                raise here.error("$patch: delete stands beside other fields", "delete in one patch, set in the next")
+                raise here.error("$patch: delete is beside other fields", "delete in one patch, set in the next")
             if name not in result:
-                raise here.error("there is nothing to delete", "drop the deletion, or mend the path")
+                raise here.error("there is nothing to delete", "drop the deletion, or correct the path")
             del result[name]
     for name, value in right.items():
         if value != _DELETE:
@@ -200,14 +200,14 @@ def _found(elements: list[Any], selector: Mapping[str, Any], place: _Place) -> A
     for element in elements:
         if isinstance(element, Mapping) and str(element.get(name)) == str(value):
             return element
-    raise place.error(f"no element has this {name}", "drop the deletion, or mend it")
+    raise place.error(f"no element has this {name}", "drop the deletion, or correct it")
 
 
 def _refuse_deletions(value: Any, place: _Place) -> None:
     """Deletions inside of what is new, or inside a list's element, would find nothing."""
     if isinstance(value, Mapping):
         if "$patch" in value:
-            raise place.error("there is nothing to delete here", "drop the deletion, or mend the path")
+            raise place.error("there is nothing to delete here", "drop the deletion, or correct the path")
         for name, each in value.items():
             _refuse_deletions(each, place.at(str(name)))
     elif isinstance(value, list):

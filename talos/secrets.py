@@ -44,7 +44,7 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class SecretsBundle:
-    """Everything that makes a cluster this one and no other; whoever has it, owns the cluster.
+    """Everything that makes a cluster this one and no other; who has it owns the cluster.
 
     `cluster_id` is an identifier, the rest is secret. One of the two encryption secrets is set: clusters of today's
     contracts have `secretbox_encryption_secret`, those that were born on old ones the other.

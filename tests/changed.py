@@ -136,7 +136,7 @@ def _named_modules(source: str) -> frozenset[str]:
 
 
 def _after_dash_m(words: list[ast.expr]) -> list[str]:
-    """The modules that a command line runs: what stands behind a literal -m."""
+    """The modules that a command line runs: what follows a literal -m."""
     plain = [word.value if isinstance(word, ast.Constant) else None for word in words]
     return [str(after) for before, after in pairwise(plain) if before == "-m" and isinstance(after, str)]
 

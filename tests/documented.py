@@ -20,7 +20,7 @@ RUN_WHOLE = ("docs/sitectl.md", "docs/ci.md", "docs/how-to/review-a-change.md", 
 
 
 def fences(page: Path) -> Iterator[tuple[str, str]]:
-    """(what stands behind the backticks, content) of each fenced block."""
+    """(what follows the backticks, content) of each fenced block."""
     for match in re.finditer(r"^ *```([^\n]*)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL):
         yield match[1].strip(), match[2]
 

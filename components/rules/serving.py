@@ -118,7 +118,7 @@ def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> It
         elif not any((spec.get("authorization") or {}).get("defaultAction") == "Deny" for spec in specs):
             yield Finding(
                 resource=gateway.label,
-                problem="whoever has a key may call every model: its SecurityPolicy does not deny by default",
+                problem="any key may call every model: its SecurityPolicy does not deny by default",
                 fix="set authorization.defaultAction: Deny and allow each tenant its models",
             )
 

@@ -95,7 +95,7 @@ def message(site: str, broken: Sequence[Violation]) -> str:
     lines = [f"{site}: {count} of the platform's rules, so nothing was touched", *_indented(broken)]
     for one in [one for one in broken if not isinstance(one, Expired)][:1]:
         lines += [
-            f"  mend them; or waive one for a while in rules.{site}.yaml, under its rule and resource:",
+            f"  fix them; or waive one for a while in rules.{site}.yaml, under its rule and resource:",
             "    waivers:",
             f"      - rule: {one.rule}",
             f"        resource: {one.resource}",

@@ -22,7 +22,7 @@ class Waiver(Spec):
     resource: str
     """The resource as violations name it: `Deployment inference-models/glm-5-1`."""
     reason: str = Field(min_length=10)
-    """Why, for whoever reads it later."""
+    """Why, for later readers."""
     expires: datetime.date
     """Last day on which it holds."""
 
@@ -111,7 +111,7 @@ def judge(
                     level="error",
                     resource=one.resource,
                     problem=f"its waiver expired on {one.expires.isoformat()} (reason: {one.reason})",
-                    fix="mend what it waived and take the waiver out, or give it a new date and reason",
+                    fix="fix what it waived and remove the waiver, or give it a new date and reason",
                 )
             )
         elif number not in used:

@@ -68,7 +68,7 @@ def keep(reconcile: Callable[[], None], listings: list[Listing], stopping: threa
             try:
                 reconcile()
             except (client.ApiException, HTTPError, OSError) as error:
-                # A conflict, or the API server is away: look at the world anew.
+                # A conflict, or the API server is away: read the cluster again.
                 log.warning("again in %.0f s: %s", _RETRY_S, str(error).splitlines()[0])
                 stopping.wait(_RETRY_S)
                 changed.set()

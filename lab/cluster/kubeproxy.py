@@ -11,7 +11,7 @@ from lab.paths import Lab
 
 ACCOUNT = "kube-proxy"
 ROLE = "system:node-proxier"
-# Pods behind externalTrafficPolicy Local answer when they are on the node that this name stands for.
+# Pods behind externalTrafficPolicy Local answer when they are on the node of this name.
 NODE = "cp-1"
 
 

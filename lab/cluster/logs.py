@@ -39,7 +39,7 @@ def run(lab: Lab, arguments: argparse.Namespace) -> int:
 
 
 def find(lab: Lab, source: str, *, previous: bool = False) -> Path:
-    """The log file that a source stands for: the newest pod of that name, the newest run of its container."""
+    """The log file of a source: the newest pod of that name, the newest run of its container."""
     components = _components(lab)
     if source in components:
         return components[source]

@@ -96,7 +96,7 @@ def owner(lab: Lab) -> Path | None:
     """Folder of the lab that has this index on this machine; None when there is no uplink."""
     links = _links(None)
     link = next((entry for entry in links if entry["ifname"] == uplink(lab)), None)
-    # Without an alias it is what a killed `lab up` left, which the next one mends.
+    # Without an alias it is what a killed `lab up` left, which the next one repairs.
     return Path(link["ifalias"]) if link and link.get("ifalias") else None
 
 
@@ -203,7 +203,7 @@ def teardown(lab: Lab) -> None:
                 f"links of lab {lab.index} are left: {', '.join(left)}", fix="`ip link del` them, see `dmesg`"
             )
         time.sleep(0.05)
-    # iproute2 mounts its folder over itself at the first `ip netns add` and makes it anew when it is missing.
+    # iproute2 mounts its folder over itself at the first `ip netns add` and makes it again when it is missing.
     # A mount over /run hides that of others, which is none of ours.
     if str(_NAMESPACES) in _mounts() and _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
         _unmount(_NAMESPACES)

@@ -1,6 +1,6 @@
 """What a cluster of the lab has from its bootstrap on, as Talos brings it: kube-proxy's account and cluster DNS.
 
-Beside it, what the assigner needs, which stands for a site's load balancer and storage.
+Beside it, what the assigner needs, which takes the place of a site's load balancer and storage.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from lab.paths import Lab
 
 
 def apply(lab: Lab) -> None:
-    """Make or mend all of it; the API server has to answer."""
+    """Make or repair all of it; the API server has to answer."""
     kubeproxy.write_settings(lab)
     with api.connect(lab) as connection:
         api.apply(connection, assigner.role(), volumes.storage_class(), *dns.manifests(lab.network))

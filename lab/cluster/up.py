@@ -22,7 +22,7 @@ from lab.machines.admin import ask
 from lab.paths import Lab
 from lab.progress import Progress
 
-HELP = "bring the emulated site up, machines waiting for their configs, or mend what is missing of it"
+HELP = "bring the emulated site up, machines waiting for their configs, or restore what is missing of it"
 _MACHINES_WITHIN_S = 60
 _READY_WITHIN_S = 120
 _POLL_S = 0.2
@@ -107,13 +107,13 @@ def wait_for_machines(lab: Lab, timeout_s: float) -> Shown:
 
 
 def _is_late(machine: dict[str, Any]) -> bool:
-    # With a config, a machine may wait for another one, and that for whoever bootstraps it.
+    # With a config, a machine may wait for another one, and that one for its bootstrap.
     early = {"unknown"} if machine["configured"] else {"unknown", "booting"}
     return machine["power"] == "on" and machine["stage"] in early
 
 
 def _restart_machines(lab: Lab) -> None:
-    """Have the supervisor start the emulator anew, with the rack as it is described now."""
+    """Have the supervisor start the emulator again, with the rack as it is described now."""
     running = next((part.pid() for part in supervisor.components(lab) if part.name == supervisor.MACHINES), None)
     if running is not None:
         processes.send([running], signal.SIGTERM)

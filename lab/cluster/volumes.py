@@ -114,7 +114,7 @@ class VolumeController:
             policy = self._reclaim_policy(claim.spec.storage_class_name)
             folder = self._folder / name
             folder.mkdir(parents=True, exist_ok=True)
-            # As a new file system would be to the pod's user, whoever that is.
+            # As a new file system would be to the pod's user, root or not.
             folder.chmod(0o777)
             self._core.create_persistent_volume(volume_manifest(claim, policy, folder))
             log.info("claim %s has %s", key, folder)

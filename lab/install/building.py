@@ -104,7 +104,7 @@ def tool_store(lab: Lab) -> Store:
 
 
 def go_cache_lock(lab: Lab) -> Path:
-    """Shared by builds, held alone by whoever drops the caches."""
+    """Shared by builds, held alone by the process that drops the caches."""
     return lab.cache / ".lock-go"
 
 
@@ -152,5 +152,5 @@ def build_error(part: str, family: str, log: Path, default: tuple[str, str] | No
         fix = f"restore tools/{family}/go.sum, or after a wanted change run `go mod tidy` in tools/{family}"
     else:
         what = "go failed"
-        fix = "mend what go's last lines say"
+        fix = "correct what go's last lines say"
     return LabError(f"part {part}: {what}{shown}", fix=f"{fix}; the whole output is in {log}")

@@ -21,7 +21,7 @@ def bundle_store(lab: Lab) -> Store:
 
 
 def bundle_key(sources: Mapping[str, ModuleFolder], revision: str) -> str:
-    """Changes with the modules' content and with `revision`, which stands for our own way of writing the bundle."""
+    """Changes with the modules' content and with `revision`, the version of our own way of writing the bundle."""
     texts = [revision]
     for name, source in sorted(sources.items()):
         texts += [name, source.checksum, source.path]

@@ -224,7 +224,7 @@ def install(
     bundle: Path | None = None,
     verify: bool = False,
 ) -> None:
-    """Install the named parts, or all; what is ready costs a glance. Raises LabError for what the user can mend.
+    """Install the named parts, or all; what is ready costs a glance. Raises LabError for what the user can fix.
 
     `bundle` is where CRDs and charts go (default `lab.bundle`); `verify` reads every cached file again.
     """

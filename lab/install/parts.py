@@ -33,7 +33,7 @@ class GoFamily:
     """Programs built out of one pinned tool module, `tools/<name>`.
 
     `module` is the required module whose version is the family's; `version_variables` are linker variables and their
-    text, where `{version}` stands for that version; `scripts` are files of the module that go along, mode 755. The
+    text, where `{version}` becomes that version; `scripts` are files of the module that go along, mode 755. The
     folder may hold Go code of the project's own, which is then what is built, or patches of the module.
     """
 

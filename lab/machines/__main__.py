@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         ("show", "what the machines are at"),
         ("power", "switch machines on or off"),
         ("fault", "make a machine misbehave"),
-        ("mend", "end all faults of a machine"),
+        ("clear", "end all faults of a machine"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("machine", nargs="?" if name == "show" else None, default="all", help="a name, or all")
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--code", help="gRPC status of refused calls (default UNAVAILABLE)")
             command.add_argument("--message")
             command.add_argument("--at", choices=POINTS)
-            command.add_argument("--times", type=int, help="how often (default: until mended)")
+            command.add_argument("--times", type=int, help="how often (default: until cleared)")
     return parser
 
 

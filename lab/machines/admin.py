@@ -52,7 +52,7 @@ class AdminServer:
 
 
 def obey(rack: Rack, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Carry out `show`, `on`, `off`, `cycle`, `fault` (adds `fault`) or `mend` (drops faults) on a machine or all."""
+    """Carry out `show`, `on`, `off`, `cycle`, `fault` (adds `fault`) or `clear` (drops faults) on a machine or all."""
     name, action = request.get("machine", "all"), request.get("action", "show")
     if name != "all" and name not in rack.machines:
         raise LabError(f"no machine is called {name!r}", fix=f"machines: {', '.join(rack.machines)}, or all")
@@ -64,10 +64,10 @@ def obey(rack: Rack, request: dict[str, Any]) -> list[dict[str, Any]]:
             machine.power_on()
         if action == "fault":
             machine.faults.set((*machine.faults.all(), parse_fault(request["fault"])))
-        if action == "mend":
+        if action == "clear":
             machine.faults.set(())
-    if action not in {"show", "on", "off", "cycle", "fault", "mend"}:
-        raise LabError(f"action is {action!r}", fix="allowed: show, on, off, cycle, fault, mend")
+    if action not in {"show", "on", "off", "cycle", "fault", "clear"}:
+        raise LabError(f"action is {action!r}", fix="allowed: show, on, off, cycle, fault, clear")
     return [shown(machine) for machine in chosen]
 
 

@@ -262,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: whoever asks sees the answer."""
+        """Log nothing: the client sees the answer."""
 
 
 def _digest(content: bytes) -> str:

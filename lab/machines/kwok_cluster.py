@@ -1,7 +1,7 @@
 """What emulated machines cause in the lab's own cluster: a real control plane, and real Node objects that KWOK keeps.
 
-A control plane machine creates the control plane at bootstrap, and switches it on and off with itself. A node that its
-machine stands behind has KWOK's annotation, and the lab's stages make such nodes ready. When the machine is gone the
+A control plane machine creates the control plane at bootstrap, and switches it on and off with itself. A node that a
+machine is behind has KWOK's annotation, and the lab's stages make such nodes ready. When the machine is gone the
 annotation is taken away, and the node's Ready condition says what became of it.
 """
 

@@ -1,7 +1,7 @@
 """What a machine does whatever runs on it: power, sessions, restarts, dying on request, and its screen.
 
-What runs does so in threads of a session, which lasts from one power-on to the next reboot or loss of power; whoever
-waits in it when it ends gets PowerLostError.
+What runs does so in threads of a session, which lasts from one power-on to the next reboot or loss of power; a
+wait in it that outlasts it gets PowerLostError.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PoweredMachine(ABC):
 
     @abstractmethod
     def lost(self, why: str) -> None:
-        """Power is about to go, or a restart to begin: tell whoever relies on the machine."""
+        """Power is about to go, or a restart to begin: tell all who rely on the machine."""
 
     def session(self) -> Session:
         """The session that is on; PowerLostError without power."""

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def enter_site(lab: Lab) -> None:
-    """Start this command anew inside the lab's network namespace, unless it is there already.
+    """Start this command again inside the lab's network namespace, unless it is there already.
 
     `ip netns exec` would give the runner mounts of its own, so that its pods' namespaces were invisible to others.
     Raises LabError when the namespace does not exist.

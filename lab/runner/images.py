@@ -1,4 +1,4 @@
-"""Which local program stands for which container image. The one place to add an image to the lab."""
+"""Which local program runs for which container image. The one place to add an image to the lab."""
 
 from __future__ import annotations
 

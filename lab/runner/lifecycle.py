@@ -28,7 +28,7 @@ _MESSAGE_LIMIT = 4096
 
 
 class ImageError(Exception):
-    """No local program for the image; waiting does not mend it."""
+    """No local program for the image; waiting does not help."""
 
 
 class PodContext(Protocol):

@@ -56,7 +56,7 @@ class LogSink:
         self._loop.add_reader(self._reading, self._on_data)
 
     def hand_over(self, uid: int, gid: int) -> None:
-        """Let the container's user open /dev/stdout anew, as it may in a real container."""
+        """Let the container's user open /dev/stdout again, as it may in a real container."""
         os.fchown(self.writing, uid, gid)
 
     def close_writing(self) -> None:

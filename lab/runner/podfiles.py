@@ -44,7 +44,7 @@ class PodFiles:
         self._owner = volumes.Owner(gid=None if group is None else int(group))
 
     async def prepare(self, facts: PodFacts, *, taken_over: bool = False) -> None:
-        """Make every folder and file anew; of a pod that was taken over, what it wrote to its emptyDirs stays.
+        """Make every folder and file again; of a pod that was taken over, what it wrote to its emptyDirs stays.
 
         Raises VolumeError, MissingReferenceError or RefusedError when a source is missing; calling again goes on.
         """

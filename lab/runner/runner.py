@@ -26,7 +26,7 @@ _TICK_S = 20.0
 
 
 def is_on(node: Object) -> bool:
-    """Whether an emulated machine that is on stands behind the node."""
+    """Whether an emulated machine that is on is behind the node."""
     return bool((node["metadata"].get("annotations") or {}).get(EMULATED_NODE_ANNOTATION) == "fake")
 
 
@@ -66,7 +66,7 @@ class Runner:
         self._waiting: dict[str, Object] = {}
         # Pods whose life here is over; late news of them must not start them again.
         self._ended: set[str] = set()
-        # Boot id by node that is on: pods of a node that goes down, or was down unseen, end at once and begin anew.
+        # Boot id by node that is on: pods of a node that goes down, or was down unseen, end at once and begin again.
         self._boots: dict[str, str] = {}
         self._interrupted: set[str] = set()
         # Pods of an earlier runner that nobody has asked for yet.

@@ -56,7 +56,7 @@ def secret(change: Change) -> list[Verdict]:
             what = f"all keys of tenant {tenants[0]} stop working" if tenants else "its values are gone"
             severity = Severity.IRREVERSIBLE if change.op == "delete" else Severity.REPLACED
             return [verdict(change, severity, what, "callers get 401 from then on", tenants=tenants)]
-    return [verdict(change, Severity.LIVE, "values change in place", "Envoy reads them anew", tenants=tenants)]
+    return [verdict(change, Severity.LIVE, "values change in place", "Envoy reads them again", tenants=tenants)]
 
 
 def command(change: Change) -> list[Verdict]:
@@ -213,7 +213,7 @@ def route(change: Change) -> list[Verdict]:
     if change.op == "delete":
         return [verdict(change, Severity.REPLACED, "the model can no longer be called", "requests get 404")]
     if change.op == "replace":
-        return [verdict(change, Severity.REPLACED, "the route is made anew", "requests get 404 in between")]
+        return [verdict(change, Severity.REPLACED, "the route is created again", "requests get 404 in between")]
     said = ", ".join(dict.fromkeys(leaf.path for leaf in change.fields()))
     return [verdict(change, Severity.LIVE, "the route changes", f"{said}, for requests that begin from then on")]
 

@@ -33,7 +33,7 @@ def _install(change: Change, options: Mapping[str, str]) -> list[Verdict]:
         case "create":
             return [verdict(change, Severity.LIVE, f"installs Talos on {node}", "a machine in maintenance mode")]
         case "delete" | "replace":
-            again = ", and installed anew" if change.op == "replace" else ""
+            again = ", and installed again" if change.op == "replace" else ""
             return [verdict(change, Severity.IRREVERSIBLE, f"{node} is reset{again}", _ERASED)]
     return [verdict(change, Severity.LIVE, "worded differently", "an installed machine is not installed again")]
 

@@ -16,7 +16,7 @@ class Severity(IntEnum):
     IRREVERSIBLE = 0
     """Something is lost that no later `up` brings back."""
     REPLACED = 1
-    """Something is taken away or made anew, and its users notice."""
+    """Something is taken away or created again, and its users notice."""
     RESTARTS = 2
     """Pods or streams end and begin again."""
     LIVE = 3

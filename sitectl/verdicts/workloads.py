@@ -54,7 +54,7 @@ def deployment(change: Change) -> list[Verdict]:
             verdict(
                 change,
                 Severity.REPLACED,
-                f"stops all {counted(before.replicas, 'replica')} and makes them anew",
+                f"stops all {counted(before.replicas, 'replica')} and creates them again",
                 f"{', '.join(change.replaced_by)} cannot be changed in place, so nothing serves until they have loaded",
                 gpus=gpus,
                 restarts=before.replicas,

@@ -29,7 +29,7 @@ class Place:
 
     @property
     def model(self) -> type[BaseModel] | None:
-        """The section that stands here, if one does."""
+        """The section at this place, if there is one."""
         return self.annotation if _is_model(self.annotation) else None
 
     @property
@@ -78,7 +78,7 @@ class Place:
         return f"{self.kind()}{_range(self.field)}"
 
     def kind(self) -> str:
-        """What stands here, without its range."""
+        """The value at this place, without its range."""
         if get_origin(self.annotation) in (Union, types.UnionType):
             options = [Place(annotation=_bare(option)).kind() for option in get_args(self.annotation)]
             return " or ".join(option for option in options if option)

@@ -29,7 +29,7 @@ _PLAINLY = (
     ("undefined alias", "no anchor of this name", "define the anchor (&name) above the place that uses it (*name)"),
     ("cannot start any token", "no text begins with this character", "put quotes around the text"),
 )
-# Whatever is missing at its end, a thing that was left open is mended where it begins.
+# Whatever is missing at its end, a thing that was left open is closed where it begins.
 _LEFT_OPEN = ("quoted scalar", "flow sequence", "flow mapping")
 
 
@@ -55,7 +55,7 @@ def not_yaml(text: str, error: yaml.YAMLError) -> Problem:
         return Problem(path=(), what="not YAML: no space behind the colon", fix="write `key: value`", line=glued)
     what, fix = next(
         ((what, fix) for part, what, fix in _PLAINLY if part in said),
-        (said.strip(), "mend this line, or the one before"),
+        (said.strip(), "correct this line, or the one before"),
     )
     name = re.search("alias '(.+)'", said)
     what = f"not YAML: {what}" + (f", '{name[1]}'" if name else "")

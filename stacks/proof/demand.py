@@ -43,7 +43,7 @@ class Spread:
         """Counts of equal probability, ascending; their mean is the distribution's."""
         raw = [self.quantile((place + 0.5) / _POINTS) for place in range(_POINTS)]
         scale = self.mean * _POINTS / sum(raw)
-        # The last point stands for the tail, so it alone takes what the others leave out of the mean.
+        # The last point is the whole tail, so it alone takes what the others leave out of the mean.
         raw[-1] += sum(raw) * (scale - 1)
         return tuple(raw)
 

@@ -1,6 +1,6 @@
 """Every setting that follows from a proof, with its formula and inputs: engine, picker, gateway, probes, scaling.
 
-A setting is written here once; whoever renders a flag, a threshold or a budget takes it from here.
+A setting is written here once; a flag, a threshold or a budget is rendered from here.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Wait:
 
 
 _NORMAL = NormalDist()
-# Beyond so many servers the limit of Halfin and Whitt (1981) stands for the recursion.
+# Beyond so many servers the limit of Halfin and Whitt (1981) replaces the recursion.
 _MANY = 5000
 
 NONE = Wait(probability=0.0, mean_s=0.0)

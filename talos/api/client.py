@@ -38,7 +38,7 @@ from talos.api.transport import MACHINE_API_PORT, Metadata, RoutedTransport, Tra
 # common.ContainerDriver and common.ContainerdNamespace of Talos v1.13.9: installer images live with the system's.
 _CONTAINERD_SYSTEM = {"driver": 0, "namespace": 1}
 _NO_CHANGES = "No changes."
-# ABORTED and FAILED_PRECONDITION pass too, but in minutes: whoever waits for a state waits with an eye on it.
+# ABORTED and FAILED_PRECONDITION pass too, but in minutes: a wait for a state allows for that.
 _PASSING = {Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED}
 _Result = TypeVar("_Result")
 

@@ -46,7 +46,7 @@ class RpcError(Exception):
 
 
 class HiddenStatusError(RpcError):
-    """The call failed, and why stands in a trailer that this transport cannot read."""
+    """The call failed, and the reason is in a trailer that this transport cannot read."""
 
     def __init__(self) -> None:
         super().__init__(Code.UNKNOWN, "the status is in a trailer that this transport does not see")
@@ -112,7 +112,7 @@ class DeniedError(MachineApiError):
 class InvalidError(MachineApiError):
     """The machine refuses what it was given."""
 
-    default_fix = "mend what the cause names; the checker of machine configs finds most of it without the machine"
+    default_fix = "correct what the cause names; the checker of machine configs finds most of it without the machine"
 
 
 class NotReadyError(MachineApiError):

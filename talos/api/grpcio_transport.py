@@ -20,7 +20,7 @@ _OWN_WORDS = ("Stream removed", "Socket closed", "Connection reset", "failed to 
 
 
 class GrpcioTransport:
-    """Calls over one grpcio channel; made anew after a failure, so that a repeat does not meet the old one's pause."""
+    """Calls over one grpcio channel; made again after a failure, so that a repeat does not meet the old one's pause."""
 
     def __init__(self, host: str, port: int, tls: TrustingContext, *, connect_timeout_s: float = 10.0) -> None:
         self._address = (host, port, tls, connect_timeout_s)

@@ -53,7 +53,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class FirstContact:
-    """A machine in maintenance mode whose key nobody knows: whoever answers is believed. An explicit choice."""
+    """A machine in maintenance mode whose key is unknown: any answer is believed. An explicit choice."""
 
 
 Trust = MutualTls | Pinned | FirstContact

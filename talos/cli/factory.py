@@ -25,7 +25,7 @@ What an image factory builds into a Talos image is a schematic: a YAML file, giv
       officialExtensions: [siderolabs/iscsi-tools, siderolabs/util-linux-tools]
 
 Its id is computed here, without the factory; extensions are sorted first, since their order means nothing. A schematic
-is public to whoever knows its id: it holds no secrets."""
+is public to all who know its id: it holds no secrets."""
 
 _KEYS = {
     "": {"owner", "customization"},

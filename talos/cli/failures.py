@@ -37,7 +37,7 @@ exit codes:
 
 
 class CommandError(Exception):
-    """A failure that says what, and how to mend it."""
+    """A failure that says what, and how to fix it."""
 
     exit = Exit.FAILED
 

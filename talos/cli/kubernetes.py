@@ -146,7 +146,7 @@ class Kubernetes:
         said = _last(done.stderr)
         if any(sign in said.lower() for sign in _AWAY):
             raise PendingError(f"Kubernetes does not answer: {said}")
-        raise KubernetesError(f"kubectl {_verb(arguments)}: {said}", fix="mend that, then run it again")
+        raise KubernetesError(f"kubectl {_verb(arguments)}: {said}", fix="fix that, then run it again")
 
     def _kubectl(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
         file = os.memfd_create("kubeconfig")

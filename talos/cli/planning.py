@@ -117,7 +117,7 @@ def _system_change(contact: Contact, target: Target) -> str:
 def changed_paths(details: str, config: bytes) -> tuple[str, ...]:
     """Places that a dry run's diff touches, in their order and each once; names of keys alone.
 
-    A diff shows a few lines around each change. What stands above them is looked up in the new config; where it has the
+    A diff shows a few lines around each change. What is above them is looked up in the new config; where it has the
     place not at all, or several times, the path begins in the middle.
     """
     known = list(_paths(config))

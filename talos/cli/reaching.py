@@ -191,7 +191,7 @@ def add_maintenance_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--insecure",
         action="store_true",
-        help="in maintenance mode, believe whoever answers: he gets the config with its secrets",
+        help="in maintenance mode, believe any machine that answers: it gets the config with its secrets",
     )
 
 

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "sitectl": {"stacks", "components"},
     "ci": {"sitectl", "stacks"},
 }
-# Inside components: everyone stands on the floor, composites stand on everyone, the rest know nobody.
+# Inside components: all import the floor, composites import all, the rest import none of the others.
 FLOOR = {"base", "component", "specs", "objects", "namespace", "network_policies", "headers", "envoy_names"} | {
     "machine_commands",
     "metadata",

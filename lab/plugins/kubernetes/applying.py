@@ -181,7 +181,7 @@ def update(
 
 
 def _replace(operation: Operation, inputs: Tree, live: Tree, name: str, manager: str) -> Tree:
-    """Put the inputs in the place of the live object, whoever writes its status meanwhile."""
+    """Put the inputs in the place of the live object, while others may write its status."""
     cluster = operation.session.cluster
     for attempt in range(1, _WRITE_ATTEMPTS + 1):
         body = copy.deepcopy(inputs)

@@ -213,7 +213,7 @@ _IMMUTABLE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 
 
 def replacing_fields(obj: Tree, *, mutable_secrets: bool, mutable_config_maps: bool) -> Sequence[str]:
-    """Field patterns whose change replaces this object, identity first; `[*]` stands for any list index."""
+    """Field patterns whose change replaces this object, identity first; `[*]` means any list index."""
     gvk = gvk_of(obj)
     if is_secret(obj) and (not mutable_secrets or obj.get("immutable") is True):
         return (*_IDENTITY, ".type", ".stringData", ".data")

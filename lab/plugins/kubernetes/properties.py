@@ -171,7 +171,7 @@ def has_secret(value: Any) -> bool:
 def mark_secrets(outputs: Tree, inputs: Tree | None) -> None:
     """Mark in place what the inputs kept secret, key by key; a list with one secret element becomes secret as a whole.
 
-    The data of a Secret object is always secret, whoever wrote it.
+    The data of a Secret object is always secret, no matter who wrote it.
     """
     if outputs.get("kind") == "Secret":
         for key in ("data", "stringData"):

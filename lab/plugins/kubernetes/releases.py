@@ -37,7 +37,7 @@ _FLAGS: Final = {
     "skipCrds": "--skip-crds",
     "takeOwnership": "--take-ownership",
 }
-_FIX: Final = "\n  fix: mend what the reasons name; the state keeps the release, the next `pulumi up` upgrades it"
+_FIX: Final = "\n  fix: correct what the reasons name; the state keeps the release, the next `pulumi up` upgrades it"
 
 
 def is_release(urn: str) -> bool:

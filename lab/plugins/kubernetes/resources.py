@@ -46,7 +46,7 @@ _UNREACHABLE_FIX = (
 )
 _NO_KIND_FIX = "\n  fix: correct apiVersion and kind, or let this resource depend on the CRD"
 _NOT_READY_FIX = (
-    "\n  fix: mend what the reasons name; the state keeps the resource, the next `pulumi up` goes on with it"
+    "\n  fix: correct what the reasons name; the state keeps the resource, the next `pulumi up` goes on with it"
 )
 
 

@@ -125,7 +125,7 @@ class RackCommands:
         done = self.run(step, node)
         assert done.code == 0, done.err
 
-    def mend(self, node: str) -> None:
+    def restore(self, node: str) -> None:
         """No fault any more, and a boot that ends what is still held up."""
         machine = self.machine(node)
         machine.power_off()
@@ -135,5 +135,5 @@ class RackCommands:
     def _erase(self, node: str) -> None:
         machine = self.machine(node)
         machine.wipe(state=True, ephemeral=True, system=True)
-        self.mend(node)
+        self.restore(node)
         eventually(lambda: machine.stage == "maintenance", what=f"{node} in maintenance mode")

@@ -151,7 +151,7 @@ class Rig(RackSite):
             self.nodes[f"cp-{number}"] = {**self.nodes.pop(name), "role": "controlplane"}
         self.write_site()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """No faults, power for all; what a wrong clock has signed goes with a reboot."""
         for machine in self.rack.machines.values():
             if machine.faults.clock_skew_s():

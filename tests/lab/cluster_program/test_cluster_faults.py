@@ -55,7 +55,7 @@ def test_each_step_that_fails_is_named_and_the_next_up_goes_on(make_rig: NewRig)
         assert message in shown[resource], shown
         others = {other for _, _, _, other in STEPS} - {message}
         assert [other for other in others if other in "".join(shown.values())] == []
-        rig.mend()
+        rig.restore()
     rig.up()
     assert all(rig.machine(each).node_is_ready for each in rig.nodes)
     rig.pulumi("preview", "--expect-no-changes")

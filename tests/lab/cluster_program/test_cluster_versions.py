@@ -36,7 +36,7 @@ def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig:
     assert "hgx-1" in rig.up(check=False)
     assert [name for name in rig.nodes if rig.machine(name).running_system.talos_version == "v1.13.9"] == ["cp-1"]
     assert rig.calls() == ["cordon cp-1", "drain cp-1", "uncordon cp-1"]
-    rig.mend()
+    rig.restore()
     rig.up()
     assert rig.calls() == [
         "cordon hgx-1",

@@ -170,7 +170,7 @@ class Outcomes:
             clock = HeldClock(lambda: case.happened(machine), at_once=bool(case.fault.calls))
             limits = SHORT_OF_PATIENCE if case.fault.kind == "slow" else LIMITS
             failed = self._commands.run(case.step, case.node, clock, limits)
-            self._commands.mend(case.node)
+            self._commands.restore(case.node)
             self._ended[name] = failed, self._commands.run(case.step, case.node)
         return self._ended[name]
 

@@ -190,11 +190,11 @@ def test_a_failed_release_is_kept_and_mended_by_the_next_up(releases: Driver, pl
     releases.refresh()
     assert "release default/rel is failed" in releases.log.text
     assert releases.state["release"].init_errors, "a refresh does not forget that it failed"
-    mended = release(values={"stuck": False})
-    releases.up(mended)
+    corrected = release(values={"stuck": False})
+    releases.up(corrected)
     assert status(plane) == (2, "deployed")
     assert not releases.state["release"].init_errors
-    releases.unchanged(mended)
+    releases.unchanged(corrected)
 
 
 def test_atomic_releases_leave_nothing_half_done(releases: Driver, plane: Plane) -> None:

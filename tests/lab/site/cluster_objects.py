@@ -14,10 +14,10 @@ Object = dict[str, Any]
 
 # They come and go, and tell of the past.
 _PASSING = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses")
-# What the API server or a controller chooses anew for every object.
+# What the API server or a controller chooses for every object.
 _CHOSEN_METADATA = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 _CHOSEN_ANNOTATIONS = ("deployment.kubernetes.io/revision",)
-# Left by whoever moved the pods, as a drain does.
+# Left by the one who moved the pods, as a drain does.
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _CHOSEN_SPEC = ("clusterIP", "clusterIPs", "volumeName")
 FIELD_MANAGER = "pulumi.com/patchFieldManager"
@@ -45,7 +45,7 @@ def key(item: Object) -> str:
 
 
 def declared(objects: dict[str, Object]) -> dict[str, Object]:
-    """Those that the stack applied, without what is chosen anew for each object. Values of Secrets are left out."""
+    """Those that the stack applied, without what is chosen for each object. Values of Secrets are left out."""
     # A ReplicaSet repeats its Deployment's annotations.
     return {
         name: _comparable(item)

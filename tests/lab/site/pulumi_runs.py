@@ -53,7 +53,7 @@ class Pulumi:
         return deployment
 
     def resources(self) -> dict[str, Document]:
-        """URN -> what the state holds of every resource; secrets as a word, since each run encrypts them anew."""
+        """URN -> what the state holds of every resource; secrets as a word, since each run encrypts them again."""
         return {item["urn"]: _without_secrets(item) for item in self.state().get("resources", [])}
 
     def inputs(self) -> dict[str, Any]:

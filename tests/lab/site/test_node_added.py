@@ -39,7 +39,7 @@ def pulumi(site: Site, tmp_path: Path) -> Iterator[Pulumi]:
     """Afterwards the site is again what its checked-in file says, and the machine in maintenance mode."""
     made = Pulumi(site.lab, tmp_path)
     yield made
-    tell(site.lab, "mend")
+    tell(site.lab, "clear")
     tell(site.lab, "on")
     made(*_UP)
     eventually(lambda: tell(site.lab, "show") == "maintenance")
@@ -89,7 +89,7 @@ def test_a_machine_that_dies_while_it_is_added_is_named_and_added_by_the_next_up
     for model in site.front.models:
         deploy.ask(site.front, model=model)
 
-    tell(site.lab, "mend")
+    tell(site.lab, "clear")
     tell(site.lab, "on")
     pulumi(*_UP, *options)
     assert gpus(site) == before | {NODE: GPUS}

@@ -1,4 +1,4 @@
-"""The picker's choice is real: prefixes stay where they are cached, and whoever is gone gets nothing more."""
+"""The picker's choice is real: prefixes stay where they are cached, and an engine that is gone gets nothing more."""
 
 from __future__ import annotations
 

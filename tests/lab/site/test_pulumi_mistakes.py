@@ -70,7 +70,7 @@ def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp
     shutil.copytree(CHECKOUT / ".lab" / "bundle" / "crds", folder)
     (folder / "envoy-gateway.json").unlink()
     with (folder / "gateway-api.json").open("a") as definitions:
-        definitions.write("# mended by hand\n")
+        definitions.write("# fixed by hand\n")
 
     def edit(site: Document) -> None:
         site["crds"] = {"folder": str(folder)}

@@ -1,7 +1,7 @@
 """A tenant's key is a canary: it may be in its Kubernetes Secret and, encrypted, in the state; nowhere else.
 
 Exempt, because the key has to be there: etcd (Secrets are base64 in it; encryption at rest is the cluster's own
-setting) and Envoy, which compares against it in memory and shows it to whoever may reach its admin interface. Not asked
+setting) and Envoy, which compares against it in memory and shows it to all who reach its admin interface. Not asked
 for here is `-v=9`: at that level the engine writes down whatever it sends to a plugin, secrets in plain text.
 """
 

@@ -45,7 +45,7 @@ class Seen:
     streams: list[Streamed] = field(default_factory=list)
     short: list[httpx.Response | httpx.HTTPError] = field(default_factory=list)
     boots: list[tuple[float, str]] = field(default_factory=list)
-    """When which node had booted anew."""
+    """When which node had booted again."""
     away: list[set[str]] = field(default_factory=list)
     """Nodes that were not ready, each time that this changed."""
     began: float = field(default_factory=time.monotonic)
@@ -118,7 +118,7 @@ async def _stream(client: httpx.AsyncClient, seen: Seen) -> None:
 
 
 async def _roll(site: Site, seen: Seen, *up: str, project: Path) -> None:
-    # The keys are those of now: a site that was destroyed and made anew has others.
+    # The keys are those of now: a site that was destroyed and made again has others.
     async with replace(site, front=deploy.front(site.lab)).http_async(120) as client:
         under_way: set[asyncio.Task[None]] = set()
 

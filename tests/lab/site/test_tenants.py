@@ -35,7 +35,7 @@ def in_force(site: Site, key: str, wanted: int) -> None:
 def listeners(cluster: Cluster) -> dict[str, Any]:
     """Listeners of each Envoy pod, by its name, with the pickers' filters in the order of their names.
 
-    The AI gateway v1.0.0 puts these in an order that it draws anew at each translation (maybeModifyListenerAndRoutes
+    The AI gateway v1.0.0 puts these in an order that it draws at each translation (maybeModifyListenerAndRoutes
     ranges over a map), and each route enables one of them alone, so their order means nothing.
     """
     found = {}

@@ -86,7 +86,7 @@ async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str])
                 claim = {name: f"interactive.{MODEL}"}
                 _refused(await stream(sheddable, chat(MODEL, stream=True), claim))
 
-            # Nor does a claim take anything away from whoever makes it.
+            # Nor does a claim take anything away from the one who makes it.
             claims = [None, *({name: f"batch.{MODEL}"} for name in OBJECTIVE_HEADERS)]
             late = [asyncio.create_task(stream(others, chat(MODEL, tokens=1, stream=True), claim)) for claim in claims]
             await asyncio.to_thread(_all_under_way, replicas, len(held) + len(late))

@@ -1,6 +1,6 @@
 """The cluster's resources under the SDK's mocks: who waits for whom, and that no secret is where it could be read.
 
-The canary stands for every secret of the cluster and the site.
+The canary is in the place of every secret of the cluster and the site.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_faults_by_the_command_line(bench: Bench, folder: Path, capsys: pytest.C
     at = ["--folder", str(folder)]
     assert main([*at, "fault", "m2", "die", "--at", "install", "--times", "1"]) == 0
     assert [each.at for each in bench.rack.machines["m2"].faults.all()] == ["install"]
-    assert main([*at, "mend", "all"]) == 0
+    assert main([*at, "clear", "all"]) == 0
     assert bench.rack.machines["m2"].faults.all() == ()
     assert main([*at, "show"]) == 0
     assert capsys.readouterr().out.count('"emulated": true') == 5

@@ -81,11 +81,11 @@ def test_the_checked_in_site_names_machines_of_the_rack_by_their_addresses_and_l
     document = yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text())
     machines = document["config"]["inference-platform:site"]["cluster"]["machines"]
     rack = lab_rack.description(home.network, lab_rack.DEFAULT_HGX_MACHINES)
-    stands = {each["name"]: (each["address"], each["hardware"]) for each in rack["machines"]}
+    described = {each["name"]: (each["address"], each["hardware"]) for each in rack["machines"]}
     hardware_of = {"controlplane": "infra", "hgx": "hgx-h200"}
     named = {name: (node["address"], hardware_of[node["role"]]) for name, node in machines["nodes"].items()}
-    assert named.items() < stands.items()
+    assert named.items() < described.items()
     assert machines["image_factory"] == f"http://{rack['factory']['host']}:{rack['factory']['port']}"
-    assert machines["endpoint"] == f"https://{stands['cp-1'][0]}:6443"
+    assert machines["endpoint"] == f"https://{described['cp-1'][0]}:6443"
     plan = home.network
     assert machines["networks"] == {"nodes": [str(plan.nodes)], "pods": str(plan.pods), "services": str(plan.services)}

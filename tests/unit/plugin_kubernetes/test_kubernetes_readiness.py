@@ -204,7 +204,7 @@ def test_a_stale_status_does_not_count() -> None:
     [
         ("Ready", 'neither "jsonpath=" nor "condition="'),
         ("[]", "empty list"),
-        ("jsonpath=.status.phase", "stands in braces"),
+        ("jsonpath=.status.phase", "needs braces"),
         ("jsonpath='{.status.phase}'", "no quotes around it"),
         ("jsonpath={.a}=b=c", "more than one"),
         ("jsonpath={.a}=", "lacks its value"),

@@ -1,4 +1,4 @@
-"""A layout that a site names is proven and deployed as it stands, or refused with what is allowed."""
+"""A layout that a site names is proven and deployed as given, or refused with what is allowed."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_the_table_shows_a_fix_only_where_there_is_something_to_mend() -> None:
     assert "fix:" not in doctor.render([finding("ok", fix="do this")])
     table = doctor.render([finding("failed", fix="do this"), finding("info")])
     assert "fix: do this" in table
-    assert "1 of 2 stand in the lab's way" in table
+    assert "1 of 2 keep the lab from running" in table
 
 
 @pytest.mark.parametrize(("states", "status"), [(["ok", "info", "todo", "warning"], 0), (["ok", "failed"], 1)])

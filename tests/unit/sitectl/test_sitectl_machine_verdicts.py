@@ -49,7 +49,7 @@ INSTALL = machine_commands.install(NODE)
 CASES: dict[str, tuple[Change, Severity, str]] = {
     "installed": (change("create", INSTALL), LIVE, "installs Talos on hgx-2"),
     "erased": (change("delete", INSTALL), GONE, "hgx-2 is reset"),
-    "installed anew": (change("replace", INSTALL), GONE, "hgx-2 is reset, and installed anew"),
+    "installed again": (change("replace", INSTALL), GONE, "hgx-2 is reset, and installed again"),
     "install worded differently": (change("update", INSTALL), LIVE, "worded differently"),
     "joins": (change("create", roll(NODE)), LIVE, "hgx-2 joins the cluster"),
     "leaves": (change("delete", roll(NODE)), ANEW, "hgx-2 is drained and leaves"),
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Change, Severity, str]] = {
         "makes the cluster's secrets",
     ),
     "secrets gone": (change("delete", machine_commands.secrets(None), update=KEEP), GONE, "the cluster's secrets go"),
-    "secrets made anew": (change("replace", machine_commands.secrets(None), update=KEEP), GONE, "secrets go"),
+    "secrets made again": (change("replace", machine_commands.secrets(None), update=KEEP), GONE, "secrets go"),
     "secrets stay": (change("update", machine_commands.secrets(None), update=KEEP), LIVE, "worded differently"),
     "kubeconfig renewed": (change("replace", machine_commands.kubeconfig([NODE]), update=KEEP), LIVE, "new access"),
     "talosconfig gone": (change("delete", machine_commands.talosconfig("x", [NODE])), LIVE, "forgets"),

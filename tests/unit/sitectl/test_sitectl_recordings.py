@@ -285,7 +285,7 @@ EXPECTED = {
             (GONE, "pulumi:providers:kubernetes cluster", "every object of this provider is deleted"),
             (GONE, f"Namespace {MODELS}", "deletes the namespace with everything in it"),
             (GONE, "Gateway inference-gateway/inference", "the front door and its address go"),
-            (ANEW, f"Deployment {MODELS}/glm-5-1", "stops all 2 replicas and makes them anew"),
+            (ANEW, f"Deployment {MODELS}/glm-5-1", "stops all 2 replicas and creates them again"),
         ],
         restarts=6,
         cold_start_s=GLM_START_S,
@@ -314,7 +314,7 @@ EXPECTED = {
         rows=[
             (GONE, f"Namespace {MODELS}", "deletes the namespace with everything in it"),
             (GONE, "PersistentVolumeClaim models/glm-5-1-weights", "because metadata.namespace changes"),
-            (ANEW, "Deployment models/qwen3-32b", "stops all 2 replicas and makes them anew"),
+            (ANEW, "Deployment models/qwen3-32b", "stops all 2 replicas and creates them again"),
             (LIVE, "Namespace models", "made"),
         ],
         restarts=7,

@@ -1,4 +1,4 @@
-"""Whatever stands in a site's file, its engineer reads a SiteError and no traceback."""
+"""Whatever a site's file holds, its engineer reads a SiteError and no traceback."""
 
 from __future__ import annotations
 

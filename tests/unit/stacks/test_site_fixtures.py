@@ -1,7 +1,7 @@
 """Every kind of mistake and every form of a right site, as files.
 
-`tests/fixtures/sites/invalid/*.yaml` begin with the whole error that they must give, as a comment. In it `{a.b}` stands
-for the words that the model allows at that key, and `{pin}` for a version and its line, so that a new key, model or
+`tests/fixtures/sites/invalid/*.yaml` begin with the whole error that they must give, as a comment. In it `{a.b}` means
+the words that the model allows at that key, and `{pin}` for a version and its line, so that a new key, model or
 version does not change every text.
 `tests/fixtures/sites/engine/*.json` hold what Pulumi's engine 3.246 hands to the program for the valid files, which
 test_engine_config.py sees by running it.

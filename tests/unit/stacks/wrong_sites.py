@@ -1,4 +1,4 @@
-"""What tests of wrong sites share: the annotated site with a change, where it is refused, and what mends it."""
+"""What tests of wrong sites share: the annotated site with a change, where it is refused, and what fixes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ N = f"{M}.networks"
 
 
 class Wrong(NamedTuple):
-    """What is changed (dotted keys -> value, None takes the key out), where it is refused, and what mends it."""
+    """What is changed (dotted keys -> value, None takes the key out), where it is refused, and what fixes it."""
 
     change: dict[str, Any]
     key: str

@@ -45,8 +45,8 @@ def test_all_mistakes_are_named_at_once() -> None:
 
 
 def test_a_value_is_quoted_unless_it_may_be_secret() -> None:
-    shown = Problem(where="LinkConfig eth0, mtu", what="does not fit", got="0", allowed="68 to 65535", fix="mend it")
-    assert str(shown) == "LinkConfig eth0, mtu: does not fit; got 0; allowed: 68 to 65535\n  fix: mend it"
+    shown = Problem(where="LinkConfig eth0, mtu", what="does not fit", got="0", allowed="68 to 65535", fix="fix it")
+    assert str(shown) == "LinkConfig eth0, mtu: does not fit; got 0; allowed: 68 to 65535\n  fix: fix it"
     [secret] = MISTAKES["client key of another form"].document.problems()
     assert secret.got == ""
 

@@ -72,7 +72,7 @@ def _json_path(text: str) -> Check:
     if path.startswith("'"):
         raise ProviderError(f"waitFor {path}: no quotes around it, an annotation passes no shell")
     if match is None:
-        raise ProviderError(f"waitFor {path}: a JSONPath stands in braces, such as {{.status.phase}}")
+        raise ProviderError(f"waitFor {path}: a JSONPath needs braces, such as {{.status.phase}}")
     steps = _steps(match["inner"].removeprefix("$"), path)
 
     def holds(obj: Tree) -> Readiness:
