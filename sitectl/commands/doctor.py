@@ -88,6 +88,8 @@ def checks(project: Path, machine: Machine) -> Iterator[Check]:
         machine, "pulumi", ["pulumi", "version"], "`plan` and `drift` need it", "https://www.pulumi.com/docs/install/"
     )
     yield from (_plugin(machine, name) for name in _PLUGINS)
+    client = ["kubectl", "version", "--client"]
+    yield _program(machine, "kubectl", client, "`drift` and rolls of machines need it", "install kubectl")
     yield _bundle(project)
     files = checkout.site_files(project)
     if not files:

@@ -9,6 +9,7 @@ from talos.api.client import MachineClient
 from talos.api.errors import AbsentError, TooSlowError, UnreachableError, UntrustedError
 from talos.cli import inputs
 from talos.cli.bootstrap import etcd_state
+from talos.cli.failures import InputError
 from talos.cli.inputs import Address
 from talos.cli.kubernetes import Kubernetes
 from talos.cli.reaching import Reach, add_maintenance_arguments, reach
@@ -28,7 +29,8 @@ other disks than the system's keep what they have.
   4. the Node object is deleted
 
 With --dead nothing is asked of the machine, and only its member of etcd and its Node object go; for hardware that
-will not answer again. The other control planes are found by their Node objects.
+will not answer again. The other control planes are found by their Node objects, which takes
+${inputs.KUBECONFIG_VARIABLE}.
 
   python -m talos leave --address 10.0.0.11 --name hgx-1"""
 
@@ -44,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Leave; prints one JSON object."""
     machine, cluster = reach(arguments), Kubernetes.from_environment()
+    if arguments.dead and cluster is None:
+        raise InputError(
+            f"{machine.name}: --dead, and no cluster is given that could forget it",
+            fix=f"put the text of the cluster's kubeconfig into ${inputs.KUBECONFIG_VARIABLE}",
+        )
     watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
     outcome = "dead"
     last = False

@@ -112,7 +112,7 @@ def test_the_runbooks_commands_move_pickers(site: Site, cluster: Cluster) -> Non
     try:
         assert "cordoned" in kubectl(site.lab, *documented.argv("kubectl cordon cp-1")[1:])
     finally:
-        kubectl(site.lab, "uncordon", "cp-1")
+        assert "uncordoned" in kubectl(site.lab, *documented.argv("kubectl uncordon cp-1")[1:])
 
 
 @pytest.fixture

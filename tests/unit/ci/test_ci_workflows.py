@@ -127,7 +127,7 @@ def test_the_engine_is_the_sdks() -> None:
             step["with"]["pulumi-version"] for _, step in steps(path) if "pulumi/actions" in step.get("uses", "")
         ]
         assert found == version
-    assert workflow(GITLAB)[".pulumi"]["image"] == f"pulumi/pulumi-python:{version}"
+    assert workflow(GITLAB)[".pulumi"]["image"] == {"name": f"pulumi/pulumi:{version}", "entrypoint": [""]}
 
 
 def gitlab_jobs() -> dict[str, dict[str, Any]]:

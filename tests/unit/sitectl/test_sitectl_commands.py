@@ -332,7 +332,7 @@ def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, t
     """Everything is missing on a machine without programs; nothing of that is an error for work without a cluster."""
     bare = Machine(environment={"PULUMI_HOME": str(tmp_path)}, which=lambda _: None, say=lambda _: "")
     found = {one.name: one for one in checks(checkout_folder, bare)}
-    for name in ("git", "pulumi", "plugin kubernetes", "plugin command", "CRD bundle"):
+    for name in ("git", "pulumi", "plugin kubernetes", "plugin command", "kubectl", "CRD bundle"):
         notes = [one for one in checks(checkout_folder, bare) if one.name == name and one.state == "note"]
         assert notes, name
         assert notes[0].fix

@@ -235,6 +235,15 @@ def test_a_dead_machine_is_not_asked(bench: Bench, site: Site, kubectl: Kubectl)
     assert kubectl.calls() == ["delete"]
 
 
+def test_only_a_cluster_can_forget_a_dead_machine(
+    bench: Bench, site: Site, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBECONFIG_TEXT")
+    refused = site("leave", "m2", "--dead", code=2)
+    assert "gpu: --dead, and no cluster is given that could forget it" in refused
+    assert "fix: put the text of the cluster's kubeconfig into $KUBECONFIG_TEXT" in refused
+
+
 def test_credentials_out_of_the_bundle(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
