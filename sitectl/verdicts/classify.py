@@ -24,6 +24,7 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "InferencePool": front.pool,
     "Namespace": ground.namespace,
     "CustomResourceDefinition": ground.definition,
+    "NetworkPolicy": ground.network_policy,
 }
 _BY_TYPE: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "command:local:Command": lambda change: (

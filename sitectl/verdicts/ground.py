@@ -63,6 +63,18 @@ def release(change: Change) -> list[Verdict]:
     return [verdict(change, Severity.RESTARTS, f"{name} with other values", "its controllers may restart")]
 
 
+def network_policy(change: Change) -> list[Verdict]:
+    """Who may reach which pods."""
+    reason = "counts for new connections at once, where the CNI enforces policies"
+    leaves = ", ".join(leaf.path for leaf in change.fields()[:3])
+    what = {
+        "create": "its pods refuse what no policy lets in",
+        "delete": "its pods are open to all, unless another policy selects them",
+        "replace": "its pods are open to all for a moment, unless another policy selects them",
+    }.get(change.op, f"who may reach its pods changes: {leaves}")
+    return [verdict(change, Severity.LIVE, what, reason)]
+
+
 _HARMLESS = {
     "ConfigMap": "read by pods that a digest in their template restarts",
     "PodDisruptionBudget": "counts for the next drain",

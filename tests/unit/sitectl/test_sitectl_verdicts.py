@@ -114,6 +114,14 @@ CASES = {
         ),
         (LIVE, "another definition of Thing"),
     ),
+    "network policy gone": (
+        kube("delete", "NetworkPolicy", {"spec": {"podSelector": {}}}, {}),
+        (LIVE, "open to all, unless another policy selects them"),
+    ),
+    "network policy opened": (
+        kube("update", "NetworkPolicy", {"spec": {"ingress": [{}]}}, {"spec": {"ingress": [{}, {}]}}),
+        (LIVE, "who may reach its pods changes: spec.ingress"),
+    ),
     "unknown kind changed": (
         kube("update", "Widget", {"spec": {"a": 1}}, {"spec": {"a": 2}}),
         (LIVE, "changes spec.a"),
@@ -149,6 +157,7 @@ def test_what_nobody_knows_says_so() -> None:
         "kubernetes:core/v1:PersistentVolumeClaim",
         "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyProxy",
         "kubernetes:gateway.networking.k8s.io/v1:Gateway",
+        "kubernetes:networking.k8s.io/v1:NetworkPolicy",
         "kubernetes:helm.sh/v3:Release",
         "command:local:Command",
         "pulumi:providers:kubernetes",
