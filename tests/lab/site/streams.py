@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import httpx
 
+from tests.lab.site.replicas import Replica
+from tests.lab.waiting import PATIENCE_S
+
+# An engine with such a prefill answers nothing until its clients leave, however long a busy machine takes to ask.
+HOLD_S = 1800
 # The simulator's tokenizer takes a word for a token; what matters is that no two prompts share a prefix by chance.
 _WORD_BYTES = 2
 
@@ -116,3 +123,16 @@ def _take(answer: Streamed, line: str) -> None:
         answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
         if choice.get("delta", {}).get("content"):
             answer.arrivals.append(time.monotonic())
+
+
+async def all_arrived(
+    replicas: Sequence[Replica], asked: Sequence[asyncio.Task[Streamed]]
+) -> tuple[list[Streamed], int]:
+    """Wait until each request is answered or at an engine: the answers, and how many the engines run or queue."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            held = sum(await asyncio.gather(*(asyncio.to_thread(replica.under_way) for replica in replicas)))
+            answers = [task.result() for task in asked if task.done()]
+            if held + len(answers) >= len(asked):
+                return answers, held
+            await asyncio.sleep(0.5)

@@ -12,10 +12,10 @@ import pytest
 from lab.paths import CHECKOUT
 from stacks.loader import load_file
 from stacks.sizing import explain_knobs
-from tests.lab.site.replicas import Cluster, Replica, set_pace, until
+from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
-from tests.lab.site.streams import Streamed, chat, stream
+from tests.lab.site.streams import HOLD_S, Streamed, all_arrived, chat, stream
 from tests.lab.site.test_tenants import listeners
 
 pytestmark = pytest.mark.row("002.15", "004.09")
@@ -25,8 +25,6 @@ SHEDDABLE, OTHER = "globex.batch", "acme.laptop"
 OBJECTIVE_HEADERS = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
 # Above half of the queue, and below all of it, where the gateway refuses everybody.
 QUEUED_SHARE = 0.7
-# Longer than the requests take to arrive and the questions to be asked.
-HOLD_S = 90
 # Apart, so that the picker has read of one queue before it fills the next.
 APART_S = 0.05
 # Who is let in waits in an engine's queue; who is refused is told at once.
@@ -60,7 +58,7 @@ def test_a_full_model_makes_room_for_those_who_wait(site: Site, cluster: Cluster
         until(lambda: answers(site, keys[SHEDDABLE]), what="an answer while there is room")
         asyncio.run(_with_a_full_model(site, cluster, keys))
         assert listeners(cluster) == before
-    assert answers(site, keys[OTHER])
+    until(lambda: answers(site, keys[OTHER]), what="an answer after all clients have left")
 
 
 def answers(site: Site, key: str) -> bool:
@@ -72,14 +70,14 @@ async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str])
     replicas = await asyncio.to_thread(cluster.ready_replicas, MODEL)
     with cluster.pace(MODEL, prefill_overhead=f"{HOLD_S}s", time_factor_under_load=1.0):
         async with AsyncExitStack() as clients:
-            others = await clients.enter_async_context(site.http_async(3 * HOLD_S, key=keys[OTHER]))
+            others = await clients.enter_async_context(site.http_async(HOLD_S, key=keys[OTHER]))
             sheddable = await clients.enter_async_context(site.http_async(REFUSED_WITHIN_S, key=keys[SHEDDABLE]))
             held = []
             for number in range(backlog()):
                 body = chat(MODEL, f"question {number}", tokens=1, stream=True)
                 held.append(asyncio.create_task(stream(others, body)))
                 await asyncio.sleep(APART_S)
-            await asyncio.to_thread(_all_under_way, replicas, len(held))
+            assert (await all_arrived(replicas, held))[0] == []
 
             _refused(await stream(sheddable, chat(MODEL, stream=True)))
             for name in OBJECTIVE_HEADERS:
@@ -89,16 +87,9 @@ async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str])
             # Nor does a claim take anything away from the one who makes it.
             claims = [None, *({name: f"batch.{MODEL}"} for name in OBJECTIVE_HEADERS)]
             late = [asyncio.create_task(stream(others, chat(MODEL, tokens=1, stream=True), claim)) for claim in claims]
-            await asyncio.to_thread(_all_under_way, replicas, len(held) + len(late))
-            assert not [task for task in (*held, *late) if task.done()], "the model did not stay full for long enough"
-            for replica in replicas:
-                await asyncio.to_thread(set_pace, replica, {"prefill-overhead": "1ms"})
-            served = await asyncio.gather(*held, *late)
-    assert all(one.complete(1) for one in served), [(one.status, one.refusal) for one in served if not one.complete(1)]
-
-
-def _all_under_way(replicas: list[Replica], count: int) -> None:
-    until(lambda: sum(one.under_way() for one in replicas) >= count, what=f"{count} under way")
+            assert (await all_arrived(replicas, [*held, *late]))[0] == []
+            for task in (*held, *late):
+                task.cancel()
 
 
 def _refused(answer: Streamed) -> None:
