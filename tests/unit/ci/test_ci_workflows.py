@@ -139,7 +139,8 @@ def test_gitlab_images_are_exact_and_jobs_have_a_stage() -> None:
     stages = workflow(GITLAB)["stages"]
     assert len(gitlab_jobs()) == 5
     for job in gitlab_jobs().values():
-        assert re.search(r":\d+\.\d+\.\d+", job["image"])
+        image = job["image"]
+        assert re.search(r":\d+\.\d+\.\d+", image if isinstance(image, str) else image["name"])
         assert job["stage"] in stages
 
 
