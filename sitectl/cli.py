@@ -167,7 +167,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None, out: TextIO | None = None) -> int:
     """Run one subcommand. Whatever goes wrong is printed in one form; a traceback is shown with --debug alone."""
-    stream = out or sys.stdout
+    # A caller may have closed it, and want the status alone.
+    stream = out or sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     arguments = argparse.Namespace(debug="--debug" in (argv or sys.argv), json=False)
     try:
         arguments = parser().parse_args(argv)

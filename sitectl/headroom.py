@@ -10,6 +10,7 @@ from typing import Any
 
 from sitectl import revisions
 from sitectl.errors import SitectlError
+from sitectl.saved_previews import SAVE_ONE
 from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 from stacks.proof.proof import prove
@@ -102,8 +103,8 @@ def of_records(records: Any) -> list[Headroom]:
         return [_of_record(one) for one in records or ()]
     except (TypeError, ValueError, KeyError) as error:
         raise SitectlError(
-            f"the SLO headroom in this preview cannot be read: {error!r}", fix="python -m sitectl plan SITE --save FILE"
-        ) from None
+            "the SLO headroom in this preview has not the form that sitectl writes", fix=SAVE_ONE
+        ) from error
 
 
 def _of_record(one: Mapping[str, Any]) -> Headroom:

@@ -19,9 +19,11 @@ from sitectl.saved_previews import SAVE_ONE
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.front import access
 from sitectl.verdicts.model import Severity, Verdict
+from stacks.loading.raw import mapping
 
 # Hours of a year by twelve.
 HOURS_A_MONTH = 730
+_MOST_A_GPU_HOUR = 1e9
 # More than this many rows that say the same are one.
 _MOST_ALIKE = 4
 # Lines of the engine and its language host beside an error of the program.
@@ -138,7 +140,7 @@ def _in_form(change: Change) -> Iterator[None]:
     """Raises SitectlError for an object that has not the form of its kind: a saved preview may come from anybody."""
     try:
         yield
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise SitectlError(
             f"{change.type} {change.name} has not the form of its kind, so no verdict is possible",
             fix=SAVE_ONE,
@@ -175,9 +177,11 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
 
 def price_of(prices: Any) -> Price | None:
     """The price in a site's own words."""
-    if not isinstance(prices, Mapping) or not isinstance(prices.get("gpu_hour"), int | float):
+    hour = prices.get("gpu_hour") if isinstance(prices, Mapping) else None
+    # More is no price, and no float.
+    if not isinstance(hour, int | float) or not 0 <= hour < _MOST_A_GPU_HOUR:
         return None
-    return Price(gpu_hour=float(prices["gpu_hour"]), currency=str(prices.get("currency", "EUR")))
+    return Price(gpu_hour=float(hour), currency=str(prices.get("currency", "EUR")))
 
 
 def callers_of(resources: Iterable[Resource]) -> Access:
@@ -198,14 +202,15 @@ def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:
     """The site out of the stack's configuration, which the engine repeats in a preview as text."""
     try:
         site = json.loads(config.get(_SITE_KEY, "{}"))
-    except (TypeError, ValueError):
+    except (RecursionError, TypeError, ValueError):
         return {}
     return site if isinstance(site, dict) else {}
 
 
 def _of_words(site: Mapping[str, Any]) -> Access:
-    tenants = site.get("tenants") or {}
-    return {name: set(one.get("models") or ()) for name, one in tenants.items() if isinstance(one, dict)}
+    tenants = mapping(site.get("tenants"))
+    models = {name: mapping(tenant).get("models") for name, tenant in tenants.items()}
+    return {name: {str(one) for one in given} for name, given in models.items() if isinstance(given, list)}
 
 
 def _merged(*parts: Access) -> Access:

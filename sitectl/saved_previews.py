@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from sitectl.errors import Exit, SitectlError
 from stacks.loading.files import UnreadableError, text_of
 
 # The engine repeats every resource's inputs in it, before and after.
-_LARGEST_BYTES = 256 * 1024 * 1024
+LARGEST_BYTES = 256 * 1024 * 1024
 # Not into the file that the user named: it may be a site's.
 SAVE_ONE = "save one first: python -m sitectl plan SITE --save preview.json"
+
+
+# What the engine does to a resource in one step (its apitype.OpType).
+_Op = Literal[
+    "same", "create", "update", "delete", "replace", "create-replacement", "delete-replaced", "read",
+    "read-replacement", "refresh", "discard", "read-discard", "discard-replaced", "remove-pending-replace", "import",
+    "import-replacement",
+]  # fmt: skip
+# It is printed in a row of its own.
+_Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class _State(BaseModel):
@@ -23,8 +33,8 @@ class _State(BaseModel):
 
 
 class _Step(BaseModel):
-    op: str
-    urn: str
+    op: _Op
+    urn: _Line
     oldState: _State | None = None  # noqa: N815 - the engine's name
     newState: _State | None = None  # noqa: N815 - the engine's name
     replaceReasons: list[str] | None = None  # noqa: N815 - the engine's name
@@ -62,7 +72,7 @@ class _Preview(BaseModel):
 def read(file: Path) -> dict[str, Any]:
     """A saved preview. Raises SitectlError."""
     try:
-        said = json.loads(text_of(file, largest=_LARGEST_BYTES))
+        said = json.loads(text_of(file, largest=LARGEST_BYTES))
     except FileNotFoundError:
         raise SitectlError(f"no such file: {file}", fix=SAVE_ONE, status=Exit.USAGE) from None
     except UnreadableError as error:

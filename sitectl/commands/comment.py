@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from sitectl import markdown, previews_folder
+from sitectl import kept_files, markdown, previews_folder
 from sitectl.errors import Exit
 from sitectl.forge import choosing
 from sitectl.forge.keeping import keep_comment
@@ -29,10 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
+    kept_files.markdown_file("--whole", arguments.whole)
     reports = previews_folder.reports(arguments.previews)
     body = markdown.document(reports, rest=arguments.rest)
-    if arguments.whole:
-        arguments.whole.write_text(markdown.uncut(reports))
+    kept_files.write(arguments.whole, markdown.uncut(reports))
     if arguments.dry_run:
         context.say(body, {"body": body})
         return int(Exit.OK)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from components.rules.model import Resource
-from sitectl import changes, checkout, headroom, manifests_folder, markdown, report, revisions, words
+from sitectl import changes, checkout, headroom, kept_files, manifests_folder, markdown, report, revisions, words
 from sitectl.errors import Exit, SitectlError
 from stacks.site import SiteConfig
 
@@ -43,6 +43,7 @@ class Side:
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
+    kept_files.markdown_file("--markdown", arguments.markdown)
     before, after = _sides(context, arguments)
     sites = sorted({*before.resources, *after.resources})
     reports, lines = [], []
@@ -59,8 +60,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             continue
         state = "" if old and new else " (a new site)" if new else " (the site is removed)"
         lines += [f"Site {site}{state}", *(f"  {line}" for line in words.difference(changed)), "", words.plan(one)]
-    if arguments.markdown:
-        arguments.markdown.write_text(markdown.document([one for one, _ in reports]))
+    kept_files.write(arguments.markdown, markdown.document([one for one, _ in reports]))
     context.say("\n".join(lines), {one.site: _record(one, changed) for one, changed in reports})
     return int(Exit.OK)
 

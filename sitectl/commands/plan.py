@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitectl import engine, headroom, live_objects, markdown, proofs, report, saved_previews, warned, words
+from sitectl import engine, headroom, kept_files, live_objects, markdown, proofs, report, saved_previews, warned, words
 from sitectl.errors import Exit, SitectlError
 from sitectl.verdicts.model import Severity
 
@@ -39,8 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
-    if arguments.save:
-        _refuse_over_other(arguments.save)
+    kept_files.preview_file("--save", arguments.save)
+    kept_files.markdown_file("--markdown", arguments.markdown)
+    if arguments.save and arguments.markdown and arguments.save.resolve() == arguments.markdown.resolve():
+        raise SitectlError("--save and --markdown name one file", fix="name two", status=Exit.USAGE)
     if arguments.file:
         preview = saved_previews.read(arguments.file)
     else:
@@ -54,27 +56,11 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         preview["headroom"] = headroom.of_file(context.project, file, arguments.since)
         if arguments.refresh:
             preview["foreign"] = live_objects.records(context.project, arguments.site, file, preview)
-    if arguments.save:
-        arguments.save.write_text(json.dumps(preview, indent=1, sort_keys=True) + "\n")
+    kept_files.write(arguments.save, json.dumps(preview, indent=1, sort_keys=True) + "\n", private=True)
     one = report.of_preview_document(arguments.site, preview)
-    if arguments.markdown:
-        arguments.markdown.write_text(markdown.document([one]))
+    kept_files.write(arguments.markdown, markdown.document([one]))
     context.say(words.plan(one), one.record())
     if one.errors:
         return int(Exit.REFUSED)
     refused = arguments.refuse and one.worst is not None and one.worst <= Severity[arguments.refuse.upper()]
     return int(Exit.REFUSED if refused else Exit.OK)
-
-
-def _refuse_over_other(file: Path) -> None:
-    """Raise SitectlError where --save would overwrite something that is not a saved preview, such as a site's file."""
-    if not file.is_file() or not file.stat().st_size:
-        return
-    try:
-        saved_previews.read(file)
-    except SitectlError:
-        raise SitectlError(
-            f"--save would overwrite {file}, which is not a saved preview",
-            fix="name a file that does not exist, such as preview.json",
-            status=Exit.USAGE,
-        ) from None

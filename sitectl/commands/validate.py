@@ -51,7 +51,8 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     valid = f"{count}: all valid" + (f", {counted(warnings, 'warning')}" if warnings else "")
     lines.append(valid if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
     if not wrong:
-        lines.append(f"next: python -m sitectl rules {' '.join(arguments.site)}".rstrip())
+        own = [name for name in arguments.site if name in files]
+        lines.append(f"next: python -m sitectl rules {' '.join(own)}".rstrip())
     context.say("\n".join(lines), told.records)
     return told.status
 

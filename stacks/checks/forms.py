@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from stacks.loading.problems import Problem, shown
 from stacks.loading.raw import address, found
+from stacks.loading.secrets import HIDDEN, REVOKE
 from talos.checks import is_dns_name
 
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -45,6 +46,8 @@ class _Form(NamedTuple):
     fits: Callable[[str], object]
     called: str
     example: str
+    hidden: bool = False
+    """Whether a value of another form may be the secret itself."""
 
 
 def _is_host(text: str) -> bool:
@@ -73,7 +76,12 @@ def _is_fingerprint(text: str) -> bool:
 _NAME = _Form(_OBJECT.fullmatch, "a name of lower-case letters, digits, dashes and dots", "longhorn")
 _HOST = _Form(_is_host, "a host name or an address", "10.5.0.4")
 _EXTENSION_NAME = _Form(_EXTENSION.fullmatch, "the name of an extension, owner/name", "siderolabs/intel-ucode")
-_SECRET = _Form(_SECRET_KEY.fullmatch, "a key of the stack's configuration", "registry-password")
+_SECRET = _Form(
+    _SECRET_KEY.fullmatch,
+    "a key of the stack's configuration, which `pulumi config set --secret KEY` makes",
+    "registry-password",
+    hidden=True,
+)
 _FORMS: Mapping[str, _Form] = {
     "storage.storage_class": _NAME,
     "gateway.certificate_secret": _NAME._replace(example="inference-tls"),
@@ -113,9 +121,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     for pattern, form in _FORMS.items():
         for path, value in found(values, pattern):
             if isinstance(value, str) and not form.fits(value):
-                yield Problem(
-                    path=path, what=f"not {form.called}", got=shown(value), fix=f"write it like {form.example}"
-                )
+                got, fix = shown(value), f"write it like {form.example}"
+                if form.hidden:
+                    got, fix = HIDDEN, f"{fix}; {REVOKE}"
+                yield Problem(path=path, what=f"not {form.called}", got=got, fix=fix)
     for kind in ("mirrors", "auth", "tls"):
         for path, _ in found(values, f"cluster.machines.registries.{kind}.<name>"):
             if not _REGISTRY.fullmatch(path[-1]):

@@ -8,6 +8,7 @@ from typing import Any
 
 from components.base import is_plain_name
 from stacks.loading.document import read
+from stacks.loading.files import UnreadableError, text_of
 from stacks.loading.problems import Path, Problem, shown
 from stacks.loading.raw import address, at, mapping
 
@@ -37,8 +38,8 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
         if other.name == file.name or not _is_stack(other.name):
             continue
         try:
-            document = read(other.read_text()).section("config", key)
-        except (OSError, UnicodeDecodeError):
+            document = read(text_of(other)).section("config", key)
+        except (OSError, UnreadableError):
             continue
         # A copy that still has the other name is reported at the copy alone.
         if at(document.values, "name") != _stack(other.name):

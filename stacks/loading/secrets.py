@@ -32,11 +32,18 @@ _HEX = re.compile(r"[0-9a-f]{32,}")
 _SHORTEST_RANDOM, _RANDOM_LENGTH = 20, 28
 _TURNS = 0.3
 
+# A name in JSON or in a query, with a value: what it holds is secret, whatever its form.
+_NAMED = re.compile(
+    r"(?i)\"(api[_-]?key|access[_-]?token|token|password|secret)\"\s*:\s*\"[^\"]"
+    r"|[?&](\w*token|api[_-]?key|password|secret)=[^&\s]"
+)
 # Fields of a machine config that hold a secret in any form.
 _SECRET_FIELD = re.compile(r"(?i)(token|secret|password|passphrase|privatekey|auth)$")
+_REGISTRIES = ("cluster", "machines", "registries")
+_NAMES_ONE = "_secret"
 _PAIRS = frozenset({"ca", "aggregatorCA", "serviceAccount", "clientIdentity"})
 
-_REVOKE = "revoke it where it was issued, as others may have read it"
+REVOKE = "revoke it where it was issued, as others may have read it"
 
 
 def looks_secret(text: str) -> bool:
@@ -107,7 +114,7 @@ def masked(value: Any, found: list[PlainSecret], written: Path = (), path: Path 
                 # Two hidden names stay two names.
                 name = f"{HIDDEN} {number}"
                 what = "a key that looks like a secret, and this file is committed"
-                found.append(PlainSecret(written=below, path=(*path, name), what=what, fix=f"rename it; {_REVOKE}"))
+                found.append(PlainSecret(written=below, path=(*path, name), what=what, fix=f"rename it; {REVOKE}"))
             made[name] = masked(inner, found, below, (*path, name))
         return made
     if isinstance(value, list):
@@ -120,25 +127,31 @@ def masked(value: Any, found: list[PlainSecret], written: Path = (), path: Path 
 
 
 def _is_secret_value(value: str, path: Path) -> bool:
-    return looks_secret(value) or (bool(value) and "patches" in path and _is_secret_field(path))
+    return looks_secret(value) or bool(_NAMED.search(value)) or (bool(value) and _is_secret_field(path))
 
 
 def _is_secret_field(path: Path) -> bool:
+    """A machine's own secret, or a registry's; a key that ends in _secret names where one is."""
     *_, parent, key = ("", *path)
-    return bool(_SECRET_FIELD.search(key)) or (key == "key" and parent in _PAIRS)
+    if path[: len(_REGISTRIES)] == _REGISTRIES:
+        return bool(_SECRET_FIELD.search(key)) and not key.endswith(_NAMES_ONE)
+    return "patches" in path and (bool(_SECRET_FIELD.search(key)) or (key == "key" and parent in _PAIRS))
 
 
 def _place_of_secret(path: Path) -> str:
     if path[:1] == ("tenants",):
-        return f"write {{}} for a key: `up` makes it and keeps it encrypted; {_REVOKE}"
+        return f"write {{}} for a key: `up` makes it and keeps it encrypted; {REVOKE}"
     if path[-1:] == ("kubeconfig",):
-        return f"name the file that holds it; {_REVOKE}"
+        return f"name the file that holds it; {REVOKE}"
     if path[-1:] == ("certificate_secret",):
-        return f"make a TLS Secret in the cluster and write its name; {_REVOKE}"
+        return f"make a TLS Secret in the cluster and write its name; {REVOKE}"
+    if path[: len(_REGISTRIES)] == _REGISTRIES:
+        key = path[-1] if path[-1].endswith(_NAMES_ONE) else f"{path[-1]}{_NAMES_ONE}"
+        return f"run `pulumi config set --secret registry-password`, and write {key}: registry-password; {REVOKE}"
     if "extra_args" in path:
         return (
-            f"take the flag out: the gateway checks keys, and weights can be put into the volume beforehand; {_REVOKE}"
+            f"take the flag out: the gateway checks keys, and weights can be put into the volume beforehand; {REVOKE}"
         )
     if "patches" in path:
-        return f"take it out: `up` makes the machines' secrets and keeps them encrypted; {_REVOKE}"
-    return f"keep it in a Secret of the cluster; {_REVOKE}"
+        return f"take it out: `up` makes the machines' secrets and keeps them encrypted; {REVOKE}"
+    return f"keep it in a Secret of the cluster; {REVOKE}"

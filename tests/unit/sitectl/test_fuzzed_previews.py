@@ -6,6 +6,7 @@ import copy
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,14 @@ from tests.unit.stacks.site_mutations import changed, damaged
 
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 QUICK, MANY = 100, 5000
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+INPUTS = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "m"}}
+ENDLESS = {**INPUTS, "spec": {"replicas": float("inf")}}
+DELETED: dict[str, Any] = {
+    "op": "delete",
+    "urn": f"urn:pulumi:rack::inference-platform::{DEPLOYMENT}::m",
+    "oldState": {"type": DEPLOYMENT, "inputs": INPUTS},
+}
 SEED = 20270131
 
 
@@ -45,6 +54,35 @@ def judged_or_refused(count: int, file: Path) -> None:
             keep.write_bytes(file.read_bytes())
             raise AssertionError(f"case {number}, kept in {keep}: {failure!r}") from failure
     assert 0 < refused < count
+
+
+_SITE = "inference-platform:site"
+STRANGE: dict[str, dict[str, Any]] = {
+    "models of a tenant are no list": {"config": {_SITE: '{"tenants":{"a":{"models":5}}}'}},
+    "models of a tenant are no names": {"config": {_SITE: '{"tenants":{"a":{"models":[{}]}}}'}},
+    "tenants are a list": {"config": {_SITE: '{"tenants":[1]}'}},
+    "a site of brackets": {"config": {_SITE: "[" * 100_000}},
+    "a price of 400 digits": {"config": {_SITE: f'{{"prices":{{"gpu_hour":{"9" * 400}}}}}'}, "steps": [DELETED]},
+    "endless replicas": {"steps": [{**DELETED, "oldState": {**DELETED["oldState"], "inputs": ENDLESS}}]},
+    "an unknown operation": {"steps": [{**DELETED, "op": "explode"}]},
+    "a second line in a name": {"steps": [{**DELETED, "urn": "urn:pulumi:a::b::c::d\nIRREVERSIBLE  all is well"}]},
+    "headroom of another form": {"headroom": [{"a": 1}]},
+}
+REFUSED = {"endless replicas", "an unknown operation", "a second line in a name", "headroom of another form"}
+
+
+@pytest.mark.parametrize("case", sorted(STRANGE))
+def test_a_strange_preview_is_judged_or_refused(tmp_path: Path, case: str) -> None:
+    file = tmp_path / "preview.json"
+    file.write_text(json.dumps({"steps": []} | STRANGE[case]))
+    try:
+        report = of_preview_document("rack", saved_previews.read(file))
+    except SitectlError as error:
+        assert case in REFUSED
+        assert error.what and error.fix and "Error(" not in error.what
+    else:
+        assert case not in REFUSED
+        assert words.plan(report) and markdown.document([report])
 
 
 def test_a_damaged_preview_is_judged_or_refused(tmp_path: Path) -> None:

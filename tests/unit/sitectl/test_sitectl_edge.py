@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -194,3 +195,25 @@ def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) 
         cli.main(["--version"])
     assert ended.value.code == Exit.OK
     assert capsys.readouterr().out.startswith("sitectl 0.")
+
+
+def test_a_closed_output_leaves_the_status(tmp_path: Path) -> None:
+    """As a script does that wants to know only whether a site is valid."""
+    prod = tmp_path / "Pulumi.prod.yaml"
+    prod.write_text((ROOT / prod.name).read_text())
+    command = f"{shlex.quote(sys.executable)} -m sitectl validate {shlex.quote(str(prod))} >&-"
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    prod.write_text("config: {}\n")
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == Exit.REFUSED
+    assert "Traceback" not in done.stderr
+
+
+def test_a_site_that_is_named_by_its_path_has_a_next_step_that_works(tmp_path: Path) -> None:
+    """`rules` takes names of the checkout's sites alone."""
+    prod = tmp_path / "Pulumi.prod.yaml"
+    prod.write_text((ROOT / prod.name).read_text())
+    said = run(ROOT, "validate", str(prod))
+    assert said.status == Exit.OK
+    assert said.out.splitlines()[-1] == "next: python -m sitectl rules"

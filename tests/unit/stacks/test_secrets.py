@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stacks.loader import SiteError, load_site
 from stacks.loading.secrets import (
     HIDDEN,
     PlainSecret,
@@ -18,6 +19,8 @@ from stacks.loading.secrets import (
     without_secrets,
 )
 from talos.secrets import SecretsBundle, generate, utc_now
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import M, changed
 from tests.unit.talos.talos_examples import entropy
 
 PEM = """\
@@ -97,3 +100,36 @@ def test_a_masked_value_holds_nothing_that_was_found() -> None:
 def test_a_long_text_is_read_once(part: str) -> None:
     """A pattern that starts over at each character would read this for hours."""
     assert shown_without_secrets(part * (600_000 // len(part))) is not None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"models": {"m": {"server": {"extra_args": ['--default-chat-template-kwargs={"api_key": "hunter2"}']}}}},
+        {"cluster": {"machines": {"registries": {"auth": {"registry.site.example": {"password": "hunter2"}}}}}},
+        {"cluster": {"machines": {"registries": {"auth": {"registry.site.example": {"identity_token": "hunter2"}}}}}},
+        {"cluster": {"machines": {"patches": {"siderolink": {"apiUrl": "https://omni.example/join?token=hunter2"}}}}},
+        {"charts": {"mirror": "https://charts.example/?access_token=hunter2"}},
+    ],
+    ids=["JSON of a flag", "password of a registry", "token of a registry", "query of a patch", "query of a mirror"],
+)
+def test_what_a_name_calls_a_secret_is_one(value: dict[str, Any]) -> None:
+    found: list[PlainSecret] = []
+    assert "hunter2" not in str(masked(value, found))
+    (secret,) = found
+    assert secret.got == HIDDEN and "revoke it" in secret.fix
+
+
+def test_a_key_that_names_where_a_secret_is_holds_none() -> None:
+    value = {"cluster": {"machines": {"registries": {"auth": {"r": {"password_secret": "registry-password"}}}}}}
+    found: list[PlainSecret] = []
+    assert masked(value, found) == value
+    assert not found
+
+
+def test_a_password_in_the_place_of_its_name_is_hidden() -> None:
+    auth = {"registry.site.example": {"username": "puller", "password_secret": "s3cr3tPassw0rd!xyz"}}
+    with pytest.raises(SiteError) as caught:
+        load_site(changed(prod(), {f"{M}.registries.auth": auth}), "site.yaml")
+    assert "s3cr3t" not in str(caught.value)
+    assert HIDDEN in str(caught.value) and "revoke it" in str(caught.value)

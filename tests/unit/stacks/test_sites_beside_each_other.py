@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,13 @@ def test_a_site_of_its_own_beside_another_is_valid(tmp_path: Path) -> None:
         )
     )
     assert list(same) == [f"{M}.nodes.infra-1.address"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_beside_a_site_is_left_alone(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A FIFO would be waited for, and a device read without end."""
+    make(tmp_path / "Pulumi.rome.yaml")
+    assert load_file(file_of(tmp_path, "prod", PROD))
 
 
 def test_two_sites_of_one_kubeconfig_are_one_cluster(tmp_path: Path) -> None:
