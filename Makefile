@@ -14,9 +14,9 @@ LAB_TESTS = $(RUN) -m pytest -v --durations=40 --dist loadscope --no-loadscope-r
 help: ## this text
 	@echo "An LLM inference platform as one Pulumi program, and a lab that runs it on this machine without a GPU."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "First time: make lab (as root; it builds its tools once). Then, by hand as on any site:"
+	@echo "First time: make lab (as root; it builds its tools once). Then, by hand in the lab:"
 	@echo '  eval "$$($(RUN) -m lab env)"      pulumi, kubectl and helm now mean the lab'
 	@echo "  pulumi preview                     what would change; edit Pulumi.lab.yaml and look again"
 	@echo "  pulumi up                          make it so"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sitectl.errors import Exit, SitectlError
+from stacks.loader import UNFINISHED
 
-MARK = "FILL IN"
 # Places in the network: the VIP, then each kind of machine from a round number on.
 _VIP, _FIRST, _STEP = 10, 11, 10
 # The platform's own default first, then what does not overlap with 10.0.0.0/8.
@@ -124,15 +124,17 @@ def notes(rack: Rack) -> dict[str, str]:
     base = "cluster.machines"
     carrier = f"{base}.{'bonds' if len(rack.links) > 1 else 'links'}"
     found = {
-        f"{base}.install_disk": f"{MARK}: what matches the boot disk of each machine and no other disk; a role or a "
-        "node may name its own.",
-        f"{base}.nodes": f"{MARK}: the address that each machine has, in maintenance mode too: a DHCP reservation, or "
-        "ip= on the kernel's command line.",
+        f"{base}.install_disk": f"{UNFINISHED}: what matches the boot disk of each machine and no other disk; "
+        "a role or a node may name its own.",
+        f"{base}.nodes": f"{UNFINISHED}: the address that each machine has, in maintenance mode too: "
+        "a DHCP reservation, or ip= on the kernel's command line.",
     }
     if not rack.vip:
-        found[f"{base}.networks.vip"] = f"{MARK}: an address of this network that nothing else has; also in endpoint."
+        found[f"{base}.networks.vip"] = (
+            f"{UNFINISHED}: an address of this network that nothing else has; also in endpoint."
+        )
     if not rack.links:
-        found[carrier] = f"{MARK}: the link with the node's address; its name is on the machine's console."
+        found[carrier] = f"{UNFINISHED}: the link with the node's address; its name is on the machine's console."
     if not rack.router:
-        found[f"{carrier}.<name>.routes"] = f"{MARK}: the router of this network; the first address is a guess."
+        found[f"{carrier}.<name>.routes"] = f"{UNFINISHED}: the router of this network; the first address is a guess."
     return found

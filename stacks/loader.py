@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from stacks.checks import neighbours
+from stacks.counts import counted
 from stacks.loading import crosschecks, problems, sitechecks, validation
 from stacks.loading.document import Document, read_file
+from stacks.loading.files import text_of
 from stacks.loading.origins import Origin, origins
 from stacks.loading.problems import Problem, SiteError
 from stacks.loading.secrets import HIDDEN, PlainSecret, masked
@@ -23,6 +25,8 @@ __all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
 
 PROJECT = "inference-platform"
 KEY = f"{PROJECT}:site"
+# Beside a value that `init` could only guess.
+UNFINISHED = "FILL IN"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +62,11 @@ def trace_file(path: Path) -> LoadedSite:
     unreadable = [one for one in document.problems if not one.path or (one.of_whole_file and not is_there)]
     if unreadable:
         raise problems.site_error(file, unreadable)
-    return trace_document(_site_section(document, file), file, beside=path, cut_short=_cut_short(path))
+    return trace_document(_site_section(document, file), file, beside=path, remarks=_remarks(path))
 
 
 def trace_document(
-    document: Document, origin: str, *, beside: Path | None = None, cut_short: Sequence[Problem] = ()
+    document: Document, origin: str, *, beside: Path | None = None, remarks: Sequence[Problem] = ()
 ) -> LoadedSite:
     """A site out of its section; `beside`: its file, if it is known. Raises SiteError with every problem."""
 
@@ -106,7 +110,7 @@ def trace_document(
         found += _no_consequences(later, found)
     if found or not checked.site:
         raise problems.site_error(origin, [problem.at(document.line(problem.path)) for problem in found])
-    warned = [*cut_short, *crosschecks.warnings(values)]
+    warned = [*remarks, *crosschecks.warnings(values)]
     return LoadedSite(
         site=checked.site,
         origins=sources,
@@ -125,14 +129,26 @@ def _no_consequences(later: list[Problem], found: list[Problem]) -> list[Problem
     ]
 
 
-def _cut_short(path: Path) -> list[Problem]:
-    """A text file ends its last line; one that was cut in the middle of a line does not."""
-    content = path.read_bytes()
-    if content.endswith(b"\n"):
-        return []
-    what = "the last line has no end, as in a file that was cut short"
-    fix = "see that the end is there, and end it by a new line"
-    return [Problem(path=(), what=what, fix=fix, line=content.count(b"\n") + 1)]
+def _remarks(path: Path) -> list[Problem]:
+    """What the text shows that its values do not: marks of `init` that are left, and a file that was cut short."""
+    text = text_of(path)
+    lines = text.splitlines()
+    marked = [number for number, line in enumerate(lines, start=1) if UNFINISHED in line.partition("#")[2]]
+    remarks = []
+    if marked:
+        what = f"{counted(len(marked), 'value')} still marked {UNFINISHED}: {_line_numbers(marked)}"
+        fix = f"write the site's own value, and remove the mark; where the guess is right, remove {UNFINISHED} alone"
+        remarks.append(Problem(path=(), what=what, fix=fix, line=marked[0]))
+    # A text file ends its last line; one that was cut in the middle of a line does not.
+    if not text.endswith("\n"):
+        what = "the last line has no end, as in a file that was cut short"
+        fix = "see that the end is there, and end it by a new line"
+        remarks.append(Problem(path=(), what=what, fix=fix, line=len(lines)))
+    return remarks
+
+
+def _line_numbers(numbers: Sequence[int]) -> str:
+    return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _problem_of(secret: PlainSecret, document: Document) -> Problem:

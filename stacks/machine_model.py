@@ -80,7 +80,7 @@ class BondSpec(LinkSpec):
     links: tuple[str, ...] = ()
     """Names of its links."""
     bond_mode: BondMode | None = None
-    """How they share the work; must be said of every bond."""
+    """How they share the work; required for every bond."""
     hardware_addr: str | None = None
     """MAC address of the bond."""
     miimon_ms: int | None = None
@@ -103,9 +103,9 @@ class VlanSpec(LinkSpec):
     """A VLAN on a link or bond."""
 
     vlan_id: int | None = None
-    """1 to 4094; must be said of every VLAN."""
+    """1 to 4094; required for every VLAN."""
     parent: str | None = None
-    """Link or bond that it is on; must be said of every VLAN."""
+    """Link or bond that it is on; required for every VLAN."""
     vlan_mode: Literal["802.1q", "802.1ad"] | None = None
     """Kind of tag."""
 
@@ -170,7 +170,7 @@ class VolumeSpec(SystemVolumeSpec):
 
 
 class MachineKeys(Spec):
-    """What may be said of all machines, of a role, and of one machine."""
+    """Settings of all machines, of a role, and of one machine."""
 
     install_disk: InstallDiskSpec | None = None
     """Disk that Talos is installed on; its content is lost."""

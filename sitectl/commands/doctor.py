@@ -22,8 +22,8 @@ from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 
 MORE = """\
-`validate`, `render`, `rules` and `diff` need Python and the packages alone; `plan` and `drift` need the engine, its
-plugins and a cluster. What only they need is a note here, not an error. The lab has a doctor of its own: make doctor
+`validate`, `render` and `rules` need Python and the packages alone, `diff` git too; `plan` and `drift` need the engine,
+its plugins and a cluster. What only they need is a note here, not an error. The lab has a doctor of its own: make doctor
 """
 _PLUGINS = ("kubernetes", "command")
 _OLDEST_PYTHON = (3, 11)
@@ -107,9 +107,11 @@ def _python() -> Check:
 def _packages() -> Iterator[Check]:
     for package in ("pulumi", "pulumi-kubernetes", "pulumi-command", "pydantic"):
         try:
-            yield Check(name=package, state="ok", found=importlib.metadata.version(package))
+            yield Check(name=f"package {package}", state="ok", found=importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
-            yield Check(name=package, state="bad", found="not installed", fix="make venv, and run .venv/bin/python")
+            yield Check(
+                name=f"package {package}", state="bad", found="not installed", fix="make venv, and run .venv/bin/python"
+            )
 
 
 def _program(machine: Machine, name: str, command: list[str], without: str, fix: str) -> Check:

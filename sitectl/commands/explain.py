@@ -26,7 +26,7 @@ named as `rules` and `diff` name them, or by kind/name.
   python -m sitectl explain --site prod models.glm-5-1.server.gpus
   python -m sitectl explain --site prod models.glm-5-1.knobs.max_num_seqs
   python -m sitectl explain --site prod deployment/glm-5-1 spec.replicas
-  python -m sitectl explain --site prod deployment/glm-5-1 spec.template.spec.containers.0.args
+  python -m sitectl explain --site prod deployment/glm-5-1 spec.template
 """
 
 

@@ -14,7 +14,7 @@ from sitectl.errors import Exit, SitectlError
 from stacks import catalogue
 from stacks.counts import counted
 from stacks.hardware import GPUS
-from stacks.loader import KEY, load_site
+from stacks.loader import KEY, UNFINISHED, load_site
 from stacks.loading.problems import SiteError
 from stacks.loading.products import nearest_product
 
@@ -23,7 +23,7 @@ Everything has a safe default, and every key says what it means. Nothing is over
 
   python -m sitectl init berlin                      a cluster that exists
   python -m sitectl init berlin --model chat=qwen3-32b-fp8 --tenant search
-  python -m sitectl init berlin --machines 3+6 --gateway-nodes 2 --network 10.1.0.0/24
+  python -m sitectl init berlin --machines 3+6 --network 10.1.0.0/24
 
 With --machines, `up` makes the cluster: three control planes, six HGX nodes, two for
 the gateway. What only you can know is marked FILL IN in the file; options name it.
@@ -103,9 +103,9 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     ]
     if rack:
         nodes = values["cluster"]["machines"]["nodes"]
-        addresses = [node["address"] for node in nodes.values()]
-        lines.append(f"{counted(len(nodes), 'machine')}, {addresses[0]} to {addresses[-1]}")
-        lines.append(f"{counted(len(notes), 'fact')} to fill in, marked {new_machines.MARK} in the file")
+        addresses = ", ".join(f"{name} {node['address']}" for name, node in nodes.items())
+        lines.append(f"{counted(len(nodes), 'machine')}: {addresses}")
+        lines.append(f"{counted(len(notes), 'fact')} to fill in, marked {UNFINISHED} in the file")
         lines.append("the whole way: python -m sitectl docs from-rack-to-first-token")
     else:
         lines.append("read it once: every key says what it means")

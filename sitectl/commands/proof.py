@@ -25,7 +25,7 @@ block says where all replicas find room, and what a lost node or a rollout leave
 
 exit status 1: a model does not fit, misses its targets or finds no room, and the lines say the nearest fix; or a step
 time leaves the band around the second source. 3: the second source is asked for and not installed. A model that it does
-not know is said, and refuses nothing.
+not know is reported, and is no failure.
 """
 
 

@@ -111,7 +111,7 @@ def _first_start(proof: Proof) -> str:
 def _load(proof: Proof) -> Iterator[str]:
     load, slo, serving = proof.order.load, proof.order.slo, proof.serving
     if load is None:
-        yield _line("load", "none declared, so no latency, utilisation or cost a token is said")
+        yield _line("load", "none declared, so no latency, utilisation or cost per token is given")
         return
     prompt, answer = load.prompt_tokens, load.answer_tokens
     yield _line(

@@ -106,8 +106,9 @@ def test_the_runbooks_commands_move_pickers(site: Site, cluster: Cluster) -> Non
     """As they are written there. The lab has one node that takes pickers, so they move before it is cordoned."""
     restart = documented.argv("kubectl -n inference-models rollout restart deployment glm-5-1-epp qwen3-32b-epp")
     assert kubectl(site.lab, *restart[1:]).count("restarted") == 2
+    status = documented.argv("kubectl -n inference-models rollout status deployment/glm-5-1-epp")
     for deployment in restart[-2:]:
-        kubectl(site.lab, "rollout", "status", f"deployment/{deployment}", "-n", MODELS, "--timeout=180s")
+        kubectl(site.lab, *status[1:-1], f"deployment/{deployment}", "--timeout=180s")
     assert ready(cluster)
     try:
         assert "cordoned" in kubectl(site.lab, *documented.argv("kubectl cordon cp-1")[1:])

@@ -115,7 +115,7 @@ def test_commands_that_tests_run_are_on_a_page(command: str) -> None:
 
 def test_the_copied_site_is_a_site(tmp_path: Path) -> None:
     folder = make_checkout(tmp_path / "checkout", sites=("prod",))
-    subprocess.run(documented.argv("cp Pulumi.prod.yaml Pulumi.berlin.yaml"), cwd=folder, check=True)
+    subprocess.run(documented.argv("cp -n Pulumi.prod.yaml Pulumi.berlin.yaml"), cwd=folder, check=True)
     (folder / "Pulumi.prod.yaml").unlink()
     copied = folder / "Pulumi.berlin.yaml"
     copied.write_text(copied.read_text().replace("    name: prod\n", "    name: berlin\n"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl.cli import COMMANDS, load, parser
+from sitectl.cli import COMMANDS, command_parsers, load, parser
 from sitectl.commands.doctor import Machine, checks
 from sitectl.errors import MEANINGS, Exit
 from sitectl.progress import Progress
@@ -374,3 +374,9 @@ def test_progress_names_the_slow_item_and_is_silent_when_nothing_was_slow() -> N
     assert progress.slowest() == ""
     progress.took("preview berlin", 61.25)
     assert progress.slowest() == "slowest: preview berlin, 61.2 s"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert [line for line in command_parsers()[command].fill().format_help().splitlines() if len(line) > 80] == []

@@ -76,3 +76,15 @@ def test_a_file_cut_short_at_any_line_is_refused_or_warned_of(site: str, tmp_pat
         assert told(file_of(tmp_path, site, "".join(lines[:count])))
     whole = trace_file(file_of(tmp_path, site, "".join(lines).rstrip("\n")))
     assert whole.warnings[0].what.startswith("the last line has no end")
+
+
+def test_marks_of_init_that_are_left_are_a_warning(tmp_path: Path) -> None:
+    """A guess of the boot disk decides which disk is overwritten."""
+    lines = PROD.splitlines(keepends=True)
+    lines[20] = f"{lines[20].rstrip()}  # FILL IN: the true one\n"
+    lines[30] = f"{lines[30].rstrip()}  # FILL IN: this too\n"
+    (warning,) = [
+        one for one in trace_file(file_of(tmp_path, "prod", "".join(lines))).warnings if "FILL IN" in one.what
+    ]
+    assert (warning.what, warning.line) == ("2 values still marked FILL IN: lines 21, 31", 21)
+    assert "FILL IN" not in str(trace_file(file_of(tmp_path, "prod", PROD)).warnings)
