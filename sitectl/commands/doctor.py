@@ -23,7 +23,7 @@ from stacks.loading.problems import SiteError
 
 MORE = """\
 `validate`, `render` and `rules` need Python and the packages alone, `diff` git too; `plan` and `drift` need the engine,
-its plugins and a cluster. What only they need is a note here, not an error. The lab has a doctor of its own: make doctor
+its plugins and a cluster. What only they need is a note here, no error. The lab has a doctor of its own: make doctor
 """
 _PLUGINS = ("kubernetes", "command")
 _OLDEST_PYTHON = (3, 11)
