@@ -9,14 +9,13 @@ from urllib.parse import urlsplit
 from stacks.checks.networks import is_free_for_a_vip
 from stacks.loading.levels import MACHINES, Machine, machines_of
 from stacks.loading.problems import Problem, shown
-from stacks.loading.raw import Address, address, at, items, mapping, network
+from stacks.loading.raw import address, at, items, mapping, network
 from talos.checks import is_dns_name
 
 # The port on which Talos's Kubernetes API listens unless `localAPIServerPort` moves it, which no site can say.
 _API_PORT = 6443
 _KEEPS_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _NODES = (*MACHINES, "nodes")
-_PORTS = (*MACHINES, "firewall", "load_balancer_ports")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -29,7 +28,6 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _control_planes(found)
         yield from _place_for_the_gateway(found)
     yield from _endpoint(machines, found)
-    yield from _firewall(machines, at(values, "gateway", "port"))
     for machine in found:
         if machine.keys.get("schedulable") is True and machine.role in {"worker", "hgx"}:
             yield Problem(
@@ -74,13 +72,6 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             what=f"every node for pods that need no GPU is dead ({', '.join(machine.name for machine in takes)}), so "
             "no request reaches a model",
             fix="add a node of role worker, or write schedulable: true at a control plane",
-        )
-    firewall = mapping(machines.get("firewall"))
-    if firewall.get("load_balancer_ports") and not firewall.get("clients"):
-        yield Problem(
-            path=(*MACHINES, "firewall", "clients"),
-            what="names no subnet, so only the nodes themselves reach the gateway",
-            fix="name the subnets of those who call the models",
         )
 
 
@@ -215,35 +206,3 @@ def _port(text: str) -> int | None:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _firewall(machines: Mapping[str, Any], port: Any) -> Iterator[Problem]:
-    """The gateway answers on workers, at the port that its listener has."""
-    firewall = machines.get("firewall")
-    port = 443 if port is None else port
-    if not isinstance(firewall, Mapping) or not isinstance(port, int):
-        return
-    ports = items(firewall.get("load_balancer_ports"))
-    if not any(_opens(each, port) for each in ports):
-        yield Problem(
-            path=_PORTS,
-            what=f"does not open gateway.port, {port}, so no client reaches the gateway",
-            got=f"[{', '.join(map(str, ports))}]" if ports else "no port",
-            fix=f"write [{', '.join(map(str, [*ports, port]))}]",
-        )
-    planes = [each for each in map(network, items(firewall.get("control_planes"))) if each]
-    for machine in machines_of(machines):
-        ip: Address | None = address(machine.keys.get("address"))
-        if machine.role == "controlplane" and planes and ip and not any(ip in subnet for subnet in planes):
-            yield Problem(
-                path=(*MACHINES, "firewall", "control_planes"),
-                what=f"does not hold {machine.name} ({ip}), so etcd's members cannot reach each other",
-                got=f"[{', '.join(map(str, planes))}]",
-                fix="leave the key out, and each control plane's own address is let in",
-            )
-
-
-def _opens(ports: Any, port: int) -> bool:
-    first, dash, last = str(ports).partition("-")
-    last = last if dash else first
-    return first.isdecimal() and last.isdecimal() and int(first) <= port <= int(last)

@@ -7,7 +7,7 @@ from typing import Any
 
 from components.specs.inference_pool import picker_name
 from components.specs.model_server import ModelServerSpec
-from stacks.checks import disks, forms, links, machines, models, networks, patches
+from stacks.checks import disks, firewall, forms, links, machines, models, networks, patches
 from stacks.cluster_model import MachinesSpec
 from stacks.loading import engine_arguments
 from stacks.loading.problems import Path, Problem, nearest, shown
@@ -40,6 +40,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         forms.problems(values),
         engine_arguments.problems(values.get("models")),
         machines.problems(values),
+        firewall.problems(values),
         networks.problems(values),
         links.problems(values),
         disks.problems(values),
@@ -57,7 +58,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
 
 def warnings(values: Mapping[str, Any]) -> list[Problem]:
     """What works between the keys of a valid site, and is not wise."""
-    return [*machines.warnings(values), *models.warnings(values)]
+    return [*machines.warnings(values), *firewall.warnings(values), *models.warnings(values)]
 
 
 def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -21,6 +21,36 @@ WRONG: dict[str, Wrong] = {
         "got [30000-32767]",
         {f"{M}.firewall.load_balancer_ports": ["30000-32767", 443]},
     ),
+    "firewall range from its end to its start": Wrong(
+        {f"{M}.firewall.load_balancer_ports": ["500-80"]},
+        f"{M}.firewall.load_balancer_ports",
+        "write [443]",
+        {f"{M}.firewall.load_balancer_ports": [443]},
+    ),
+    "firewall opens the kubelet to clients": Wrong(
+        {f"{M}.firewall.load_balancer_ports": [443, 10250]},
+        f"{M}.firewall.load_balancer_ports",
+        "opens 10250, the port of the kubelet",
+        {f"{M}.firewall.load_balancer_ports": [443]},
+    ),
+    "firewall opens the machines' API in place of the gateway": Wrong(
+        {f"{M}.firewall.load_balancer_ports": [50000]},
+        f"{M}.firewall.load_balancer_ports",
+        "write [443]",
+        {f"{M}.firewall.load_balancer_ports": [443]},
+    ),
+    "firewall opens every port": Wrong(
+        {f"{M}.firewall.load_balancer_ports": ["1-65535"]},
+        f"{M}.firewall.load_balancer_ports",
+        "write [1-10249, 10251-49999, 50001-65535]",
+        {f"{M}.firewall.load_balancer_ports": ["1-10249", "10251-49999", "50001-65535"]},
+    ),
+    "gateway at the port of the machines' API": Wrong(
+        {"gateway.port": 50000, f"{M}.firewall.load_balancer_ports": [50000]},
+        "gateway.port",
+        "the port of Talos's API, for which admins is the key",
+        {"gateway.port": 443, f"{M}.firewall.load_balancer_ports": [443]},
+    ),
     "firewall parts etcd": Wrong(
         {f"{M}.firewall.control_planes": ["10.5.0.12/31"]},
         f"{M}.firewall.control_planes",

@@ -1,0 +1,123 @@
+"""The firewall's own keys: what clients reach, and what they must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from stacks.loading.levels import MACHINES, machines_of
+from stacks.loading.problems import Problem
+from stacks.loading.raw import Address, address, at, items, mapping, network
+from talos import checks
+from talos.firewall import NetworkRuleConfig, cluster_rules
+
+_FIREWALL = (*MACHINES, "firewall")
+_PORTS = (*_FIREWALL, "load_balancer_ports")
+_GATEWAY_PORT = 443
+# Rule of every worker -> the API behind its port: whoever reaches it may have the machine or its pods. Nothing of the
+# Kubernetes API listens on workers, and control planes have no port open for clients.
+_APIS = {"talos-api": "Talos's API, for which admins is the key", "kubelet": "the kubelet, which nodes alone need"}
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Ports and subnets that leave something shut, or open too much."""
+    machines = mapping(at(values, *MACHINES))
+    firewall = machines.get("firewall")
+    if isinstance(firewall, Mapping):
+        yield from _ports(items(firewall.get("load_balancer_ports")), at(values, "gateway", "port"))
+        yield from _control_planes(machines, firewall)
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What works, and is not wise."""
+    firewall = mapping(at(values, *_FIREWALL))
+    if firewall.get("load_balancer_ports") and not firewall.get("clients"):
+        yield Problem(
+            path=(*_FIREWALL, "clients"),
+            what="names no subnet, so only the nodes themselves reach the gateway",
+            fix="name the subnets of those who call the models",
+        )
+
+
+def opens(ports: Any, port: int) -> bool:
+    """Whether a port, or a range of ports, holds this one."""
+    first, last = _ends(ports)
+    return first is not None and last is not None and first <= port <= last
+
+
+def _ports(ports: Sequence[Any], port: Any) -> Iterator[Problem]:
+    """The gateway answers on workers, at the port that its listener has; nothing else is for clients."""
+    port = _GATEWAY_PORT if port is None else port
+    if not isinstance(port, int):
+        return
+    guarded = _guarded()
+    if port in guarded:
+        yield Problem(
+            path=("gateway", "port"),
+            what=f"is on each node the port of {guarded[port]}, and the firewall would open both to clients",
+            got=str(port),
+            fix=f"write {_GATEWAY_PORT}, here and in {'.'.join(_PORTS)}",
+        )
+        return
+    held = [number for number in guarded if any(opens(each, number) for each in ports)]
+    what = " and ".join(f"{number}, the port of {guarded[number]}" for number in held)
+    if held or not any(opens(each, port) for each in ports):
+        yield Problem(
+            path=_PORTS,
+            what=f"opens {what}, to the clients' networks"
+            if held
+            else f"does not open gateway.port, {port}, so no client reaches the gateway",
+            got=f"[{', '.join(map(str, ports))}]" if ports else "no port",
+            fix=f"write [{', '.join(_right(ports, port))}]",
+        )
+
+
+@lru_cache
+def _guarded() -> Mapping[int, str]:
+    rules = cluster_rules("worker", admins=(), control_planes=(), nodes=(), cni="external")
+    return {
+        int(port): _APIS[rule.name]
+        for rule in rules
+        if isinstance(rule, NetworkRuleConfig) and rule.name in _APIS
+        for port in rule.ports
+    }
+
+
+def _right(ports: Sequence[Any], port: int) -> Iterator[str]:
+    """The ports that clients may have, cut out of those that were written, and the gateway's."""
+    found: dict[tuple[int, int], None] = {}
+    for each in ports:
+        first, last = _ends(each)
+        if first is None or last is None or checks.ports((each,)) is not None:
+            continue
+        for guarded in sorted(_guarded()):
+            if first <= guarded <= last:
+                if first < guarded:
+                    found[first, guarded - 1] = None
+                first = guarded + 1
+        if first <= last:
+            found[first, last] = None
+    if not any(first <= port <= last for first, last in found):
+        found[port, port] = None
+    for first, last in found:
+        yield str(first) if first == last else f"{first}-{last}"
+
+
+def _ends(ports: Any) -> tuple[int | None, int | None]:
+    first, dash, last = str(ports).partition("-")
+    last = last if dash else first
+    return (int(first), int(last)) if first.isdecimal() and last.isdecimal() else (None, None)
+
+
+def _control_planes(machines: Mapping[str, Any], firewall: Mapping[str, Any]) -> Iterator[Problem]:
+    planes = [each for each in map(network, items(firewall.get("control_planes"))) if each]
+    for machine in machines_of(machines):
+        ip: Address | None = address(machine.keys.get("address"))
+        if machine.role == "controlplane" and planes and ip and not any(ip in subnet for subnet in planes):
+            yield Problem(
+                path=(*_FIREWALL, "control_planes"),
+                what=f"does not hold {machine.name} ({ip}), so etcd's members cannot reach each other",
+                got=f"[{', '.join(map(str, planes))}]",
+                fix="leave the key out, and each control plane's own address is let in",
+            )
