@@ -142,7 +142,7 @@ def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Probl
 
 
 def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
-    """A model may not be called like the picker of another: both are a Deployment of that name."""
+    """Two resources of one name: a model called like the picker of another, keys of tenants with dashes."""
     names = [str(name) for name in mapping(values.get("models"))]
     for name in names:
         taken = picker_name(name)
@@ -151,6 +151,17 @@ def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Pro
                 path=("models", taken),
                 what=f"has the name of the endpoint picker of models.{name}{where(('models', name))}",
                 fix=f"rename one of the two; a name that ends in {taken.removeprefix(name)} is best avoided",
+            )
+    taken_keys: dict[str, Path] = {}
+    for path, _ in found(values, "tenants.<name>.keys.<name>"):
+        # Name of the key's resource; state files hold it.
+        resource = f"{path[1]}-{path[3]}"
+        other = taken_keys.setdefault(resource, path)
+        if other != path:
+            yield Problem(
+                path=path,
+                what=f"and {'.'.join(other)}{where(other)} would both be the resource {resource}",
+                fix="rename one of the two",
             )
 
 

@@ -117,6 +117,15 @@ WRONG: dict[str, Wrong] = {
     "replacement below zero": Wrong(
         {f"{M}.nodes.hgx-1.replacement": -1}, f"{M}.nodes.hgx-1.replacement", "out of range"
     ),
+    "keys of two tenants that become one resource": Wrong(
+        {
+            "tenants.a": {"models": ["qwen3-32b"], "keys": {"b-c": {}}},
+            "tenants.a-b": {"models": ["qwen3-32b"], "keys": {"c": {}}},
+        },
+        "tenants.a-b.keys.c",
+        "and tenants.a.keys.b-c would both be the resource a-b-c",
+        {"tenants.a-b.keys": {"d": {}}},
+    ),
     # Bounds of the CRDs
     "replicas beyond int32": Wrong({"gateway.replicas": MOST_REPLICAS + 1}, "gateway.replicas", "out of range"),
     "model replicas beyond int32": Wrong(
