@@ -94,7 +94,7 @@ def network_documents(keys: MachineKeys, node: NodeSpec, subnets: Sequence[str])
         if link.dhcp:
             yield network.DHCPv4Config(name=name)
     for name, card in sorted(keys.ethernet.items()):
-        yield network.EthernetConfig(name=name, features=card.features, rings=card.rings, channels=card.channels)  # type: ignore[arg-type]
+        yield network.EthernetConfig(name=name, features=card.features, rings=card.rings, channels=card.channels)
     for address, hostnames in sorted(keys.static_hosts.items()):
         yield network.StaticHostConfig(address=address, hostnames=hostnames)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -80,6 +80,15 @@ def each(check: Check) -> Check:
 
 def both(first: Check, second: Check) -> Check:
     return lambda value: first(value) or second(value)
+
+
+def counts(names: Sequence[str]) -> Check:
+    """Numbers from 0 on by some of these names."""
+    return expect(
+        lambda values: all(name in names and 0 <= values[name] < 2**32 for name in values),
+        f"numbers from 0 on for {', '.join(names)}",
+        fix="take out what is neither",
+    )
 
 
 def url(*schemes: str, port: bool = False, path: bool = True) -> Check:

@@ -12,6 +12,9 @@ from talos.document import Document, Part, Problem, Wire, checked, seconds, wire
 
 BondMode = Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]
 
+# Rings that Talos 1.13 takes as a number; tx-push, rx-push and tcp-data-split are switches there.
+_RINGS = ("rx", "rx-mini", "rx-jumbo", "tx", "rx-buf-len", "cqe-size", "tx-push-buf-len")
+_CHANNELS = ("rx", "tx", "other", "combined")
 _MTU = checks.between(68, 65535, "bytes")
 _MAC = checks.pattern(r"([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}", "a MAC address such as 00:1a:2b:3c:4d:5e")
 
@@ -106,6 +109,24 @@ class BondConfig(Link, Document):
                 allowed="milliseconds; the delays are multiples of miimon_ms",
                 fix="give miimon_ms 100 and both delays 200, or what the switches ask for",
             )
+        delays = {name: delay for name in timers[1:] if (delay := getattr(self, name))}
+        if self.miimon_ms == 0 and (self.bond_mode == "802.3ad" or delays):
+            yield Problem(
+                where="miimon_ms",
+                what="watches no link, so a dead one stays in use"
+                + (f", and the kernel refuses {' and '.join(delays)}" if delays else ""),
+                got="0",
+                fix="write 100, or what the switches ask for",
+            )
+        for name, delay in delays.items():
+            if self.miimon_ms and delay % self.miimon_ms:
+                whole = delay // self.miimon_ms * self.miimon_ms
+                yield Problem(
+                    where=name,
+                    what=f"is no multiple of miimon_ms, {self.miimon_ms}: the kernel would take {whole}",
+                    got=str(delay),
+                    fix=f"write {whole + self.miimon_ms}",
+                )
         if self.lacp_rate is not None and self.bond_mode != "802.3ad":
             yield Problem(
                 where="lacp_rate",
@@ -152,8 +173,8 @@ class EthernetConfig(Document):
 
     name: str = field(metadata=checked(checks.link_name))
     features: Mapping[str, bool] = field(default_factory=dict)
-    rings: Mapping[str, int] = field(default_factory=dict)
-    channels: Mapping[Literal["rx", "tx", "other", "combined"], int] = field(default_factory=dict)
+    rings: Mapping[str, int] = field(default_factory=dict, metadata=checked(checks.counts(_RINGS)))
+    channels: Mapping[str, int] = field(default_factory=dict, metadata=checked(checks.counts(_CHANNELS)))
 
 
 @dataclass(frozen=True, kw_only=True)

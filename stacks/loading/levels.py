@@ -10,6 +10,7 @@ from stacks.loading.problems import Path
 from stacks.loading.raw import mapping
 
 MACHINES: Path = ("cluster", "machines")
+_LINK_KINDS = ("links", "bonds", "vlans")
 # Keys of `cluster.machines` that no node inherits.
 _OF_THE_CLUSTER = frozenset({"nodes", "roles", "networks", "hgx", "firewall", "registries"})
 
@@ -26,6 +27,12 @@ class Machine:
     dead: bool
     keys: Mapping[str, Any]
     _levels: tuple[_Level, _Level, _Level]
+
+    def links(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        """Kind, name and keys of every link, bond and VLAN."""
+        for kind in _LINK_KINDS:
+            for name, link in mapping(self.keys.get(kind)).items():
+                yield kind, str(name), mapping(link)
 
     def path(self, *keys: str) -> Path:
         """Where the site wrote this key: at the most exact level that holds it, or as much of it as any level has.

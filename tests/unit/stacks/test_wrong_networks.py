@@ -141,6 +141,30 @@ WRONG: dict[str, Wrong] = {
     "a VLAN larger than its bond": Wrong(
         {f"{M}.bonds.bond0.mtu": 1500}, f"{M}.roles.hgx.vlans.bond0.30.mtu", "more than bond0 carries, 1500"
     ),
+    "a bond that watches no link": Wrong(
+        {f"{M}.bonds.bond0.miimon_ms": 0},
+        f"{M}.bonds.bond0.miimon_ms",
+        "so a dead one stays in use, and the kernel refuses updelay_ms and downdelay_ms",
+        {f"{M}.bonds.bond0.miimon_ms": 100},
+    ),
+    "a bond's delay between two looks": Wrong(
+        {f"{M}.bonds.bond0.updelay_ms": 150},
+        f"{M}.bonds.bond0.updelay_ms",
+        "the kernel would take 100",
+        {f"{M}.bonds.bond0.updelay_ms": 200},
+    ),
+    "rings that no card has": Wrong(
+        {f"{M}.ethernet": {"eno1": {"rings": {"foo": 3, "rx": 4096}}}},
+        f"{M}.ethernet.eno1.rings",
+        "rx, rx-mini",
+        {f"{M}.ethernet": {"eno1": {"rings": {"rx": 4096}}}},
+    ),
+    "channels below zero": Wrong(
+        {f"{M}.ethernet": {"eno1": {"channels": {"rx": -1, "combined": 8}}}},
+        f"{M}.ethernet.eno1.channels",
+        "numbers from 0 on for rx, tx, other, combined",
+        {f"{M}.ethernet": {"eno1": {"channels": {"combined": 8}}}},
+    ),
 }
 
 
