@@ -9,14 +9,16 @@ from stacks.loading.levels import MACHINES, Machine, machines_of
 from stacks.loading.problems import Problem, nearest, shown
 from stacks.loading.raw import address, at, items, mapping, number
 
-_KINDS = ("links", "bonds", "vlans")
+# IPv6's least, which every network passes on; the kernel takes IPv6 off a smaller link.
+_MTU_LEAST = 1280
+_OF_ADDRESSES = ("node_address", "dhcp", "addresses", "routes")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Links that cannot work beside each other; each mistake once, however many machines inherit it."""
     told: set[Problem] = set()
     for machine in machines_of(at(values, *MACHINES)):
-        for problem in (*_address(machine), *_bonds(machine), *_vlans(machine)):
+        for problem in (*_address(machine), *_names(machine), *_bonds(machine), *_vlans(machine)):
             if problem not in told:
                 told.add(problem)
                 yield problem
@@ -25,9 +27,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _address(machine: Machine) -> Iterator[Problem]:
     """A machine that names a link has no DHCP by default (Talos 1.13), so one of its links must carry its address."""
     own = address(machine.keys.get("address"))
-    named = [
-        (kind, str(name), mapping(link)) for kind in _KINDS for name, link in mapping(machine.keys.get(kind)).items()
-    ]
+    members = _members(machine)
+    named = [(kind, name, link) for kind, name, link in machine.links() if name not in members]
     holders = [(kind, name) for kind, name, link in named if link.get("node_address") is True]
     if len(holders) > 1:
         kind, name = holders[-1]
@@ -36,18 +37,87 @@ def _address(machine: Machine) -> Iterator[Problem]:
             what=f"puts the machine's address on a second link; {holders[0][1]} has it already",
             fix="take one of the two out",
         )
-    addressed = any(
-        link.get("dhcp") is True or own in map(address, items(link.get("addresses"))) for _, _, link in named
-    )
-    members = {str(member) for _, _, link in named for member in items(link.get("links"))}
-    if own and holders == [] and not addressed and any(name not in members for _, name, _ in named):
-        kind, name = min((kind, name) for kind, name, _ in named if name not in members)
+    carriers = holders or [
+        (kind, name)
+        for kind, name, link in named
+        if link.get("dhcp") is True or own in map(address, items(link.get("addresses")))
+    ]
+    if own and not carriers and named and not any(_addressed(machine, member) for member in members):
+        kind, name = min((kind, name) for kind, name, _ in named)
         yield Problem(
             path=machine.path(kind, name),
             what="and no other link carries the machine's own address, which would be lost with the installation",
             allowed="node_address: true, dhcp: true or that address on a link, bond or VLAN",
             fix=f"write node_address: true at {name}",
         )
+    off = [next(_switched_off(machine, *carrier), None) for carrier in carriers]
+    if off and off[-1] and all(off):
+        yield Problem(
+            path=machine.path(*off[-1], "up"),
+            what="switches off the link of the machine's own address, which would be lost with the installation",
+            got="false",
+            fix="take it out",
+        )
+    for carrier in holders:
+        path, mtu = next(_mtus(machine, *carrier), ((), _MTU_LEAST))
+        if mtu < _MTU_LEAST:
+            yield Problem(
+                path=machine.path(*path, "mtu"),
+                what=f"is less than {_MTU_LEAST}, IPv6's least, on the link that carries the packets of nodes and pods",
+                got=f"{mtu:g}",
+                allowed=f"{_MTU_LEAST} or more",
+                fix="leave it out for 1500, or write what the switches pass on",
+            )
+
+
+def _addressed(machine: Machine, member: str) -> bool:
+    link = mapping(at(machine.keys, "links", member))
+    return any(link.get(key) for key in _OF_ADDRESSES)
+
+
+def _below(machine: Machine, kind: str, name: str) -> Iterator[tuple[str, str]]:
+    """The link, and what it is on if it is a VLAN."""
+    yield kind, name
+    parent = at(machine.keys, kind, name, "parent")
+    yield from ((kind, name) for kind, name, _ in machine.links() if kind != "vlans" and name == parent)
+
+
+def _switched_off(machine: Machine, kind: str, name: str) -> Iterator[tuple[str, str]]:
+    yield from (one for one in _below(machine, kind, name) if at(machine.keys, *one, "up") is False)
+
+
+def _mtus(machine: Machine, kind: str, name: str) -> Iterator[tuple[tuple[str, str], float]]:
+    for one in _below(machine, kind, name):
+        mtu = number(at(machine.keys, *one, "mtu"))
+        if mtu is not None:
+            yield one, mtu
+
+
+def _members(machine: Machine) -> dict[str, str]:
+    """Links of bonds, and their bond."""
+    bonds = mapping(machine.keys.get("bonds"))
+    return {str(member): str(name) for name, bond in bonds.items() for member in items(mapping(bond).get("links"))}
+
+
+def _names(machine: Machine) -> Iterator[Problem]:
+    """One name is one link (Talos 1.13 refuses two documents of it), and what is in a bond has no address."""
+    kinds: dict[str, str] = {}
+    for kind, name, _ in reversed(list(machine.links())):
+        if name in kinds:
+            yield Problem(
+                path=machine.path(kind, name),
+                what=f"is the name of one of the {kinds[name]} already",
+                fix=f"take it out, and write its keys at {kinds[name]}.{name}",
+            )
+        kinds.setdefault(name, kind)
+    for member, bond in _members(machine).items():
+        for key in _OF_ADDRESSES:
+            if at(machine.keys, "links", member, key):
+                yield Problem(
+                    path=machine.path("links", member, key),
+                    what=f"is for {bond}: a link in a bond has no address of its own",
+                    fix=f"move it to bonds.{bond}",
+                )
 
 
 def _bonds(machine: Machine) -> Iterator[Problem]:
@@ -66,7 +136,7 @@ def _bonds(machine: Machine) -> Iterator[Problem]:
 def _vlans(machine: Machine) -> Iterator[Problem]:
     vlans, bonds = mapping(machine.keys.get("vlans")), mapping(machine.keys.get("bonds"))
     links = mapping(machine.keys.get("links"))
-    members = {str(member) for bond in bonds.values() for member in items(mapping(bond).get("links"))}
+    members = _members(machine)
     names = [str(name) for name in (*links, *bonds, *mapping(machine.keys.get("link_aliases")))]
     seen: dict[tuple[Any, Any], str] = {}
     for name, vlan in vlans.items():

@@ -109,62 +109,6 @@ WRONG: dict[str, Wrong] = {
         "is the address of cp-1, which is dead",
         {f"{M}.endpoint": "https://10.5.0.12:6443"},
     ),
-    # Links
-    "a machine without its own address": Wrong(
-        {f"{M}.bonds.bond0.node_address": False, f"{M}.bonds.bond0.routes": []},
-        f"{M}.bonds.bond0",
-        "no other link carries the machine's own address",
-        {f"{M}.bonds.bond0.node_address": True},
-    ),
-    "an address on two links": Wrong(
-        {f"{M}.roles.hgx.links.rail0.node_address": True}, f"{M}.bonds.bond0.node_address", "on a second link"
-    ),
-    "a link in two bonds": Wrong(
-        {f"{M}.bonds.bond1": {"links": ["eno2"], "bond_mode": "active-backup"}},
-        f"{M}.bonds.bond1.links",
-        "eno2, which is in bond0",
-    ),
-    "a VLAN on a bond's member": Wrong(
-        {f"{M}.roles.hgx.vlans.bond0.30.parent": "eno1"}, f"{M}.roles.hgx.vlans.bond0.30.parent", "a member of a bond"
-    ),
-    "a VLAN on a misspelt bond": Wrong(
-        {f"{M}.roles.hgx.vlans.bond0.30.parent": "bnd0"},
-        f"{M}.roles.hgx.vlans.bond0.30.parent",
-        "did you mean 'bond0'",
-        {f"{M}.roles.hgx.vlans.bond0.30.parent": "bond0"},
-    ),
-    "one VLAN twice": Wrong(
-        {f"{M}.roles.hgx.vlans.storage": {"parent": "bond0", "vlan_id": 30}},
-        f"{M}.roles.hgx.vlans.storage.vlan_id",
-        "30 on bond0 is",
-    ),
-    "a VLAN larger than its bond": Wrong(
-        {f"{M}.bonds.bond0.mtu": 1500}, f"{M}.roles.hgx.vlans.bond0.30.mtu", "more than bond0 carries, 1500"
-    ),
-    "a bond that watches no link": Wrong(
-        {f"{M}.bonds.bond0.miimon_ms": 0},
-        f"{M}.bonds.bond0.miimon_ms",
-        "so a dead one stays in use, and the kernel refuses updelay_ms and downdelay_ms",
-        {f"{M}.bonds.bond0.miimon_ms": 100},
-    ),
-    "a bond's delay between two looks": Wrong(
-        {f"{M}.bonds.bond0.updelay_ms": 150},
-        f"{M}.bonds.bond0.updelay_ms",
-        "the kernel would take 100",
-        {f"{M}.bonds.bond0.updelay_ms": 200},
-    ),
-    "rings that no card has": Wrong(
-        {f"{M}.ethernet": {"eno1": {"rings": {"foo": 3, "rx": 4096}}}},
-        f"{M}.ethernet.eno1.rings",
-        "rx, rx-mini",
-        {f"{M}.ethernet": {"eno1": {"rings": {"rx": 4096}}}},
-    ),
-    "channels below zero": Wrong(
-        {f"{M}.ethernet": {"eno1": {"channels": {"rx": -1, "combined": 8}}}},
-        f"{M}.ethernet.eno1.channels",
-        "numbers from 0 on for rx, tx, other, combined",
-        {f"{M}.ethernet": {"eno1": {"channels": {"combined": 8}}}},
-    ),
 }
 
 
