@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from stacks.checks.networks import is_free_for_a_vip
+from stacks.checks.subnets import is_free_for_a_vip
 from stacks.loading.levels import MACHINES, Machine, machines_of
 from stacks.loading.problems import Problem, shown
 from stacks.loading.raw import address, at, items, mapping, network

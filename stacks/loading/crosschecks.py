@@ -7,7 +7,7 @@ from typing import Any
 
 from components.specs.inference_pool import picker_name
 from components.specs.model_server import ModelServerSpec
-from stacks.checks import disks, firewall, forms, links, machines, models, networks, patches
+from stacks.checks import disks, firewall, forms, links, machines, models, networks, patches, routes, servers, subnets
 from stacks.cluster_model import MachinesSpec
 from stacks.loading import engine_arguments
 from stacks.loading.problems import Path, Problem, nearest, shown
@@ -41,7 +41,10 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         engine_arguments.problems(values.get("models")),
         machines.problems(values),
         firewall.problems(values),
+        subnets.problems(values),
         networks.problems(values),
+        routes.problems(values),
+        servers.problems(values),
         links.problems(values),
         disks.problems(values),
         patches.problems(values),

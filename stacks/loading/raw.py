@@ -53,7 +53,10 @@ def number(value: Any) -> float | None:
 def address(value: Any) -> Address | None:
     """The value if it is an IP address, also one with its prefix length."""
     try:
-        return ipaddress.ip_interface(value).ip if isinstance(value, str) else None
+        if isinstance(value, str):
+            # An interface forgets the link of fe80::1%bond0.
+            return ipaddress.ip_interface(value).ip if "/" in value else ipaddress.ip_address(value)
+        return None
     except ValueError:
         return None
 
@@ -62,6 +65,14 @@ def network(value: Any) -> Network | None:
     """The value if it is a subnet."""
     try:
         return ipaddress.ip_network(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def interface(value: Any) -> Network | None:
+    """The subnet of an address with its prefix length."""
+    try:
+        return ipaddress.ip_interface(value).network if isinstance(value, str) and "/" in value else None
     except ValueError:
         return None
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.unit.stacks.wrong_sites import M, N, Wrong, refused_and_mended
+from stacks.loader import load_site
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import M, N, Wrong, changed, refused_and_mended
 
 WRONG: dict[str, Wrong] = {
     # Address plan
@@ -18,6 +22,9 @@ WRONG: dict[str, Wrong] = {
     ),
     "VIP is a resolver": Wrong(
         {f"{N}.vip": "10.5.0.2", f"{M}.endpoint": "https://10.5.0.2:6443"}, f"{N}.vip", "a DNS server (resolvers)"
+    ),
+    "VIP is the log server": Wrong(
+        {f"{N}.vip": "10.5.0.6", f"{M}.endpoint": "https://10.5.0.6:6443"}, f"{N}.vip", "the log server (kernel_log)"
     ),
     "VIP is the broadcast address": Wrong(
         {f"{N}.vip": "10.5.0.255", f"{M}.endpoint": "https://10.5.0.255:6443"}, f"{N}.vip", "the broadcast address"
@@ -34,6 +41,77 @@ WRONG: dict[str, Wrong] = {
     "VIP's link without a VIP": Wrong({f"{N}.vip": None}, f"{N}.vip", "missing, and vip_link names"),
     "node at the broadcast address": Wrong(
         {f"{M}.nodes.hgx-4.address": "10.5.0.255"}, f"{M}.nodes.hgx-4.address", "the broadcast address of 10.5.0.0/24"
+    ),
+    "node at the address of a DNS server": Wrong(
+        {f"{M}.nodes.hgx-4.address": "10.5.0.2"}, f"{M}.nodes.hgx-4.address", "the address of a DNS server (resolvers)"
+    ),
+    "node at the address of a time server": Wrong(
+        {f"{M}.nodes.hgx-4.address": "10.5.0.4"}, f"{M}.nodes.hgx-4.address", "a time server (time_servers)"
+    ),
+    "node at the address of the log server": Wrong(
+        {f"{M}.nodes.hgx-4.address": "10.5.0.6"}, f"{M}.nodes.hgx-4.address", "the log server (kernel_log)"
+    ),
+    "link at the address of the router": Wrong(
+        {f"{M}.nodes.cp-1.bonds": {"bond0": {"addresses": ["10.5.0.1/24"]}}},
+        f"{M}.nodes.cp-1.bonds.bond0.addresses.0",
+        "is the gateway of bond0",
+        {f"{M}.nodes.cp-1.bonds.bond0.addresses.0": "10.5.0.99/24"},
+    ),
+    "link at the address of a DNS server": Wrong(
+        {f"{M}.nodes.cp-1.bonds": {"bond0": {"addresses": ["10.5.0.2/24"]}}},
+        f"{M}.nodes.cp-1.bonds.bond0.addresses.0",
+        "is the address of a DNS server",
+    ),
+    "link with a loopback address": Wrong(
+        {f"{M}.nodes.cp-1.bonds": {"bond0": {"addresses": ["127.0.0.1/8"]}}},
+        f"{M}.nodes.cp-1.bonds.bond0.addresses.0",
+        "no address of one machine",
+    ),
+    "link with the broadcast address": Wrong(
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.addresses": ["10.30.0.255/24"]},
+        f"{M}.nodes.hgx-1.vlans.bond0.30.addresses.0",
+        "the broadcast address of 10.30.0.0/24",
+    ),
+    "link of a network that holds the pods'": Wrong(
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.addresses": ["10.30.0.21/8"]},
+        f"{M}.nodes.hgx-1.vlans.bond0.30.addresses.0",
+        "puts 10.64.0.0/16 of networks.pods on bond0.30",
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.addresses.0": "10.30.0.21/24"},
+    ),
+    "a link-local DNS server without a link": Wrong(
+        {f"{M}.resolvers": ["fe80::1"]},
+        f"{M}.resolvers.0",
+        "write fe80::1%bond0",
+        {f"{M}.resolvers": ["fe80::1%bond0"]},
+    ),
+    # Routes
+    "route from an address of nobody": Wrong(
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1", "source": "10.5.0.99"}]},
+        f"{M}.bonds.bond0.routes.0.source",
+        "no address of cp-1, so the kernel refuses the route",
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}]},
+    ),
+    "two default routes of one metric": Wrong(
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}, {"gateway": "10.5.0.254"}]},
+        f"{M}.bonds.bond0.routes.1",
+        "write metric: 2048",
+        {f"{M}.bonds.bond0.routes.1.metric": 2048},
+    ),
+    "a second default route on another link": Wrong(
+        {
+            f"{M}.nodes.hgx-1.vlans.bond0.30.routes": [
+                {"gateway": "10.30.0.1", "destination": "0.0.0.0/0", "metric": 1024}
+            ]
+        },
+        f"{M}.nodes.hgx-1.vlans.bond0.30.routes.0",
+        f"leads to 0.0.0.0/0 with metric 1024 as {M}.bonds.bond0.routes.0 does",
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.routes.0.metric": 2048},
+    ),
+    "route for packets larger than its link's": Wrong(
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1", "mtu": 9001}]},
+        f"{M}.bonds.bond0.routes.0.mtu",
+        "more than bond0 carries, 9000",
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1", "mtu": 9000}]},
     ),
     "gateway outside of every subnet": Wrong(
         {f"{M}.bonds.bond0.routes": [{"gateway": "10.6.0.1"}]},
@@ -57,6 +135,12 @@ WRONG: dict[str, Wrong] = {
     "services on loopback": Wrong({f"{N}.services": "127.16.0.0/16"}, f"{N}.services", "is loopback"),
     "pods in multicast": Wrong({f"{N}.pods": "239.0.0.0/16"}, f"{N}.pods", "is multicast"),
     "pods link-local": Wrong({f"{N}.pods": "169.254.0.0/16"}, f"{N}.pods", "is link-local"),
+    "pods overlap nodes": Wrong(
+        {f"{N}.pods": "10.5.0.0/16"},
+        f"{N}.pods",
+        "10.5.0.0/16 overlaps nodes (10.5.0.0/24)",
+        {f"{N}.pods": "10.64.0.0/16"},
+    ),
     "pods overlap services": Wrong({f"{N}.services": "10.64.128.0/20"}, f"{N}.services", "overlaps pods"),
     "pods larger than can be divided": Wrong(
         {f"{N}.pods": "32.0.0.0/7"}, f"{N}.pods", "larger than", {f"{N}.pods": "32.0.0.0/8"}
@@ -115,3 +199,37 @@ WRONG: dict[str, Wrong] = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
     refused_and_mended(wrong)
+
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "a router's link-local address": {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}, {"gateway": "fe80::1"}]},
+    "two default routes of two metrics": {
+        f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}, {"gateway": "10.5.0.254", "metric": 2048}]
+    },
+    "a default route in a table of its own": {
+        f"{M}.nodes.hgx-1.vlans.bond0.30.routes": [{"gateway": "10.30.0.1", "table": 30}]
+    },
+    "a route from the machine's own address": {
+        f"{M}.nodes.cp-1.bonds": {"bond0": {"routes": [{"gateway": "10.5.0.1", "source": "10.5.0.11"}]}}
+    },
+    "a route from an address that DHCP may give": {
+        f"{M}.nodes.cp-1.links": {"eno3": {"dhcp": True, "routes": [{"gateway": "10.7.0.1", "source": "10.7.0.9"}]}},
+        f"{M}.nodes.cp-1.bonds": {"bond0": {"routes": []}},
+    },
+    "logs to a pod on a node's network": {f"{M}.firewall": None, f"{M}.kernel_log": "tcp://10.5.0.16:6051"},
+    "logs to a pod on a node's network that the firewall lets in": {
+        f"{M}.firewall.load_balancer_ports": [443, 6051],
+        f"{M}.kernel_log": "tcp://10.5.0.16:6051",
+    },
+    "administrators in the storage network": {f"{M}.firewall.admins": ["10.1.0.0/24", "10.30.0.0/24"]},
+    "a gateway at a port that control planes alone use": {
+        "gateway.port": 6443,
+        f"{M}.firewall.load_balancer_ports": [6443],
+    },
+    "a bond of which another link is off": {f"{M}.nodes.hgx-1.links.rail1.up": False},
+}
+
+
+@pytest.mark.parametrize("change", RIGHT.values(), ids=list(RIGHT))
+def test_what_can_work_is_accepted(change: dict[str, Any]) -> None:
+    assert load_site(changed(prod(), change), "site.yaml")
