@@ -67,9 +67,14 @@ _RULES = (
     "- `models.<name>.server.gpu_family` is the family of `cluster.gpu`; AMD's GPUs can be proven, and not served on.",
     "- A machine that takes pods which need no GPU: a node of role worker, or a control plane with `schedulable`.",
     "- `networks`: the VIP and the nodes' addresses lie in `nodes` and are theirs alone; `services` is /12 to /28, "
-    "`pods` at most /8, all of one family; no server that machines ask lies in `pods` or `services`; a route's gateway "
-    "lies in a subnet of its link; a machine that names its links keeps its own address on one.",
-    "- `firewall.load_balancer_ports` opens `gateway.port`.",
+    "`pods` at most /8, all of one family; no server that machines ask lies in `pods` or `services`, or has a "
+    "machine's address; no link overlaps `pods` or `services`.",
+    "- A machine that names its links keeps its own address on one that is on and takes packets of 1280 bytes; a link "
+    "in a bond has no address; a bond's delays are multiples of its `miimon_ms`.",
+    "- A route's gateway lies in a subnet of its link, its `source` is the machine's own, its `mtu` is no more than "
+    "its link's; two routes of a machine to one place have two metrics.",
+    "- `firewall.load_balancer_ports` opens `gateway.port`, and the ports of Talos and the kubelet to nobody.",
+    "- The names of a tenant and its key, joined by a dash, are those of no other key.",
     "- `install_disk` cannot match a disk of Longhorn or of a volume; no two disks of Longhorn have one selector.",
     "- A patch sets nothing that a key of the site says: type, hostname, networks, installer, endpoint, secrets.",
     "- `models.<name>.request_timeout_s` is no shorter than `server.longest_stream_s`; it and "

@@ -107,7 +107,11 @@ def _right(ports: Sequence[Any], port: int) -> Iterator[str]:
 def _ends(ports: Any) -> tuple[int | None, int | None]:
     first, dash, last = str(ports).partition("-")
     last = last if dash else first
-    return (int(first), int(last)) if first.isdecimal() and last.isdecimal() else (None, None)
+    return (int(first), int(last)) if _is_number(first) and _is_number(last) else (None, None)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= len("65535")
 
 
 def _control_planes(machines: Mapping[str, Any], firewall: Mapping[str, Any]) -> Iterator[Problem]:

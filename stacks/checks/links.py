@@ -58,16 +58,14 @@ def _address(machine: Machine) -> Iterator[Problem]:
             got="false",
             fix="take it out",
         )
-    for carrier in holders:
-        path, mtu = next(_mtus(machine, *carrier), ((), _MTU_LEAST))
-        if mtu < _MTU_LEAST:
-            yield Problem(
-                path=machine.path(*path, "mtu"),
-                what=f"is less than {_MTU_LEAST}, IPv6's least, on the link that carries the packets of nodes and pods",
-                got=f"{mtu:g}",
-                allowed=f"{_MTU_LEAST} or more",
-                fix="leave it out for 1500, or write what the switches pass on",
-            )
+    for (kind, name), mtu in _too_small(machine).items():
+        yield Problem(
+            path=machine.path(kind, name, "mtu"),
+            what=f"is less than {_MTU_LEAST}, IPv6's least, on the link that carries the packets of nodes and pods",
+            got=f"{mtu:g}",
+            allowed=f"{_MTU_LEAST} or more",
+            fix=f"write {max([1500, *_mtus_on(machine, name)]):g}, or what the switches pass on",
+        )
 
 
 def _addressed(machine: Machine, member: str) -> bool:
@@ -86,11 +84,22 @@ def _switched_off(machine: Machine, kind: str, name: str) -> Iterator[tuple[str,
     yield from (one for one in _below(machine, kind, name) if at(machine.keys, *one, "up") is False)
 
 
-def _mtus(machine: Machine, kind: str, name: str) -> Iterator[tuple[tuple[str, str], float]]:
-    for one in _below(machine, kind, name):
-        mtu = number(at(machine.keys, *one, "mtu"))
-        if mtu is not None:
-            yield one, mtu
+def _too_small(machine: Machine) -> dict[tuple[str, str], float]:
+    """The link that decides how large packets of the machine's own address are, if that is too small."""
+    for holder in [(kind, name) for kind, name, link in machine.links() if link.get("node_address") is True]:
+        for one in _below(machine, *holder):
+            mtu = number(at(machine.keys, *one, "mtu"))
+            if mtu is not None:
+                return {one: mtu} if mtu < _MTU_LEAST else {}
+    return {}
+
+
+def _mtus_on(machine: Machine, name: str) -> Iterator[float]:
+    """Sizes of the VLANs on a link."""
+    for _, _, link in machine.links():
+        mtu = number(link.get("mtu"))
+        if mtu is not None and link.get("parent") == name:
+            yield mtu
 
 
 def _members(machine: Machine) -> dict[str, str]:
@@ -138,6 +147,7 @@ def _vlans(machine: Machine) -> Iterator[Problem]:
     links = mapping(machine.keys.get("links"))
     members = _members(machine)
     names = [str(name) for name in (*links, *bonds, *mapping(machine.keys.get("link_aliases")))]
+    small = {name for _, name in _too_small(machine)}
     seen: dict[tuple[Any, Any], str] = {}
     for name, vlan in vlans.items():
         parent, number_ = mapping(vlan).get("parent"), mapping(vlan).get("vlan_id")
@@ -161,7 +171,7 @@ def _vlans(machine: Machine) -> Iterator[Problem]:
         seen.setdefault((parent, number_), str(name))
         own = number(mapping(vlan).get("mtu"))
         carrier = number(mapping(links.get(parent) or bonds.get(parent)).get("mtu")) or 1500
-        if own is not None and parent in names and own > carrier:
+        if own is not None and parent in names and own > carrier and parent not in small:
             yield Problem(
                 path=machine.path("vlans", str(name), "mtu"),
                 what=f"is more than {parent} carries, {carrier:g}",

@@ -25,12 +25,36 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     subnets = of_nodes(networks)
     yield from _addresses(machines, found, subnets)
     yield from _vip(machines, networks, found, subnets)
+    apart = dict(inner(networks))
+    crowded = {key: links for key, subnet in apart.items() if len(links := _inside(subnet, found)) > 1}
+    for key, links in crowded.items():
+        yield Problem(
+            path=(*_NETWORKS, key),
+            what=f"{apart[key]} holds addresses of links: {_some(links)}",
+            fix="choose a subnet that no link is in",
+        )
+        del apart[key]
     told: set[Path] = set()
     for machine in found:
-        for problem in _of_links(machine, machines, networks):
+        for problem in _of_links(machine, machines, subnets, apart):
             if problem.path not in told:
                 told.add(problem.path)
                 yield problem
+
+
+def _inside(subnet: Network, found: Sequence[Machine]) -> dict[str, str]:
+    """Machines with a link in this subnet, each with such a link."""
+    return {
+        machine.name: name
+        for machine in found
+        for _, name, link in machine.links()
+        if any(ip in subnet for ip in map(address, items(link.get("addresses"))) if ip is not None)
+    }
+
+
+def _some(links: Mapping[str, str]) -> str:
+    (machine, link), *more = links.items()
+    return f"{link} of {machine} and {len(more)} more"
 
 
 def _addresses(machines: Mapping[str, Any], found: Sequence[Machine], subnets: Sequence[Network]) -> Iterator[Problem]:
@@ -62,40 +86,47 @@ def _addresses(machines: Mapping[str, Any], found: Sequence[Machine], subnets: S
             yield Problem(path=path, what=f"is the address of {server}", got=str(ip), fix="change one of them")
 
 
-def _of_links(machine: Machine, machines: Mapping[str, Any], networks: Mapping[str, Any]) -> Iterator[Problem]:
-    """Further addresses of a machine's links."""
-    gateways = [
-        (name, address(mapping(route).get("gateway")))
+def _of_links(
+    machine: Machine, machines: Mapping[str, Any], nodes: Sequence[Network], apart: Mapping[str, Network]
+) -> Iterator[Problem]:
+    """Further addresses of a machine's links; networks of `apart` are those of pods and Services."""
+    gateways = {
+        address(mapping(route).get("gateway")): name
         for _, name, link in machine.links()
         for route in items(link.get("routes"))
-    ]
+    }
     for kind, name, link in machine.links():
         for index, text in enumerate(items(link.get("addresses"))):
             ip, subnet = address(text), interface(text)
             if ip is None or subnet is None:
                 continue
-            routed = [f"the gateway of {other}" for other, gateway in gateways if gateway == ip]
-            held = [f"{each} of networks.{key}" for key, each in inner(networks) if _holds(subnet, each)]
-            word = no_host(ip, [subnet]) or _of_nobody(ip, of_nodes(networks))
-            server = servers.at_address(machines, ip, machine.role)
-            word = word or next(iter(routed), "") or (f"the address of {server}" if server else "")
-            if word or held:
+            path, overlapped = machine.path(kind, name, "addresses", str(index)), _overlapped(subnet, apart)
+            word = no_host(ip, [subnet]) or _of_nobody(ip, nodes)
+            if ip in gateways:
+                word = f"the gateway of {gateways[ip]}"
+            elif server := servers.at_address(machines, ip, machine.role):
+                word = f"the address of {server}"
+            if word:
+                yield Problem(path=path, what=f"is {word}", got=str(text), fix="choose another address")
+            elif overlapped:
                 yield Problem(
-                    path=machine.path(kind, name, "addresses", str(index)),
-                    what=f"is {word}" if word else f"puts {held[0]} on {name}, since {subnet} holds it",
+                    path=path,
+                    what=f"{subnet} overlaps networks.{overlapped} ({apart[overlapped]}): those would be looked for on "
+                    f"{name}",
                     got=str(text),
-                    fix="choose another address" if word else "correct the prefix length, usually /24",
+                    fix=f"correct the address or its prefix length, or give networks.{overlapped} another subnet",
                 )
+
+
+def _overlapped(subnet: Network, apart: Mapping[str, Network]) -> str:
+    keys = (key for key, each in apart.items() if each.version == subnet.version and each.overlaps(subnet))
+    return next(keys, "")
 
 
 def _of_nobody(ip: Address, nodes: Sequence[Network]) -> str:
     # Emulated machines are at loopback addresses.
     loopback = ip.is_loopback and not any(subnet.is_loopback for subnet in nodes)
     return "no address of one machine" if loopback or ip.is_multicast or ip.is_unspecified else ""
-
-
-def _holds(subnet: Network, other: Network) -> bool:
-    return subnet.version == other.version and subnet.overlaps(other) and subnet.prefixlen <= other.prefixlen
 
 
 def _vip(

@@ -39,6 +39,12 @@ WRONG: dict[str, Wrong] = {
         "less than 1280, IPv6's least",
         {f"{M}.roles.worker.bonds": {}},
     ),
+    "packets too small for IPv6 below a VLAN": Wrong(
+        {f"{M}.bonds.bond0.mtu": 68},
+        f"{M}.bonds.bond0.mtu",
+        "write 9000, or what the switches pass on",
+        {f"{M}.bonds.bond0.mtu": 9000},
+    ),
     # Links beside each other
     "a link and a bond of one name": Wrong(
         {f"{M}.links": {"bond0": {"mtu": 9000}}},

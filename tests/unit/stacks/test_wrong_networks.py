@@ -75,8 +75,20 @@ WRONG: dict[str, Wrong] = {
     "link of a network that holds the pods'": Wrong(
         {f"{M}.nodes.hgx-1.vlans.bond0.30.addresses": ["10.30.0.21/8"]},
         f"{M}.nodes.hgx-1.vlans.bond0.30.addresses.0",
-        "puts 10.64.0.0/16 of networks.pods on bond0.30",
+        "10.0.0.0/8 overlaps networks.pods (10.64.0.0/16): those would be looked for on bond0.30",
         {f"{M}.nodes.hgx-1.vlans.bond0.30.addresses.0": "10.30.0.21/24"},
+    ),
+    "link among the Services": Wrong(
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.addresses": ["10.80.3.21/24"]},
+        f"{M}.nodes.hgx-1.vlans.bond0.30.addresses.0",
+        "10.80.3.0/24 overlaps networks.services (10.80.0.0/16)",
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.addresses.0": "10.30.0.21/24"},
+    ),
+    "pods on the links of many machines": Wrong(
+        {f"{N}.pods": "10.9.0.0/16"},
+        f"{N}.pods",
+        "holds addresses of links: rail1 of hgx-1 and 3 more",
+        {f"{N}.pods": "10.64.0.0/16"},
     ),
     "a link-local DNS server without a link": Wrong(
         {f"{M}.resolvers": ["fe80::1"]},
