@@ -14,6 +14,13 @@ BondMode = Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "8
 
 # Rings that Talos 1.13 takes as a number; tx-push, rx-push and tcp-data-split are switches there.
 _RINGS = ("rx", "rx-mini", "rx-jumbo", "tx", "rx-buf-len", "cqe-size", "tx-push-buf-len")
+# Linux names every feature with a dash but these; ethtool's own short names, such as gro, it refuses.
+_FEATURES_WITHOUT_DASH = ("highdma", "loopback")
+_FEATURES = checks.expect(
+    lambda features: all("-" in name or name in _FEATURES_WITHOUT_DASH for name in features),
+    "the kernel's names, such as rx-gro-hw",
+    fix="write names that `talosctl get ethernetstatus LINK -o yaml` lists, such as rx-gro in the place of gro",
+)
 _CHANNELS = ("rx", "tx", "other", "combined")
 _MTU = checks.between(68, 65535, "bytes")
 _MAC = checks.pattern(r"([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}", "a MAC address such as 00:1a:2b:3c:4d:5e")
@@ -172,7 +179,7 @@ class EthernetConfig(Document):
     kind: ClassVar[str] = "EthernetConfig"
 
     name: str = field(metadata=checked(checks.link_name))
-    features: Mapping[str, bool] = field(default_factory=dict)
+    features: Mapping[str, bool] = field(default_factory=dict, metadata=checked(_FEATURES))
     rings: Mapping[str, int] = field(default_factory=dict, metadata=checked(checks.counts(_RINGS)))
     channels: Mapping[str, int] = field(default_factory=dict, metadata=checked(checks.counts(_CHANNELS)))
 

@@ -123,6 +123,12 @@ WRONG: dict[str, Wrong] = {
         "rx, rx-mini",
         {f"{M}.ethernet": {"eno1": {"rings": {"rx": 4096}}}},
     ),
+    "a feature by ethtool's short name": Wrong(
+        {f"{M}.ethernet": {"eno1": {"features": {"gro": False, "rx-gro-hw": False}}}},
+        f"{M}.ethernet.eno1.features",
+        "rx-gro in the place of gro",
+        {f"{M}.ethernet": {"eno1": {"features": {"rx-gro": False, "rx-gro-hw": False}}}},
+    ),
     "channels below zero": Wrong(
         {f"{M}.ethernet": {"eno1": {"channels": {"rx": -1, "combined": 8}}}},
         f"{M}.ethernet.eno1.channels",
