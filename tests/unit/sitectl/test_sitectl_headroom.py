@@ -99,7 +99,7 @@ def test_words_of_the_tightest() -> None:
 
 @pytest.mark.parametrize("said", [7, [7], [{}], [{**row(1).record(), "after_ms": "soon"}], {"a": 1}])
 def test_a_saved_preview_of_another_form_is_refused(said: Any) -> None:
-    with pytest.raises(SitectlError, match="cannot be read"):
+    with pytest.raises(SitectlError, match="has not the form"):
         of_records(said)
 
 
