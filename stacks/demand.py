@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from components.base import Spec
+from components.base import MOST_SECONDS, Spec
 from components.specs.model import ModelSpec
 
-Reason = Annotated[str, Field(min_length=10)]
+# Blanks around it are no reason.
+Reason = Annotated[str, StringConstraints(strip_whitespace=True), Field(min_length=10)]
+# A request ends before, whatever it is promised.
+_LONGEST_MS = MOST_SECONDS * 1000
+# Of any currency; more is a slip of the exponent.
+_MOST_COST = 10**9
 
 
 class TokenCounts(Spec):
@@ -45,9 +50,9 @@ class LoadSpec(Spec):
 class SloSpec(Spec):
     """What users of a model may count on, under its declared load."""
 
-    ttft_p95_ms: float | None = Field(default=None, gt=0)
+    ttft_p95_ms: float | None = Field(default=None, gt=0, le=_LONGEST_MS)
     """19 of 20 requests get their first token within this many milliseconds."""
-    itl_p95_ms: float | None = Field(default=None, gt=0)
+    itl_p95_ms: float | None = Field(default=None, gt=0, le=_LONGEST_MS)
     """19 of 20 tokens come at most this many milliseconds after the one before."""
 
     @model_validator(mode="after")
@@ -123,9 +128,9 @@ class OrderedModelSpec(ModelSpec):
 class PricesSpec(Spec):
     """What the site pays."""
 
-    gpu_hour: float = Field(gt=0)
+    gpu_hour: float = Field(gt=0, le=_MOST_COST)
     """Cost of one GPU for one hour, with its share of machine, room and staff."""
     currency: str = Field(default="EUR", pattern=r"^[A-Z]{3}$")
     """Three capital letters, as ISO 4217 has them."""
-    power_kwh: float = Field(default=0.0, ge=0)
+    power_kwh: float = Field(default=0.0, ge=0, le=_MOST_COST)
     """Cost of one kilowatt-hour; 0 if gpu_hour holds it."""

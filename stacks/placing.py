@@ -48,11 +48,31 @@ def nodes_of(site: SiteConfig, *, dead: bool = False) -> list[Node] | None:
 def _taint(machines: MachinesSpec, node: NodeSpec) -> str:
     """The taint that keeps replicas away from a node, or nothing."""
     role = machines.roles.get(node.role, MachineKeys())
-    for key, value in {**machines.taints, **role.taints, **node.taints}.items():
+    return next(_repelling({**machines.taints, **role.taints, **node.taints}), "")
+
+
+def _repelling(taints: Mapping[str, str]) -> Iterator[str]:
+    """Those of the taints that replicas do not tolerate."""
+    for key, value in taints.items():
         effect = value.rpartition(":")[2]
         if effect in {"NoSchedule", "NoExecute"} and (key, effect) != _TOLERATED:
-            return key
-    return ""
+            yield key
+
+
+def _without_inherited_taints(site: SiteConfig) -> tuple[SiteConfig, list[str]]:
+    """The site without taints that every new HGX node would have too, and what was taken out of where."""
+    machines = site.cluster.machines
+    if machines is None:
+        return site, []
+    role = machines.roles.get("hgx", MachineKeys())
+    ways, kept = [], []
+    for where, taints in (("taints", machines.taints), ("roles.hgx.taints", role.taints)):
+        found = list(_repelling(taints))
+        ways += [f"take {key} out of cluster.machines.{where}" for key in found]
+        kept.append({key: value for key, value in taints.items() if key not in found})
+    roles = {**machines.roles, "hgx": role.model_copy(update={"taints": kept[1]})}
+    free = machines.model_copy(update={"taints": kept[0], "roles": roles})
+    return site.model_copy(update={"cluster": site.cluster.model_copy(update={"machines": free})}), ways
 
 
 def _left_out(site: SiteConfig, *, dead: bool = False) -> str:
@@ -85,7 +105,7 @@ def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) 
     if nodes is None or fits(nodes, demands):
         return
     placement = place(nodes, demands)
-    ways = [_fewer(nodes, demands, proofs), _more_nodes(site, nodes, demands, placement)]
+    ways = [_fewer(nodes, demands, proofs), _more_nodes(site, demands, dead=dead)]
     fix = "; or ".join(way for way in ways if way)
     free = placement.free.values()
     left = f"{_gpus(sum(free))} left beside the others on {_nodes_in_words(site, nodes)}"
@@ -125,10 +145,14 @@ def _holds(proof: Proof, replicas: int) -> bool:
     return not Case(replace(proof.order, replicas=replicas), proof.case.layout, replicas).problems
 
 
-def _more_nodes(site: SiteConfig, nodes: Sequence[Node], demands: Sequence[Demand], placement: Placement) -> str:
-    gpu = site.cluster.gpu
-    more = placement.missing_nodes.get(gpu) if nodes else fewest_nodes(site, demands)
-    return f"add {more} {_plural('node', more or 0)} of role hgx to cluster.machines.nodes" if more else ""
+def _more_nodes(site: SiteConfig, demands: Sequence[Demand], *, dead: bool) -> str:
+    """More nodes; where these would have a taint of their role as well, it goes first."""
+    open_site, ways = _without_inherited_taints(site)
+    nodes = nodes_of(open_site, dead=dead)
+    more = place(nodes, demands).missing_nodes.get(site.cluster.gpu) if nodes else fewest_nodes(site, demands)
+    if more:
+        ways.append(f"add {more} {_plural('node', more)} of role hgx to cluster.machines.nodes")
+    return ", and ".join(ways)
 
 
 def fewest_nodes(site: SiteConfig, demands: Sequence[Demand]) -> int:

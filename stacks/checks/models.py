@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from components.base import MOST_SECONDS
 from components.specs.gateway import GatewaySpec
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerSpec
@@ -100,11 +101,12 @@ def _times(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> It
     if request_s is not None and stream_s is not None and request_s < stream_s:
         yield Problem(
             path=("models", name, "request_timeout_s"),
-            what=f"is shorter than a stream may be, {stream_s:g} s (server.longest_stream_s)",
-            got=f"{request_s:g}",
-            fix=f"write {stream_s:g} or more",
+            what=f"is shorter than a stream may be, {_plain(stream_s)} s (server.longest_stream_s)",
+            got=_plain(request_s),
+            fix=f"write {_plain(stream_s)} or more",
         )
-    if first_ms is None:
+    # A target that no timeout can outlast is refused by itself.
+    if first_ms is None or first_ms > MOST_SECONDS * 1000:
         return
     for path, limit_s, what in (
         (("gateway", "stream_idle_timeout_s"), idle_s, "a stream without a byte is cut"),
@@ -113,10 +115,15 @@ def _times(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> It
         if limit_s is not None and limit_s * 1000 < first_ms:
             yield Problem(
                 path=path,
-                what=f"{what} before the first token that models.{name}.slo.ttft_p95_ms allows, {first_ms:g} ms",
-                got=f"{limit_s:g}",
-                fix=f"write {-(-first_ms // 1000):g} or more, or promise the first token sooner",
+                what=f"{what} before the first token that models.{name}.slo.ttft_p95_ms allows, {_plain(first_ms)} ms",
+                got=_plain(limit_s),
+                fix=f"write {_plain(-(-first_ms // 1000))} or more, or promise the first token sooner",
             )
+
+
+def _plain(number: float) -> str:
+    """A number as a site would write it, without an exponent up to a thousand billions."""
+    return f"{number:.15g}"
 
 
 def _weights(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
@@ -141,7 +148,7 @@ def _tokens(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(
                 path=("models", name, *keys),
                 what=f"is more than the context of {entry}",
-                got=f"{tokens:g}",
+                got=_plain(tokens),
                 allowed=f"at most {most}",
                 fix=f"write {most} or less",
             )

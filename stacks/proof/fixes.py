@@ -78,8 +78,15 @@ def _settings(case: Case) -> Iterator[tuple[str, Order]]:
         yield "keep the cache in bf16", replace(order, kv_dtype="bf16")
     if "knob" in kinds:
         yield f"lower max_num_seqs to {case.held}, or leave it to the proof", replace(order, max_num_seqs=None)
+    elif order.max_num_seqs:
+        yield "leave max_num_seqs to the proof", replace(order, max_num_seqs=None)
     if order.max_num_batched_tokens:
         yield "leave max_num_batched_tokens to the proof", replace(order, max_num_batched_tokens=None)
+    if order.max_num_seqs and order.max_num_batched_tokens:
+        yield (
+            "leave max_num_seqs and max_num_batched_tokens to the proof",
+            replace(order, max_num_seqs=None, max_num_batched_tokens=None),
+        )
     if order.kv_dtype == "bf16" and "fp8" in order.hardware.flops:
         yield "keep the cache in fp8", replace(order, kv_dtype="fp8")
     if order.layout:

@@ -39,7 +39,8 @@ class _Range:
 def broken_overrides(proof: Proof, serving: Serving) -> list[BrokenOverride]:
     """Each knob that the site sets outside of what this proof allows, all at once. `proof` must hold.
 
-    max_num_seqs, max_num_batched_tokens and max_model_len are part of the order, so the proof itself refuses those.
+    max_num_seqs, max_num_batched_tokens and max_model_len are part of the order, so the proof itself refuses what the
+    GPUs cannot do of them.
     """
     return list(_broken(proof, serving))
 
@@ -91,6 +92,19 @@ def _span(limits: _Range, end: str) -> str:
 
 _Free = Mapping[str, Explanation]
 
+# Kubernetes counts a Deployment's deadline in int32 seconds: this, a stream and the end of a pod are within it.
+_LONGEST_START_S = 10**9
+
+
+def _context(proof: Proof, serving: Serving, free: _Free) -> _Range:  # noqa: ARG001 - one form for all
+    load = proof.case.order.load
+    return _Range(
+        low=math.ceil(load.longest_tokens) if load else 1,
+        high=math.inf,
+        below="the engine would refuse the declared load: p95 of its prompts and p95 of its answers need more",
+        instead_below="lower load.prompt_tokens.p95",
+    )
+
 
 def _held(proof: Proof, serving: Serving, free: _Free) -> _Range:  # noqa: ARG001 - one form for all
     case = proof.case
@@ -139,13 +153,15 @@ def _parallel(proof: Proof, serving: Serving, free: _Free) -> _Range:  # noqa: A
 
 def _answers(proof: Proof, serving: Serving, free: _Free) -> _Range:
     case, most = proof.case, number(free["gateway_max_tokens"])
+    usual = math.ceil(case.order.load.answer_tokens.p95) if case.order.load else 1
     wanted = serving.overrides["gateway_max_tokens"].value
     seconds = math.ceil(wanted * token_s(case))
     fits = wanted <= case.context
     return _Range(
-        low=1,
+        low=min(usual, most),
         high=most,
-        below="an answer has a token",
+        below="answers that the declared load has would be cut",
+        instead_below="lower load.answer_tokens.p95" if usual > 1 else "",
         above=f"an answer of so many tokens takes {seconds:,} s, and a rollout cuts streams after "
         f"{serving.longest_stream_s:,} s"
         if fits
@@ -160,7 +176,8 @@ def _start(proof: Proof, serving: Serving, free: _Free) -> _Range:  # noqa: ARG0
     speeds = ["storage.weights.download_bytes_per_s"] if download else []
     return _Range(
         low=first,
-        high=math.inf,
+        high=_LONGEST_START_S,
+        above="Kubernetes takes no such time, and a replica that hangs would never be restarted",
         below=f"a replica needs {first:,} s to start{fetched} and would be killed while it loads, for ever",
         instead_below=f"raise {' or '.join([*speeds, 'storage.read_bytes_per_s'])} if the site is faster",
     )
@@ -179,6 +196,7 @@ def _disruption(proof: Proof, serving: Serving, free: _Free) -> _Range:  # noqa:
 
 
 _RANGES: Mapping[str, Callable[[Proof, Serving, _Free], _Range]] = {
+    "max_model_len": _context,
     "max_num_queued_reqs": _held,
     "picker_queue_threshold": _queue,
     "picker_kv_threshold": _cache,

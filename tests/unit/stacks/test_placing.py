@@ -80,6 +80,22 @@ def test_the_fixes_work() -> None:
     assert load_site(values, "site.yaml")
 
 
+def test_new_nodes_do_not_help_where_their_role_is_tainted() -> None:
+    values = copy.deepcopy(FULL)
+    roles = values["cluster"]["machines"].setdefault("roles", {})
+    roles["hgx"] = {"taints": {"dedicated": "x:NoSchedule"}}
+    with pytest.raises(SiteError) as caught:
+        load_site(values, "site.yaml")
+    assert "fix: take dedicated out of cluster.machines.roles.hgx.taints" in str(caught.value)
+    assert "add" not in caught.value.problems[0].fix
+    values["models"]["qwen"]["server"] = {"replicas": 3}
+    with pytest.raises(SiteError, match=r"roles\.hgx\.taints, and add 1 node of role hgx"):
+        load_site(values, "site.yaml")
+    roles["hgx"]["taints"] = {}
+    values["models"]["qwen"]["server"] = {"replicas": 2}
+    assert load_site(values, "site.yaml")
+
+
 def test_a_cut_that_misses_targets_is_no_fix() -> None:
     values = copy.deepcopy(FULL)
     values["models"] = {

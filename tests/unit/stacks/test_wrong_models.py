@@ -7,6 +7,8 @@ import pytest
 from components.base import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS
 from tests.unit.stacks.wrong_sites import M, Wrong, refused_and_mended
 
+OVERRIDES = "models.qwen3-32b.overrides"
+REASON = "somebody measured it"
 WRONG: dict[str, Wrong] = {
     # Gateway and firewall
     "firewall keeps the gateway's port shut": Wrong(
@@ -125,6 +127,64 @@ WRONG: dict[str, Wrong] = {
         "tenants.a-b.keys.c",
         "and tenants.a.keys.b-c would both be the resource a-b-c",
         {"tenants.a-b.keys": {"d": {}}},
+    ),
+    "price beyond reason": Wrong(
+        {"prices.gpu_hour": 1e300}, "prices.gpu_hour", "out of range", {"prices.gpu_hour": 3.5}
+    ),
+    # Figures that a site sets by hand
+    "context of one token": Wrong(
+        {f"{OVERRIDES}.max_model_len": {"value": 1, "reason": REASON}},
+        f"{OVERRIDES}.max_model_len",
+        "would refuse the declared load",
+        {f"{OVERRIDES}.max_model_len.value": 7000},
+    ),
+    "context below the declared prompts": Wrong(
+        {f"{OVERRIDES}.max_model_len": {"value": 5000, "reason": REASON}},
+        f"{OVERRIDES}.max_model_len",
+        "write at least 7,000",
+        {"models.qwen3-32b.load.prompt_tokens": {"p50": 1000, "p95": 4000}},
+    ),
+    "start budget beyond int32": Wrong(
+        {f"{OVERRIDES}.start_budget_s": {"value": 10**11, "reason": REASON}},
+        f"{OVERRIDES}.start_budget_s",
+        "Kubernetes takes no such time",
+        {f"{OVERRIDES}.start_budget_s.value": 10**9},
+    ),
+    "download that never ends": Wrong(
+        {"storage.weights.download_bytes_per_s": 1},
+        "storage.weights.download_bytes_per_s",
+        "out of range",
+        {"storage.weights.download_bytes_per_s": 100_000},
+    ),
+    "answers shorter than the declared ones": Wrong(
+        {f"{OVERRIDES}.gateway_max_tokens": {"value": 1, "reason": REASON}},
+        f"{OVERRIDES}.gateway_max_tokens",
+        "answers that the declared load has would be cut",
+        {f"{OVERRIDES}.gateway_max_tokens.value": 1000},
+    ),
+    "reason of blanks": Wrong(
+        {f"{OVERRIDES}.max_num_seqs": {"value": 64, "reason": " " * 10}},
+        f"{OVERRIDES}.max_num_seqs.reason",
+        "too short",
+        {f"{OVERRIDES}.max_num_seqs.reason": REASON},
+    ),
+    "override that causes the misfit": Wrong(
+        {f"{OVERRIDES}.max_num_seqs": {"value": 1, "reason": REASON}},
+        "models.qwen3-32b.server.gpus",
+        "fix: leave max_num_seqs to the proof",
+        {f"{OVERRIDES}.max_num_seqs": None},
+    ),
+    "target beyond every timeout": Wrong(
+        {"models.qwen3-32b.slo.ttft_p95_ms": 1e9},
+        "models.qwen3-32b.slo.ttft_p95_ms",
+        "at most 99999000",
+        {"models.qwen3-32b.slo.ttft_p95_ms": 2000},
+    ),
+    "timeout of a long promise": Wrong(
+        {"models.qwen3-32b.slo.ttft_p95_ms": 9e7, "gateway.stream_idle_timeout_s": 90_000},
+        "models.qwen3-32b.request_timeout_s",
+        "write 90000 or more",
+        {"models.qwen3-32b.request_timeout_s": 90_000},
     ),
     # Bounds of the CRDs
     "replicas beyond int32": Wrong({"gateway.replicas": MOST_REPLICAS + 1}, "gateway.replicas", "out of range"),
