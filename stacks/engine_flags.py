@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from stacks.records import Record, read_facts
+
+# As Python reads them, which the engines' command lines are written in.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}(_[0-9]{1,18})*")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 FILE = Path(__file__).parent / "engine_flags.yaml"
 
@@ -26,6 +32,69 @@ class Decided(Record):
     """The flags by their long names."""
 
 
+class Value(Record):
+    """What a flag takes."""
+
+    kind: Literal["text", "integer", "number", "json"] = "text"
+    """The form of the value; `json` is an object."""
+    words: tuple[str, ...] = ()
+    """The only words of a text, or what is taken beside a number."""
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    """The number is larger than this."""
+    why: str = ""
+    """The reason of a bound, where the engine itself has none."""
+    lines: bool = False
+    """Whether a text may have more than one line."""
+
+    def fits(self, text: str) -> bool:
+        """Whether the engine starts with it."""
+        if text in self.words:
+            return True
+        match self.kind:
+            case "json":
+                return _is_object(text)
+            case "integer":
+                return _INTEGER.fullmatch(text.strip(" ")) is not None and self._within(int(text))
+            case "number":
+                return _NUMBER.fullmatch(text.strip(" ")) is not None and self._within(float(text))
+        return not self.words and (self.lines or text.isprintable())
+
+    def _within(self, number: float) -> bool:
+        low = self.least is None or number >= self.least
+        return low and (self.most is None or number <= self.most) and (self.above is None or number > self.above)
+
+    @property
+    def allowed(self) -> str:
+        """What fits, in words."""
+        bounds = [
+            f"{word} {bound:g}"
+            for word, bound in (("above", self.above), ("from", self.least), ("up to", self.most))
+            if bound is not None
+        ]
+        kinds = {"integer": "a whole number", "number": "a number", "json": "a JSON object", "text": "text on one line"}
+        if self.words and self.kind == "text":
+            return ", ".join(self.words)
+        return " ".join([kinds[self.kind], *bounds])
+
+    @property
+    def example(self) -> str:
+        """A value that fits."""
+        if self.words and self.kind == "text":
+            return self.words[0]
+        bound = self.least if self.least is not None else self.most
+        number = f"{bound:g}" if bound is not None else "1"
+        return {"json": "{}", "text": "VALUE"}.get(self.kind, number)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
 class EngineFlags(Record):
     """All flags of one engine."""
 
@@ -33,8 +102,8 @@ class EngineFlags(Record):
     """Short name -> long name."""
     free_switches: tuple[str, ...]
     """Flags that a site may give and that take no value."""
-    free_values: tuple[str, ...]
-    """Flags that a site may give, each with a value."""
+    free_values: dict[str, Value]
+    """Flags that a site may give, each with what its value may be."""
     decided: tuple[Decided, ...]
     """All others."""
 

@@ -61,7 +61,7 @@ def _of_model(path: Path, items: Sequence[Any], flags: EngineFlags, model: _Mode
         decided = flags.decision[flag.name]
         if decided is not None:
             yield _decided_elsewhere(here, item, flag, decided, model)
-        elif wrong := _wrong_form(here, item, flag, flags):
+        elif wrong := _wrong_form(here, item, flag, flags) or _wrong_value(here, item, flag, flags, model):
             yield wrong
         elif flag.name in given:
             yield Problem(path=here, what=f"{flag.name} is given twice", got=_value(item), fix="remove one")
@@ -127,6 +127,22 @@ def _wrong_form(path: Path, item: str, flag: Flag, flags: EngineFlags) -> Proble
         what = "a flag needs its full name and = before its value here" if value else f"{flag.name} needs a value"
         correct = bool(value) and item == f"{flag.name}={value}"
     return None if correct else Problem(path=path, what=what, got=shown(item), fix=f"write {right}")
+
+
+def _wrong_value(path: Path, item: str, flag: Flag, flags: EngineFlags, model: _Model) -> Problem | None:
+    """A value with which the engine would end as soon as it starts."""
+    taken, value = flags.free_values.get(flag.name), item.partition("=")[2]
+    if taken is None or taken.fits(value):
+        return None
+    near = nearest(value, taken.words)
+    return Problem(
+        path=path,
+        what=f"{flag.name}: {taken.why or f'{model.engine} would not start with this value'}",
+        got=shown(value),
+        allowed=taken.allowed,
+        near=near,
+        fix=f"write {flag.name}={near or taken.example}" + ("" if near else ", or another value that is allowed"),
+    )
 
 
 def _nested(keys: Sequence[str]) -> str:

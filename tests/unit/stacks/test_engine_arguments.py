@@ -38,7 +38,7 @@ def problems(*items: object, engine: str = "vllm") -> list[Problem]:
 
 
 def written(flag: str) -> str:
-    return flag if flag in SWITCHES else f"{flag}=1"
+    return flag if flag in SWITCHES else f"{flag}={VLLM.free_values[flag].example}"
 
 
 def test_each_flag_of_the_pinned_release_has_one_decision() -> None:
@@ -117,6 +117,52 @@ def test_every_form_that_vllm_reads_is_recognised(item: str, flag: str) -> None:
 )
 def test_other_forms_and_unknown_flags_get_a_fix(items: list[str], fix: list[str]) -> None:
     assert [problem.fix for problem in problems(*items)] == fix
+
+
+@pytest.mark.parametrize(
+    ("item", "fix"),
+    [
+        ("--seed=abc", "--seed=1"),
+        ("--seed=7\n", "--seed=1"),
+        ("--max-logprobs=abc", "--max-logprobs=-1"),
+        ("--max-logprobs=-2", "--max-logprobs=-1"),
+        ("--log-level=9", "--log-level=CRITICAL"),
+        ("--log-level=infos", "--log-level=info"),
+        ("--uvicorn-log-level=nope", "--uvicorn-log-level=critical"),
+        ("--uvicorn-log-level=DEBUG", "--uvicorn-log-level=debug"),
+        ("--logprobs-mode=nope", "--logprobs-mode=raw_logits"),
+        ("--chat-template-content-format=9", "--chat-template-content-format=auto"),
+        ("--default-chat-template-kwargs={bad json", "--default-chat-template-kwargs={}"),
+        ("--structured-outputs-config=xgrammar", "--structured-outputs-config={}"),
+        ("--renderer-num-workers=0", "--renderer-num-workers=1"),
+        ("--h11-max-header-count=1", "--h11-max-header-count=200"),
+        ("--h11-max-incomplete-event-size=1", "--h11-max-incomplete-event-size=65536"),
+        ("--kv-cache-metrics-sample=2", "--kv-cache-metrics-sample=1"),
+        ("--response-role=a\nb", "--response-role=VALUE"),
+    ],
+)
+def test_a_value_that_ends_the_engine_is_refused_with_one_that_does_not(item: str, fix: str) -> None:
+    (problem,) = problems(item)
+    assert problem.fix.removesuffix(", or another value that is allowed") == f"write {fix}"
+    assert problem.allowed
+    assert problems(fix) == []
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "--seed=-1",
+        "--max-logprobs=1_000",
+        "--log-level=debug",
+        '--default-chat-template-kwargs={"enable_thinking":\n false}',
+        "--distributed-timeout-seconds=None",
+        "--sse-keep-alive-interval=7.5",
+        "--chat-template={% for m in messages %}\n{{ m.content }}{% endfor %}",
+        "--safetensors-prefetch-block-size=16M",
+    ],
+)
+def test_every_value_that_the_engine_reads_is_taken(item: str) -> None:
+    assert problems(item) == []
 
 
 def test_a_wrong_flag_is_told_of_beside_what_is_wrong_elsewhere() -> None:
