@@ -36,7 +36,7 @@ class GatewaySpec(Spec):
     counts where it is longer, or where this is not given."""
     max_parallel_streams: int = Field(default=65_536, ge=1024, le=MOST_STREAMS)
     """Requests that one Envoy pod carries at once; Envoy's own default of 1,024 is below one busy node."""
-    memory_mib: int = Field(default=4096, ge=1024, le=2**20)
+    memory_mib: int = Field(default=4096, ge=1024, le=2**19)
     """Memory of one Envoy pod. From half of it on, those go whose answers pile up because they hardly read; at three
     quarters new requests are refused (503)."""
 

@@ -23,6 +23,10 @@ _SECRET_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _REGISTRY = re.compile(r"\*|[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 # Memory below which an endpoint picker does not start: the lab's takes 45 MiB without a request.
 _LEAST_MEMORY = 64 * 1024**2
+# What no picker needs: its maintainers measured 0.5 to 1 core per request/s of 100,000 tokens, and one CPU of a node
+# without GPUs has some 64 cores. Beyond, no node would have room for it.
+_MOST_CORES = 64
+_MOST_MEMORY = 512 * 1024**3
 _UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("kMGTPE", 1)}}
 _UNITS |= {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", 1)}
 # What is in the folders of Linux 6.18.
@@ -56,14 +60,16 @@ def _is_host(text: str) -> bool:
 
 
 def _is_cpu(text: str) -> bool:
-    return _CPU.fullmatch(text) is not None and float(text.rstrip("m")) > 0
+    if not _CPU.fullmatch(text):
+        return False
+    return 0 < float(text.rstrip("m")) / (1000 if text.endswith("m") else 1) <= _MOST_CORES
 
 
 def _is_memory(text: str) -> bool:
     if not _MEMORY.fullmatch(text):
         return False
     number = re.match(r"[0-9.]+", text)
-    return number is not None and float(number[0]) * _UNITS[text[number.end() :]] >= _LEAST_MEMORY
+    return number is not None and _LEAST_MEMORY <= float(number[0]) * _UNITS[text[number.end() :]] <= _MOST_MEMORY
 
 
 def _is_fingerprint(text: str) -> bool:
@@ -90,8 +96,8 @@ _FORMS: Mapping[str, _Form] = {
     "models.<name>.server.gpu_family": _Form(
         _LABEL.fullmatch, "a label of letters, digits, dashes, dots and underscores", "hopper"
     ),
-    "models.<name>.pool.cpu": _Form(_is_cpu, "a Kubernetes quantity of CPU above 0", "500m"),
-    "models.<name>.pool.memory": _Form(_is_memory, "a Kubernetes quantity of memory, at least 64Mi", "8Gi"),
+    "models.<name>.pool.cpu": _Form(_is_cpu, "a Kubernetes quantity of CPU above 0 and up to 64 cores", "500m"),
+    "models.<name>.pool.memory": _Form(_is_memory, "a Kubernetes quantity of memory from 64Mi to 512Gi", "8Gi"),
     "cluster.machines.time_servers.<name>": _Form(
         lambda text: _is_host(text) or re.fullmatch(r"/dev/ptp[0-9]+", text), "a host name or an address", "10.5.0.4"
     ),
@@ -114,6 +120,12 @@ _FORMS: Mapping[str, _Form] = {
         for level in _LEVELS
     },
 }
+
+
+def example(pattern: str, text: str) -> str:
+    """A value of the key's form where the text has another one, else nothing."""
+    form = _FORMS.get(pattern)
+    return "" if form is None or form.fits(text) else form.example
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:

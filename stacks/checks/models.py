@@ -11,12 +11,14 @@ from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerSpec
 from stacks import catalogue
 from stacks.hardware import GPUS
+from stacks.loading.levels import MACHINES, machines_of
 from stacks.loading.problems import Problem, shown
 from stacks.loading.raw import at, items, mapping, number
 
 _FAMILY = str(ModelServerSpec.model_fields["gpu_family"].default)
 _STREAM_S = int(ModelServerSpec.model_fields["longest_stream_s"].default)
 _REQUEST_S = int(ModelSpec.model_fields["request_timeout_s"].default)
+_STORAGE_CLASS = "longhorn"
 _IDLE_S = int(GatewaySpec.model_fields["stream_idle_timeout_s"].default)
 _GPU = "h200-sxm"
 _COUNTS = (
@@ -35,6 +37,10 @@ _ENVOYS_OWN = {
 }
 
 
+# Pods that a kubelet takes if it is not told otherwise (its maxPods).
+_PODS_OF_A_NODE = 110
+
+
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Everything that does not go together, as far as the values can be understood."""
     for name, model in mapping(values.get("models")).items():
@@ -45,6 +51,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _weights(str(name), model)
             yield from _tokens(str(name), model)
     yield from _port(values)
+    yield from _envoys(values)
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -57,6 +64,18 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
                 what="may be called by no tenant, and holds its GPUs",
                 fix=f"add {name} to the models of a tenant, or take the model out",
             )
+    machines = mapping(at(values, *MACHINES))
+    own = [key for machine in machines_of(machines) for key in ("volumes", "raw_volumes") if machine.keys.get(key)]
+    storage = mapping(values.get("storage")).get("storage_class", _STORAGE_CLASS)
+    lacking = machines and storage == _STORAGE_CLASS and not own and not at(machines, "hgx", "storage")
+    # A trial may do without.
+    if lacking and values.get("purpose", "production") == "production":
+        yield Problem(
+            path=("storage", "storage_class"),
+            what="no machine has a disk for Longhorn, so it would fill the system disks or offer no volume",
+            got=shown(storage),
+            fix="add cluster.machines.hgx.storage with its disks, or name the class of another storage",
+        )
     gateway = mapping(values.get("gateway"))
     if gateway.get("port") == 80 and gateway.get("certificate_secret"):
         yield Problem(
@@ -162,6 +181,27 @@ def _port(values: Mapping[str, Any]) -> Iterator[Problem]:
             what=f"is taken in each Envoy pod, by {_ENVOYS_OWN[port]}",
             got=str(port),
             fix="write 443, or another port",
+        )
+
+
+def _envoys(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Nodes have room for so many pods, whatever these take."""
+    machines = at(values, *MACHINES)
+    replicas = number(at(values, "gateway", "replicas"))
+    if not isinstance(machines, Mapping) or replicas is None:
+        return
+    takes = [each for each in machines_of(machines) if each.role == "worker" or each.keys.get("schedulable") is True]
+    most = sum(
+        max(_PODS_OF_A_NODE, int(number(mapping(each.keys.get("kubelet_config")).get("maxPods")) or 0))
+        for each in takes
+    )
+    if takes and replicas > most:
+        yield Problem(
+            path=("gateway", "replicas"),
+            what=f"is more pods than the {len(takes)} nodes that take pods without GPUs have room for",
+            got=_plain(replicas),
+            allowed=f"at most {most}",
+            fix=f"write {GatewaySpec.model_fields['replicas'].default}, or add nodes of role worker",
         )
 
 

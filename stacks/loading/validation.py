@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from stacks.checks import forms
 from stacks.demand import OverridesSpec
 from stacks.loading.fields import Place, number_text, place
 from stacks.loading.problems import Path, Problem, from_text, nearest, shown
@@ -257,6 +258,8 @@ def _fix(path: Path, here: Place, value: Any) -> str:
     if kind in (int, float) and isinstance(value, str) and _WITH_UNIT.fullmatch(value):
         return "write the number alone, without its unit"
     if kind is str and isinstance(value, bool | int | float):
+        if right := forms.example(here.pattern, shown(value)):
+            return f'write it like "{right}", in quotes'
         return f'put it in quotes: "{shown(value)}"'
     if here.is_share() and isinstance(value, int | float) and 1 < value <= 100:
         return f"write {value / 100:g} if {shown(value)} % is meant"

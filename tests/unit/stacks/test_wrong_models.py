@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from components.base import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS
-from tests.unit.stacks.wrong_sites import M, Wrong, refused_and_mended
+from stacks.loading import crosschecks
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 
 OVERRIDES = "models.qwen3-32b.overrides"
 REASON = "somebody measured it"
@@ -186,6 +188,30 @@ WRONG: dict[str, Wrong] = {
         "write 90000 or more",
         {"models.qwen3-32b.request_timeout_s": 90_000},
     ),
+    # What no node has room for
+    **{
+        f"picker of {value} {key}": Wrong(
+            {f"models.glm-5-1.pool.{key}": value},
+            f"models.glm-5-1.pool.{key}",
+            f"write it like {right}",
+            {f"models.glm-5-1.pool.{key}": right.strip('"').partition('"')[0]},
+        )
+        for key, value, right in (
+            ("cpu", "1000", "500m"),
+            ("cpu", "64001m", "500m"),
+            ("cpu", 0, '"500m", in quotes'),
+            ("cpu", 1000, '"500m", in quotes'),
+            ("memory", "100000Pi", "8Gi"),
+            ("memory", "2Ti", "8Gi"),
+            ("memory", 8, '"8Gi", in quotes'),
+        )
+    },
+    "Envoy of a TiB": Wrong(
+        {"gateway.memory_mib": 2**20}, "gateway.memory_mib", "out of range", {"gateway.memory_mib": 4096}
+    ),
+    "more Envoys than nodes take pods": Wrong(
+        {"gateway.replicas": 500}, "gateway.replicas", "at most 220", {"gateway.replicas": 2}
+    ),
     # Bounds of the CRDs
     "replicas beyond int32": Wrong({"gateway.replicas": MOST_REPLICAS + 1}, "gateway.replicas", "out of range"),
     "model replicas beyond int32": Wrong(
@@ -217,3 +243,11 @@ WRONG: dict[str, Wrong] = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
     refused_and_mended(wrong)
+
+
+def test_volumes_of_longhorn_without_its_disks_are_warned_of() -> None:
+    assert crosschecks.warnings(prod()) == []
+    (warning,) = crosschecks.warnings(changed(prod(), {f"{M}.hgx.storage": None}))
+    assert (warning.key, warning.fix[:36]) == ("storage.storage_class", "add cluster.machines.hgx.storage wit")
+    other = {f"{M}.hgx.storage": None, "storage.storage_class": "nfs"}
+    assert crosschecks.warnings(changed(prod(), other)) == []
