@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stacks.loading.levels import MACHINES, Machine, machines_of
 from stacks.loading.problems import Path, Problem
 from stacks.loading.raw import address, at, items, mapping
-from talos import document
+from talos import checks, document
 
 # Kind of document -> the key that it is made of; {} is the document's own name.
 _DOCUMENTS: Mapping[str, str] = {
@@ -65,6 +65,8 @@ _FIELDS_OF_THE_CLUSTER: Mapping[str, str] = {
 }
 # Firewall rule -> the key that its ports or subnets come from.
 _RULES = {"load-balancers": "load_balancer_ports", "etcd": "control_planes"}
+# Keys of which each entry is checked by itself.
+_ENTRIES = {"labels": checks.labels, "annotations": checks.node_annotations, "taints": checks.taints}
 _MOST_NAMES = 4
 
 
@@ -84,9 +86,14 @@ def problems(refused: Iterable[Refused], values: Mapping[str, Any]) -> Iterator[
         machine = machines.get(each.node)
         path = _of_machine(each.problem, machine) if machine else _of_cluster(each.problem, machines)
         bare = document.Problem(
-            what=each.problem.what, got=each.problem.got, allowed=each.problem.allowed, fix=each.problem.fix
+            what=each.problem.what,
+            got=each.problem.got,
+            allowed=each.problem.allowed,
+            fix=_in_own_words(each.problem.fix, path),
         )
-        grouped.setdefault((path, bare), []).append(each.node)
+        entries = list(_wrong_entries(machine, path, bare)) if machine else []
+        for where, problem in entries or [(path, bare)]:
+            grouped.setdefault((where, problem), []).append(each.node)
     for (path, problem), nodes in grouped.items():
         shared = path[:3] != (*MACHINES, "nodes") and any(nodes)
         yield Problem(
@@ -96,6 +103,21 @@ def problems(refused: Iterable[Refused], values: Mapping[str, Any]) -> Iterator[
             allowed=problem.allowed,
             fix=problem.fix,
         )
+
+
+def _in_own_words(fix: str, path: Path) -> str:
+    """A fix that names Talos's field, with the site's key in its place."""
+    key = ".".join(path[-2:] if path and path[-1].isdecimal() else path[-1:])
+    return re.sub(r"^give \w+ a value that is allowed$", f"give {key} a value that is allowed", fix)
+
+
+def _wrong_entries(machine: Machine, path: Path, problem: document.Problem) -> Iterator[tuple[Path, document.Problem]]:
+    """The wrong ones of a machine's labels, annotations or taints, each where the site wrote it."""
+    key = path[-1] if path else ""
+    for name, value in mapping(machine.keys.get(key)).items() if key in _ENTRIES else ():
+        if _ENTRIES[key]({str(name): value}):
+            own = {"got": f"'{name}: {value}'", "fix": "correct its name or its value"}
+            yield machine.path(key, str(name)), replace(problem, **own)
 
 
 def _of_machine(problem: document.Problem, machine: Machine) -> Path:

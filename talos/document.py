@@ -105,7 +105,8 @@ class Part:
             if value is None:
                 continue
             if fault := _fault(type(self), each, value):
-                got = repr(value) if each.repr else ""
+                # A list, as people write it.
+                got = repr(list(value) if isinstance(value, tuple) else value) if each.repr else ""
                 yield Problem(
                     where=each.name,
                     what=fault.what,
