@@ -16,6 +16,8 @@ _HOST = r"[A-Za-z0-9.-]+(:[0-9]{1,5})?"
 _PATH = r"(/[A-Za-z0-9._~-]+)*/?"
 _REGISTRY = re.compile(rf"oci://{_HOST}{_PATH}")
 _REPOSITORY = re.compile(rf"https?://{_HOST}{_PATH}")
+# As a host is written, or a host with a path.
+_LIKE_A_HOST = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(/.*)?")
 _FOLDER = re.compile(r"[A-Za-z0-9._~/ -]*[A-Za-z0-9._~/-]")
 
 
@@ -25,6 +27,11 @@ def _mirror(address: str) -> str:
         raise ValueError(
             "this is no registry, repository or folder without credentials, allowed: oci://HOST/PATH, https://HOST/PATH,"
             " or a folder\nfix: write it like oci://registry.site.example/charts, or .lab/bundle/charts for a folder"
+        )
+    if form is None and _LIKE_A_HOST.fullmatch(address):
+        raise ValueError(
+            f"{address} is taken as a folder, and looks like a host\n"
+            f"fix: write oci://{address} for a registry, or ./{address} for a folder"
         )
     return address
 

@@ -7,7 +7,20 @@ from typing import Any
 
 from components.specs.inference_pool import picker_name
 from components.specs.model_server import ModelServerSpec
-from stacks.checks import disks, firewall, forms, links, machines, models, networks, patches, routes, servers, subnets
+from stacks.checks import (
+    disks,
+    firewall,
+    forms,
+    links,
+    machines,
+    models,
+    networks,
+    patches,
+    routes,
+    servers,
+    sources,
+    subnets,
+)
 from stacks.cluster_model import MachinesSpec
 from stacks.loading import engine_arguments
 from stacks.loading.problems import Path, Problem, nearest, shown
@@ -49,6 +62,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         disks.problems(values),
         patches.problems(values),
         models.problems(values),
+        sources.problems(values),
     ):
         try:
             for problem in check:
