@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -125,7 +126,8 @@ class Case:
         """max-num-seqs of a scheduler: what the cache holds, and what a step can serve within the target."""
         if self.order.max_num_seqs:
             return self.order.max_num_seqs
-        most = max(1, min(self.held, ENGINE_MAX_SEQS))
+        # vLLM starts with no more requests than tokens of a step (SchedulerConfig).
+        most = max(1, min(self.held, ENGINE_MAX_SEQS, self.order.max_num_batched_tokens or ENGINE_MAX_SEQS))
         limit = self.order.slo.itl_p95_ms
         if limit is None or self.decode_s(most) * 1e3 <= limit or self.decode_s(1) * 1e3 > limit:
             return most
@@ -148,10 +150,12 @@ class Case:
         limit = self.order.slo.itl_p95_ms
         if limit is None or not self.order.load:
             return DEFAULT_BATCHED_TOKENS
-        for size in CHUNKS:
+        # A step has a token for each request.
+        sizes = [size for size in CHUNKS if size >= self.slots]
+        for size in sizes:
             if self._steady(size).itl_quantile_s(0.95) * 1e3 <= limit:
                 return size
-        return CHUNKS[-1]
+        return sizes[-1] if sizes else self.slots
 
     def _steady(self, batched_tokens: int) -> Steady:
         load = self.order.load
@@ -198,6 +202,12 @@ class Case:
         if order.max_num_seqs and order.max_num_seqs > self.held:
             text = (
                 f"max_num_seqs is {order.max_num_seqs:,}, and the cache holds {self.held:,} requests of the mean size"
+            )
+            found.append(Problem(kind="knob", text=text))
+        elif (order.max_num_seqs or 0) > (order.max_num_batched_tokens or math.inf):
+            text = (
+                f"max_num_seqs is {order.max_num_seqs:,} and max_num_batched_tokens {order.max_num_batched_tokens:,}: "
+                "vLLM starts with no more requests than tokens of a step"
             )
             found.append(Problem(kind="knob", text=text))
         return found

@@ -77,7 +77,8 @@ def _settings(case: Case) -> Iterator[tuple[str, Order]]:
     if "precision" in kinds:
         yield "keep the cache in bf16", replace(order, kv_dtype="bf16")
     if "knob" in kinds:
-        yield f"lower max_num_seqs to {case.held}, or leave it to the proof", replace(order, max_num_seqs=None)
+        most = min(case.held, order.max_num_batched_tokens or case.held)
+        yield f"lower max_num_seqs to {most}, or leave it to the proof", replace(order, max_num_seqs=None)
     elif order.max_num_seqs:
         yield "leave max_num_seqs to the proof", replace(order, max_num_seqs=None)
     if order.max_num_batched_tokens:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from stacks.proof.fixes import nearest
 from stacks.proof.knobs import Override, Serving, knobs, needed_replicas, number, token_s
 from stacks.proof.overrides import broken_overrides
 from stacks.proof.proof import prove
@@ -121,3 +122,18 @@ def test_a_model_that_writes_nothing_has_no_answers_to_cap() -> None:
     reranker = prove(order("bge-reranker-v2-m3", gpus=1, replicas=2, simple=True))
     (broken,) = broken_overrides(reranker, serving(gateway_max_tokens=100))
     assert (broken.allowed, broken.fix) == ("nothing", "take it out")
+
+
+@pytest.mark.parametrize("batched", [256, 512, None])
+@pytest.mark.parametrize("model", ["qwen3-8b", "qwen3-embedding-8b"])
+def test_no_engine_is_given_more_requests_than_tokens_of_a_step(model: str, batched: int | None) -> None:
+    """vLLM ends with `max_num_batched_tokens must be greater than or equal to max_num_seqs`."""
+    for seqs in (None, 100):
+        proof = prove(
+            order(model, gpus=1, typical_request_tokens=64, max_num_batched_tokens=batched, max_num_seqs=seqs)
+        )
+        assert proof.case.slots <= proof.case.batched_tokens
+        assert proof.holds
+    refused = prove(order(model, gpus=1, typical_request_tokens=64, max_num_batched_tokens=256, max_num_seqs=300))
+    assert not refused.holds
+    assert nearest(refused)[0].text == "lower max_num_seqs to 256, or leave it to the proof"

@@ -176,6 +176,17 @@ WRONG: dict[str, Wrong] = {
         "fix: leave max_num_seqs to the proof",
         {f"{OVERRIDES}.max_num_seqs": None},
     ),
+    "more requests than tokens of a step": Wrong(
+        {
+            "models.qwen3-32b.load": None,
+            "models.qwen3-32b.slo": None,
+            f"{OVERRIDES}.max_num_seqs": {"value": 46, "reason": REASON},
+            f"{OVERRIDES}.max_num_batched_tokens": {"value": 32, "reason": REASON},
+        },
+        "models.qwen3-32b.server.gpus",
+        "fix: lower max_num_seqs to 32",
+        {f"{OVERRIDES}.max_num_seqs.value": 32},
+    ),
     "target beyond every timeout": Wrong(
         {"models.qwen3-32b.slo.ttft_p95_ms": 1e9},
         "models.qwen3-32b.slo.ttft_p95_ms",
