@@ -127,7 +127,7 @@ def test_objects_say_what_is_derived() -> None:
         ("picker_queue_threshold", 3, {"picker queue": 3, "shedding queue": 1}),
         ("picker_kv_threshold", 0.55, {"picker cache": 0.55, "shedding cache": 0.55}),
         ("gateway_parallel_requests", 1000, {"parallel": 1000, "pending": 1000}),
-        ("gateway_max_tokens", 512, {"--override-generation-config": '{"max_new_tokens": 512}'}),
+        ("gateway_max_tokens", 3000, {"--override-generation-config": '{"max_new_tokens": 3000}'}),
         ("start_budget_s", 903, {"ready": "903", "deadline": None, "failures": 181}),
         ("disruption_max_unavailable", 1, {"unavailable": 1}),
     ],
