@@ -11,6 +11,7 @@ from stacks.checks import (
     disks,
     firewall,
     forms,
+    kubelet,
     links,
     machines,
     models,
@@ -61,6 +62,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         links.problems(values),
         disks.problems(values),
         patches.problems(values),
+        kubelet.problems(values),
         models.problems(values),
         sources.problems(values),
     ):

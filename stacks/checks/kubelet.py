@@ -1,0 +1,225 @@
+"""`kubelet_config`: fields that the kubelet knows, with values that it and Talos take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from stacks import kubelet_fields
+from stacks.kubelet_fields import Kind
+from stacks.loading.levels import MACHINES, Machine, machines_of
+from stacks.loading.problems import Path, Problem, nearest, shown
+from stacks.loading.raw import at, found, mapping, number
+
+_LEVELS = ("kubelet_config.<name>", "roles.<name>.kubelet_config.<name>", "nodes.<name>.kubelet_config.<name>")
+# What the machine config itself writes around the kubelet's configuration.
+_ENVELOPE = frozenset({"apiVersion", "kind"})
+_QUANTITY = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
+_DURATION = re.compile(r"[+-]?((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|0)")
+_STEP = re.compile(r"([0-9.]+)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_RESERVED = ("cpu", "memory", "ephemeral-storage", "pid")
+_SIGNALS = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "allocatableMemory.available",
+    "pid.available",
+)
+_SOFT, _GRACE = "evictionSoft", "evictionSoftGracePeriod"
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_duration(value: Any) -> bool:
+    return isinstance(value, str) and _DURATION.fullmatch(value) is not None and not value.startswith("-")
+
+
+def _each(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
+def _by_name(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, Mapping) and all(map(fits, value.values()))
+
+
+_TYPES: Mapping[Kind, tuple[Callable[[Any], bool], str]] = {
+    "switch": (_is_switch, "true or false"),
+    "integer": (_is_integer, "a whole number without quotes"),
+    "number": (lambda value: number(value) is not None, "a number without quotes"),
+    "text": (_is_text, "a text"),
+    "duration": (_is_duration, "a time with its unit, such as 30s or 5m"),
+    "texts": (_each(_is_text), "a list of texts"),
+    "integers": (_each(_is_integer), "a list of whole numbers"),
+    "section": (lambda value: isinstance(value, Mapping), "a section"),
+    "sections": (_each(lambda value: isinstance(value, Mapping)), "a list of sections"),
+    "text_by_name": (_by_name(_is_text), "a section of names and texts"),
+    "switch_by_name": (_by_name(_is_switch), "a section of names, each true or false"),
+    "duration_by_name": (_by_name(_is_duration), "a section of names and times, such as 1m30s"),
+    "quantities": (_by_name(_is_text), f"a section of quantities in quotes for {', '.join(_RESERVED)}"),
+    "thresholds": (_by_name(_is_text), "a section of signals and texts, such as memory.available: 500Mi"),
+}
+# A field, its value without one, and the field whose value it may not pass, with that one's; whether both may be equal.
+_PAIRS: tuple[tuple[str, Any, str, Any, bool], ...] = (
+    ("shutdownGracePeriodCriticalPods", "10s", "shutdownGracePeriod", "30s", True),
+    ("imageGCLowThresholdPercent", 80, "imageGCHighThresholdPercent", 85, False),
+)
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Fields that the kubelet does not know, that are decided elsewhere, and values that it refuses."""
+    machines = at(values, *MACHINES)
+    wrong: set[str] = set()
+    for level in _LEVELS:
+        for path, value in found(machines, level):
+            for problem in _of_field((*MACHINES, *path), path[-1], value):
+                wrong.add(path[-1])
+                yield problem
+    for machine in machines_of(machines):
+        yield from _of_pairs(machine, wrong)
+
+
+def _of_field(path: Path, field: str, value: Any) -> Iterator[Problem]:
+    table = kubelet_fields.load()
+    decision = table.decisions.get(field)
+    if field in _ENVELOPE:
+        yield Problem(path=path, what="is written by Talos, not by the site", fix="take it out")
+    elif decision is not None:
+        if decision.always is not None and (type(value), value) == (type(decision.always), decision.always):
+            return
+        site_key = decision.by not in ("Talos", "the platform")
+        yield Problem(
+            path=path,
+            what=f"is decided by {decision.by}" + (f": {decision.why}" if decision.why else ""),
+            got=shown(value),
+            allowed="" if decision.always is None else shown(decision.always),
+            fix="take it out" + (f", and use {decision.by}" if site_key else ""),
+        )
+    elif field not in table.kinds:
+        near = nearest(field, (*table.kinds, *table.decisions))
+        yield Problem(
+            path=path,
+            what="is no field of the kubelet's configuration",
+            near=near,
+            fix=f"write {near}" if near else "take it out; stacks/kubelet_fields.yaml lists all fields",
+        )
+    else:
+        kind = table.kinds[field]
+        fits, called = _TYPES[kind]
+        if not fits(value):
+            yield Problem(path=path, what=f"is not {called}", got=shown(value), fix=f"write {called}, or take it out")
+        elif field in table.choices and value not in table.choices[field]:
+            words = table.choices[field]
+            yield Problem(
+                path=path,
+                what="is not one of the kubelet's words",
+                got=shown(value),
+                allowed=", ".join(words),
+                near=nearest(value, words),
+                fix="write one of these",
+            )
+        elif field in table.ranges:
+            yield from _of_range(path, value, *table.ranges[field])
+        elif kind == "quantities":
+            yield from _of_quantities(path, value)
+        elif kind == "thresholds":
+            yield from _of_thresholds(path, value)
+
+
+def _of_range(path: Path, value: float, least: float | None, most: float | None) -> Iterator[Problem]:
+    if (least is not None and value < least) or (most is not None and value > most):
+        allowed = f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
+        yield Problem(path=path, what="is out of its range", got=str(value), allowed=allowed, fix="write one of these")
+
+
+def _of_quantities(path: Path, reserved: Mapping[str, str]) -> Iterator[Problem]:
+    for name, amount in reserved.items():
+        if name not in _RESERVED:
+            yield Problem(
+                path=(*path, name),
+                what="is nothing that the kubelet reserves",
+                allowed=", ".join(_RESERVED),
+                near=nearest(name, _RESERVED),
+                fix="write one of these, or take it out",
+            )
+        elif not _QUANTITY.fullmatch(amount):
+            yield Problem(
+                path=(*path, name), what="is no Kubernetes quantity", got=shown(amount), fix="write it like 500m or 1Gi"
+            )
+
+
+def _of_thresholds(path: Path, thresholds: Mapping[str, str]) -> Iterator[Problem]:
+    for signal, amount in thresholds.items():
+        percent = _PERCENT.fullmatch(amount)
+        if signal not in _SIGNALS:
+            yield Problem(
+                path=(*path, signal),
+                what="is no eviction signal",
+                allowed=", ".join(_SIGNALS),
+                near=nearest(signal, _SIGNALS),
+                fix="write one of these, or take it out",
+            )
+        elif percent is None and not _QUANTITY.fullmatch(amount):
+            yield Problem(
+                path=(*path, signal),
+                what="is neither a Kubernetes quantity nor a share",
+                got=shown(amount),
+                fix="write it like 500Mi or 10%",
+            )
+        elif percent is not None and float(percent[1]) >= 100:
+            yield Problem(
+                path=(*path, signal),
+                what="is a share that can never be left free, and the kubelet takes 100% for no threshold at all",
+                got=shown(amount),
+                allowed="less than 100%",
+                fix="write a share such as 10%, or 0% for no threshold",
+            )
+
+
+def _of_pairs(machine: Machine, wrong: set[str]) -> Iterator[Problem]:
+    """Fields that go together; what is wrong by itself is not compared."""
+    config = mapping(machine.keys.get("kubelet_config"))
+    for lower, lower_default, upper, upper_default, may_be_equal in _PAIRS:
+        if {lower, upper} & wrong or not {lower, upper} & set(config):
+            continue
+        low, high = config.get(lower, lower_default), config.get(upper, upper_default)
+        if _amount(low) < _amount(high) or (may_be_equal and _amount(low) == _amount(high)):
+            continue
+        field, other = (lower, upper) if lower in config else (upper, lower)
+        yield Problem(
+            path=machine.path("kubelet_config", field),
+            what=f"does not go with {other}, which is {high if field == lower else low}: the kubelet wants {lower} "
+            f"{'at most' if may_be_equal else 'below'} {upper}",
+            got=shown(config[field]),
+            fix="change one of the two",
+        )
+    missing = sorted(set(mapping(config.get(_SOFT))) - set(mapping(config.get(_GRACE))))
+    if missing and not {_SOFT, _GRACE} & wrong:
+        yield Problem(
+            path=machine.path("kubelet_config", _SOFT, missing[0]),
+            what=f"has no time in {_GRACE}, without which the kubelet does not start",
+            fix=f"add {missing[0]} there, such as 1m30s",
+        )
+
+
+def _amount(value: Any) -> float:
+    """A number, or the seconds of a duration."""
+    if isinstance(value, str):
+        return sum(float(count) * _SECONDS[unit] for count, unit in _STEP.findall(value))
+    return float(value)

@@ -1,0 +1,112 @@
+"""Kubelet configurations that Talos or the kubelet would refuse, or that open a node: each is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks import kubelet_fields
+from stacks.loader import load_site
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
+
+K = f"{M}.kubelet_config"
+OPEN = {"authentication": {"anonymous": {"enabled": True}}}
+
+
+def wrong(config: dict[str, Any], key: str, said: str, fixed: dict[str, Any] | None = None) -> Wrong:
+    return Wrong({K: config}, f"{K}.{key}", said, None if fixed is None else {K: fixed})
+
+
+WRONG: dict[str, Wrong] = {
+    "unknown field": wrong({"nope": 1}, "nope", "is no field of the kubelet's configuration", {}),
+    "misspelt field": wrong({"maxpods": 110}, "maxpods", "did you mean 'maxPods'?", {"maxPods": 110}),
+    "number in quotes": wrong({"maxPods": "110"}, "maxPods", "a whole number without quotes", {"maxPods": 110}),
+    "no pods": wrong({"maxPods": 0}, "maxPods", "allowed: 16 or more", {"maxPods": 16}),
+    "too few pods": wrong({"maxPods": 5}, "maxPods", "allowed: 16 or more"),
+    "own DNS server": wrong({"clusterDNS": ["10.80.0.99"]}, "clusterDNS", "decided by networks.services", {}),
+    "own domain": wrong({"clusterDomain": "other.local"}, "clusterDomain", "use networks.dns_domain", {}),
+    "own port": wrong({"port": 9999}, "port", "decided by Talos", {}),
+    "own static pods": wrong({"staticPodPath": "/x"}, "staticPodPath", "decided by Talos"),
+    "own kind": wrong({"kind": "Foo"}, "kind", "is written by Talos", {}),
+    "own taints": wrong({"registerWithTaints": []}, "registerWithTaints", "use taints"),
+    "no node": wrong({"registerNode": False}, "registerNode", "decided by nodes"),
+    "reserved memory that is none": wrong(
+        {"systemReserved": {"memory": "abc"}},
+        "systemReserved.memory",
+        "no Kubernetes quantity",
+        {"systemReserved": {"memory": "1Gi"}},
+    ),
+    "reserved resource that is none": wrong(
+        {"kubeReserved": {"mem": "1Gi"}}, "kubeReserved.mem", "did you mean 'memory'?"
+    ),
+    "eviction at all memory": wrong(
+        {"evictionHard": {"memory.available": "100%"}},
+        "evictionHard.memory.available",
+        "for no threshold at all",
+        {"evictionHard": {"memory.available": "10%"}},
+    ),
+    "eviction signal that is none": wrong(
+        {"evictionHard": {"memory.free": "1Gi"}}, "evictionHard.memory.free", "no eviction signal"
+    ),
+    "soft eviction without a time": wrong(
+        {"evictionSoft": {"memory.available": "1Gi"}},
+        "evictionSoft.memory.available",
+        "evictionSoftGracePeriod",
+        {"evictionSoft": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "1m30s"}},
+    ),
+    "critical pods longer than all": wrong(
+        {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "1m"},
+        "shutdownGracePeriodCriticalPods",
+        "which is 30s",
+        {"shutdownGracePeriod": "2m", "shutdownGracePeriodCriticalPods": "1m"},
+    ),
+    "all pods shorter than Talos's own time for critical ones": wrong(
+        {"shutdownGracePeriod": "5s"}, "shutdownGracePeriod", "shutdownGracePeriodCriticalPods, which is 10s"
+    ),
+    "time without a unit": wrong({"syncFrequency": "60"}, "syncFrequency", "a time with its unit"),
+    "policy that is none": wrong(
+        {"cpuManagerPolicy": "Static"}, "cpuManagerPolicy", "allowed: none, static", {"cpuManagerPolicy": "static"}
+    ),
+    "image thresholds that cross": wrong(
+        {"imageGCHighThresholdPercent": 70}, "imageGCHighThresholdPercent", "imageGCLowThresholdPercent, which is 80"
+    ),
+    "read-only port": wrong({"readOnlyPort": 10255}, "readOnlyPort", "answers everybody without a key", {}),
+    "kubelet without authentication": wrong(OPEN, "authentication", "decided by Talos", {}),
+    "kubelet without authorization": wrong({"authorization": {"mode": "AlwaysAllow"}}, "authorization", "Talos"),
+    "a role's": Wrong(
+        {f"{M}.roles.hgx.kubelet_config": {"nope": 1}}, f"{M}.roles.hgx.kubelet_config.nope", "is no field"
+    ),
+    "a node's": Wrong(
+        {f"{M}.nodes.cp-1.kubelet_config": OPEN}, f"{M}.nodes.cp-1.kubelet_config.authentication", "Talos"
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
+def test_a_wrong_kubelet_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
+    refused_and_mended(wrong)
+
+
+def test_what_the_kubelet_takes_is_valid() -> None:
+    config = {
+        "maxPods": 250,
+        "cpuManagerPolicy": "static",
+        "topologyManagerPolicy": "single-numa-node",
+        "systemReserved": {"cpu": "2", "memory": "8Gi", "pid": "1000"},
+        "evictionHard": {"memory.available": "5%", "nodefs.available": "0%"},
+        "shutdownGracePeriod": "20m",
+        "shutdownGracePeriodCriticalPods": "1m30s",
+        "featureGates": {"MemoryQoS": True},
+        "readOnlyPort": 0,
+        "serverTLSBootstrap": True,
+        "logging": {"verbosity": 2},
+        "imageGCHighThresholdPercent": 90,
+    }
+    assert load_site(changed(prod(), {K: config}), "site.yaml")
+
+
+def test_every_type_of_the_table_is_checked() -> None:
+    table = kubelet_fields.load()
+    assert len(table.kinds) + len(table.decisions) == len({*table.kinds, *table.decisions}) > 100
