@@ -40,7 +40,7 @@ def every_key() -> dict[str, Any]:
             "auth": {"mirror.site.example": {"identity_token_secret": "token"}},
             "tls": {"mirror.site.example": {"ca": pem}},
         },
-        "patches": {"tuning": {"machine": {"sysctls": {"net.core.somaxconn": "4096"}}}},
+        "patches": {"tuning": {"machine": {"features": {"diskQuotaSupport": False}}}},
         "roles": {"controlplane": {"patches": {"etcd": {"cluster": {"etcd": {"extraArgs": {"metrics": "basic"}}}}}}},
         "hgx": {
             "modules": "proprietary",

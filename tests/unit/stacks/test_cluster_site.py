@@ -91,7 +91,7 @@ MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [
     ("factory", lambda m: m.update(image_factory="ftp://x"), "image_factory: image factory address: got ftp://x"),
     (
         "patch",
-        lambda m: m.update(patches={"bad": {"machine": {"sysctls": None}}}),
+        lambda m: m.update(patches={"bad": {"machine": {"udev": None}}}),
         "cluster.machines.patches.bad: null changes nothing",
     ),
 ]
