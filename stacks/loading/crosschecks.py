@@ -11,6 +11,7 @@ from stacks.checks import (
     disks,
     firewall,
     forms,
+    kernel,
     kubelet,
     links,
     machines,
@@ -63,6 +64,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         disks.problems(values),
         patches.problems(values),
         kubelet.problems(values),
+        kernel.problems(values),
         models.problems(values),
         sources.problems(values),
     ):
