@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stacks.checks.selectors import canonical, evaluate
 from stacks.loading.levels import MACHINES, Machine, machines_of
 from stacks.loading.problems import Path, Problem, shown
 from stacks.loading.raw import at, mapping
@@ -30,6 +31,19 @@ class _Wanted:
     selector: str
     least: float = 0
     known: Mapping[str, str] = field(default_factory=dict)
+    simple: bool = True
+    """Whether all parts of the condition must hold, so that `known` is true of the disk."""
+
+    @property
+    def constant(self) -> bool | None:
+        """What the condition is of any disk; None where it depends on the disk."""
+        return evaluate(self.selector, {}, system_disk=None)
+
+    @property
+    def described(self) -> Mapping[str, str]:
+        """What is known of the disk, with what follows from it."""
+        nvme = self.known.get("bus_path", "").endswith("/nvme") or "nvme" in self.known.get("dev_path", "")
+        return {"transport": "nvme", "rotational": "false", **self.known} if nvme else self.known
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -44,21 +58,26 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     }
     longhorn = [disk for disk in disks.values() if disk]
     yield from _twice(longhorn)
+    yield from _not_of_a_disk(longhorn, refused=(True, False))
+    for disk in longhorn:
+        yield from _of_longhorn(disk, longhorn, list(machines_of(machines)))
     for machine in machines_of(machines):
         own = list(_volumes(machine))
+        yield from _not_of_a_disk(own, refused=(False,))
         if machine.role == "hgx":
             for volume in own:
-                yield from _longhorns_too(volume, longhorn)
+                yield from _longhorns_too(volume, longhorn, grows=_grows(machine, volume))
             own += longhorn
         yield from _twice([volume for volume in _volumes(machine) if _whole(machine, volume)])
         yield from _installed_over(machine, own)
 
 
 def _wanted(path: Path, name: str, selector: Any, least: Any) -> _Wanted | None:
-    if not isinstance(selector, str) or "||" in selector or "!disk" in selector:
+    if not isinstance(selector, str):
         return None
-    known = {first or last: text or other for first, text, other, last in _EQUALS.findall(selector)}
-    return _Wanted(path, name, " ".join(selector.split()), _bytes(least)[1], known)
+    simple = not any(operator in selector for operator in ("||", "!disk", "!(", "?"))
+    known = {first or last: text or other for first, text, other, last in _EQUALS.findall(selector) if simple}
+    return _Wanted(path, name, " ".join(selector.split()), amount(least)[1], known, simple)
 
 
 def _volumes(machine: Machine) -> Iterator[_Wanted]:
@@ -76,10 +95,55 @@ def _whole(machine: Machine, volume: _Wanted) -> bool:
     return bool(at(machine.keys, "volumes", volume.name, "volume_type") == "disk")
 
 
+def _grows(machine: Machine, volume: _Wanted) -> bool:
+    """Whether the volume takes all of its disk."""
+    grows = [at(machine.keys, kind, volume.name, "provisioning", "grow") for kind in ("volumes", "raw_volumes")]
+    return True in grows or _whole(machine, volume)
+
+
+def _not_of_a_disk(volumes: list[_Wanted], refused: tuple[bool, ...]) -> Iterator[Problem]:
+    """Conditions that do not look at the disk. A partition may be on any; Longhorn takes a whole disk."""
+    for volume in volumes:
+        result = volume.constant
+        if result in refused:
+            yield Problem(
+                path=volume.path,
+                what=f"matches {'every disk, also the one that Talos is installed on' if result else 'no disk'}",
+                got=shown(volume.selector),
+                fix="name one disk, for example by its bus_path or serial",
+            )
+
+
+def _of_longhorn(disk: _Wanted, longhorn: list[_Wanted], machines: list[Machine]) -> Iterator[Problem]:
+    """Disks of Longhorn that are the install disk's, or another one's of Longhorn."""
+    if disk.constant is not None:
+        return
+    for other in longhorn:
+        same = canonical(disk.selector) == canonical(other.selector)
+        if other.simple and not same and evaluate(disk.selector, other.described, system_disk=False):
+            yield Problem(
+                path=disk.path,
+                what=f"also matches the disk of {other.name}, so both may be on one disk",
+                got=shown(disk.selector),
+                fix="name another disk, for example by its bus_path or serial",
+            )
+            return
+    for machine in machines:
+        limited = at(machine.keys, "system_volumes", "EPHEMERAL", "provisioning", "max_size")
+        if machine.role == "hgx" and not limited and evaluate(disk.selector, {}, system_disk=True):
+            yield Problem(
+                path=disk.path,
+                what="matches the disk that Talos is installed on, all of which EPHEMERAL takes",
+                got=shown(disk.selector),
+                fix="name another disk, or give system_volumes.EPHEMERAL.provisioning.max_size",
+            )
+            return
+
+
 def _twice(volumes: list[_Wanted]) -> Iterator[Problem]:
     seen: dict[str, str] = {}
     for volume in volumes:
-        plain = re.sub(r"\s", "", volume.selector)
+        plain = canonical(volume.selector)
         if plain in seen:
             yield Problem(
                 path=volume.path,
@@ -90,15 +154,17 @@ def _twice(volumes: list[_Wanted]) -> Iterator[Problem]:
         seen.setdefault(plain, volume.name)
 
 
-def _longhorns_too(volume: _Wanted, longhorn: list[_Wanted]) -> Iterator[Problem]:
+def _longhorns_too(volume: _Wanted, longhorn: list[_Wanted], *, grows: bool) -> Iterator[Problem]:
     for disk in longhorn:
-        if disk.known and disk.known == volume.known:
+        taken = grows and disk.simple and evaluate(volume.selector, disk.described, system_disk=False)
+        if taken or (disk.known and disk.known == volume.known):
             yield Problem(
                 path=volume.path,
                 what=f"selects the disk of Longhorn's {disk.name}, which takes all of it",
                 got=shown(volume.selector),
                 fix="name another disk",
             )
+            return
 
 
 def _installed_over(machine: Machine, volumes: list[_Wanted]) -> Iterator[Problem]:
@@ -107,7 +173,10 @@ def _installed_over(machine: Machine, volumes: list[_Wanted]) -> Iterator[Proble
         return
     for volume in volumes:
         # A condition on system_disk keeps the volume off the install disk, or on it on purpose.
-        if "system_disk" in volume.selector:
+        if "system_disk" in volume.selector or not volume.simple:
+            continue
+        # What is wrong by itself is not compared.
+        if volume.constant is False or (volume.constant and volume.path[: len(_STORAGE)] == _STORAGE):
             continue
         if _can_match(chosen, volume):
             selector = ", ".join(f"{key} {value}" for key, value in chosen.items())
@@ -139,11 +208,11 @@ def _can_match(chosen: Mapping[str, Any], volume: _Wanted) -> bool:
         return False
     if kind == "nvme" and volume.known.get("transport", "nvme") != "nvme":
         return False
-    sign, size = _bytes(chosen.get("size"))
+    sign, size = amount(chosen.get("size"))
     return not (size and sign in ("<", "<=", "==", "") and volume.least > size)
 
 
-def _bytes(text: Any) -> tuple[str, float]:
+def amount(text: Any) -> tuple[str, float]:
     """Comparison and bytes of a size such as `<= 2TB`; 0 for what is none."""
     match = _AMOUNT.fullmatch(text) if isinstance(text, str) else None
     if not match or match[2].count(".") > 1:

@@ -22,6 +22,7 @@ from stacks.checks import (
     servers,
     sources,
     subnets,
+    volumes,
 )
 from stacks.cluster_model import MachinesSpec
 from stacks.loading import engine_arguments
@@ -62,6 +63,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         servers.problems(values),
         links.problems(values),
         disks.problems(values),
+        volumes.problems(values),
         patches.problems(values),
         kubelet.problems(values),
         kernel.problems(values),

@@ -1,0 +1,144 @@
+"""Disks, selectors and sizes with which two things take one disk, or nothing finds one: each is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.checks.selectors import canonical, evaluate
+from stacks.loader import load_site
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
+
+D = f"{M}.hgx.storage.disks"
+BUS = "/pci0000:5d/0000:5d:00.0/nvme"
+OTHER = 'disk.serial == "S1"'
+W = f"{M}.roles.worker"
+EPHEMERAL = f"{M}.system_volumes.EPHEMERAL.provisioning"
+
+
+def longhorn(selector: str, said: str) -> Wrong:
+    key = f"{D}.longhorn-0.selector"
+    return Wrong({key: selector}, key, said, {key: OTHER})
+
+
+def device(path: str, said: str, right: str = "/dev/sda") -> Wrong:
+    key = f"{W}.install_disk"
+    return Wrong({key: {"device": path}}, f"{key}.device", said, {key: {"device": right}})
+
+
+def cache(**provisioning: Any) -> dict[str, Any]:
+    return {f"{M}.roles.hgx.raw_volumes": {"cache": {"provisioning": {"min_size": "1TB", **provisioning}}}}
+
+
+CACHE = f"{M}.roles.hgx.raw_volumes.cache.provisioning"
+WRONG: dict[str, Wrong] = {
+    "Longhorn on every disk": longhorn("true", "matches every disk"),
+    "Longhorn on no disk": longhorn("false", "matches no disk"),
+    "Longhorn on every disk by an alternative": longhorn("disk.readonly || true", "matches every disk"),
+    "Longhorn on the install disk": longhorn("system_disk", "all of which EPHEMERAL takes"),
+    "Longhorn on another one's disk": longhorn("!system_disk", "also matches the disk of longhorn-1"),
+    "Longhorn on another one's kind of disk": longhorn(
+        '!system_disk && disk.transport == "nvme"', "also matches the disk of longhorn-1"
+    ),
+    "the same selector in other quotes": Wrong(
+        {f"{D}.longhorn-1.selector": "disk.bus_path == '/pci0000:3a/0000:3a:00.0/nvme'"},
+        f"{D}.longhorn-1.selector",
+        "also the selector of longhorn-0",
+        {f"{D}.longhorn-1.selector": OTHER},
+    ),
+    "the same selector turned round": Wrong(
+        {f"{D}.longhorn-1.selector": '("/pci0000:3a/0000:3a:00.0/nvme" == disk.bus_path)'},
+        f"{D}.longhorn-1.selector",
+        "also the selector of longhorn-0",
+    ),
+    "a volume that takes Longhorn's disk": Wrong(
+        cache(disk_selector="!system_disk", grow=True),
+        f"{CACHE}.disk_selector",
+        "the disk of Longhorn's longhorn-0",
+        {f"{CACHE}.disk_selector": OTHER},
+    ),
+    "a volume on no disk": Wrong(
+        cache(disk_selector="false"), f"{CACHE}.disk_selector", "matches no disk", {f"{CACHE}.disk_selector": OTHER}
+    ),
+    "installed on a partition": device("/dev/sda1", "is a partition"),
+    "installed on a partition of an NVMe disk": device("/dev/nvme0n1p2", "write /dev/nvme0n1", "/dev/nvme0n1"),
+    "installed on a partition by its link": device(
+        "/dev/disk/by-id/ata-X-part1", "write /dev/disk/by-id/ata-X", "/dev/disk/by-id/ata-X"
+    ),
+    "installed on a file": device("/dev/loop0", "no disk that a machine starts from"),
+    "installed on a DVD": device("/dev/sr0", "no disk that a machine starts from"),
+    "install disk without room": Wrong(
+        {f"{W}.install_disk": {"size": "== 0TB"}},
+        f"{W}.install_disk.size",
+        "a size that no disk has",
+        {f"{W}.install_disk": {"size": "<= 2TB"}},
+    ),
+    "none of a disk": Wrong(
+        {EPHEMERAL: {"max_size": "0%"}}, f"{EPHEMERAL}.max_size", "no share of a disk", {EPHEMERAL: {"max_size": "80%"}}
+    ),
+    "more than a disk": Wrong({EPHEMERAL: {"max_size": "120%"}}, f"{EPHEMERAL}.max_size", "no share of a disk"),
+    "least above most": Wrong(
+        {EPHEMERAL: {"min_size": "200GiB", "max_size": "100GB"}},
+        f"{EPHEMERAL}.max_size",
+        "is less than min_size, which is 200GiB",
+        {EPHEMERAL: {"min_size": "200GiB", "max_size": "200GiB"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
+def test_a_wrong_disk_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
+    refused_and_mended(wrong)
+
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "one disk beside the install disk": {D: {"longhorn-0": {"selector": "!system_disk", "min_size": "3TB"}}},
+    "Longhorn beside a small EPHEMERAL": {
+        D: {"longhorn-0": {"selector": "system_disk", "min_size": "3TB"}},
+        EPHEMERAL: {"max_size": "200GiB"},
+    },
+    "disks told apart by their size": {
+        f"{D}.longhorn-0.selector": "!system_disk && disk.size > 10u * TB",
+        f"{D}.longhorn-1.selector": "!system_disk && disk.size < 10u * TB",
+    },
+    "a partition beside Longhorn's": cache(disk_selector="!system_disk && disk.rotational", grow=True),
+    "what is left of the system disk": {EPHEMERAL: {"min_size": "100GiB", "max_size": "-50GiB"}},
+    "two kinds of volume of one name": {
+        f"{W}.install_disk": {"model": "BOOT*"},
+        f"{W}.volumes": {"data": {"provisioning": {"disk_selector": OTHER, "min_size": "1TB"}}},
+        f"{W}.raw_volumes": {"data": {"provisioning": {"disk_selector": OTHER, "min_size": "1TB"}}},
+    },
+    "a device by its link": {f"{W}.install_disk": {"device": "/dev/disk/by-id/nvme-SAMSUNG_1"}},
+}
+
+
+@pytest.mark.parametrize("change", RIGHT.values(), ids=list(RIGHT))
+def test_what_can_work_is_valid(change: dict[str, Any]) -> None:
+    assert load_site(changed(prod(), change), "site.yaml")
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("true", True),
+        ("!(true && false)", True),
+        ("system_disk", False),
+        ("!system_disk || disk.size > 1u", True),
+        ("!system_disk && disk.size > 1u", None),
+        (f"disk.bus_path == '{BUS}'", True),
+        (f'"{BUS}" != disk.bus_path', False),
+        ("!disk.rotational", True),
+        ("disk.serial == 'true || false'", None),
+        ("disk.rotational ? true : true", None),
+        ("glob('/dev/nvme*', disk.dev_path)", None),
+    ],
+)
+def test_a_condition_says_only_what_is_known(selector: str, matches: bool | None) -> None:
+    assert evaluate(selector, {"bus_path": BUS, "rotational": "false"}, system_disk=False) is matches
+
+
+def test_one_condition_has_one_form() -> None:
+    assert canonical("disk.a == 'x y' && (disk.b || disk.c)") == canonical('((disk.c||disk.b)&&"x y"==disk.a)')
+    assert canonical("disk.a == 'x y'") != canonical("disk.a == 'xy'")
