@@ -60,6 +60,8 @@ _RULES = (
     "and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
     "- Every machine's config is made and checked when the site is loaded: what Talos would refuse is an error at the "
     "key that the site wrote it with, told once for all machines that inherit it.",
+    "- `kubelet_config` takes the fields of [kubelet_fields.yaml](../stacks/kubelet_fields.yaml) that nothing else "
+    "decides; `patches` set no field and no document that a key of the site sets.",
     "- `name` is the `<site>` of the file's own name. Sites of one folder share no kubeconfig, endpoint, VIP or "
     "machine.",
     "- `models` and `tenants` are written also where there are none, as `{}`; so a file that was cut short is refused.",

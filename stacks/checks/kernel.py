@@ -76,7 +76,8 @@ def _of_sysctl(path: Path, name: str, value: Any) -> Iterator[Problem]:
     if least <= int(value) and (most is None or int(value) <= most):
         return
     allowed = f"{least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
-    yield Problem(path=path, what=why, got=shown(value), allowed=allowed, fix=f'write "{least}", or take it out')
+    what = f"is out of its range: {why}"
+    yield Problem(path=path, what=what, got=shown(value), allowed=allowed, fix=f'write "{least}", or take it out')
 
 
 def _of_argument(path: Path, argument: Any) -> Iterator[Problem]:

@@ -145,7 +145,8 @@ def _of_field(path: Path, field: str, value: Any) -> Iterator[Problem]:
 def _of_range(path: Path, value: float, least: float | None, most: float | None) -> Iterator[Problem]:
     if (least is not None and value < least) or (most is not None and value > most):
         allowed = f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
-        yield Problem(path=path, what="is out of its range", got=str(value), allowed=allowed, fix="write one of these")
+        bound = least if least is not None and value < least else most
+        yield Problem(path=path, what="is out of its range", got=str(value), allowed=allowed, fix=f"write {bound:g}")
 
 
 def _of_quantities(path: Path, reserved: Mapping[str, str]) -> Iterator[Problem]:
