@@ -75,6 +75,14 @@ _TYPES: Mapping[Kind, tuple[Callable[[Any], bool], str]] = {
     "quantities": (_by_name(_is_text), f"a section of quantities in quotes for {', '.join(_RESERVED)}"),
     "thresholds": (_by_name(_is_text), "a section of signals and texts, such as memory.available: 500Mi"),
 }
+# The same of what is below a name.
+_INNER: Mapping[Kind, tuple[Callable[[Any], bool], str]] = {
+    "text_by_name": (_is_text, "a text in quotes"),
+    "switch_by_name": (_is_switch, "true or false"),
+    "duration_by_name": _TYPES["duration"],
+    "quantities": (_is_text, "a quantity in quotes"),
+    "thresholds": (_is_text, "a quantity or a share in quotes"),
+}
 # A field, its value without one, and the field whose value it may not pass, with that one's; whether both may be equal.
 _PAIRS: tuple[tuple[str, Any, str, Any, bool], ...] = (
     ("shutdownGracePeriodCriticalPods", "10s", "shutdownGracePeriod", "30s", True),
@@ -88,6 +96,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     wrong: set[str] = set()
     for level in _LEVELS:
         for path, value in found(machines, level):
+            if not isinstance(at(machines, *path[:-1]), Mapping):
+                continue
             for problem in _of_field((*MACHINES, *path), path[-1], value):
                 wrong.add(path[-1])
                 yield problem
@@ -122,7 +132,14 @@ def _of_field(path: Path, field: str, value: Any) -> Iterator[Problem]:
     else:
         kind = table.kinds[field]
         fits, called = _TYPES[kind]
-        if not fits(value):
+        if isinstance(value, Mapping) and kind in _INNER and not fits(value):
+            inner_fits, called = _INNER[kind]
+            for name, inner in value.items():
+                if not inner_fits(inner):
+                    yield Problem(
+                        path=(*path, str(name)), what=f"is not {called}", got=shown(inner), fix=f"write {called}"
+                    )
+        elif not fits(value):
             yield Problem(path=path, what=f"is not {called}", got=shown(value), fix=f"write {called}, or take it out")
         elif field in table.choices and value not in table.choices[field]:
             words = table.choices[field]

@@ -38,6 +38,13 @@ WRONG: dict[str, Wrong] = {
         "no Kubernetes quantity",
         {"systemReserved": {"memory": "1Gi"}},
     ),
+    "reserved processors as a number": wrong(
+        {"systemReserved": {"cpu": 2}},
+        "systemReserved.cpu",
+        "a quantity in quotes; got 2",
+        {"systemReserved": {"cpu": "2"}},
+    ),
+    "fields as a list": Wrong({K: [1]}, K, "instead of a list"),
     "reserved resource that is none": wrong(
         {"kubeReserved": {"mem": "1Gi"}}, "kubeReserved.mem", "did you mean 'memory'?"
     ),
