@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import yaml
@@ -11,6 +12,7 @@ from stacks import kubelet_fields
 from stacks.loading.levels import MACHINES
 from stacks.loading.problems import Path, Problem, shown
 from stacks.loading.raw import at, found, items, mapping
+from talos.firewall import NetworkRuleConfig, Role, cluster_rules
 
 _KEPT = "the cluster's secrets, which `up` makes and keeps"
 # Field of a machine config -> the key that sets it. The more exact field comes first.
@@ -88,7 +90,6 @@ _DOCUMENTS: Mapping[str, tuple[str, frozenset[str]]] = {
     "HostnameConfig": ("the node's own key below nodes", frozenset()),
     "Layer2VIPConfig": ("networks.vip and networks.vip_link", frozenset()),
     "NetworkDefaultActionConfig": ("firewall", frozenset()),
-    "NetworkRuleConfig": ("firewall", frozenset()),
     "LinkConfig": ("links", frozenset()),
     "VLANConfig": ("vlans", frozenset()),
     "BondConfig": ("bonds", _OF_A_BOND),
@@ -131,12 +132,40 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _of_document(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
     kind = patch.get("kind")
+    if kind == NetworkRuleConfig.kind:
+        yield from _of_rule(path, patch)
     if not isinstance(kind, str) or kind not in _DOCUMENTS:
         return
     key, decided = _DOCUMENTS[kind]
     fields = set(patch) - _IN_ANY_CASE
     if not decided or "$patch" in fields or not fields or fields & decided:
         yield _set_elsewhere((*path, "kind"), kind, key)
+
+
+def _of_rule(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
+    """A site may add rules, as a pod network of its own needs them; it opens no port to everybody in this way."""
+    name = patch.get("name")
+    if name in _own_rules() or "$patch" in patch:
+        yield _set_elsewhere((*path, "name"), f"the rule {shown(name)}", "firewall")
+        return
+    for index, source in enumerate(items(patch.get("ingress"))):
+        subnet = str(mapping(source).get("subnet", ""))
+        if subnet.endswith("/0"):
+            yield Problem(
+                path=(*path, "ingress", str(index), "subnet"),
+                what="opens the ports to everybody, past the firewall",
+                got=shown(subnet),
+                fix="name the subnets that need them; for the gateway use firewall.load_balancer_ports and clients",
+            )
+
+
+@cache
+def _own_rules() -> frozenset[str]:
+    """Names of the rules that `firewall` makes, on any machine."""
+    roles: tuple[Role, ...] = ("controlplane", "worker")
+    networks: dict[str, tuple[str, ...]] = dict.fromkeys(("admins", "control_planes", "nodes"), ())
+    rules = (cluster_rules(role, cni="cilium", load_balancer_ports=(443,), **networks) for role in roles)
+    return frozenset(rule.name for made in rules for rule in made if isinstance(rule, NetworkRuleConfig))
 
 
 def _of_fields(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:

@@ -20,8 +20,9 @@ def wrong(dotted: str, value: Any, said: str, key: str = "") -> Wrong:
     return Wrong({PATCH: patch}, f"{PATCH}.{key or dotted}", said, {PATCH: None})
 
 
-def document(kind: str, **fields: Any) -> Wrong:
-    return Wrong({PATCH: {"apiVersion": "v1alpha1", "kind": kind, **fields}}, f"{PATCH}.kind", kind, {PATCH: None})
+def document(kind: str, *, at: str = "kind", says: str = "", **fields: Any) -> Wrong:
+    patch = {"apiVersion": "v1alpha1", "kind": kind, **fields}
+    return Wrong({PATCH: patch}, f"{PATCH}.{at}", says or kind, {PATCH: None})
 
 
 DELETE = {"$patch": "delete"}
@@ -60,7 +61,15 @@ WRONG: dict[str, Wrong] = {
     ),
     "firewall's default": document("NetworkDefaultActionConfig", ingress="accept"),
     "firewall's default deleted": document("NetworkDefaultActionConfig", **DELETE),
-    "rule of the firewall": document("NetworkRuleConfig", name="own", ingress=[{"subnet": "0.0.0.0/0"}]),
+    "rule of the firewall deleted": document(
+        "NetworkRuleConfig", at="name", says="the rule 'kubelet'", name="kubelet", **DELETE
+    ),
+    "rule of the firewall changed": document(
+        "NetworkRuleConfig", at="name", says="the rule 'kubelet'", name="kubelet", ingress=[]
+    ),
+    "port for everybody": document(
+        "NetworkRuleConfig", at="ingress.0.subnet", says="to everybody", name="own", ingress=[{"subnet": "0.0.0.0/0"}]
+    ),
     "bond": document("BondConfig", name="bond0", links=["eno1"]),
     "bond deleted": document("BondConfig", name="bond0", **DELETE),
     "link": document("LinkConfig", name="eno1", mtu=1500),
@@ -87,6 +96,13 @@ RIGHT: dict[str, dict[str, Any]] = {
         "searchDomains": {"domains": ["site.example"]},
     },
     "document without a key": {"apiVersion": "v1alpha1", "kind": "OOMConfig", "sampleInterval": "1s"},
+    "rule beside the platform's": {
+        "apiVersion": "v1alpha1",
+        "kind": "NetworkRuleConfig",
+        "name": "monitoring",
+        "portSelector": {"ports": [9400], "protocol": "tcp"},
+        "ingress": [{"subnet": "10.5.0.0/24"}],
+    },
     "manifest": {
         "cluster": {
             "inlineManifests": [
