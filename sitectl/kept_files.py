@@ -22,11 +22,13 @@ def preview_file(option: str, path: Path | None) -> None:
 
 
 def write(path: Path | None, text: str, *, private: bool = False) -> None:
-    """Write the file that was checked before; `private` keeps a new one to its owner. No path, no file."""
+    """Write the file that was checked before; `private` keeps it to its owner. No path, no file."""
     if path is None:
         return
     mode = 0o600 if private else 0o666
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w") as file:
+        if private and path.is_file():
+            os.fchmod(file.fileno(), mode)
         file.write(text)
 
 

@@ -19,6 +19,7 @@ _OWN = ("name", "model", "serial", "uuid", "wwid", "bus_path")
 _UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("kMGTPE", 1)}}
 _UNITS |= {"K": 1000} | {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", 1)}
 _AMOUNT = re.compile(r"(<=|>=|==|<|>)? ?([0-9.]+) ?([kKMGTPE]i?)?B?")
+_ANOTHER = "name another disk, for example by its bus_path or serial"
 _EQUALS = re.compile(r"disk\.(\w+) *== *[\"']([^\"']*)[\"']|[\"']([^\"']*)[\"'] *== *disk\.(\w+)")
 
 
@@ -125,7 +126,7 @@ def _of_longhorn(disk: _Wanted, longhorn: list[_Wanted], machines: list[Machine]
                 path=disk.path,
                 what=f"also matches the disk of {other.name}, so both may be on one disk",
                 got=shown(disk.selector),
-                fix="name another disk, for example by its bus_path or serial",
+                fix=_ANOTHER,
             )
             return
     for machine in machines:
@@ -149,7 +150,7 @@ def _twice(volumes: list[_Wanted]) -> Iterator[Problem]:
                 path=volume.path,
                 what=f"is also the selector of {seen[plain]}, so both would be on one disk",
                 got=shown(volume.selector),
-                fix="name another disk, for example by its bus_path or serial",
+                fix=_ANOTHER,
             )
         seen.setdefault(plain, volume.name)
 

@@ -15,8 +15,8 @@ from talos.firewall import NetworkRuleConfig, cluster_rules
 _FIREWALL = (*MACHINES, "firewall")
 _PORTS = (*_FIREWALL, "load_balancer_ports")
 _GATEWAY_PORT = 443
-# Rule of every worker -> the API behind its port: whoever reaches it may have the machine or its pods. Nothing of the
-# Kubernetes API listens on workers, and control planes have no port open for clients.
+# Rule of every worker -> the API behind its port, through which a client could take over the machine or its pods. The
+# Kubernetes API does not listen on workers, and control planes have no port open for clients.
 _APIS = {"talos-api": "Talos's API, for which admins is the key", "kubelet": "the kubelet, which nodes alone need"}
 
 

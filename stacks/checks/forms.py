@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from stacks.loading.levels import LEVELS
 from stacks.loading.problems import Problem, shown
 from stacks.loading.raw import address, found
 from stacks.loading.secrets import HIDDEN, REVOKE
@@ -43,7 +44,7 @@ _KERNEL: Mapping[str, tuple[str, re.Pattern[str], str]] = {
     ),
 }
 # Keys that the cluster, a role and a node may hold.
-_LEVELS = ("cluster.machines", "cluster.machines.roles.<name>", "cluster.machines.nodes.<name>")
+_LEVELS = tuple(f"cluster.machines.{level}" for level in LEVELS)
 
 
 class _Form(NamedTuple):
@@ -111,10 +112,10 @@ _FORMS: Mapping[str, _Form] = {
         _is_fingerprint, "the SHA-256 of a key in base64, 44 characters", "what the machine's console shows"
     ),
     **{f"cluster.machines.registries.auth.<name>.{key}_secret": _SECRET for key in ("password", "identity_token")},
-    **{f"{level}.cert_sans.<name>": _HOST._replace(example="hgx-1.site.example") for level in _LEVELS},
-    **{f"{level}.extensions.<name>": _EXTENSION_NAME for level in _LEVELS},
+    **{f"{level}cert_sans.<name>": _HOST._replace(example="hgx-1.site.example") for level in _LEVELS},
+    **{f"{level}extensions.<name>": _EXTENSION_NAME for level in _LEVELS},
     **{
-        f"{level}.kernel_args.<name>": _Form(
+        f"{level}kernel_args.<name>": _Form(
             _KERNEL_ARGUMENT.fullmatch, "one kernel argument without blanks", "console=ttyS1"
         )
         for level in _LEVELS
@@ -149,7 +150,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _kernel_settings(values: Mapping[str, Any]) -> Iterator[Problem]:
     for kind, (folder, form, example) in _KERNEL.items():
         for level in _LEVELS:
-            for path, value in found(values, f"{level}.{kind}.<name>"):
+            for path, value in found(values, f"{level}{kind}.<name>"):
                 if not form.fullmatch(path[-1]):
                     yield Problem(
                         path=path,
@@ -164,7 +165,7 @@ def _kernel_settings(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _own_labels(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Labels that NVIDIA's GPU feature discovery sets by what it finds; it takes others' away."""
     for level in _LEVELS:
-        for path, _ in found(values, f"{level}.labels.<name>"):
+        for path, _ in found(values, f"{level}labels.<name>"):
             if path[-1].startswith("nvidia.com/"):
                 yield Problem(
                     path=path,

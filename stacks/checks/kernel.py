@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from stacks.loading.levels import MACHINES, machines_of
+from stacks.loading.levels import LEVELS, MACHINES, machines_of
 from stacks.loading.problems import Path, Problem, shown
 from stacks.loading.raw import at, found, items, mapping
 
-_LEVELS = ("", "roles.<name>.", "nodes.<name>.")
 _HGX = (*MACHINES, "hgx")
 _HUGE_PAGES = (*_HGX, "huge_pages_2mib")
 _PAGES = "vm.nr_hugepages"
@@ -59,7 +58,7 @@ _BLACKLISTS = frozenset({"module_blacklist", "modprobe.blacklist", "rd.driver.bl
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Everything that the kernel would take and the platform does not survive."""
     machines = at(values, *MACHINES)
-    for level in _LEVELS:
+    for level in LEVELS:
         for path, value in found(machines, f"{level}sysctls.<name>"):
             yield from _of_sysctl((*MACHINES, *path), path[-1], value)
         for path, argument in found(machines, f"{level}kernel_args.<name>"):

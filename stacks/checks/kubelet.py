@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stacks import kubelet_fields
 from stacks.kubelet_fields import Kind
-from stacks.loading.levels import MACHINES, Machine, machines_of
+from stacks.loading.levels import LEVELS, MACHINES, Machine, machines_of
 from stacks.loading.problems import Path, Problem, nearest, shown
 from stacks.loading.raw import at, found, mapping, number
 
-_LEVELS = ("kubelet_config.<name>", "roles.<name>.kubelet_config.<name>", "nodes.<name>.kubelet_config.<name>")
 # What the machine config itself writes around the kubelet's configuration.
 _ENVELOPE = frozenset({"apiVersion", "kind"})
 _QUANTITY = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
@@ -94,8 +93,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Fields that the kubelet does not know, that are decided elsewhere, and values that it refuses."""
     machines = at(values, *MACHINES)
     wrong: set[str] = set()
-    for level in _LEVELS:
-        for path, value in found(machines, level):
+    for level in LEVELS:
+        for path, value in found(machines, f"{level}kubelet_config.<name>"):
             if not isinstance(at(machines, *path[:-1]), Mapping):
                 continue
             for problem in _of_field((*MACHINES, *path), path[-1], value):
@@ -169,30 +168,28 @@ def _of_range(path: Path, value: float, least: float | None, most: float | None)
 def _of_quantities(path: Path, reserved: Mapping[str, str]) -> Iterator[Problem]:
     for name, amount in reserved.items():
         if name not in _RESERVED:
-            yield Problem(
-                path=(*path, name),
-                what="is nothing that the kubelet reserves",
-                allowed=", ".join(_RESERVED),
-                near=nearest(name, _RESERVED),
-                fix="write one of these, or take it out",
-            )
+            yield _unknown((*path, name), "is nothing that the kubelet reserves", _RESERVED)
         elif not _QUANTITY.fullmatch(amount):
             yield Problem(
                 path=(*path, name), what="is no Kubernetes quantity", got=shown(amount), fix="write it like 500m or 1Gi"
             )
 
 
+def _unknown(path: Path, what: str, names: Sequence[str]) -> Problem:
+    return Problem(
+        path=path,
+        what=what,
+        allowed=", ".join(names),
+        near=nearest(path[-1], names),
+        fix="write one of these, or take it out",
+    )
+
+
 def _of_thresholds(path: Path, thresholds: Mapping[str, str]) -> Iterator[Problem]:
     for signal, amount in thresholds.items():
         percent = _PERCENT.fullmatch(amount)
         if signal not in _SIGNALS:
-            yield Problem(
-                path=(*path, signal),
-                what="is no eviction signal",
-                allowed=", ".join(_SIGNALS),
-                near=nearest(signal, _SIGNALS),
-                fix="write one of these, or take it out",
-            )
+            yield _unknown((*path, signal), "is no eviction signal", _SIGNALS)
         elif percent is None and not _QUANTITY.fullmatch(amount):
             yield Problem(
                 path=(*path, signal),

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from stacks import kubelet_fields
-from stacks.loading.levels import MACHINES
+from stacks.loading.levels import LEVELS, MACHINES
 from stacks.loading.problems import Path, Problem, shown
 from stacks.loading.raw import at, found, items, mapping
 from talos.firewall import NetworkRuleConfig, Role, cluster_rules
@@ -63,7 +63,6 @@ _SAID_BY: Mapping[tuple[str, ...], str] = {
     ("cluster", "allowSchedulingOnControlPlanes"): "nodes.<name>.schedulable",
     ("cluster", "discovery"): "discovery",
 }
-_LEVELS = ("patches.<name>", "roles.<name>.patches.<name>", "nodes.<name>.patches.<name>")
 # Flags of the kubelet that switch its authentication off, whose fields Talos protects.
 _KUBELET_GUARDS = frozenset({"anonymous-auth", "authorization-mode", "authentication-token-webhook", "client-ca-file"})
 # Field of a machine config -> a value that takes away what the platform needs, and the reason.
@@ -118,8 +117,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     needed = dict(_NEEDED)
     if mapping(machines).get("cni", "cilium") == "cilium":
         needed |= _NEEDED_WITH_CILIUM
-    for level in _LEVELS:
-        for path, patch in found(machines, level):
+    for level in LEVELS:
+        for path, patch in found(machines, f"{level}patches.<name>"):
             where, patch = (*MACHINES, *path), mapping(patch)
             if patch.get("kind") is not None:
                 yield from _of_document(where, patch)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stacks.checks.subnets import inner
 from stacks.loading.levels import MACHINES
 from stacks.loading.problems import Problem, shown
-from stacks.loading.raw import Address, Network, address, at, found, host_of, items, mapping, network
+from stacks.loading.raw import Address, Network, address, at, found, host_of, items, mapping
 
-_DEFAULTS = {"pods": "10.244.0.0/16", "services": "10.96.0.0/12"}
 # Registries of the images that a machine needs before there is a cluster (Talos 1.13: kubelet, control plane).
 _FIRST_IMAGES = ("*", "ghcr.io", "registry.k8s.io")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Sources that nobody reaches."""
+    """Sources that pods or machines cannot reach."""
     yield from _weights(values)
     yield from _registries(values)
 
@@ -35,21 +35,21 @@ def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _registries(values: Mapping[str, Any]) -> Iterator[Problem]:
     networks = mapping(at(values, *MACHINES, "networks"))
-    inner = {key: network(networks.get(key, default)) for key, default in _DEFAULTS.items()}
+    apart = dict(inner(networks))
     for path, mirror in found(values, "cluster.machines.registries.mirrors.<name>"):
         endpoints = items(mapping(mirror).get("endpoints"))
-        homes = [_home(address(host_of(each)), inner) for each in endpoints]
+        homes = [_home(address(host_of(each)), apart) for each in endpoints]
         # With a fallback the registry itself answers until the cluster does.
         if path[-1] in _FIRST_IMAGES and mapping(mirror).get("skip_fallback") is True and homes and all(homes):
             yield Problem(
                 path=(*path, "endpoints", "0"),
-                what=f"lies in {inner[homes[0]]} of networks.{homes[0]}, which begins with the cluster; machines "
+                what=f"lies in {apart[homes[0]]} of networks.{homes[0]}, which begins with the cluster; machines "
                 "need their first images before",
                 got=shown(endpoints[0]),
                 fix="name a registry outside of the cluster, or take skip_fallback out",
             )
 
 
-def _home(ip: Address | None, inner: Mapping[str, Network | None]) -> str:
-    """The inner network that has the address, or nothing."""
-    return next((key for key, subnet in inner.items() if ip and subnet and ip in subnet), "")
+def _home(ip: Address | None, apart: Mapping[str, Network]) -> str:
+    """The network of pods or Services that has the address, or nothing."""
+    return next((key for key, subnet in apart.items() if ip and ip in subnet), "")

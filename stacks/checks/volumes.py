@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stacks.checks.disks import amount
-from stacks.loading.levels import MACHINES, Machine, machines_of
-from stacks.loading.problems import Problem, shown
+from stacks.loading.levels import LEVELS, MACHINES, Machine, machines_of
+from stacks.loading.problems import Path, Problem, shown
 from stacks.loading.raw import at, found, mapping
 
-_LEVELS = ("", "roles.<name>.", "nodes.<name>.")
 _PARTITION = re.compile(r"(/dev/(?:sd[a-z]+|hd[a-z]+|vd[a-z]+))[0-9]+|(/dev/(?:nvme[0-9]+n[0-9]+|mmcblk[0-9]+))p[0-9]+")
 _PARTITION_LINK = re.compile(r"(/dev/disk/by-[a-z]+/.+)-part[0-9]+")
 _NO_DISK = re.compile(r"/dev/(loop|sr|ram|zram|fd)[0-9]+|/dev/(cdrom|null|zero)")
@@ -21,10 +20,10 @@ _SHARE = re.compile(r"(-?)([0-9]+(?:\.[0-9]+)?)%")
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Disks that cannot be, and sizes that no volume can have."""
     machines = at(values, *MACHINES)
-    for level in _LEVELS:
+    for level in LEVELS:
         for path, device in found(machines, f"{level}install_disk.device"):
             if isinstance(device, str):
-                yield from _of_device(Problem(path=(*MACHINES, *path), what="", got=shown(device), fix=""), device)
+                yield from _of_device((*MACHINES, *path), device)
         for path, size in found(machines, f"{level}install_disk.size"):
             sign, size_bytes = amount(size)
             if isinstance(size, str) and re.search("[0-9]", size) and not size_bytes and sign not in (">", ">="):
@@ -41,21 +40,21 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 yield from _of_sizes(machine, (kind, str(name), "provisioning"), place)
 
 
-def _of_device(problem: Problem, device: str) -> Iterator[Problem]:
+def _of_device(path: Path, device: str) -> Iterator[Problem]:
     partition = _PARTITION.fullmatch(device) or _PARTITION_LINK.fullmatch(device)
     if partition:
         disk = next(filter(None, partition.groups()))
         yield Problem(
-            path=problem.path,
+            path=path,
             what="is a partition, and Talos makes its own on a whole disk",
-            got=problem.got,
+            got=shown(device),
             fix=f"write {disk}",
         )
     elif _NO_DISK.fullmatch(device):
         yield Problem(
-            path=problem.path,
+            path=path,
             what="is no disk that a machine starts from",
-            got=problem.got,
+            got=shown(device),
             fix="write the path of a disk, such as /dev/nvme0n1 or /dev/disk/by-id/...",
         )
 

@@ -10,6 +10,8 @@ from stacks.loading.problems import Path
 from stacks.loading.raw import mapping
 
 MACHINES: Path = ("cluster", "machines")
+# Where a key of a machine may be written, as the beginning of a pattern below `cluster.machines`.
+LEVELS = ("", "roles.<name>.", "nodes.<name>.")
 _LINK_KINDS = ("links", "bonds", "vlans")
 # Keys of `cluster.machines` that no node inherits.
 _OF_THE_CLUSTER = frozenset({"nodes", "roles", "networks", "hgx", "firewall", "registries"})

@@ -97,7 +97,7 @@ WRONG: dict[str, Wrong] = {
         {f"{M}.resolvers": ["fe80::1%bond0"]},
     ),
     # Routes
-    "route from an address of nobody": Wrong(
+    "route from an address that no link has": Wrong(
         {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1", "source": "10.5.0.99"}]},
         f"{M}.bonds.bond0.routes.0.source",
         "no address of cp-1, so the kernel refuses the route",

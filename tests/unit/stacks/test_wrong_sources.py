@@ -1,4 +1,4 @@
-"""Sources that nobody reaches, and fixes that name the key that the site wrote."""
+"""Sources that pods or machines cannot reach, and fixes that name the key that the site wrote."""
 
 from __future__ import annotations
 
