@@ -157,6 +157,7 @@ class ClusterPlan:
             network=links,
             documents=tuple(volume_documents(keys, secret_texts)),
             profile=hgx_profile(self.machines, keys, secret_texts) if spec.role == "hgx" else None,
+            takes_pods=spec.schedulable,
             settings=own,
             patches=patches,
         )

@@ -75,7 +75,8 @@ _RULES = (
     "in a bond has no address; a bond's delays are multiples of its `miimon_ms`.",
     "- A route's gateway lies in a subnet of its link, its `source` is the machine's own, its `mtu` is no more than "
     "its link's; two routes of a machine to one place have two metrics.",
-    "- `firewall.load_balancer_ports` opens `gateway.port`, and never the ports of Talos's API and the kubelet.",
+    "- `firewall.load_balancer_ports` opens `gateway.port`, and never the ports of Talos's API and the kubelet, nor "
+    "the Kubernetes API's, etcd's and trustd's where a control plane is `schedulable`.",
     "- The names of a tenant and its key, joined by a dash, are those of no other key.",
     "- `install_disk` cannot match a disk of Longhorn or of a volume; no two disks of Longhorn have one selector.",
     "- A patch sets nothing that a key of the site says: type, hostname, networks, installer, endpoint, secrets.",

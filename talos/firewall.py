@@ -75,12 +75,13 @@ def cluster_rules(
     cni: Literal["cilium", "flannel", "external"],
     load_balancer_ports: tuple[int | str, ...] = (),
     clients: tuple[str, ...] = (),
+    takes_pods: bool = False,
 ) -> tuple[Document, ...]:
     """Block by default, and the rules without which a node of `role` does not work.
 
     `admins` may reach the Talos and Kubernetes APIs; `control_planes` and `nodes` (all nodes) are subnets in CIDR
-    form; `clients` may reach `load_balancer_ports` on workers, where gateways answer. An external pod network needs
-    rules of its own beside these.
+    form; `clients` may reach `load_balancer_ports` where gateways answer: on workers, and on control planes that take
+    pods. An external pod network needs rules of its own beside these.
     """
     every = (*nodes, *control_planes)
     rules = [
@@ -97,7 +98,7 @@ def cluster_rules(
             _rule("kubernetes-api", (6443,), (*admins, *every)),
             _rule("etcd", ("2379-2380",), control_planes),
         ]
-    elif load_balancer_ports:
+    if load_balancer_ports and (takes_pods or role == "worker"):
         rules.append(_rule("load-balancers", load_balancer_ports, (*clients, *every)))
     return (NetworkDefaultActionConfig(ingress="block"), *rules)
 

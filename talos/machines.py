@@ -44,7 +44,8 @@ class Node:
 
     `name` is its host name and its name in Kubernetes. `install` says on which disk Talos goes, and the installer
     image of the node's schematic, `FACTORY/metal-installer/ID:VERSION`. `network` are its links, addresses and VIP;
-    with none at all Talos asks every link for DHCP. `documents` are others of its own, such as volumes.
+    with none at all Talos asks every link for DHCP. `documents` are others of its own, such as volumes. `takes_pods`:
+    a control plane on which pods run as on workers.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Node:
     network: tuple[Document, ...] = ()
     documents: tuple[Document, ...] = ()
     profile: HGXProfile | None = None
+    takes_pods: bool = False
     settings: MachineSettings = field(default_factory=MachineSettings)
     patches: tuple[Patch, ...] = field(default=(), repr=False)
 
@@ -118,7 +120,7 @@ def _config(node: Node, description: ClusterDescription) -> MachineConfig:
             HostnameConfig(hostname=node.name),
             *description.documents,
             *description.role_documents.get(node.role, ()),
-            *_firewall(node.role, description),
+            *_firewall(node, description),
             *(node.profile.documents if node.profile else ()),
             *node.network,
             *node.documents,
@@ -128,18 +130,19 @@ def _config(node: Node, description: ClusterDescription) -> MachineConfig:
     )
 
 
-def _firewall(role: Role, description: ClusterDescription) -> tuple[Document, ...]:
+def _firewall(node: Node, description: ClusterDescription) -> tuple[Document, ...]:
     plan = description.firewall
     if plan is None:
         return ()
     return cluster_rules(
-        role,
+        node.role,
         admins=plan.admins,
         control_planes=plan.control_planes,
         nodes=plan.nodes,
         cni=description.cluster.cni.name,
         load_balancer_ports=plan.load_balancer_ports,
         clients=plan.clients,
+        takes_pods=node.takes_pods,
     )
 
 

@@ -10,14 +10,19 @@ from stacks.loading.levels import MACHINES, machines_of
 from stacks.loading.problems import Problem
 from stacks.loading.raw import Address, address, at, items, mapping, network
 from talos import checks
-from talos.firewall import NetworkRuleConfig, cluster_rules
+from talos.firewall import NetworkRuleConfig, Role, cluster_rules
 
 _FIREWALL = (*MACHINES, "firewall")
 _PORTS = (*_FIREWALL, "load_balancer_ports")
 _GATEWAY_PORT = 443
-# Rule of every worker -> the API behind its port, through which a client could take over the machine or its pods. The
-# Kubernetes API does not listen on workers, and control planes have no port open for clients.
-_APIS = {"talos-api": "Talos's API, for which admins is the key", "kubelet": "the kubelet, which nodes alone need"}
+# Rule -> what listens at its ports, through which a client could take over the machine, its pods or the cluster.
+_APIS = {
+    "talos-api": "Talos's API, for which admins is the key",
+    "kubelet": "the kubelet, which nodes alone need",
+    "kubernetes-api": "the Kubernetes API, for which admins is the key",
+    "trustd": "trustd, which nodes alone need",
+    "etcd": "etcd, which control planes alone need",
+}
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -25,7 +30,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     machines = mapping(at(values, *MACHINES))
     firewall = machines.get("firewall")
     if isinstance(firewall, Mapping):
-        yield from _ports(items(firewall.get("load_balancer_ports")), at(values, "gateway", "port"))
+        guarded = _guarded(_roles(machines))
+        yield from _ports(items(firewall.get("load_balancer_ports")), at(values, "gateway", "port"), guarded)
         yield from _control_planes(machines, firewall)
 
 
@@ -46,16 +52,21 @@ def opens(ports: Any, port: int) -> bool:
     return first is not None and last is not None and first <= port <= last
 
 
-def _ports(ports: Sequence[Any], port: Any) -> Iterator[Problem]:
-    """The gateway answers on workers, at the port that its listener has; nothing else is for clients."""
+def _roles(machines: Mapping[str, Any]) -> tuple[Role, ...]:
+    """Of machines whose ports are open for clients: all that take pods."""
+    serves = any(machine.keys.get("schedulable") is True for machine in machines_of(machines))
+    return ("worker", "controlplane") if serves else ("worker",)
+
+
+def _ports(ports: Sequence[Any], port: Any, guarded: Mapping[int, str]) -> Iterator[Problem]:
+    """The gateway answers where pods run, at the port that its listener has; nothing else is for clients."""
     port = _GATEWAY_PORT if port is None else port
     if not isinstance(port, int):
         return
-    guarded = _guarded()
     if port in guarded:
         yield Problem(
             path=("gateway", "port"),
-            what=f"is on each node the port of {guarded[port]}, and the firewall would open both to clients",
+            what=f"is on a node the port of {guarded[port]}, and the firewall would open both to clients",
             got=str(port),
             fix=f"write {_GATEWAY_PORT}, here and in {'.'.join(_PORTS)}",
         )
@@ -69,29 +80,30 @@ def _ports(ports: Sequence[Any], port: Any) -> Iterator[Problem]:
             if held
             else f"does not open gateway.port, {port}, so no client reaches the gateway",
             got=f"[{', '.join(map(str, ports))}]" if ports else "no port",
-            fix=f"write [{', '.join(_right(ports, port))}]",
+            fix=f"write [{', '.join(_right(ports, port, guarded))}]",
         )
 
 
 @lru_cache
-def _guarded() -> Mapping[int, str]:
-    rules = cluster_rules("worker", admins=(), control_planes=(), nodes=(), cni="external")
-    return {
-        int(port): _APIS[rule.name]
-        for rule in rules
-        if isinstance(rule, NetworkRuleConfig) and rule.name in _APIS
-        for port in rule.ports
-    }
+def _guarded(roles: tuple[Role, ...]) -> Mapping[int, str]:
+    """Ports of machines of these roles that no client may reach, and what listens there."""
+    found: dict[int, str] = {}
+    for role in roles:
+        for rule in cluster_rules(role, admins=(), control_planes=(), nodes=(), cni="external"):
+            if isinstance(rule, NetworkRuleConfig) and rule.name in _APIS:
+                for first, last in map(_ends, rule.ports):
+                    found |= dict.fromkeys(range(first or 0, (last or 0) + 1), _APIS[rule.name])
+    return found
 
 
-def _right(ports: Sequence[Any], port: int) -> Iterator[str]:
+def _right(ports: Sequence[Any], port: int, guarded_ports: Mapping[int, str]) -> Iterator[str]:
     """The ports that clients may have, cut out of those that were written, and the gateway's."""
     found: dict[tuple[int, int], None] = {}
     for each in ports:
         first, last = _ends(each)
         if first is None or last is None or checks.ports((each,)) is not None:
             continue
-        for guarded in sorted(_guarded()):
+        for guarded in sorted(guarded_ports):
             if first <= guarded <= last:
                 if first < guarded:
                     found[first, guarded - 1] = None

@@ -162,8 +162,10 @@ def _of_rule(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
 def _own_rules() -> frozenset[str]:
     """Names of the rules that `firewall` makes, on any machine."""
     roles: tuple[Role, ...] = ("controlplane", "worker")
-    networks: dict[str, tuple[str, ...]] = dict.fromkeys(("admins", "control_planes", "nodes"), ())
-    rules = (cluster_rules(role, cni="cilium", load_balancer_ports=(443,), **networks) for role in roles)
+    rules = (
+        cluster_rules(role, admins=(), control_planes=(), nodes=(), cni="cilium", load_balancer_ports=(443,))
+        for role in roles
+    )
     return frozenset(rule.name for made in rules for rule in made if isinstance(rule, NetworkRuleConfig))
 
 

@@ -193,5 +193,7 @@ def test_some_control_planes_may_take_pods_and_others_not() -> None:
     machines["nodes"]["cp-1"]["schedulable"] = True
     made = configs(machines)
     taints = {name: document(made[name], "v1alpha1")["machine"].get("nodeTaints") for name in ("cp-1", "cp-2")}
+    open_for_clients = ["name: load-balancers" in made[name] for name in ("cp-1", "cp-2")]
+    assert open_for_clients == [True, False], "the gateway may run on cp-1"
     assert taints["cp-1"] is None
     assert taints["cp-2"] == {"node-role.kubernetes.io/control-plane": ":NoSchedule"}

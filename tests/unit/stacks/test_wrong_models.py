@@ -55,6 +55,22 @@ WRONG: dict[str, Wrong] = {
         "the port of Talos's API, for which admins is the key",
         {"gateway.port": 443, f"{M}.firewall.load_balancer_ports": [443]},
     ),
+    "firewall opens etcd where control planes take pods": Wrong(
+        {f"{M}.nodes.cp-1.schedulable": True, f"{M}.firewall.load_balancer_ports": ["443-3000"]},
+        f"{M}.firewall.load_balancer_ports",
+        "opens 2379, the port of etcd, which control planes alone need and 2380",
+        {f"{M}.firewall.load_balancer_ports": ["443-2378", "2381-3000"]},
+    ),
+    "gateway at the port of the Kubernetes API where control planes take pods": Wrong(
+        {
+            f"{M}.nodes.cp-1.schedulable": True,
+            "gateway.port": 6443,
+            f"{M}.firewall.load_balancer_ports": [6443],
+        },
+        "gateway.port",
+        "the port of the Kubernetes API, for which admins is the key",
+        {"gateway.port": 443, f"{M}.firewall.load_balancer_ports": [443]},
+    ),
     "firewall parts etcd": Wrong(
         {f"{M}.firewall.control_planes": ["10.5.0.12/31"]},
         f"{M}.firewall.control_planes",

@@ -64,6 +64,15 @@ def test_the_firewall_is_of_the_role() -> None:
     assert ("NetworkRuleConfig", "etcd") in site()["cp-1"]
     assert ("NetworkRuleConfig", "etcd") not in site()["hgx-1"]
     assert ("NetworkRuleConfig", "load-balancers") in site()["hgx-1"]
+    assert ("NetworkRuleConfig", "load-balancers") not in site()["cp-1"]
+
+
+def test_the_gateway_is_open_on_control_planes_that_take_pods() -> None:
+    description = sites.reference_site()
+    nodes = tuple(replace(node, takes_pods=node.name == "cp-2") for node in description.nodes)
+    configs = machine_configs(replace(description, nodes=nodes))
+    served = {name for name, config in configs.items() if ("NetworkRuleConfig", "load-balancers") in documents(config)}
+    assert served == {"cp-2", "hgx-1", "hgx-2", "hgx-3", "hgx-4"}
 
 
 def test_order_says_nothing_and_equal_descriptions_give_equal_bytes() -> None:
