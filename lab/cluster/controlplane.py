@@ -199,7 +199,7 @@ def is_ready(lab: Lab) -> bool:
     url = f"https://{lab.network.bridge_address}:{API_PORT}/readyz"
     try:
         trust = ssl.create_default_context(cafile=str(authority))
-        with urllib.request.urlopen(url, timeout=2, context=trust) as answer:
+        with urllib.request.urlopen(url, timeout=10, context=trust) as answer:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False

@@ -58,7 +58,6 @@ def ensure(lab: Lab) -> bool:
     if pid(lab) is not None:
         return False
     lab.make_folders()
-    status_file(lab).unlink(missing_ok=True)
     with (lab.logs / "supervisor.log").open("ab") as output:
         subprocess.Popen(
             network.inside(lab, [sys.executable, "-m", _SUPERVISOR]),

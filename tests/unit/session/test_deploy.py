@@ -61,10 +61,11 @@ def test_a_gateway_that_is_not_there_yet_is_waited_for() -> None:
         httpx.ConnectError("refused"),
         httpx.Response(503),
         httpx.Response(404),
+        httpx.Response(401),
         httpx.Response(200, content=stream("x")),
     )
     assert deploy.ask(FRONT, transport=transport) == "x"
-    assert len(requests) == 4
+    assert len(requests) == 5
 
 
 def test_patience_ends_with_the_last_refusal() -> None:
@@ -73,9 +74,9 @@ def test_patience_ends_with_the_last_refusal() -> None:
         deploy.ask(FRONT, transport=transport, patience_s=0.0)
 
 
-def test_a_refused_key_is_not_tried_again() -> None:
-    transport, requests = gateway(httpx.Response(401, text="Client authentication failed."))
-    with pytest.raises(LabError, match="401: Client authentication failed"):
+def test_a_request_that_breaks_a_limit_is_not_sent_again() -> None:
+    transport, requests = gateway(httpx.Response(429, text="Too many requests."))
+    with pytest.raises(LabError, match="429: Too many requests"):
         deploy.ask(FRONT, transport=transport)
     assert len(requests) == 1
 
