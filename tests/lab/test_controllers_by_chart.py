@@ -18,6 +18,7 @@ from lab import session
 from lab.cluster import api, logs
 from lab.paths import CHECKOUT, Lab
 from tests.lab.cluster_by_hand import bring_up_cluster
+from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("000.30")
 
@@ -108,7 +109,7 @@ def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project
 
 
 def test_both_controllers_run_and_the_class_is_accepted(project: Project) -> None:
-    assert rolled_out(project.lab)
+    eventually(lambda: rolled_out(project.lab))
     with api.connect(project.lab) as connection:
         classes = dynamic.DynamicClient(connection).resources.get(
             api_version="gateway.networking.k8s.io/v1", kind="GatewayClass"
@@ -147,7 +148,7 @@ def test_an_upgrade_keeps_the_certificate_of_the_webhook(project: Project) -> No
     assert changed == {f"gateway-controllers-{which}": {"timeout"} for which in ("ai-gateway", "envoy-gateway")}
     project.up()
     assert project.secret(*WEBHOOK_CERTIFICATE) == before
-    assert rolled_out(project.lab)
+    eventually(lambda: rolled_out(project.lab))
 
 
 def test_counting_the_rotation_up_renews_the_certificate_of_the_webhook(project: Project) -> None:
@@ -162,7 +163,7 @@ def test_counting_the_rotation_up_renews_the_certificate_of_the_webhook(project:
             project.secret(*WEBHOOK_CERTIFICATE)
         [hook] = client.AdmissionregistrationV1Api(connection).list_mutating_webhook_configuration().items[0].webhooks
         assert hook.client_config.ca_bundle == renewed["ca.crt"]
-    assert rolled_out(project.lab)
+    eventually(lambda: rolled_out(project.lab))
 
 
 def test_destroying_it_leaves_no_controller(project: Project) -> None:

@@ -72,15 +72,18 @@ class _Engine(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    # All readers come at once.
+    request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Envoy closes connections whose answers it drops: no error here."""
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
 
 
 def _bootstrap(front: int, admin: int, engine: int, actions: list[dict[str, Any]]) -> dict[str, Any]:
@@ -171,7 +174,7 @@ def _running(lab: Lab, folder: Path) -> Iterator[_Front]:
     engine = _Server(("127.0.0.1", 0), _Engine)
     _Engine.asked = _Engine.running = 0
     threading.Thread(target=engine.serve_forever, daemon=True).start()
-    front, admin = _free_port(), _free_port()
+    front, admin = _free_ports()
     config = folder / "envoy.json"
     config.write_text(json.dumps(_bootstrap(front, admin, engine.server_port, overload_actions())))
     argv = [str(lab.bin / "envoy"), "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1", "-l", "off"]

@@ -16,13 +16,13 @@ from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 from components.tiers import objective_name, tier_policy
 from lab.install import install
 from lab.paths import Lab
+from tests.lab.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.row("002.15")
 
 TIER_OF = {"acme": "interactive", "globex": "batch", "32": "batch", "acme-labs": "batch"}
 # Envoy Gateway's name of the filter (internal/xds/translator/lua.go).
 FILTER = "envoy.filters.http.lua/envoyextensionpolicy/g/tiers/lua/0"
-STARTS_WITHIN_S = 30
 _TYPE = "type.googleapis.com/envoy.extensions.filters"
 
 
@@ -66,21 +66,22 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with log.open("wb") as said:
         envoy = subprocess.Popen([*argv, "--concurrency", "1", "--disable-hot-restart"], stdout=said, stderr=said)
     try:
-        with httpx.Client(base_url=f"http://{address(envoy, admin, log)}", trust_env=False) as client:
+        with httpx.Client(base_url=f"http://{address(envoy, admin, log)}", trust_env=False, timeout=60) as client:
             yield client
         assert "script log" not in log.read_text(), "the script failed in Envoy"
     finally:
         envoy.terminate()
-        envoy.wait(timeout=30)
+        envoy.wait(timeout=60)
 
 
 def address(envoy: subprocess.Popen[bytes], admin: Path, log: Path) -> str:
     """Where Envoy listens, which it says once it serves."""
-    deadline = time.monotonic() + STARTS_WITHIN_S
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         assert envoy.poll() is None, log.read_text()
         if admin.exists() and (at := admin.read_text()):
-            found = httpx.get(f"http://{at}/listeners", params={"format": "json"}, trust_env=False).json()
+            url = f"http://{at}/listeners"
+            found = httpx.get(url, params={"format": "json"}, trust_env=False, timeout=60).json()
             if statuses := found.get("listener_statuses"):
                 socket = statuses[0]["local_address"]["socket_address"]
                 return f"{socket['address']}:{socket['port_value']}"

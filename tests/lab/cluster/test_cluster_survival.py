@@ -146,7 +146,7 @@ def test_lab_of_another_folder_is_refused_with_its_name(cluster: Lab, tmp_path: 
         with pytest.raises(LabError, match=f"already runs on this machine, from {cluster.home}") as refused:
             command(other)
         assert f"LAB_HOME={cluster.home}" in refused.value.fix
-    assert controlplane.is_ready(cluster)
+    eventually(lambda: controlplane.is_ready(cluster))
 
 
 def namespaces(lab: Lab) -> set[str]:
@@ -173,6 +173,7 @@ def start_pods(lab: Lab) -> None:
     program = ["python3", "-c", "import subprocess; subprocess.run(['sleep', '600'])"]
     with api.connect(lab) as connection:
         core = client.CoreV1Api(connection)
+        eventually(lambda: core.read_namespaced_service_account("default", "default"))
         for number, (user, host) in enumerate([(0, False), (65532, False), (65532, True), (65532, False)]):
             container = {"name": "main", "image": "python:3.11", "command": program}
             spec = {"containers": [container], "hostNetwork": host, "securityContext": {"runAsUser": user}}

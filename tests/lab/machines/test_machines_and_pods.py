@@ -76,6 +76,7 @@ def test_a_machine_that_the_site_does_not_name_stays_in_maintenance_mode(cluster
 
 
 def test_pods_end_with_their_machine_and_begin_again_with_it(cluster: Lab, core: client.CoreV1Api) -> None:
+    eventually(lambda: core.read_namespaced_service_account("default", "default"))
     core.create_namespaced_pod("default", POD)
     eventually(lambda: runs(core, restarts=0))
     tell(cluster, "hgx-1", "off")

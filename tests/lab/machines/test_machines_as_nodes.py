@@ -19,7 +19,8 @@ from lab.paths import CHECKOUT, Lab
 from talos.api.results import ApplyMode
 from talos.factory_schematic import Schematic
 from talos.hgx import HGXProfile
-from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
+from tests.lab.waiting import eventually
+from tests.unit.machines.emulated_rack import Bench, new_bench
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def is_ready(core: client.CoreV1Api, name: str) -> bool:
 
 
 def test_the_nodes_are_ready_with_what_their_configs_imply(bench: Bench, core: client.CoreV1Api) -> None:
-    eventually(lambda: is_ready(core, "gpu") and is_ready(core, "cp"), within_s=30)
+    eventually(lambda: is_ready(core, "gpu") and is_ready(core, "cp"))
     gpu: Any = core.read_node("gpu")
     assert gpu.status.allocatable["nvidia.com/gpu"] == "8"
     assert gpu.spec.pod_cidr == "10.244.1.0/24"
@@ -139,4 +140,4 @@ def test_it_runs_from_the_command_line_inside_the_lab(cluster_lab: Lab, tmp_path
         assert '"name": "cp-1", "emulated": true' in shown.stdout
     finally:
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0

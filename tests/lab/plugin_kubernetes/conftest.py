@@ -135,6 +135,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     flags += [f"--{part}-port={port}" for part, port in zip(_LISTENERS, free_ports(len(_LISTENERS)), strict=True)]
     # Without a default route, which a worker's network namespace lacks, the server finds no address to advertise.
     flags.append("--extra-args=kube-apiserver=advertise-address=192.0.2.1")
+    # One of each: a lost election would end it for good.
+    flags += [f"--extra-args={part}=leader-elect=false" for part in ("kube-controller-manager", "kube-scheduler")]
     with (Path(tempfile.gettempdir()) / "kwokctl-ports.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         here.kwokctl(

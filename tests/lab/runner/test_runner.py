@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from kubernetes import client
@@ -21,7 +20,7 @@ from tests.lab.runner.pods import (
     wait_ready,
     web,
 )
-from tests.lab.waiting import eventually
+from tests.lab.waiting import PATIENCE_S, eventually
 
 
 def test_web_pod_serves_host_and_other_pods(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
@@ -50,7 +49,7 @@ def test_web_pod_serves_host_and_other_pods(bare_lab: Lab, core: client.CoreV1Ap
     core.patch_namespaced_pod("web", namespace, {"metadata": {"labels": {"app": "web"}}})
     asking = f"""
         import time, urllib.request
-        for _ in range(50):
+        while True:
             try:
                 print(urllib.request.urlopen("http://web.{namespace}.svc", timeout=2).status)
                 break
@@ -88,7 +87,7 @@ def test_init_containers_and_sidecar_run_in_order(bare_lab: Lab, core: client.Co
     def note(word: str) -> str:
         return f"open('/notes/log', 'a').write('{word} ')\n"
 
-    waits = "import signal, sys, time\nsignal.signal(15, {0})\nwhile True: time.sleep(1)\n"
+    waits = "import signal, sys, time\nsignal.signal(15, {0})\n{1}while True: time.sleep(1)\n"
     sidecar_end = (
         "lambda *_: (open('/notes/log', 'a').write('sidecar-end '), print(open('/notes/log').read()), sys.exit(0))"
     )
@@ -96,11 +95,16 @@ def test_init_containers_and_sidecar_run_in_order(bare_lab: Lab, core: client.Co
     inits = [
         python("import time; time.sleep(0.5)\n" + note("first"), name="first", volumeMounts=mounts),
         python(
-            "import time\ntime.sleep(0.5)\n" + note("sidecar") + waits.format(sidecar_end),
+            "import time\ntime.sleep(0.5)\n" + waits.format(sidecar_end, note("sidecar")),
             name="sidecar",
             volumeMounts=mounts,
             restartPolicy="Always",
-            startupProbe={"exec": {"command": ["grep", "-q", "sidecar", "/notes/log"]}, "periodSeconds": 1},
+            startupProbe={
+                "exec": {"command": ["grep", "-q", "sidecar", "/notes/log"]},
+                "periodSeconds": 1,
+                "timeoutSeconds": 30,
+                "failureThreshold": PATIENCE_S,
+            },
         ),
         python(note("last"), name="last", volumeMounts=mounts),
     ]
@@ -108,12 +112,13 @@ def test_init_containers_and_sidecar_run_in_order(bare_lab: Lab, core: client.Co
         core,
         namespace,
         "order",
-        python(note("main") + waits.format(main_end), volumeMounts=mounts),
+        python(waits.format(main_end, note("main")), volumeMounts=mounts),
         initContainers=inits,
         volumes=[{"name": "notes", "emptyDir": {}}],
     )
-    wait_ready(core, namespace, "order")
-    time.sleep(0.5)
+    notes = bare_lab.pods / wait_ready(core, namespace, "order").metadata.uid / "volumes" / "notes" / "log"
+    # A program without a handler would not hear its end.
+    eventually(lambda: "main" in notes.read_text())
     core.delete_namespaced_pod("order", namespace)
     wait_gone(core, namespace, "order")
     assert log_of(bare_lab, namespace, "order", "sidecar").split() == [

@@ -32,22 +32,27 @@ from tests.lab.waiting import eventually
 
 def kill_runner(lab: Lab) -> None:
     """And wait for its successor to follow the pods."""
-    log = lab.logs / "pod-runner.log"
-    before = log.read_text().count("lab pod runner is ready")
-    os.kill(component_pid(lab, "pod-runner"), signal.SIGKILL)
-    eventually(lambda: log.read_text().count("lab pod runner is ready") > before, timeout_s=60)
+    _kill_and_wait_for_a_runner(lab, component_pid(lab, "pod-runner"))
 
 
 def kill_supervisor(lab: Lab) -> None:
     killed = eventually(lambda: guard.pid(lab))
     os.kill(killed, signal.SIGKILL)
-    eventually(lambda: guard.pid(lab) not in {None, killed}, timeout_s=60)
+    eventually(lambda: guard.pid(lab) not in {None, killed})
 
 
 def kill_both(lab: Lab) -> None:
-    killed = eventually(lambda: guard.pid(lab))
-    os.kill(killed, signal.SIGKILL)
-    kill_runner(lab)
+    # Nobody knows the runner's pid between two supervisors.
+    runner = component_pid(lab, "pod-runner")
+    _kill_and_wait_for_a_runner(lab, eventually(lambda: guard.pid(lab)), runner)
+
+
+def _kill_and_wait_for_a_runner(lab: Lab, *pids: int) -> None:
+    log = lab.logs / "pod-runner.log"
+    before = log.read_text().count("lab pod runner is ready")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: log.read_text().count("lab pod runner is ready") > before)
 
 
 def program_pid(lab: Lab, uid: str) -> int:

@@ -89,8 +89,12 @@ async def full(engine: str, client: httpx.AsyncClient, *, stream: bool, path: st
         assert done, "the engine refuses nothing"
         refusals += [task.result() for task in done]
         asked = [task for task in asked if task not in done]
-    assert await asyncio.to_thread(eventually, lambda: counts(engine)["vllm:num_requests_running"] == SEQUENCES)
-    assert counts(engine)["vllm:num_requests_waiting"] == WAITING
+
+    def filled() -> bool:
+        found = counts(engine)
+        return (found["vllm:num_requests_running"], found["vllm:num_requests_waiting"]) == (SEQUENCES, WAITING)
+
+    await asyncio.to_thread(eventually, filled)
     for task in asked:
         task.cancel()
     await asyncio.gather(*asked, return_exceptions=True)
@@ -119,7 +123,8 @@ def test_full_engine_refuses_as_vllm_does_and_forgets_those_who_left(engine: str
     # Those that ran and those that waited: nobody is there to take their answers.
     eventually(lambda: set(counts(engine).values()) == {0.0})
     set_pace(engine, prefill_overhead="1ms", inter_token_latency="1ms")
-    answers = [httpx.post(f"{engine}/v1/chat/completions", json=chat(stream=False), trust_env=False) for _ in range(9)]
+    url = f"{engine}/v1/chat/completions"
+    answers = [httpx.post(url, json=chat(stream=False), trust_env=False, timeout=60) for _ in range(9)]
     assert {answer.status_code for answer in answers} == {200}
     assert answers[0].json()["usage"]["completion_tokens"] == 3
 

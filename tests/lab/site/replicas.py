@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,7 +56,7 @@ class Replica:
     def counts(self) -> dict[str, float]:
         """The engine's metrics by name, summed over their labels; empty while it does not answer."""
         try:
-            text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=10).text
+            text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=60).text
         except httpx.HTTPError:
             return {}
         totals: dict[str, float] = {}
@@ -113,12 +113,18 @@ class Cluster:
         return [pid for pid in map(int, pids.stdout.split()) if _program(pid) == program]
 
     def kill(self, pod: Replica, program: str) -> float:
-        """SIGKILL to the program in the pod; when, on the monotonic clock."""
+        """SIGKILL to the program in the pod; the moment before, on the monotonic clock."""
+        before = time.monotonic()
+        assert self.keep_dead(pod, program), f"no {program} in {pod.name}"
+        return before
+
+    def keep_dead(self, pod: Replica, program: str) -> int:
+        """SIGKILL to what runs of the program in the pod; how many processes that were."""
         victims = self.processes(pod, program)
-        assert victims, f"no {program} in {pod.name}"
         for pid in victims:
-            os.kill(pid, signal.SIGKILL)
-        return time.monotonic()
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(victims)
 
     def run_in(self, pod: Replica, *command: str) -> str:
         """Output of a command in the pod's network."""
@@ -141,7 +147,9 @@ class Cluster:
         wanted = {name.replace("_", "-"): value for name, value in settings.items()}
         before: dict[str, dict[str, Any]] = {}
         for replica in self.ready_replicas(model):
-            before[replica.url] = httpx.get(f"{replica.url}/admin/config", trust_env=False).raise_for_status().json()
+            before[replica.url] = (
+                httpx.get(f"{replica.url}/admin/config", trust_env=False, timeout=60).raise_for_status().json()
+            )
             set_pace(replica, wanted)
         try:
             yield
@@ -156,7 +164,7 @@ class Cluster:
 
 def set_pace(replica: Replica, settings: dict[str, Any]) -> None:
     """New figures of a simulator, for requests that begin from now on."""
-    httpx.post(f"{replica.url}/admin/config", json=settings, trust_env=False, timeout=10).raise_for_status()
+    httpx.post(f"{replica.url}/admin/config", json=settings, trust_env=False, timeout=60).raise_for_status()
 
 
 def _replica(pod: Any) -> Replica:

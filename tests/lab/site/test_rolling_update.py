@@ -106,5 +106,6 @@ def test_a_rolling_update_breaks_no_stream(roll: Roll) -> None:
 def test_a_rolling_update_refuses_no_request(roll: Roll) -> None:
     """Requests that come in the middle of it are served."""
     broken = [answer.refusal or answer.tokens for answer in roll.during if not answer.complete(TOKENS)]
-    assert len(roll.during) > 10
+    # Two probes, 5 s apart, are in the way of every replica.
+    assert len(roll.during) > 3
     assert not broken

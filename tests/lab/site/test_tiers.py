@@ -7,16 +7,18 @@ import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from lab.paths import CHECKOUT
 from stacks.loader import load_file
 from stacks.sizing import explain_knobs
-from tests.lab.site.replicas import Cluster, until
+from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import HOLD_S, Streamed, all_arrived, chat, stream
 from tests.lab.site.test_tenants import listeners
+from tests.lab.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.row("002.15", "004.09")
 
@@ -72,14 +74,13 @@ async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str])
         async with AsyncExitStack() as clients:
             others = await clients.enter_async_context(site.http_async(HOLD_S, key=keys[OTHER]))
             sheddable = await clients.enter_async_context(site.http_async(REFUSED_WITHIN_S, key=keys[SHEDDABLE]))
-            held = []
-            for number in range(backlog()):
-                body = chat(MODEL, f"question {number}", tokens=1, stream=True)
-                held.append(asyncio.create_task(stream(others, body)))
-                await asyncio.sleep(APART_S)
-            assert (await all_arrived(replicas, held))[0] == []
+            held = await _filled(others, replicas)
 
-            _refused(await stream(sheddable, chat(MODEL, stream=True)))
+            # The picker reads of queues and of tiers in its own time.
+            async with asyncio.timeout(PATIENCE_S):
+                while (answer := await stream(sheddable, chat(MODEL, stream=True))).status != 429:
+                    pass
+            _refused(answer)
             for name in OBJECTIVE_HEADERS:
                 claim = {name: f"interactive.{MODEL}"}
                 _refused(await stream(sheddable, chat(MODEL, stream=True), claim))
@@ -90,6 +91,21 @@ async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str])
             assert (await all_arrived(replicas, [*held, *late]))[0] == []
             for task in (*held, *late):
                 task.cancel()
+
+
+async def _filled(client: httpx.AsyncClient, replicas: list[Replica]) -> list[asyncio.Task[Streamed]]:
+    """Requests that the engines hold. One with a full queue refuses while the picker does not know of it."""
+    held: list[asyncio.Task[Streamed]] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(held) < backlog():
+            for number in range(backlog() - len(held)):
+                body = chat(MODEL, f"question {number}", tokens=1, stream=True)
+                held.append(asyncio.create_task(stream(client, body)))
+                await asyncio.sleep(APART_S)
+            answers, _ = await all_arrived(replicas, held)
+            assert all(answer.refused_by_the_engine for answer in answers), answers
+            held = [task for task in held if not task.done()]
+    return held
 
 
 def _refused(answer: Streamed) -> None:

@@ -185,7 +185,7 @@ def new_bench(
     return Bench(rack, recorded, secrets.generate(entropy(7), secrets.utc_now))
 
 
-def eventually(condition: Callable[[], bool], what: str = "it", within_s: float = 60.0) -> None:
+def eventually(condition: Callable[[], bool], what: str = "it", within_s: float = 180.0) -> None:
     """Wait until the condition holds; fails when it does not in a time that only a hung machine needs."""
     deadline = time.monotonic() + within_s
     while not condition():
