@@ -14,6 +14,9 @@ from stacks.loading.raw import at, found, mapping
 _PARTITION = re.compile(r"(/dev/(?:sd[a-z]+|hd[a-z]+|vd[a-z]+))[0-9]+|(/dev/(?:nvme[0-9]+n[0-9]+|mmcblk[0-9]+))p[0-9]+")
 _PARTITION_LINK = re.compile(r"(/dev/disk/by-[a-z]+/.+)-part[0-9]+")
 _NO_DISK = re.compile(r"/dev/(loop|sr|ram|zram|fd)[0-9]+|/dev/(cdrom|null|zero)")
+_PODS_DISK = ("system_volumes", "EPHEMERAL")
+# Talos 1.13, system requirements: the smallest disk of a machine.
+_PODS_DISK_LEAST = 10e9
 _SHARE = re.compile(r"(-?)([0-9]+(?:\.[0-9]+)?)%")
 
 
@@ -61,6 +64,15 @@ def _of_device(path: Path, device: str) -> Iterator[Problem]:
 
 def _of_sizes(machine: Machine, keys: tuple[str, ...], place: Mapping[str, Any]) -> Iterator[Problem]:
     least, most = place.get("min_size"), place.get("max_size")
+    if keys[:2] == _PODS_DISK and 0 < amount(most)[1] < _PODS_DISK_LEAST:
+        yield Problem(
+            path=machine.path(*keys, "max_size"),
+            what="leaves no room for images and logs of pods, which lie there",
+            got=shown(most),
+            allowed="10GB or more",
+            fix="write 100GB or more, or take it out",
+        )
+        return
     share = _SHARE.fullmatch(most) if isinstance(most, str) else None
     path = machine.path(*keys, "max_size")
     if share is not None:

@@ -13,7 +13,7 @@ from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 
 D = f"{M}.hgx.storage.disks"
 BUS = "/pci0000:5d/0000:5d:00.0/nvme"
-OTHER = 'disk.serial == "S1"'
+OTHER = 'disk.bus_path == "/pci0000:7e/0000:7e:00.0/nvme"'
 W = f"{M}.roles.worker"
 EPHEMERAL = f"{M}.system_volumes.EPHEMERAL.provisioning"
 
@@ -84,6 +84,12 @@ WRONG: dict[str, Wrong] = {
         f"{EPHEMERAL}.max_size",
         "is less than min_size, which is 200GiB",
         {EPHEMERAL: {"min_size": "200GiB", "max_size": "200GiB"}},
+    ),
+    "no room for images": Wrong(
+        {f"{M}.system_volumes.EPHEMERAL.provisioning": {"min_size": "50MiB", "max_size": "100MiB"}},
+        f"{M}.system_volumes.EPHEMERAL.provisioning.max_size",
+        "leaves no room for images and logs of pods",
+        {f"{M}.system_volumes.EPHEMERAL.provisioning": {"max_size": "200GiB"}},
     ),
 }
 
