@@ -30,7 +30,7 @@ class WeightsSpec(Spec):
     `volume`: you fill the volume before the first start, and vLLM downloads nothing."""
     mirror: str | None = None
     """Address of a server with the hub's API; required for the source `mirror`."""
-    download_bytes_per_s: float = Field(default=1.25e8, ge=1.0e5)
+    download_bytes_per_s: float = Field(default=1.25e8, ge=1.0e5, le=1.0e11)
     """Download speed of one replica from hub or mirror into the volume; sets how long the first start may take."""
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from components.base import Spec
+from components.base import MOST_SECONDS, Spec
 from stacks.machine_model import EncryptionKeySpec, MachineKeys, NodeSpec
 
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -168,8 +168,8 @@ class MachinesSpec(MachineKeys):
     """NTP servers; Talos's own default if left out."""
     resolvers: tuple[str, ...] = ()
     """DNS servers by address; DHCP's or Talos's own default if left out."""
-    watchdog_s: float | None = Field(default=None, ge=10)
-    """A machine whose Talos hangs for this long is reset by its hardware watchdog."""
+    watchdog_s: float | None = Field(default=None, ge=10, le=6553)
+    """A machine whose Talos hangs for this long is reset by its hardware watchdog; IPMI counts to 6553 s."""
     kernel_log: str | None = None
     """Where kernel logs go: `tcp://HOST:PORT` or `udp://HOST:PORT`."""
     log_destination: str | None = None
@@ -186,5 +186,5 @@ class MachinesSpec(MachineKeys):
     """Count it up to have kubeconfig and talosconfig issued again; each lives for a year."""
     parallel: int = Field(default=8, ge=1)
     """Machines that are installed at once."""
-    drain_timeout_s: int = Field(default=1800, ge=1)
+    drain_timeout_s: int = Field(default=1800, ge=1, le=MOST_SECONDS)
     """How long pods may take to leave a node; a minute longer than the longest `longest_stream_s`."""

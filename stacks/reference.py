@@ -74,7 +74,9 @@ _RULES = (
     "- A machine that names its links keeps its own address on one that is on and takes packets of 1280 bytes; a link "
     "in a bond has no address; a bond's delays are multiples of its `miimon_ms`.",
     "- A route's gateway lies in a subnet of its link, its `source` is the machine's own, its `mtu` is no more than "
-    "its link's; two routes of a machine to one place have two metrics.",
+    "its link's; two routes of a machine to one place have two metrics; one of them, or a subnet of a link, leads to "
+    "each of `firewall.admins`.",
+    "- A fingerprint, a hardware address, and the `serial`, `uuid` or `wwid` of an `install_disk` are of one machine.",
     "- `firewall.load_balancer_ports` opens `gateway.port`, and never the ports of Talos's API and the kubelet, nor "
     "the Kubernetes API's, etcd's and trustd's where a control plane is `schedulable`.",
     "- The names of a tenant and its key, joined by a dash, are those of no other key.",

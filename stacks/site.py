@@ -49,7 +49,7 @@ class StorageSpec(Spec):
 
     storage_class: str = Field(default="longhorn")
     """Class of the volumes; it must offer ReadWriteMany."""
-    read_bytes_per_s: float = Field(default=1.0e9, ge=1.0e6)
+    read_bytes_per_s: float = Field(default=1.0e9, ge=1.0e6, le=1.0e11)
     """What one replica reads from a shared volume; decides how long a start may take."""
     weights: WeightsSpec = Field(default_factory=WeightsSpec)
     """Where the weights come from."""

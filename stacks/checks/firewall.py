@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from stacks.checks.subnets import of_nodes
 from stacks.loading.levels import MACHINES, machines_of
 from stacks.loading.problems import Problem
 from stacks.loading.raw import Address, address, at, items, mapping, network
@@ -33,6 +34,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         guarded = _guarded(_roles(machines))
         yield from _ports(items(firewall.get("load_balancer_ports")), at(values, "gateway", "port"), guarded)
         yield from _control_planes(machines, firewall)
+        yield from _families(machines, firewall)
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -44,6 +46,21 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             what="names no subnet, so only the nodes themselves reach the gateway",
             fix="name the subnets of those who call the models",
         )
+
+
+def _families(machines: Mapping[str, Any], firewall: Mapping[str, Any]) -> Iterator[Problem]:
+    """Nodes have addresses of one family, and packets of the other do not reach them."""
+    families = {subnet.version for subnet in of_nodes(mapping(machines.get("networks")))}
+    for key, why in (("admins", "`up` would reach no machine"), ("clients", "no client would reach the gateway")):
+        subnets = [subnet for subnet in map(network, items(firewall.get(key))) if subnet]
+        if subnets and families and not families & {subnet.version for subnet in subnets}:
+            version = min(families)
+            yield Problem(
+                path=(*_FIREWALL, key),
+                what=f"has no IPv{version} subnet, and the nodes' addresses are IPv{version}, so {why}",
+                got=f"[{', '.join(map(str, subnets))}]",
+                fix=f"write their IPv{version} subnets",
+            )
 
 
 def opens(ports: Any, port: int) -> bool:

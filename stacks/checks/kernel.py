@@ -52,6 +52,7 @@ _ARGUMENTS: Mapping[str, tuple[str | None, str]] = {
     "systemd.unified_cgroup_hierarchy": ("0", "the kubelet does not start on cgroup v1"),
     "talos.unified_cgroup_hierarchy": ("0", "the kubelet does not start on cgroup v1"),
 }
+_PAGE_ARGUMENTS = frozenset({"hugepages", "hugepagesz", "default_hugepagesz"})
 _BLACKLISTS = frozenset({"module_blacklist", "modprobe.blacklist", "rd.driver.blacklist"})
 
 
@@ -116,6 +117,13 @@ def _of_gpu_nodes(values: Mapping[str, Any]) -> Iterator[Problem]:
                 )
         for index, argument in enumerate(items(machine.keys.get("kernel_args"))):
             name, _, modules = str(argument).partition("=")
+            if name in _PAGE_ARGUMENTS:
+                yield Problem(
+                    path=machine.path("kernel_args", str(index)),
+                    what="sets pages aside before hgx counts its own, and may change their size",
+                    got=shown(argument),
+                    fix="take it out, and count these pages in hgx.huge_pages_2mib",
+                )
             if name in _BLACKLISTS and any(module.startswith("nvidia") for module in modules.split(",")):
                 yield Problem(
                     path=machine.path("kernel_args", str(index)),

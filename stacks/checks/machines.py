@@ -65,6 +65,13 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             "it can remove no member",
             fix="recover etcd first: docs/how-to/recover-etcd.md",
         )
+    gpu_nodes = [machine for machine in machines_of(machines) if machine.role == "hgx"]
+    if gpu_nodes and all(machine.dead for machine in gpu_nodes):
+        yield Problem(
+            path=_NODES,
+            what=f"every node with GPUs is dead ({', '.join(machine.name for machine in gpu_nodes)}), so no model runs",
+            fix="take dead: true out where a machine is back, or add nodes of role hgx",
+        )
     takes = _takes_pods(list(machines_of(machines)))
     if takes and all(machine.dead for machine in takes):
         yield Problem(

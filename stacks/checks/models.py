@@ -50,6 +50,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _simulated(values, str(name), model)
             yield from _weights(str(name), model)
             yield from _tokens(str(name), model)
+            yield from _hits(str(name), model)
     yield from _port(values)
     yield from _envoys(values)
 
@@ -171,6 +172,19 @@ def _tokens(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
                 allowed=f"at most {most}",
                 fix=f"write {most} or less",
             )
+
+
+def _hits(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    """vLLM computes at least the last token of each prompt, and a prompt's first turn is in no cache."""
+    share = number(at(model, "load", "prefix_hit"))
+    if share == 1:
+        yield Problem(
+            path=("models", name, "load", "prefix_hit"),
+            what="counts every prompt as computed before, so prefill would cost nothing",
+            got=_plain(share),
+            allowed="0 or more, below 1",
+            fix="write what was measured, or 0",
+        )
 
 
 def _port(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -102,6 +102,8 @@ def _of_links(
                 continue
             path, overlapped = machine.path(kind, name, "addresses", str(index)), _overlapped(subnet, apart)
             word = no_host(ip, [subnet]) or _of_nobody(ip, nodes)
+            # Two links in one subnet: the kernel sends by the first, and routers may answer on the other.
+            elsewhere = not _carries(machine, name) and next((str(each) for each in nodes if each.overlaps(subnet)), "")
             if ip in gateways:
                 word = f"the gateway of {gateways[ip]}"
             elif server := servers.at_address(machines, ip, machine.role):
@@ -116,6 +118,24 @@ def _of_links(
                     got=str(text),
                     fix=f"correct the address or its prefix length, or give networks.{overlapped} another subnet",
                 )
+            elif elsewhere:
+                yield Problem(
+                    path=path,
+                    what=f"lies in networks.nodes ({elsewhere}), which another link of the machine is in",
+                    got=str(text),
+                    fix=f"give {name} an address of a subnet of its own",
+                )
+
+
+def _carries(machine: Machine, name: str) -> bool:
+    """Whether the link is the one of the machine's own address, or no link is."""
+    own = address(machine.keys.get("address"))
+    carriers = {
+        link
+        for _, link, keys in machine.links()
+        if keys.get("node_address") is True or own in map(address, items(keys.get("addresses")))
+    }
+    return not carriers or name in carriers
 
 
 def _overlapped(subnet: Network, apart: Mapping[str, Network]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from stacks.checks.subnets import no_host, of_nodes
 from stacks.loading.levels import MACHINES, Machine, machines_of
 from stacks.loading.problems import Path, Problem
-from stacks.loading.raw import Network, address, at, interface, items, mapping, number
+from stacks.loading.raw import Network, address, at, interface, items, mapping, network, number
 
 # Of a route that names none (Talos 1.13, nethelpers).
 _METRIC = 1024
@@ -20,8 +20,15 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     machines = mapping(at(values, *MACHINES))
     subnets = of_nodes(mapping(machines.get("networks")))
     told: set[Path] = set()
+    admins = items(mapping(machines.get("firewall")).get("admins"))
     for machine in machines_of(machines):
-        for problem in (*_gateways(machine, subnets), *_sources(machine), *_metrics(machine), *_sizes(machine)):
+        for problem in (
+            *_gateways(machine, subnets),
+            *_sources(machine),
+            *_metrics(machine),
+            *_sizes(machine),
+            *_way_back(machine, subnets, [each for each in map(network, admins) if each]),
+        ):
             if problem.path not in told:
                 told.add(problem.path)
                 yield problem
@@ -100,6 +107,32 @@ def _metrics(machine: Machine) -> Iterator[Problem]:
                 what=f"leads to {place} with metric {metric} as {'.'.join(other[0])} does: the kernel takes one",
                 fix=f"write metric: {max(each[2] for each in known if each[:2] == key[:2]) + _METRIC}, or take it out",
             )
+
+
+def _way_back(machine: Machine, subnets: Sequence[Network], admins: Sequence[Network]) -> Iterator[Problem]:
+    """A machine that names its links has these routes alone; without one to the admins it answers none of them."""
+    links = list(machine.links())
+    members = {each for _, _, link in links for each in items(link.get("links"))}
+    holder = next(
+        ((kind, name) for kind, name, link in links if link.get("node_address") is True and name not in members), None
+    )
+    # A machine without a link that carries its address is told of that.
+    if holder is None or any(link.get("dhcp") is True or link.get("up") is False for _, _, link in links):
+        return
+    reached = [interface(each) for _, _, link in links for each in items(link.get("addresses"))]
+    routes = [_destination(route) for _, _, route in _routes(machine)]
+    ways = [way for way in (*subnets, *reached, *routes) if way is not None]
+    for admin in admins:
+        families = {subnet.version for subnet in subnets}
+        if admin.version not in families or any(admin.overlaps(way) for way in ways):
+            continue
+        yield Problem(
+            path=machine.path(*holder, "routes"),
+            what=f"holds no way to {admin} of firewall.admins, nor does another link: nobody there gets an answer from "
+            f"{machine.name} once it is installed",
+            fix="add a route without destination, such as {gateway: ADDRESS OF THE ROUTER}",
+        )
+        return
 
 
 def _destination(route: Mapping[str, Any]) -> Network | None:

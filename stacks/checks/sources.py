@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stacks import catalogue
 from stacks.checks.subnets import inner
-from stacks.loading.levels import MACHINES
-from stacks.loading.problems import Problem, shown
+from stacks.loading.levels import LEVELS, MACHINES
+from stacks.loading.problems import Problem, nearest, shown
 from stacks.loading.raw import Address, Network, address, at, found, host_of, items, mapping
 
 # Registries of the images that a machine needs before there is a cluster (Talos 1.13: kubelet, control plane).
+_INSIDE = re.compile(r"\.(svc|pod)\.$")
 _FIRST_IMAGES = ("*", "ghcr.io", "registry.k8s.io")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Sources that pods or machines cannot reach."""
     yield from _weights(values)
+    yield from _charts(values)
     yield from _registries(values)
+    yield from _logins(values)
+    yield from _hosts(values)
 
 
 def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -30,6 +36,37 @@ def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
             what="is each replica itself, which has no weights",
             got=shown(mirror),
             fix="name the server's host or address as pods reach it, such as https://hub.site.example",
+        )
+    domain = at(values, *MACHINES, "networks", "dns_domain")
+    # Services and pods have names there, and the cluster's DNS has nobody to ask for others.
+    if isinstance(domain, str) and f".{host}".endswith(f".{domain}") and not _INSIDE.search(host.removesuffix(domain)):
+        yield Problem(
+            path=(*MACHINES, "networks", "dns_domain"),
+            what=f"is also the domain of {host}, where replicas get weights: the cluster's DNS would answer that there "
+            "is no such host",
+            got=shown(domain),
+            fix="choose a domain that is the cluster's alone, such as cluster.local",
+        )
+    for name, model in mapping(values.get("models")).items():
+        entry = mapping(model).get("catalogue")
+        repository = catalogue.load(str(entry)).repository if entry in catalogue.names() else ""
+        if repository and isinstance(mirror, str) and mirror.rstrip("/").endswith(f"/{repository}"):
+            yield Problem(
+                path=("storage", "weights", "mirror"),
+                what=f"is the address of one repository, {name}'s; it is put before the repository of each model",
+                got=shown(mirror),
+                fix=f"write {mirror.rstrip('/').removesuffix(f'/{repository}')}",
+            )
+
+
+def _charts(values: Mapping[str, Any]) -> Iterator[Problem]:
+    mirror = at(values, "charts", "mirror")
+    if isinstance(mirror, str) and mirror.endswith(".tgz"):
+        yield Problem(
+            path=("charts", "mirror"),
+            what="is one chart, and all are looked for there",
+            got=shown(mirror),
+            fix=f"write {mirror.rpartition('/')[0]}",
         )
 
 
@@ -48,6 +85,47 @@ def _registries(values: Mapping[str, Any]) -> Iterator[Problem]:
                 got=shown(endpoints[0]),
                 fix="name a registry outside of the cluster, or take skip_fallback out",
             )
+
+
+def _logins(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Credentials of a host that no machine asks, where mirrors alone are asked."""
+    mirrors = mapping(at(values, *MACHINES, "registries", "mirrors"))
+    if mapping(mirrors.get("*")).get("skip_fallback") is not True:
+        return
+    hosts = {_authority(each) for mirror in mirrors.values() for each in items(mapping(mirror).get("endpoints"))}
+    hosts |= {str(name) for name, mirror in mirrors.items() if mapping(mirror).get("skip_fallback") is not True}
+    for path, _ in found(values, "cluster.machines.registries.auth.<name>"):
+        if path[-1] not in hosts and path[-1].removesuffix(":443") not in hosts:
+            # One that is like none does no harm, and may wait for its mirror.
+            near = nearest(path[-1], sorted(hosts))
+            if near:
+                yield Problem(
+                    path=path,
+                    what="is no host that machines ask: every image comes from the mirrors",
+                    allowed=", ".join(sorted(hosts)),
+                    near=near,
+                    fix=f"write {near}",
+                )
+
+
+def _authority(endpoint: Any) -> str:
+    """HOST:PORT of an address, or HOST."""
+    text = endpoint if isinstance(endpoint, str) else ""
+    return (text.partition("://")[2] or text).partition("/")[0].rpartition("@")[2]
+
+
+def _hosts(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Names that would lead each machine to itself."""
+    for level in LEVELS:
+        for path, names in found(values, f"cluster.machines.{level}static_hosts.<name>"):
+            ip = address(path[-1])
+            others = [str(name) for name in items(names) if not str(name).startswith("localhost")]
+            if ip is not None and ip.is_loopback and others:
+                yield Problem(
+                    path=path,
+                    what=f"leads each machine that asks for {', '.join(others)} to itself",
+                    fix="write the address of the server, or take it out",
+                )
 
 
 def _home(ip: Address | None, apart: Mapping[str, Network]) -> str:

@@ -149,7 +149,7 @@ def _range(field: FieldInfo | None) -> str:
             case Gt(gt=above):
                 low = f"above {above}"
             case Le(le=most):
-                high = f"to {most}"
+                high = f"to {number_text(float(most)) if isinstance(most, float) else most}"
             case Lt(lt=below):
                 high = f"below {below}"
     if least := _least(field):

@@ -134,6 +134,15 @@ def test_what_works_and_is_not_wise_is_a_warning() -> None:
     assert load_site(site, "site.yaml"), "a warning refuses nothing"
 
 
+def test_a_site_whose_gpus_are_all_dead_is_warned() -> None:
+    site = prod()
+    for name in ("hgx-1", "hgx-2", "hgx-3", "hgx-4"):
+        assert crosschecks.warnings(site) == []
+        site["cluster"]["machines"]["nodes"][name]["dead"] = True
+    (gone,) = crosschecks.warnings(site)
+    assert "every node with GPUs is dead (hgx-1, hgx-2, hgx-3, hgx-4), so no model runs" in gone.what
+
+
 def test_what_needs_no_gpu_needs_a_place() -> None:
     def without(machines: Machines) -> None:
         for name in ("infra-1", "infra-2"):

@@ -47,7 +47,7 @@ def test_a_site_of_its_own_beside_another_is_valid(tmp_path: Path) -> None:
         file_of(
             tmp_path,
             "rome",
-            own.replace("10.7.0.16", "10.5.0.16").replace("[10.7.0.0/24]", "[10.0.0.0/12]"),
+            own.replace("10.7.0.16", "10.5.0.16").replace("[10.7.0.0/24]", "[10.4.0.0/14]"),
         )
     )
     assert list(same) == [f"{M}.nodes.infra-1.address"]

@@ -58,6 +58,12 @@ WRONG: dict[str, Wrong] = {
         "keeps NVIDIA's driver off",
         {f"{M}.roles.hgx.kernel_args": ["module_blacklist=nouveau"]},
     ),
+    "pages of another size on nodes with GPUs": Wrong(
+        {f"{M}.roles.hgx.kernel_args": ["hugepagesz=1G"]},
+        f"{M}.roles.hgx.kernel_args.0",
+        "count these pages in hgx.huge_pages_2mib",
+        {f"{M}.roles.hgx.kernel_args": None},
+    ),
 }
 
 

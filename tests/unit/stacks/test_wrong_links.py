@@ -72,13 +72,17 @@ WRONG: dict[str, Wrong] = {
         },
         f"{M}.links.eno1.node_address",
         "move it to bonds.bond0",
-        {f"{M}.bonds.bond0.node_address": True, f"{M}.links": {}},
+        {
+            f"{M}.bonds.bond0.node_address": True,
+            f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}],
+            f"{M}.links": {},
+        },
     ),
     "a machine without its own address": Wrong(
         {f"{M}.bonds.bond0.node_address": False, f"{M}.bonds.bond0.routes": []},
         f"{M}.bonds.bond0",
         "no other link carries the machine's own address",
-        {f"{M}.bonds.bond0.node_address": True},
+        {f"{M}.bonds.bond0.node_address": True, f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}]},
     ),
     "an address on two links": Wrong(
         {f"{M}.roles.hgx.links.rail0.node_address": True}, f"{M}.bonds.bond0.node_address", "on a second link"

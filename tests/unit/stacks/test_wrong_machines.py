@@ -164,6 +164,18 @@ WRONG: dict[str, Wrong] = {
         {f"{M}.api_server_sans": ["https://k8s"]}, f"{M}.api_server_sans.0", "a host name"
     ),
     "a kubeconfig without a name": Wrong({"cluster": {"kubeconfig": " "}}, "cluster.kubeconfig", "the path of a file"),
+    "a drain in milliseconds": Wrong(
+        {f"{M}.drain_timeout_s": 1_800_000},
+        f"{M}.drain_timeout_s",
+        "99999",
+        {f"{M}.drain_timeout_s": 1800},
+    ),
+    "a watchdog in milliseconds": Wrong(
+        {f"{M}.watchdog_s": 60_000},
+        f"{M}.watchdog_s",
+        "6553",
+        {f"{M}.watchdog_s": 60},
+    ),
 }
 
 

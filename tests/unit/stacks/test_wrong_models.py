@@ -264,6 +264,12 @@ WRONG: dict[str, Wrong] = {
     ),
     "models cut off": Wrong({"models": None, "tenants": {}}, "models", "missing", {"models": {}}),
     "tenants cut off": Wrong({"tenants": None}, "tenants", "missing", {"tenants": {}}),
+    "every prompt token in the cache": Wrong(
+        {"models.glm-5-1.load.prefix_hit": 1},
+        "models.glm-5-1.load.prefix_hit",
+        "counts every prompt as computed before",
+        {"models.glm-5-1.load.prefix_hit": 0.95},
+    ),
 }
 
 

@@ -205,6 +205,36 @@ WRONG: dict[str, Wrong] = {
         "is the address of cp-1, which is dead",
         {f"{M}.endpoint": "https://10.5.0.12:6443"},
     ),
+    "no way back to the administrators": Wrong(
+        {f"{M}.bonds.bond0.routes": [{"destination": "10.6.0.0/24", "gateway": "10.5.0.1"}]},
+        f"{M}.bonds.bond0.routes",
+        "holds no way to 10.1.0.0/24 of firewall.admins",
+        {f"{M}.bonds.bond0.routes": [{"destination": "10.0.0.0/8", "gateway": "10.5.0.1"}]},
+    ),
+    "no routes at all": Wrong(
+        {f"{M}.bonds.bond0.routes": None},
+        f"{M}.bonds.bond0.routes",
+        "holds no way to 10.1.0.0/24 of firewall.admins",
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}]},
+    ),
+    "a rail in the nodes' own subnet": Wrong(
+        {f"{M}.nodes.hgx-1.links.rail0.addresses": ["10.5.0.51/24"]},
+        f"{M}.nodes.hgx-1.links.rail0.addresses.0",
+        "lies in networks.nodes (10.5.0.0/24), which another link of the machine is in",
+        {f"{M}.nodes.hgx-1.links.rail0.addresses": ["10.9.0.51/24"]},
+    ),
+    "clients of the other family": Wrong(
+        {f"{M}.firewall.clients": ["fd00::/8"]},
+        f"{M}.firewall.clients",
+        "has no IPv4 subnet",
+        {f"{M}.firewall.clients": ["fd00::/8", "10.0.0.0/8"]},
+    ),
+    "administrators of the other family": Wrong(
+        {f"{M}.firewall.admins": ["fd00::/8"]},
+        f"{M}.firewall.admins",
+        "so `up` would reach no machine",
+        {f"{M}.firewall.admins": ["10.1.0.0/24"]},
+    ),
 }
 
 

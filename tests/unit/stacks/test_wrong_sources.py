@@ -51,6 +51,42 @@ WRONG: dict[str, Wrong] = {
         "got 'a b: c'",
         {f"{M}.roles.hgx.labels": {"a": "c"}},
     ),
+    "a domain of the cluster that hosts are in": Wrong(
+        {f"{M}.networks.dns_domain": "site.example"},
+        f"{M}.networks.dns_domain",
+        "is also the domain of hub.site.example",
+        {f"{M}.networks.dns_domain": "berlin.cluster"},
+    ),
+    "weights from the address of one repository": Wrong(
+        {"storage.weights.mirror": "https://hub.site.example/zai-org/GLM-5.1-FP8"},
+        "storage.weights.mirror",
+        "is the address of one repository, glm-5-1's",
+        {"storage.weights.mirror": "https://hub.site.example"},
+    ),
+    "charts from one chart": Wrong(
+        {"charts.mirror": "https://charts.site.example/envoy-gateway-1.9.1.tgz"},
+        "charts.mirror",
+        "is one chart, and all are looked for there",
+        {"charts.mirror": "https://charts.site.example"},
+    ),
+    "a login for a host that is not asked": Wrong(
+        {f"{M}.registries.auth": {"registry.site.exmaple": {"username": "u", "password_secret": "p"}}},
+        f"{M}.registries.auth.registry.site.exmaple",
+        "did you mean 'registry.site.example'?",
+        {f"{M}.registries.auth": {"registry.site.example": {"username": "u", "password_secret": "p"}}},
+    ),
+    "a registry that is the machine itself": Wrong(
+        {f"{M}.static_hosts": {"127.0.0.1": ["registry.site.example"]}},
+        f"{M}.static_hosts.127.0.0.1",
+        "leads each machine that asks for registry.site.example to itself",
+        {f"{M}.static_hosts": {"10.5.0.9": ["registry.site.example"]}},
+    ),
+    "a volume faster than a network card": Wrong(
+        {"storage.read_bytes_per_s": 1.5e12},
+        "storage.read_bytes_per_s",
+        "allowed: a number from 1.0e+6 to 1.0e+11",
+        {"storage.read_bytes_per_s": 1.5e9},
+    ),
 }
 
 
@@ -66,6 +102,11 @@ def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -
         # Spegel listens on each node.
         {f"{M}.registries.mirrors": {"*": {"endpoints": ["http://127.0.0.1:29999"]}}},
         {"storage.weights.mirror": "http://10.80.0.60:8080"},
+        {"storage.weights.mirror": "http://hub.models.svc.cluster.local"},
+        {"storage.weights.mirror": "https://registry.site.example/artifactory/api/huggingface"},
+        {f"{M}.registries.auth": {"registry.site.example:443": {"username": "u", "password_secret": "p"}}},
+        {f"{M}.registries.mirrors": {"*": {"endpoints": ["https://registry.site.example"]}}},
+        {f"{M}.static_hosts": {"127.0.0.1": ["localhost"], "10.5.0.9": ["registry.site.example"]}},
         {"charts.mirror": ".lab/bundle/charts"},
         {"charts.mirror": "/srv/charts.d"},
         {"charts.mirror": "charts"},
