@@ -20,6 +20,7 @@ _UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("kMGTPE",
 _UNITS |= {"K": 1000} | {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", 1)}
 _AMOUNT = re.compile(r"(<=|>=|==|<|>)? ?([0-9.]+) ?([kKMGTPE]i?)?B?")
 _ANOTHER = "name another disk, for example by its bus_path or serial"
+_SIZE = re.compile(r"disk\.size *(<|>)=? *([0-9]+)u? *\* *([kKMGTPE]i?)B")
 _EQUALS = re.compile(r"disk\.(\w+) *== *[\"']([^\"']*)[\"']|[\"']([^\"']*)[\"'] *== *disk\.(\w+)")
 
 
@@ -60,11 +61,13 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     longhorn = [disk for disk in disks.values() if disk]
     yield from _twice(longhorn)
     yield from _not_of_a_disk(longhorn, refused=(True, False))
+    yield from _of_no_size(longhorn)
     for disk in longhorn:
         yield from _of_longhorn(disk, longhorn, list(machines_of(machines)))
     for machine in machines_of(machines):
         own = list(_volumes(machine))
         yield from _not_of_a_disk(own, refused=(False,))
+        yield from _of_no_size(own)
         if machine.role == "hgx":
             for volume in own:
                 yield from _longhorns_too(volume, longhorn, grows=_grows(machine, volume))
@@ -112,6 +115,21 @@ def _not_of_a_disk(volumes: list[_Wanted], refused: tuple[bool, ...]) -> Iterato
                 what=f"matches {'every disk, also the one that Talos is installed on' if result else 'no disk'}",
                 got=shown(volume.selector),
                 fix="name one disk, for example by its bus_path or serial",
+            )
+
+
+def _of_no_size(volumes: list[_Wanted]) -> Iterator[Problem]:
+    """Conditions on a disk's size that no disk meets together with the others and with min_size."""
+    for volume in volumes:
+        bounds = [(sign, float(count) * _UNITS[unit]) for sign, count, unit in _SIZE.findall(volume.selector)]
+        most = min((size for sign, size in bounds if sign == "<"), default=None)
+        least = max((volume.least, *(size for sign, size in bounds if sign == ">")))
+        if volume.simple and most is not None and least > most:
+            yield Problem(
+                path=volume.path,
+                what=f"takes disks below {most / 1e9:g} GB, and the volume needs {least / 1e9:g} GB",
+                got=shown(volume.selector),
+                fix="correct the size here, or min_size",
             )
 
 

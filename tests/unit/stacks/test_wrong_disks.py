@@ -91,6 +91,18 @@ WRONG: dict[str, Wrong] = {
         "leaves no room for images and logs of pods",
         {f"{M}.system_volumes.EPHEMERAL.provisioning": {"max_size": "200GiB"}},
     ),
+    "a disk smaller than its volume": Wrong(
+        {f"{D}.longhorn-0.selector": OTHER + " && disk.size < 1u * TB"},
+        f"{D}.longhorn-0.selector",
+        "takes disks below 1000 GB, and the volume needs 3000 GB",
+        {f"{D}.longhorn-0.selector": OTHER + " && disk.size <= 4u * TB"},
+    ),
+    "sizes that no disk has": Wrong(
+        {f"{D}.longhorn-0.selector": OTHER + " && disk.size < 8u * TB && disk.size > 9u * TB"},
+        f"{D}.longhorn-0.selector",
+        "takes disks below 8000 GB, and the volume needs 9000 GB",
+        {f"{D}.longhorn-0.selector": OTHER + " && disk.size < 9u * TB && disk.size > 8u * TB"},
+    ),
 }
 
 
