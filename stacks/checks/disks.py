@@ -71,6 +71,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         if machine.role == "hgx":
             for volume in own:
                 yield from _longhorns_too(volume, longhorn, grows=_grows(machine, volume))
+            yield from _system_volumes(machine, longhorn)
             own += longhorn
         yield from _twice([volume for volume in _volumes(machine) if _whole(machine, volume)])
         yield from _installed_over(machine, own)
@@ -184,6 +185,16 @@ def _longhorns_too(volume: _Wanted, longhorn: list[_Wanted], *, grows: bool) -> 
                 fix="name another disk",
             )
             return
+
+
+def _system_volumes(machine: Machine, longhorn: list[_Wanted]) -> Iterator[Problem]:
+    """Talos's own volumes with a selector of their own; EPHEMERAL takes all of its disk unless a size is given."""
+    for name, volume in sorted(mapping(machine.keys.get("system_volumes")).items()):
+        place = mapping(mapping(volume).get("provisioning"))
+        where = machine.path("system_volumes", str(name), "provisioning", "disk_selector")
+        wanted = _wanted(where, str(name), place.get("disk_selector"), place.get("min_size"))
+        if wanted:
+            yield from _longhorns_too(wanted, longhorn, grows=not place.get("max_size"))
 
 
 def _installed_over(machine: Machine, volumes: list[_Wanted]) -> Iterator[Problem]:

@@ -103,6 +103,12 @@ WRONG: dict[str, Wrong] = {
         "takes disks below 8000 GB, and the volume needs 9000 GB",
         {f"{D}.longhorn-0.selector": OTHER + " && disk.size < 9u * TB && disk.size > 8u * TB"},
     ),
+    "pods on Longhorn's disk": Wrong(
+        {EPHEMERAL: {"disk_selector": 'disk.transport == "nvme" && !system_disk'}},
+        f"{EPHEMERAL}.disk_selector",
+        "selects the disk of Longhorn's longhorn-0",
+        {EPHEMERAL: {"disk_selector": "system_disk"}},
+    ),
 }
 
 
