@@ -30,7 +30,7 @@ def reports(folder: Path) -> list[SiteReport]:
     for file in files:
         site = file.name.removesuffix(SUFFIX)
         try:
-            found.append(of_preview_document(site, saved_previews.read(file)))
+            found.append(of_preview_document(site, saved_previews.read(file, site=site)))
         except SitectlError as error:
             found.append(of_preview_document(site, failed(f"the saved preview cannot be read: {error}")))
     return found

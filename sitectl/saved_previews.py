@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +17,7 @@ from stacks.loading.files import UnreadableError, text_of
 LARGEST_BYTES = 256 * 1024 * 1024
 # Not into the file that the user named: it may be a site's.
 SAVE_ONE = "save one first: python -m sitectl plan SITE --save preview.json"
+_STACK_OF_URN = re.compile(r"urn:pulumi:([^:]+)::")
 
 
 # What the engine does to a resource in one step (its apitype.OpType).
@@ -69,8 +72,8 @@ class _Preview(BaseModel):
     foreign: list[_Foreign] | None = None
 
 
-def read(file: Path) -> dict[str, Any]:
-    """A saved preview. Raises SitectlError."""
+def read(file: Path, *, site: str = "") -> dict[str, Any]:
+    """A saved preview; of this site, if one is named. Raises SitectlError."""
     try:
         said = json.loads(text_of(file, largest=LARGEST_BYTES))
     except FileNotFoundError:
@@ -79,7 +82,10 @@ def read(file: Path) -> dict[str, Any]:
         raise SitectlError(f"{file} {error.what}", fix=error.fix, status=Exit.USAGE) from None
     except (ValueError, RecursionError):
         raise SitectlError(f"{file} is not a saved preview", fix=SAVE_ONE, status=Exit.USAGE) from None
-    return in_form(said, str(file))
+    preview = in_form(said, str(file))
+    if site:
+        _refuse_other_stack(preview, str(file), site)
+    return preview
 
 
 def in_form(said: Any, name: str) -> dict[str, Any]:
@@ -96,3 +102,16 @@ def in_form(said: Any, name: str) -> dict[str, Any]:
         ) from None
     preview: dict[str, Any] = said
     return preview
+
+
+def _refuse_other_stack(preview: Mapping[str, Any], name: str, site: str) -> None:
+    """Raise SitectlError where the preview's resources belong to another stack; without resources nobody can tell."""
+    stacks = {match[1] for step in preview["steps"] if (match := _STACK_OF_URN.match(step["urn"]))}
+    if others := sorted(stacks - {site}):
+        raise SitectlError(
+            f"{name} is a preview of another stack than {site}",
+            got=", ".join(others),
+            allowed=site,
+            fix=f"save one of this site: python -m sitectl plan {site} --save preview.json",
+            status=Exit.USAGE,
+        )

@@ -44,7 +44,8 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     if arguments.save and arguments.markdown and arguments.save.resolve() == arguments.markdown.resolve():
         raise SitectlError("--save and --markdown name one file", fix="name two", status=Exit.USAGE)
     if arguments.file:
-        preview = saved_previews.read(arguments.file)
+        _refuse_options_of_a_new_preview(arguments)
+        preview = saved_previews.read(arguments.file, site=arguments.site)
     else:
         with context.progress.layer(f"preview {arguments.site}"):
             preview = engine.preview(
@@ -64,3 +65,18 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         return int(Exit.REFUSED)
     refused = arguments.refuse and one.worst is not None and one.worst <= Severity[arguments.refuse.upper()]
     return int(Exit.REFUSED if refused else Exit.OK)
+
+
+def _refuse_options_of_a_new_preview(arguments: argparse.Namespace) -> None:
+    """Raise SitectlError for what --from would ignore: a saved preview is read as it is."""
+    given = {
+        "--refresh": arguments.refresh,
+        "--config-file": arguments.config_file is not None,
+        "--since": arguments.since is not None,
+    }
+    if ignored := [option for option, is_given in given.items() if is_given]:
+        raise SitectlError(
+            f"{', '.join(ignored)}: not with --from, which reads a preview that was saved",
+            fix=f"leave out --from, or {', '.join(ignored)}",
+            status=Exit.USAGE,
+        )

@@ -16,12 +16,11 @@ from sitectl.cli import main as sitectl
 from sitectl.errors import MEANINGS
 from tests import documented
 from tests.documented import RUN_WHOLE
-from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout
+from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout, print_recording
 
 pytestmark = pytest.mark.row("C.06")
 
 DOCS = ROOT / "docs"
-RECORDING = ROOT / "tests" / "fixtures" / "previews" / "replica-cut.json"
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(folder, "commit", "-qm", "no site yet")
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "pulumi").write_text(f"#!/bin/sh\ncat {RECORDING}\n")
+    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording('replica-cut')}\n")
     (programs / "pulumi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.chdir(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,9 @@ from sitectl.forge.keeping import drift_mark, keep_comment
 from sitectl.forge.model import Client
 from sitectl.markdown import MARK
 from tests.unit.ci.fake_forge import GITHUB_BOT, GITLAB_BOT, TOKEN, FakeForge, fake_forge
+from tests.unit.sitectl.sites_to_work_on import recording
 
 pytestmark = pytest.mark.row("opening 3", "C.06")
-
-PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
 
 @dataclass
@@ -32,8 +30,8 @@ class Ground:
     previews: Path
     bot: str
 
-    def put(self, site: str, recording: str) -> None:
-        shutil.copy(PREVIEWS / f"{recording}.json", self.previews / f"{site}.json")
+    def put(self, site: str, name: str) -> None:
+        (self.previews / f"{site}.json").write_text(recording(name, site))
 
     def run(self, command: str, *words: str) -> int:
         repository = "owner/site" if self.kind == "github" else "group/sub/site"
@@ -235,7 +233,7 @@ def test_a_strange_repository_is_refused(
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    shutil.copy(PREVIEWS / "no-change.json", tmp_path / "berlin.json")
+    (tmp_path / "berlin.json").write_text(recording("no-change", "berlin"))
     words = ["comment", str(tmp_path), "--forge", "github", "--number", "7", "--repository", repository]
     assert main(words) == Exit.USAGE
     assert "which repository?" in capsys.readouterr().err

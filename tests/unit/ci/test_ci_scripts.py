@@ -14,7 +14,7 @@ from ci import offline, previews
 from sitectl.errors import Exit
 from sitectl.markdown import document
 from sitectl.previews_folder import reports
-from tests.unit.sitectl.sites_to_work_on import git, make_checkout
+from tests.unit.sitectl.sites_to_work_on import git, make_checkout, print_recording, recording
 
 pytestmark = pytest.mark.row("opening 3", "C.06")
 
@@ -65,7 +65,7 @@ def engine(folder: Path, recording: str, *, status: int = 0) -> None:
     """A stand-in for `pulumi` on PATH that prints a recording, and notes its words and the token that it sees."""
     program = folder / "pulumi"
     lines = ["#!/bin/sh", f'echo "$@ token=${{GITHUB_TOKEN:-none}}" >> {folder}/asked']
-    lines += [f"cat {PREVIEWS / recording}.json", f"exit {status}", ""]
+    lines += [print_recording(recording), f"exit {status}", ""]
     program.write_text("\n".join(lines))
     program.chmod(0o755)
 
@@ -189,3 +189,10 @@ def test_credentials_that_are_no_json_are_named(project: Path, own_path: Path, t
         == 3
     )
     assert "is not JSON" in saved(tmp_path / "out", "lab")["diagnostics"][0]["message"]
+
+
+def test_a_preview_under_another_sites_name_is_reported_as_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "prod.json").write_text(recording("replica-cut", "lab"))
+    (report,) = reports(tmp_path)
+    assert report.rows == []
+    assert "is a preview of another stack than prod" in report.errors[0]

@@ -21,6 +21,7 @@ from sitectl.cli import main
 from sitectl.progress import Progress
 
 ROOT = Path(__file__).parents[3]
+PREVIEWS = ROOT / "tests" / "fixtures" / "previews"
 PROGRAM = ("__main__.py", "Pulumi.yaml", "stacks", "components", "talos", "manifests", "docs")
 
 
@@ -50,6 +51,16 @@ def git(folder: Path, *arguments: str) -> None:
     """git with an identity of its own."""
     own = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", *own, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def recording(name: str, stack: str) -> str:
+    """A recorded preview, as the engine gives it for this stack: all of them were recorded on lab."""
+    return (PREVIEWS / f"{name}.json").read_text().replace("urn:pulumi:lab::", f"urn:pulumi:{stack}::")
+
+
+def print_recording(name: str) -> str:
+    """The line of a stand-in for `pulumi` that prints `recording` for the stack that it is asked for."""
+    return f'stack="${{5:-lab}}"; sed "s/urn:pulumi:lab::/urn:pulumi:$stack::/g" {PREVIEWS / name}.json'
 
 
 really_declare = checkout.declare

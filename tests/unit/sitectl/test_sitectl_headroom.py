@@ -17,11 +17,9 @@ from sitectl.report import of_preview_document
 from sitectl.words import targets, tightest
 from stacks.loader import KEY, load_site
 from stacks.site import SiteConfig
-from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import git, make_checkout, print_recording, run
 
 pytestmark = pytest.mark.row("opening 3")
-
-PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
 
 def words(rate: float, **slo: float) -> dict[str, Any]:
@@ -121,7 +119,7 @@ def berlin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file.write_text(yaml.safe_dump({"config": {KEY: words(rate, ttft_p95_ms=4000)}}))
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "pulumi").write_text(f"#!/bin/sh\ncat {PREVIEWS / 'replica-added.json'}\n")
+    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording('replica-added')}\n")
     (programs / "pulumi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     return folder

@@ -10,7 +10,7 @@ import pytest
 
 from sitectl.errors import Exit
 from stacks.loader import KEY
-from tests.unit.sitectl.sites_to_work_on import run
+from tests.unit.sitectl.sites_to_work_on import print_recording, run
 
 pytestmark = pytest.mark.row("opening 3")
 
@@ -88,7 +88,7 @@ def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Pat
 @pytest.mark.row("opening 1")
 def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "pulumi"
-    program.write_text(f"#!/bin/sh\ncat {PREVIEWS / 'no-change.json'}\n")
+    program.write_text(f"#!/bin/sh\n{print_recording('no-change')}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     said = run(checkout_folder, "plan", "prod", "--save", str(tmp_path / "saved.json"))
@@ -96,6 +96,25 @@ def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monk
     assert "qwen3-32b: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in said.out
     again = run(checkout_folder, "plan", "prod", "--from", str(tmp_path / "saved.json"))
     assert again.out == said.out
+
+
+@pytest.mark.row("C.06")
+def test_a_saved_preview_of_another_stack_is_refused(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "plan", "prod", "--from", str(PREVIEWS / "replica-cut.json"))
+    assert (said.status, said.out) == (Exit.USAGE, "")
+    assert "is a preview of another stack than prod\n  got: lab\n  allowed: prod\n  fix: " in said.err
+
+
+def test_a_preview_without_resources_fits_every_site(checkout_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text('{"steps": []}')
+    assert run(checkout_folder, "plan", "prod", "--from", str(tmp_path / "p.json")).status == Exit.OK
+
+
+@pytest.mark.parametrize("option", [["--refresh"], ["--config-file", "/nonexistent"], ["--since", "nope"]])
+def test_what_a_saved_preview_would_ignore_is_refused(checkout_folder: Path, option: list[str]) -> None:
+    said = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json"), *option)
+    assert said.status == Exit.USAGE
+    assert f"error: {option[0]}: not with --from" in said.err and "fix: leave out --from" in said.err
 
 
 @pytest.mark.parametrize("content", ["not json", "[]", "{}"])

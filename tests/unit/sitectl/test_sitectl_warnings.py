@@ -15,9 +15,8 @@ from ci import previews
 from sitectl.errors import Exit
 from sitectl.markdown import document
 from sitectl.previews_folder import reports
-from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, print_recording, run
 
-PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 KEY = "cluster.machines.nodes"
 SAID = "2 control planes (cp-1, cp-2) survive no more failures than 1: etcd needs more than half of them"
 
@@ -32,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file.write_text(file.read_text().replace(without, ""))
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "pulumi").write_text(f"#!/bin/sh\ncat {PREVIEWS / 'no-change.json'}\n")
+    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording('no-change')}\n")
     (programs / "pulumi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     return made
