@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sitectl import checkout, engine, headroom, live_objects, project_folder, revisions, warned
+from sitectl import checkout, engine, headroom, live_objects, project_folder, revisions, warned, whole_files
 from sitectl.errors import Exit, SitectlError
 from sitectl.previews_folder import SUFFIX, failed
 from sitectl.proofs import blocks_of_file
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
             worst = Exit.UNABLE
             said = failed(str(error))
             print(f"{site}: {error}", file=sys.stderr, flush=True)
-        (arguments.out / f"{site}{SUFFIX}").write_text(json.dumps(without_outputs(said)))
+        whole_files.write(arguments.out / f"{site}{SUFFIX}", json.dumps(without_outputs(said)))
     return int(worst)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-from sitectl import markdown, saved_previews
+from sitectl import markdown, saved_previews, whole_files
 from sitectl.errors import Exit, SitectlError
 from stacks.loading.files import UnreadableError, text_of
 
@@ -23,13 +22,8 @@ def preview_file(option: str, path: Path | None) -> None:
 
 def write(path: Path | None, text: str, *, private: bool = False) -> None:
     """Write the file that was checked before; `private` keeps it to its owner. No path, no file."""
-    if path is None:
-        return
-    mode = 0o600 if private else 0o666
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w") as file:
-        if private and path.is_file():
-            os.fchmod(file.fileno(), mode)
-        file.write(text)
+    if path is not None:
+        whole_files.write(path, text, private=private)
 
 
 def _refuse_over_other(option: str, path: Path | None, kind: str, example: str, is_one: Callable[[Path], bool]) -> None:

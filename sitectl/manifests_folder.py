@@ -10,10 +10,13 @@ from typing import Any
 import yaml
 
 from components.rules.model import Resource
+from sitectl import whole_files
 from sitectl.errors import Exit, SitectlError
 from stacks.loading.files import UnreadableError, text_of
 
 MARK = ".rendered-by-sitectl"
+# In the mark while files are written: such a folder is not read, and may be written again.
+_UNFINISHED = "unfinished\n"
 _FIRST = ("apiVersion", "kind", "metadata", "type", "name", "spec")
 # What a rendered object says of itself beside its own fields; annotations, so that it stays an object of its kind.
 _NOT_RENDERED = "inference-platform/values-not-rendered"
@@ -114,15 +117,17 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
             fix="name an empty folder, or a folder of an earlier render",
             status=Exit.USAGE,
         )
-    for old in sorted(folder.rglob("*.yaml")) if folder.exists() else ():
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / MARK
+    whole_files.write(mark, _UNFINISHED)
+    for old in sorted(folder.rglob("*.yaml")):
         if str(old.relative_to(folder)) not in files:
             old.unlink()
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARK).write_text("Written by `python -m sitectl render --out DIR`; changed files are overwritten.\n")
+        whole_files.write(path, text)
+    whole_files.write(mark, "Written by `python -m sitectl render --out DIR`; changed files are overwritten.\n")
 
 
 def read(folder: Path) -> list[Resource]:
@@ -130,6 +135,11 @@ def read(folder: Path) -> list[Resource]:
     if not (folder / MARK).exists():
         raise SitectlError(
             f"{folder} is no rendered folder", fix=f"python -m sitectl render SITE --out {folder}", status=Exit.USAGE
+        )
+    if (folder / MARK).read_text() == _UNFINISHED:
+        raise SitectlError(
+            f"{folder} is half of a rendered folder: its render was cut short",
+            fix=f"python -m sitectl render {folder.name} --out {folder.parent}",
         )
     found = []
     for path in sorted(folder.rglob("*.yaml")):

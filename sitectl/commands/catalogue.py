@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sitectl import whole_files
 from sitectl.errors import Exit, SitectlError
 from stacks import catalogue
 from stacks.catalogue import CatalogueModel
@@ -147,8 +148,7 @@ def _add(context: Any, arguments: argparse.Namespace) -> Exit:
     model = CatalogueModel.model_validate(content)
     size = f"{parameters(model).total / 1e9:.1f} billion, {weight_bytes(model).files / 1e9:.1f} GB"
     try:
-        with file.open("x") as stream:
-            stream.write(text(content, f"{arguments.repository}: {size}."))
+        whole_files.write_new(file, text(content, f"{arguments.repository}: {size}."))
     except FileExistsError:
         raise _taken(file, name) from None
     except OSError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from components.specs.model_server import ModelServerSpec
-from sitectl import annotated, new_machines
+from sitectl import annotated, new_machines, whole_files
 from sitectl.errors import Exit, SitectlError
 from stacks import catalogue
 from stacks.counts import counted
@@ -89,8 +89,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     # What is written is what was checked: comments and quotes change no value.
     assert yaml.safe_load(text)["config"][KEY] == values  # noqa: S101
     try:
-        with file.open("x") as stream:
-            stream.write(text)
+        whole_files.write_new(file, text)
     except FileExistsError:
         raise SitectlError(
             f"{file.name} is already there",

@@ -1,0 +1,105 @@
+"""A disk that is full ends a command with its reason, and leaves no half of a file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sitectl import manifests_folder, whole_files
+from sitectl.errors import Exit, SitectlError
+from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, Said, make_checkout
+
+pytestmark = pytest.mark.row("opening 3", "C.06")
+
+
+def limited(limit: str, folder: Path, *words: str) -> Said:
+    """`python -m sitectl WORDS` under a limit of the shell."""
+    command = shlex.join([sys.executable, "-m", "sitectl", *words, "--project", str(folder)])
+    done = subprocess.run(
+        ["bash", "-c", f"{limit} && exec {command}"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return make_checkout(tmp_path / "own", sites=("lab",))
+
+
+def test_init_leaves_no_half_of_a_site(own: Path) -> None:
+    said = limited("ulimit -f 1", own, "init", "oslo")
+    assert said.status == Exit.UNABLE, said
+    assert "Pulumi.oslo.yaml: File too large" in said.err and "fix: " in said.err
+    assert not list(own.glob("*oslo*")) and not list(own.glob(".*.part"))
+
+
+def test_a_preview_that_cannot_be_saved_leaves_the_old_one(own: Path, tmp_path: Path) -> None:
+    file = tmp_path / "q.json"
+    before = (PREVIEWS / "replica-cut.json").read_text()
+    file.write_text(before)
+    said = limited("ulimit -f 8", own, "plan", "lab", "--from", str(file), "--save", str(file))
+    assert (said.status, "q.json: File too large" in said.err) == (Exit.UNABLE, True), said
+    assert file.read_text() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "q.json"]
+
+
+def test_half_of_a_rendered_folder_is_not_read_and_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"a.yaml": "{apiVersion: v1, kind: A, metadata: {name: a}}\n", "b.yaml": "{}\n"}
+    folder = tmp_path / "lab"
+    really_write = whole_files.write
+
+    def full(path: Path, text: str) -> None:
+        if path.name == "b.yaml":
+            raise OSError(28, "No space left on device", str(path))
+        really_write(path, text)
+
+    manifests_folder.write(folder, {"a.yaml": files["a.yaml"]})
+    with monkeypatch.context() as patch:
+        patch.setattr(whole_files, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            manifests_folder.write(folder, files)
+    with pytest.raises(SitectlError, match=f"render lab --out {tmp_path}"):
+        manifests_folder.read(folder)
+    manifests_folder.write(folder, {"a.yaml": files["a.yaml"]})
+    assert [one.name for one in manifests_folder.read(folder)] == ["a"]
+
+
+def test_a_file_is_replaced_where_its_link_leads_and_keeps_its_mode(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    whole_files.write(link, "new")
+    assert (file.read_text(), link.is_symlink(), stat.S_IMODE(file.stat().st_mode)) == ("new", True, 0o640)
+    whole_files.write(file, "secret", private=True)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        whole_files.write_new(file, "other")
+    with pytest.raises(IsADirectoryError):
+        whole_files.write(tmp_path, "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
+
+
+def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    whole_files.write(pipe, "text")
+    assert (os.read(reader, 10), pipe.is_fifo()) == (b"text", True)
+    os.close(reader)
+    script = (
+        "import pathlib, sys; from sitectl import whole_files; whole_files.write(pathlib.Path(sys.argv[1]), 'a')"
+    )
+    command = [sys.executable, "-c", script, "/dev/stdout"]
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run(command, cwd=ROOT, stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "a"
