@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -97,7 +98,7 @@ class _Parser(argparse.ArgumentParser):
             allowed="" if near or not wrong else ", ".join(COMMANDS),
             fix=f"{self.prog} --help",
         )
-        print(terminal.shown(invocation.as_called(without_secrets(said.text())), sys.stderr), file=sys.stderr)
+        _print_error(said)
         sys.exit(Exit.USAGE)
 
 
@@ -167,8 +168,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None, out: TextIO | None = None) -> int:
     """Run one subcommand. Whatever goes wrong is printed in one form; a traceback is shown with --debug alone."""
-    # A caller may have closed it, and want the status alone.
-    stream = out or sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
+    terminal.prepare_streams()
+    stream = out or sys.stdout
     arguments = argparse.Namespace(debug="--debug" in (argv or sys.argv), json=False)
     try:
         arguments = parser().parse_args(argv)
@@ -208,8 +209,14 @@ def _failed(error: Exception, arguments: argparse.Namespace, out: TextIO) -> int
         out.flush()
     except OSError:
         _write_nowhere(out)
-    print(terminal.shown(invocation.as_called(without_secrets(told.text())), sys.stderr), file=sys.stderr)
+    _print_error(told)
     return int(told.status)
+
+
+def _print_error(error: SitectlError) -> None:
+    """On stderr; where that is full the status says it alone."""
+    with contextlib.suppress(OSError):
+        print(terminal.shown(invocation.as_called(without_secrets(error.text())), sys.stderr), file=sys.stderr)
 
 
 def _in_our_form(error: Exception) -> SitectlError:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import shutil
+import sys
 import textwrap
+from pathlib import Path
 from typing import TextIO
 
 # What must stay in one piece, or it cannot be copied.
@@ -21,6 +24,15 @@ _COLOURS = (
     (re.compile(r"^ *(fix|next)(?=:)", re.MULTILINE), "1;32"),
     (re.compile(r"\b(DOES NOT HOLD|DOES NOT FIT|A LOST NODE ENDS A MODEL)\b"), "1;31"),
 )
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr take any text: a caller may have closed them, or set an encoding that lacks a letter."""
+    # Until the process ends; types do not say that a closed stream is None.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def shown(text: str, stream: TextIO) -> str:

@@ -19,6 +19,7 @@ from stacks.site import SiteConfig
 from stacks.sizing import plan_model
 
 _LAST_DAY = "expires"
+_FIX_OF_A_LINK = "make what it leads to, or remove the link: a site needs no such file"
 _ALLOWED: Mapping[str, str] = {
     "reason": "10 letters or more",
     _LAST_DAY: "a day, as 2027-01-31",
@@ -62,6 +63,9 @@ def read(project: Path, stack: str) -> RulesSpec:
     try:
         document = read_file(file, plain_days=True)
     except FileNotFoundError:
+        if file.is_symlink():
+            dangling = Problem(path=(), what=f"is a link to {file.readlink()}, which is not there", fix=_FIX_OF_A_LINK)
+            raise problems.file_error(str(file), [dangling]) from None
         return RulesSpec()
     if document.problems:
         raise problems.file_error(str(file), document.problems)

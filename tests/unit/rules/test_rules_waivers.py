@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from pydantic import ValidationError
 
 from components.rules.model import HIDDEN
 from components.rules.waivers import RulesSpec, Waiver, judge
+from stacks import rules_file
+from stacks.loading.problems import SiteError
 from tests.unit.rules.broken_sites import BROKEN, FACTS, bodies, resources
 
 pytestmark = pytest.mark.row("opening 15")
@@ -92,3 +95,10 @@ def test_a_sites_own_words_become_facts() -> None:
     facts = said.facts("berlin", {"chat": 1.0})
     assert (facts.sovereign, facts.registries, facts.load_s) == (True, ("r",), {"chat": 1.0})
     assert {"storage", "envoy-gateway-system"} <= set(facts.privileged_namespaces)
+
+
+def test_a_link_that_leads_nowhere_is_no_missing_file(tmp_path: Path) -> None:
+    """It would be read as a site that waives nothing."""
+    (tmp_path / "rules.berlin.yaml").symlink_to("/nonexistent")
+    with pytest.raises(SiteError, match="is a link to /nonexistent, which is not there"):
+        rules_file.read(tmp_path, "berlin")

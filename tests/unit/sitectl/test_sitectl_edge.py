@@ -210,6 +210,24 @@ def test_a_closed_output_leaves_the_status(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "status"), [("validate nope", Exit.USAGE), ("validat", Exit.USAGE), ("validate lab", Exit.OK)]
+)
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "2>&- >&-"])
+def test_errors_that_nobody_can_read_leave_the_status(own: Path, words: str, status: Exit, stream: str) -> None:
+    project = "" if words == "validat" else f"--project {shlex.quote(str(own))}"
+    command = f"{shlex.quote(sys.executable)} -m sitectl {words} {project} {stream}"
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+    assert done.returncode == status
+
+
+def test_a_letter_that_stdout_has_not_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.müll.yaml").write_text("config: {}\n")
+    said = process(tmp_path, "validate", "Pulumi.müll.yaml", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (said.status, said.err) == (Exit.REFUSED, ""), said
+    assert "Pulumi.m\\xfcll.yaml: " in said.out
+
+
 def test_a_site_that_is_named_by_its_path_has_a_next_step_that_works(tmp_path: Path) -> None:
     """`rules` takes names of the checkout's sites alone."""
     prod = tmp_path / "Pulumi.prod.yaml"

@@ -96,9 +96,7 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     whole_files.write(pipe, "text")
     assert (os.read(reader, 10), pipe.is_fifo()) == (b"text", True)
     os.close(reader)
-    script = (
-        "import pathlib, sys; from sitectl import whole_files; whole_files.write(pathlib.Path(sys.argv[1]), 'a')"
-    )
+    script = "import pathlib, sys; from sitectl import whole_files; whole_files.write(pathlib.Path(sys.argv[1]), 'a')"
     command = [sys.executable, "-c", script, "/dev/stdout"]
     with (tmp_path / "out").open("w") as out:
         subprocess.run(command, cwd=ROOT, stdout=out, check=True)
