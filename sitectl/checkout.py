@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from components.rules.model import HIDDEN, Resource
-from sitectl.errors import Exit, SitectlError
+from sitectl import temporary
+from sitectl.errors import Exit, SitectlError, no_resources
 from sitectl.progress import Progress
 from sitectl.project_folder import PROJECT_FILE
 from stacks.counts import counted
@@ -128,15 +129,15 @@ def declare(project: Path, files: Mapping[str, Path], progress: Progress | None 
     Raises SitectlError when the process itself ends early; a site that the program refuses has an `error`.
     """
     unreadable: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "declared.json"
+    with temporary.folder() as folder:
+        out = folder / "declared.json"
         stacks = []
         for number, (name, path) in enumerate(files.items()):
             document = read_file(path)
             if problems := [problem for problem in document.problems if problem.of_whole_file or not problem.path]:
                 unreadable[name] = {"error": str(site_error(path.name, problems))}
                 continue
-            copy = Path(folder) / f"{number}.json"
+            copy = folder / f"{number}.json"
             copy.write_text(json.dumps(document.values))
             stacks.append(f"{name}={copy}")
         said = {**unreadable, **_run_program(project, out, stacks)}
@@ -154,8 +155,14 @@ def _run_program(project: Path, out: Path, stacks: Sequence[str]) -> dict[str, A
         capture_output=True,
         check=False,
     )
-    if not out.exists():
-        last = "\n  ".join(done.stderr.decode(errors="replace").strip().splitlines()[-5:])
+    last_lines = done.stderr.decode(errors="replace").strip().splitlines()[-5:]
+    # As the mocked program ends where its output cannot be written, and where it gets no memory or thread.
+    if done.returncode == os.EX_IOERR:
+        raise temporary.full(last_lines[-1])
+    if done.returncode == os.EX_OSERR:
+        raise no_resources(last_lines[-1])
+    if done.returncode != 0 or not out.exists():
+        last = "\n  ".join(last_lines)
         raise SitectlError(f"the program could not be run in {project}:\n  {last}", fix="make venv, then try again")
     said: dict[str, Any] = json.loads(out.read_text())
     return said

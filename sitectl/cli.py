@@ -11,13 +11,14 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO, cast
 
 from sitectl import invocation, project_folder, terminal
-from sitectl.errors import MEANINGS, Exit, SitectlError, bug, unusable_file
+from sitectl.errors import MEANINGS, Exit, SitectlError, bug, no_resources, unusable_file, unwritable_output
 from sitectl.progress import Progress
 from stacks.loading.problems import SiteError, nearest
 from stacks.loading.secrets import without_secrets
@@ -73,7 +74,8 @@ class Context:
         if self.json:
             text = json.dumps(record, indent=2, sort_keys=True, default=str)
         told = invocation.as_called(without_secrets(text.rstrip("\n")))
-        print(told if self.json else terminal.shown(told, self.out), file=self.out)
+        with _writing():
+            print(told if self.json else terminal.shown(told, self.out), file=self.out)
 
 
 class Command(Protocol):
@@ -174,7 +176,8 @@ def main(argv: list[str] | None = None, out: TextIO | None = None) -> int:
     try:
         arguments = parser().parse_args(argv)
         status = _run(arguments, stream)
-        stream.flush()
+        with _writing():
+            stream.flush()
     except BrokenPipeError:
         # The reader has seen enough (`| head`).
         _write_nowhere(stream)
@@ -188,7 +191,7 @@ def main(argv: list[str] | None = None, out: TextIO | None = None) -> int:
 
 def _run(arguments: argparse.Namespace, out: TextIO) -> int:
     context = Context(
-        folder=(arguments.project or Path.cwd()).resolve(),
+        folder=_folder(arguments.project),
         json=arguments.json,
         out=out,
         progress=Progress(None if arguments.quiet or arguments.json else sys.stderr),
@@ -196,6 +199,26 @@ def _run(arguments: argparse.Namespace, out: TextIO) -> int:
     status = load(arguments.command).run(context, arguments)
     context.progress.end()
     return status
+
+
+def _folder(named: Path | None) -> Path:
+    try:
+        return (named or Path.cwd()).resolve()
+    except FileNotFoundError:
+        raise SitectlError(
+            "the current folder was deleted", fix="change into one that is there", status=Exit.USAGE
+        ) from None
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Raises SitectlError where stdout takes no text; a reader that has seen enough is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise unwritable_output(error) from error
 
 
 def _failed(error: Exception, arguments: argparse.Namespace, out: TextIO) -> int:
@@ -207,7 +230,7 @@ def _failed(error: Exception, arguments: argparse.Namespace, out: TextIO) -> int
         if arguments.json:
             Context(folder=Path(), json=True, out=out, progress=Progress(None)).say("", {"error": told.record()})
         out.flush()
-    except OSError:
+    except (OSError, SitectlError):
         _write_nowhere(out)
     _print_error(told)
     return int(told.status)
@@ -227,6 +250,8 @@ def _in_our_form(error: Exception) -> SitectlError:
             return SitectlError(str(error), status=Exit.REFUSED)
         case OSError():
             return unusable_file(error)
+        case MemoryError():
+            return no_resources("out of memory")
     return bug(error)
 
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from enum import IntEnum
 from pathlib import Path
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FIX_OF_A_FILE = "name another file or folder, or make this one usable"
+_FIX_OF_A_LIMIT = "end other programs, or raise the limits of this shell: ulimit -a shows them"
+_FIXES = {
+    errno.EMFILE: "let the program open more files: ulimit -n 1024",
+    errno.EAGAIN: "let it start more processes: end others, or raise ulimit -u",
+    errno.ENOMEM: "free memory, or raise ulimit -v",
+    **dict.fromkeys(FULL_DISK, "free space there, or name another place"),
+}
 
 
 class Exit(IntEnum):
@@ -57,11 +68,21 @@ class SitectlError(Exception):
 
 
 def unusable_file(error: OSError) -> SitectlError:
-    """A file, folder or stream that the system refuses."""
+    """A file, folder or other thing that the system refuses."""
     reason = error.strerror or type(error).__name__
-    what = f"{error.filename}: {reason}" if error.filename else f"the output cannot be written: {reason}"
-    fix = "name another file or folder, or make this one usable" if error.filename else "write it to another place"
-    return SitectlError(what, fix=fix)
+    what = f"{error.filename}: {reason}" if error.filename else f"the system refuses: {reason}"
+    return SitectlError(what, fix=_FIXES.get(error.errno or 0, _FIX_OF_A_FILE if error.filename else _FIX_OF_A_LIMIT))
+
+
+def unwritable_output(error: OSError) -> SitectlError:
+    """What stdout is takes no text."""
+    reason = error.strerror or type(error).__name__
+    return SitectlError(f"the output cannot be written: {reason}", fix="write it to another place")
+
+
+def no_resources(reason: str) -> SitectlError:
+    """The system gives no memory, or no thread."""
+    return SitectlError(f"the program gets no more of the system: {reason}", fix=_FIX_OF_A_LIMIT)
 
 
 def bug(error: Exception) -> SitectlError:

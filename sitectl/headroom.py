@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sitectl import revisions
+from sitectl import revisions, temporary
 from sitectl.errors import SitectlError
 from sitectl.saved_previews import SAVE_ONE
 from stacks.loader import load_file
@@ -149,8 +148,8 @@ def site_of(text: str | None, name: str) -> SiteConfig | None:
     """The site in the text of its file; None where it was not there, or is not one that today's program takes."""
     if text is None:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / name
+    with temporary.folder() as folder:
+        file = folder / name
         file.write_text(text)
         try:
             return load_file(file)

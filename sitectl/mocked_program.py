@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import os
 import runpy
 import sys
 import time
@@ -162,11 +163,25 @@ def main(arguments: list[str], *, enforce_rules: bool = False) -> int:
             }
         except pulumi.RunError as error:
             results[stack] = {"error": str(error)}
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "can't start new thread" not in str(error):
+                results[stack] = _failed(error)
+                continue
+            print(str(error) or "out of memory", file=sys.stderr)
+            return os.EX_OSERR
         except Exception as error:  # the program of another revision may fail in any way
-            results[stack] = {"error": f"the program failed: {error!r}", "trace": traceback.format_exc()}
+            results[stack] = _failed(error)
         print(f"{stack}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
-    Path(out).write_text(json.dumps(results))
+    try:
+        Path(out).write_text(json.dumps(results))
+    except OSError as error:
+        print(error.strerror, file=sys.stderr)
+        return os.EX_IOERR
     return 0
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"error": f"the program failed: {error!r}", "trace": traceback.format_exc()}
 
 
 if __name__ == "__main__":

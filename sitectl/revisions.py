@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sitectl import programs
+from sitectl import programs, temporary
 from sitectl.errors import Exit, SitectlError
 
 
@@ -20,7 +19,7 @@ def tree(project: Path, revision: str) -> Iterator[Path]:
     packed = _git(project, "archive", "--format=tar", _folder(project, revision))
     if packed.returncode != 0:
         raise SitectlError(f"git cannot pack {revision}: {packed.stderr.decode().strip()}", fix="git fsck")
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary.folder() as folder:
         try:
             with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
                 # Links that lead out of the folder, devices and the like are refused.
@@ -31,7 +30,7 @@ def tree(project: Path, revision: str) -> Iterator[Path]:
                 fix="take out the link that leads out of the checkout",
                 status=Exit.REFUSED,
             ) from None
-        yield Path(folder)
+        yield folder
 
 
 def text(project: Path, revision: str, name: str) -> str | None:

@@ -7,6 +7,7 @@ import shlex
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def limited(limit: str, folder: Path, *words: str) -> Said:
     command = shlex.join([sys.executable, "-m", "sitectl", *words, "--project", str(folder)])
     done = subprocess.run(
         ["bash", "-c", f"{limit} && exec {command}"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     return Said(done.returncode, done.stdout, done.stderr)
 
@@ -101,3 +102,24 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as out:
         subprocess.run(command, cwd=ROOT, stdout=out, check=True)
     assert (tmp_path / "out").read_text() == "a"
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        # What the command writes itself, then what its child does.
+        ("ulimit -f 1", f"the temporary folder {tempfile.gettempdir()}: File too large\n  fix: free space there"),
+        ("ulimit -f 20", f"the temporary folder {tempfile.gettempdir()}: File too large\n  fix: free space there"),
+        ("ulimit -f 0", "no temporary folder can be made: No usable temporary directory"),
+        ("ulimit -n 5", "Too many open files\n  fix: let the program open more files: ulimit -n"),
+        ("ulimit -v 100000", "the program gets no more of the system: can't start new thread\n  fix: "),
+    ],
+)
+def test_rules_say_what_the_machine_lacks(own: Path, limit: str, says: str) -> None:
+    said = limited(limit, own, "rules", "lab")
+    assert (said.status, says in said.err) == (Exit.UNABLE, True), said
+
+
+def test_a_deleted_folder_is_told(tmp_path: Path) -> None:
+    said = limited(f"mkdir {tmp_path}/a; cd {tmp_path}/a; rmdir {tmp_path}/a", Path("own"), "validate")
+    assert (said.status, "the current folder was deleted\n  fix: " in said.err) == (Exit.USAGE, True), said
