@@ -13,6 +13,8 @@ from stacks.loader import UNFINISHED
 
 # Places in the network: the VIP, then each kind of machine from a round number on.
 _VIP, _FIRST, _STEP = 10, 11, 10
+_GATEWAY_NODES = 2
+_MOST = 9999
 # The platform's own default first, then what does not overlap with 10.0.0.0/8.
 _PODS = ("10.244.0.0/16", "172.20.0.0/16")
 _SERVICES = ("10.96.0.0/12", "172.24.0.0/16")
@@ -41,11 +43,26 @@ def counts(text: str) -> tuple[int, int]:
         raise SitectlError(
             "--machines: not the number of control planes and of HGX nodes",
             got=text,
-            allowed="such as 3+6: three control planes and six HGX nodes; at least 1+1",
+            allowed=f"such as 3+6: three control planes and six HGX nodes; from 1+1 to {_MOST}+{_MOST}",
             fix="--machines 3+6",
             status=Exit.USAGE,
         )
     return control_planes, hgx
+
+
+def gateway_nodes(count: int | None) -> int:
+    """Machines without GPUs. Raises SitectlError."""
+    if count is None:
+        return _GATEWAY_NODES
+    if not 0 <= count <= _MOST:
+        raise SitectlError(
+            "--gateway-nodes: not a number of machines",
+            got=str(count),
+            allowed=f"0 to {_MOST}",
+            fix="--gateway-nodes 2, or 0 for control planes that run the gateway",
+            status=Exit.USAGE,
+        )
+    return count
 
 
 def network(text: str | None) -> ipaddress.IPv4Network:

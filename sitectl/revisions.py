@@ -43,6 +43,9 @@ def _folder(project: Path, revision: str) -> str:
     """The checkout's folder at `revision`, in git's words: `COMMIT:` or `COMMIT:below/`."""
     if revision.startswith("-"):
         raise SitectlError("a revision does not begin with a dash", got=revision, status=Exit.USAGE)
+    below = _git(project, "rev-parse", "--show-prefix")
+    if below.returncode != 0:
+        raise _no_repository(project, below.stderr.decode(errors="replace").strip())
     found = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if found.returncode != 0:
         raise SitectlError(
@@ -52,8 +55,18 @@ def _folder(project: Path, revision: str) -> str:
             fix="git fetch, if it is a branch of the remote; git log names commits",
             status=Exit.USAGE,
         )
-    prefix = _git(project, "rev-parse", "--show-prefix").stdout.decode().strip()
-    return f"{found.stdout.decode().strip()}:{prefix}"
+    return f"{found.stdout.decode().strip()}:{below.stdout.decode().strip()}"
+
+
+def _no_repository(project: Path, reason: str) -> SitectlError:
+    """git refuses the whole checkout, whatever the revision."""
+    # The option's name is in git's message in every language.
+    is_of_another_owner = "safe.directory" in reason
+    trust = f"if you trust its owner: git config --global --add safe.directory {project}"
+    return SitectlError(
+        f"git reads no revision of {project}: {reason.splitlines()[0] if reason else 'it says no reason'}",
+        fix=trust if is_of_another_owner else "clone the repository: a copy without .git has no revisions",
+    )
 
 
 def _git(project: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:

@@ -45,9 +45,12 @@ def load_file(path: Path) -> SiteConfig:
     return trace_file(path).site
 
 
-def load_site(values: Mapping[str, Any], origin: str) -> SiteConfig:
-    """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem."""
-    return trace_document(Document(values=values), origin).site
+def load_site(values: Mapping[str, Any], origin: str, *, beside: Path | None = None) -> SiteConfig:
+    """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem.
+
+    beside: where the file will be, to compare the site with those that are there.
+    """
+    return trace_document(Document(values=values), origin, beside=beside).site
 
 
 def trace_file(path: Path) -> LoadedSite:

@@ -31,6 +31,7 @@ the gateway. What only you can know is marked FILL IN in the file; options name 
 
 # A chat model whose catalogue entry asks for one GPU.
 FIRST_MODEL = "qwen3-32b-fp8"
+DEFAULT_CURRENCY = "EUR"
 DEFAULT_FAMILY = ModelServerSpec.model_fields["gpu_family"].default
 # What people change first; the rest keeps its default and is in docs/configuration.md.
 _HEAD = """\
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--storage-class", default="longhorn", help="offers ReadWriteMany (default: %(default)s)")
     parser.add_argument("--certificate-secret", default="inference-tls", help="TLS Secret (default: %(default)s)")
     parser.add_argument("--gpu-hour", type=float, metavar="PRICE", help="cost of one GPU for an hour, for cost figures")
-    parser.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
+    parser.add_argument("--currency", help=f"of the price (default: {DEFAULT_CURRENCY})")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
@@ -79,7 +80,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     written = annotated.lines(values, notes, indent=4)
     text = "\n".join([_HEAD.format(name=arguments.site) + "config:", f"  {KEY}:", *written]) + "\n"
     try:
-        load_site(values, file.name)
+        load_site(values, file.name, beside=file)
     except SiteError as error:
         raise SitectlError(
             f"with these arguments the site would not be valid, so nothing is written:\n{error}",
@@ -131,7 +132,7 @@ def _rack(arguments: argparse.Namespace) -> new_machines.Rack | None:
                 f"{', '.join(alone)}: of a site of machines alone", fix="add --machines 3+6", status=Exit.USAGE
             )
         return None
-    if arguments.kubeconfig:
+    if arguments.kubeconfig is not None:
         raise SitectlError(
             "--kubeconfig is of a cluster that exists, --machines of one that `up` makes",
             fix="leave one of the two out",
@@ -141,7 +142,7 @@ def _rack(arguments: argparse.Namespace) -> new_machines.Rack | None:
     return new_machines.Rack(
         control_planes=control_planes,
         hgx=hgx,
-        gateway_nodes=2 if arguments.gateway_nodes is None else max(0, arguments.gateway_nodes),
+        gateway_nodes=new_machines.gateway_nodes(arguments.gateway_nodes),
         network=new_machines.network(arguments.network),
         router=arguments.router or "",
         vip=arguments.vip or "",
@@ -152,19 +153,42 @@ def _rack(arguments: argparse.Namespace) -> new_machines.Rack | None:
 
 
 def _values(arguments: argparse.Namespace, rack: new_machines.Rack | None) -> dict[str, Any]:
-    models = dict(_model(given, arguments) for given in arguments.model or [FIRST_MODEL])
+    models = _models(arguments)
     tenants = arguments.tenant or ["first-team"]
-    prices = {"prices": {"gpu_hour": arguments.gpu_hour, "currency": arguments.currency}} if arguments.gpu_hour else {}
-    cluster = {"kubeconfig": arguments.kubeconfig or f"kubeconfig.{arguments.site}"}
+    default = f"kubeconfig.{arguments.site}"
+    cluster = {"kubeconfig": default if arguments.kubeconfig is None else arguments.kubeconfig}
     return {
         "name": arguments.site,
         "cluster": {"gpu": arguments.gpu} | ({"machines": new_machines.machines(rack)} if rack else cluster),
         "storage": {"storage_class": arguments.storage_class},
         "gateway": {"controllers": "chart", "port": 443, "certificate_secret": arguments.certificate_secret},
-        **prices,
+        **_prices(arguments),
         "models": models,
         "tenants": {tenant: {"models": list(models), "keys": {"default": {}}} for tenant in tenants},
     }
+
+
+def _prices(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.gpu_hour is not None:
+        return {"prices": {"gpu_hour": arguments.gpu_hour, "currency": arguments.currency or DEFAULT_CURRENCY}}
+    if arguments.currency is not None:
+        raise SitectlError("--currency: no price that it is of", fix="add --gpu-hour PRICE", status=Exit.USAGE)
+    return {}
+
+
+def _models(arguments: argparse.Namespace) -> dict[str, Any]:
+    models: dict[str, Any] = {}
+    for given in arguments.model or [FIRST_MODEL]:
+        name, model = _model(given, arguments)
+        if name in models:
+            raise SitectlError(
+                f"--model: two are named {name}",
+                got=f"{models[name]['catalogue']}, {model['catalogue']}",
+                fix=f"give one of them another name: --model NAME={model['catalogue']}",
+                status=Exit.USAGE,
+            )
+        models[name] = model
+    return models
 
 
 def _model(given: str, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:

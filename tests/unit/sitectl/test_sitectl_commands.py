@@ -16,7 +16,6 @@ from sitectl.commands.doctor import Machine, checks
 from sitectl.errors import MEANINGS, Exit
 from sitectl.progress import Progress
 from stacks import versions
-from stacks.loader import load_file
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
 pytestmark = pytest.mark.row("opening 2", "C.06")
@@ -55,50 +54,6 @@ def test_from_init_to_a_checked_site_by_the_printed_words_alone(own: Path) -> No
     assert walked == ["validate", "rules", "plan"]
     assert "docs add-a-site" in said.out, "the walk ends where a cluster is needed, and says how to get one"
     assert "pulumi stack init" in run(own, "docs", "add-a-site").out
-
-
-def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
-    words = ["--model", "chat=qwen3-32b-fp8", "--model", "glm-5-1=glm-5.1-fp8", "--tenant", "search", "--tenant", "ops"]
-    said = run(own, "init", "berlin", *words, "--gpu-hour", "2.5", "--currency", "NOK")
-    assert said.status == Exit.OK, said.err
-    site = load_file(own / "Pulumi.berlin.yaml")
-    assert (site.name, sorted(site.models), sorted(site.tenants)) == ("berlin", ["chat", "glm-5-1"], ["ops", "search"])
-    assert site.prices and (site.prices.gpu_hour, site.prices.currency) == (2.5, "NOK")
-    text = (own / "Pulumi.berlin.yaml").read_text()
-    assert "# File with address and credentials of a cluster that exists" in text
-    assert text.count("# Name of the model's file in the catalogue.") == 1, "a meaning is told once"
-    assert max(len(line) for line in text.splitlines()) <= 120
-
-
-def test_init_overwrites_nothing(own: Path) -> None:
-    run(own, "init", "berlin")
-    before = (own / "Pulumi.berlin.yaml").read_text()
-    said = run(own, "init", "berlin", "--tenant", "other")
-    assert said.status == Exit.REFUSED
-    assert "already there" in said.err
-    assert "fix: " in said.err
-    assert (own / "Pulumi.berlin.yaml").read_text() == before
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "says"),
-    [
-        (["--model", "glm=glm-5.1-fp9"], Exit.USAGE, "did you mean 'glm-5.1-fp8'?"),
-        (["--model", "qwen3-72b"], Exit.USAGE, "fix: choose one of the list: python -m sitectl catalogue list"),
-        (["--gpu", "h900"], Exit.REFUSED, "h200-sxm"),
-        (["--tenant", "Bad_Name"], Exit.REFUSED, "Bad_Name"),
-        (["--replicas", "0"], Exit.REFUSED, "replicas"),
-    ],
-)
-def test_init_with_a_mistake_writes_nothing_and_says_what_would_do(
-    own: Path, words: list[str], status: Exit, says: str
-) -> None:
-    said = run(own, "init", "berlin", *words)
-    assert said.status == status
-    assert says in said.err
-    assert "fix: " in said.err
-    assert "Traceback" not in said.err
-    assert not (own / "Pulumi.berlin.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sitectl import engine
 from sitectl.errors import Exit
 from sitectl.words import field_words
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
@@ -98,6 +99,26 @@ def test_what_is_no_revision_is_refused(history: Path, revision: str) -> None:
     assert "revision" in said.err
     assert f"got: {revision}" in said.err
     assert not (history / "x").exists()
+
+
+@pytest.mark.parametrize("command", [["diff", "HEAD"], ["plan", "lab", "--since", "HEAD"]])
+def test_a_copy_without_git_says_to_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    folder = make_checkout(tmp_path / "copy", sites=("lab",))
+    monkeypatch.setattr(engine, "preview", lambda *_, **__: {"steps": []})
+    said = run(folder, *command)
+    assert said.status == Exit.UNABLE
+    assert f"git reads no revision of {folder}: fatal: not a git repository" in said.err
+    assert "fix: clone the repository" in said.err
+
+
+def test_a_checkout_of_another_owner_says_how_to_trust_it(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As git refuses it in a container, by the variable of git's own tests."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    said = run(history, "diff", "HEAD")
+    assert said.status == Exit.UNABLE
+    assert "detected dubious ownership" in said.err
+    assert f"git config --global --add safe.directory {history}" in said.err
 
 
 def test_a_link_out_of_the_checkout_is_refused(tmp_path: Path) -> None:

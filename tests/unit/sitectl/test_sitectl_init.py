@@ -1,0 +1,94 @@
+"""`sitectl init`: a valid file out of a few options, or a refusal that names the option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sitectl.errors import Exit
+from stacks.loader import load_file
+from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+
+pytestmark = pytest.mark.row("C.05")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return make_checkout(tmp_path / "own", sites=())
+
+
+def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
+    words = ["--model", "chat=qwen3-32b-fp8", "--model", "glm-5-1=glm-5.1-fp8", "--tenant", "search", "--tenant", "ops"]
+    said = run(own, "init", "berlin", *words, "--gpu-hour", "2.5", "--currency", "NOK")
+    assert said.status == Exit.OK, said.err
+    site = load_file(own / "Pulumi.berlin.yaml")
+    assert (site.name, sorted(site.models), sorted(site.tenants)) == ("berlin", ["chat", "glm-5-1"], ["ops", "search"])
+    assert site.prices and (site.prices.gpu_hour, site.prices.currency) == (2.5, "NOK")
+    text = (own / "Pulumi.berlin.yaml").read_text()
+    assert "# File with address and credentials of a cluster that exists" in text
+    assert text.count("# Name of the model's file in the catalogue.") == 1, "a meaning is told once"
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_init_overwrites_nothing(own: Path) -> None:
+    run(own, "init", "berlin")
+    before = (own / "Pulumi.berlin.yaml").read_text()
+    said = run(own, "init", "berlin", "--tenant", "other")
+    assert said.status == Exit.REFUSED
+    assert "already there" in said.err
+    assert "fix: " in said.err
+    assert (own / "Pulumi.berlin.yaml").read_text() == before
+
+
+MACHINES = ["--machines", "3+2", "--network", "10.1.0.0/24"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["--model", "glm=glm-5.1-fp9"], Exit.USAGE, "did you mean 'glm-5.1-fp8'?"),
+        (["--model", "qwen3-72b"], Exit.USAGE, "fix: choose one of the list: python -m sitectl catalogue list"),
+        (["--gpu", "h900"], Exit.REFUSED, "h200-sxm"),
+        (["--tenant", "Bad_Name"], Exit.REFUSED, "Bad_Name"),
+        (["--replicas", "0"], Exit.REFUSED, "replicas"),
+        (
+            ["--model", "a=qwen3-8b", "--model", "a=qwen3-32b-fp8"],
+            Exit.USAGE,
+            "two are named a\n  got: qwen3-8b, qwen3",
+        ),
+        (["--model", "a.b=qwen3-8b", "--model", "a-b=qwen3-8b"], Exit.USAGE, "two are named a-b"),
+        (["--gpu-hour", "0"], Exit.REFUSED, "prices.gpu_hour"),
+        (["--kubeconfig", ""], Exit.REFUSED, "cluster.kubeconfig"),
+        (["--kubeconfig", "", *MACHINES], Exit.USAGE, "--kubeconfig is of a cluster that exists"),
+        (["--currency", "NOK"], Exit.USAGE, "fix: add --gpu-hour PRICE"),
+        ([*MACHINES, "--gateway-nodes", "-1"], Exit.USAGE, "got: -1\n  allowed: 0 to 9999"),
+        (["--machines", "3+99999999"], Exit.USAGE, "from 1+1 to 9999+9999"),
+    ],
+)
+def test_init_with_a_mistake_writes_nothing_and_says_what_would_do(
+    own: Path, words: list[str], status: Exit, says: str
+) -> None:
+    said = run(own, "init", "berlin", *words)
+    assert said.status == status
+    assert says in said.err
+    assert "fix: " in said.err
+    assert "Traceback" not in said.err
+    assert not (own / "Pulumi.berlin.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--kubeconfig", "kubeconfig.berlin"], "cluster.kubeconfig: kubeconfig.berlin is also that of"),
+        (["--machines", "3+2", "--network", "10.5.0.0/24"], "is also that of cluster.machines"),
+    ],
+)
+def test_init_refuses_what_another_site_has(own: Path, words: list[str], says: str) -> None:
+    """`validate` would refuse the file that `init` just called valid."""
+    assert run(own, "init", "berlin").status == Exit.OK
+    assert run(own, "init", "oslo", "--machines", "3+2", "--network", "10.5.0.0/24").status == Exit.OK
+    said = run(own, "init", "bergen", *words)
+    assert (said.status, says in said.err) == (Exit.REFUSED, True), said
+    assert "fix: change the argument" in said.err
+    assert not (own / "Pulumi.bergen.yaml").exists()
