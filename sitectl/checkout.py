@@ -133,7 +133,11 @@ def declare(project: Path, files: Mapping[str, Path], progress: Progress | None 
         out = folder / "declared.json"
         stacks = []
         for number, (name, path) in enumerate(files.items()):
-            document = read_file(path)
+            try:
+                document = read_file(path)
+            except FileNotFoundError:
+                unreadable[name] = {"error": f"{path.name}: no such file: a link that leads nowhere"}
+                continue
             if problems := [problem for problem in document.problems if problem.of_whole_file or not problem.path]:
                 unreadable[name] = {"error": str(site_error(path.name, problems))}
                 continue

@@ -89,7 +89,7 @@ class Command(Protocol):
     def run(self, context: Any, arguments: argparse.Namespace) -> int: ...
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Says a mistake in the one form of our errors."""
 
     def error(self, message: str) -> NoReturn:
@@ -104,7 +104,7 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(Exit.USAGE)
 
 
-class _CommandParser(_Parser):
+class _CommandParser(Parser):
     """The parser of one subcommand, which gets its arguments from its module once it is used."""
 
     is_filled = False
@@ -144,7 +144,7 @@ def load(name: str) -> Command:
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     statuses = "\n".join(f"  {status.value:<4} {meaning}" for status, meaning in MEANINGS.items())
-    top = _Parser(
+    top = Parser(
         prog=invocation.name(),
         description="Reads, checks, renders, compares and explains a site, mostly without engine or cluster.",
         epilog=invocation.as_called(_FIRST_STEPS) + statuses,

@@ -181,7 +181,9 @@ def main(arguments: list[str], *, enforce_rules: bool = False) -> int:
 
 
 def _failed(error: Exception) -> dict[str, Any]:
-    return {"error": f"the program failed: {error!r}", "trace": traceback.format_exc()}
+    # Of a file that is missing, its repr has no name.
+    reason = str(error) if isinstance(error, OSError) else repr(error)
+    return {"error": f"the program failed: {reason}", "trace": traceback.format_exc()}
 
 
 if __name__ == "__main__":

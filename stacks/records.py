@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from stacks.loading.document import read_file
+from stacks.loading.document import Document, read_file
 from stacks.loading.problems import Problem, file_error, from_text, shown
 
 ROOT = Path(__file__).parents[1]
@@ -23,14 +23,23 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-def read_facts(path: Path, kind: type[Facts]) -> Facts:
-    """The content of a file of facts. Raises SiteError with every mistake, as for a site's file."""
-    file = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+def shown_name(path: Path) -> str:
+    """A file of the checkout as its users name it."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+def read_document(path: Path) -> Document:
+    """A file of facts with its lines. Raises SiteError where it is missing."""
     try:
-        document = read_file(path)
+        return read_file(path)
     except FileNotFoundError:
         missing = Problem(path=(), what="no such file", fix="take it back from version control")
-        raise file_error(file, [missing]) from None
+        raise file_error(shown_name(path), [missing]) from None
+
+
+def read_facts(path: Path, kind: type[Facts]) -> Facts:
+    """The content of a file of facts. Raises SiteError with every mistake, as for a site's file."""
+    file, document = shown_name(path), read_document(path)
     if document.problems:
         raise file_error(file, document.problems)
     try:

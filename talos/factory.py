@@ -1,6 +1,6 @@
 """The client of an image factory: which extensions it has, and telling it a schematic.
 
-Its API: siderolabs/image-factory v1.5.0, docs/api.md.
+Its API: https://github.com/siderolabs/image-factory/blob/v1.5.0/docs/api.md
 """
 
 from __future__ import annotations

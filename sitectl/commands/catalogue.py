@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sitectl import whole_files
+from sitectl.cli import Parser
 from sitectl.errors import Exit, SitectlError
 from stacks import catalogue
 from stacks.catalogue import CatalogueModel
@@ -35,9 +36,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(
-        dest="action", required=True, metavar="ACTION", parser_class=argparse.ArgumentParser
-    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
     _shared(actions.add_parser("list", help="all models, with sizes and contexts"))
     show = _shared(actions.add_parser("show", help="one model, and the GPUs that a replica takes"))
     show.add_argument("name", metavar="NAME", help="name in the catalogue")

@@ -84,6 +84,13 @@ def _sides(context: Any, arguments: argparse.Namespace) -> tuple[Side, Side]:
     first = Path(arguments.before)
     if first.is_dir() and arguments.after and Path(arguments.after).is_dir():
         return Side(resources=_folder(first)), Side(resources=_folder(Path(arguments.after)))
+    if any(_is_rendered(Path(side)) for side in (arguments.before, arguments.after) if side):
+        raise SitectlError(
+            "a rendered folder is compared with a rendered folder alone",
+            got=f"{arguments.before} and {arguments.after or 'the files as they are'}",
+            fix="render the other side too, in a checkout of it: python -m sitectl render --out DIR",
+            status=Exit.USAGE,
+        )
     project = context.project
     with context.progress.layer(f"render {arguments.before}"), revisions.tree(project, arguments.before) as tree:
         before = _declared(tree, arguments.before, context)
@@ -109,6 +116,10 @@ def _declared(project: Path, side: str, context: Any) -> Side:
         resources={site: one.resources for site, one in declared.items()},
         files={site: headroom.site_of(file.read_text(), file.name) for site, file in files.items()},
     )
+
+
+def _is_rendered(folder: Path) -> bool:
+    return (folder / manifests_folder.MARK).exists() or any(folder.glob(f"*/{manifests_folder.MARK}"))
 
 
 def _folder(folder: Path) -> dict[str, list[Resource]]:

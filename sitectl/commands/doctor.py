@@ -25,6 +25,7 @@ MORE = """\
 `validate`, `render` and `rules` need Python and the packages alone, `diff` git too; `plan` and `drift` need the engine,
 its plugins and a cluster. What only they need is a note here, no error. The lab has a doctor of its own: make doctor
 """
+_VERSIONS_BACK = "take it back from version control: git checkout stacks/versions.yaml"
 _PLUGINS = ("kubernetes", "command")
 _OLDEST_PYTHON = (3, 11)
 
@@ -134,9 +135,13 @@ def _plugin(machine: Machine, name: str) -> Check:
 
 def _bundle(project: Path) -> Check:
     folder = project / ".lab" / "bundle" / "crds"
+    try:
+        pinned = versions.load().crds
+    except SiteError as error:
+        return Check(name="versions", state="bad", found=str(error).splitlines()[0], fix=_VERSIONS_BACK)
     wrong = [
         file
-        for file, digest in versions.load().crds.items()
+        for file, digest in pinned.items()
         if not (folder / file).is_file() or hashlib.sha256((folder / file).read_bytes()).hexdigest() != digest
     ]
     if not wrong:

@@ -82,6 +82,9 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     try:
         load_site(values, file.name, beside=file)
     except SiteError as error:
+        # A broken file of facts is no mistake of these arguments.
+        if error.origin != file.name:
+            raise
         raise SitectlError(
             f"with these arguments the site would not be valid, so nothing is written:\n{error}",
             fix="change the argument that sets the key above: python -m sitectl init --help",

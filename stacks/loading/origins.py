@@ -11,8 +11,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from stacks import catalogue, versions
-from stacks.loading.document import Document, read_file
+from stacks.loading.document import Document
 from stacks.loading.problems import Path
+from stacks.records import read_document, shown_name
 from stacks.site import SiteConfig
 
 Layer = Literal["default", "catalogue", "versions", "site"]
@@ -59,8 +60,7 @@ def origins(site: SiteConfig, written: Document, file: str) -> dict[str, Origin]
 
 @cache
 def _file(path: FilePath, layer: Layer) -> Mapping[str, Origin]:
-    shown = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
-    document = read_file(path)
+    shown, document = shown_name(path), read_document(path)
     return {
         ".".join(key): Origin(layer=layer, file=shown, line=line)
         for key, line in document.lines.items()

@@ -116,3 +116,16 @@ def test_no_file_names_the_place_where_it_was_written() -> None:
         text = path.read_bytes().decode(errors="ignore")
         found += [f"{path.relative_to(ROOT)}: {place}" for place in places if place in text]
     assert found == []
+
+
+def test_each_page_that_the_product_names_is_there() -> None:
+    """An error's fix leads to a page by its path."""
+    folders = ("stacks", "sitectl", "components", "talos", "lab", "ci", "policy", "tools", "benchmarks")
+    missing = [
+        f"{path.relative_to(ROOT)}: {page}"
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for page in re.findall(r"(?<![\w./-])docs/[\w./-]+\.md\b", path.read_text())
+        if not (ROOT / page).is_file()
+    ]
+    assert missing == []

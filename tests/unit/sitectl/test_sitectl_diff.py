@@ -147,6 +147,18 @@ def test_a_revision_with_a_broken_site_says_so(history: Path) -> None:
     assert "gateway.port" in said.err
 
 
+def test_a_rendered_folder_and_something_else_are_not_compared(history: Path, tmp_path: Path) -> None:
+    assert run(history, "render", "prod", "--out", str(tmp_path)).status == Exit.OK
+    for folder in (tmp_path, tmp_path / "prod"):
+        for words in ([str(folder)], ["HEAD", str(folder)], [str(folder), "HEAD"]):
+            said = run(history, "diff", *words)
+            assert (said.status, "a rendered folder is compared with a rendered folder alone" in said.err) == (
+                Exit.USAGE,
+                True,
+            ), said
+            assert "fix: render the other side too" in said.err
+
+
 def test_two_folders(history: Path, tmp_path: Path) -> None:
     run(history, "render", "prod", "--out", str(tmp_path / "a"))
     shutil.copytree(tmp_path / "a", tmp_path / "b")

@@ -149,6 +149,33 @@ def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, 
         assert f"stacks/{file}: " in process(copy, "versions", root=copy).err
 
 
+def test_a_missing_file_of_versions_is_named_by_every_command(tmp_path: Path) -> None:
+    copy = make_checkout(tmp_path / "copy", sites=("lab",), own_program=True)
+    shutil.copytree(ROOT / "sitectl", copy / "sitectl")
+    (copy / "stacks" / "versions.yaml").unlink()
+    for words in (["validate"], ["rules"], ["init", "oslo"], ["doctor"]):
+        said = process(copy, *words, root=copy)
+        told = said.out + said.err
+        assert (said.status, "stacks/versions.yaml: 1 error in the file" in told) == (Exit.REFUSED, True), said
+        assert "change the argument" not in told and "Traceback" not in told
+    assert "bad   site lab" in told and "ok    python" in told, "doctor goes on"
+
+
+def test_a_site_that_is_a_link_to_nowhere_stops_no_other_site(own: Path) -> None:
+    (own / "Pulumi.dang.yaml").symlink_to("/nonexistent")
+    said = process(ROOT, "rules", "--project", str(own))
+    assert (said.status, said.err.count("error")) == (Exit.REFUSED, 0), said
+    assert "Pulumi.dang.yaml: no such file" in said.out and "lab: 0 broken" in said.out
+
+
+@pytest.mark.parametrize("words", [["catalogue", "show"], ["catalogue", "nope"], ["catalogue", "list", "--nope"]])
+def test_a_mistake_below_a_command_has_the_same_form(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.startswith("error: "), "\n  fix: " in said) == (Exit.USAGE, True, True), said
+
+
 def fails(*_: Any) -> int:
     raise RuntimeError(SECRET)
 

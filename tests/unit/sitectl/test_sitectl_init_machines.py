@@ -83,7 +83,7 @@ def test_what_an_option_names_is_not_marked(own: Path) -> None:
     ("words", "says"),
     [
         (["--machines", "3"], "allowed: such as 3+6"),
-        (["--machines", "0+6", "--network", "10.1.0.0/24"], "at least 1+1"),
+        (["--machines", "0+6", "--network", "10.1.0.0/24"], "from 1+1 to"),
         (["--machines", "3+6"], "fix: --network 10.1.0.0/24"),
         (["--machines", "3+6", "--network", "10.1.0.1/24"], "--network: 10.1.0.1/24 has host bits set"),
         (["--machines", "3+6", "--network", "fd00::/64"], "for IPv6, copy Pulumi.prod.yaml"),
