@@ -121,7 +121,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
     mark = folder / MARK
     whole_files.write(mark, _UNFINISHED)
     for old in sorted(folder.rglob("*.yaml")):
-        if str(old.relative_to(folder)) not in files:
+        if old.is_file() and str(old.relative_to(folder)) not in files:
             old.unlink()
     for name, text in files.items():
         path = folder / name
@@ -142,7 +142,7 @@ def read(folder: Path) -> list[Resource]:
             fix=f"python -m sitectl render {folder.name} --out {folder.parent}",
         )
     found = []
-    for path in sorted(folder.rglob("*.yaml")):
+    for path in sorted(path for path in folder.rglob("*.yaml") if path.is_file()):
         try:
             found.append(_resource(yaml.safe_load(text_of(path))))
         except (yaml.YAMLError, UnreadableError, KeyError, TypeError, AttributeError, RecursionError, ValueError):

@@ -42,7 +42,9 @@ def text(project: Path, revision: str, name: str) -> str | None:
 def _folder(project: Path, revision: str) -> str:
     """The checkout's folder at `revision`, in git's words: `COMMIT:` or `COMMIT:below/`."""
     if revision.startswith("-"):
-        raise SitectlError("a revision does not begin with a dash", got=revision, status=Exit.USAGE)
+        raise SitectlError(
+            "a revision does not begin with a dash", got=revision, fix="name a branch, tag or commit", status=Exit.USAGE
+        )
     below = _git(project, "rev-parse", "--show-prefix")
     if below.returncode != 0:
         raise _no_repository(project, below.stderr.decode(errors="replace").strip())

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from stacks.loading.document import Document, read_file
 from stacks.loading.problems import Problem, file_error, from_text, shown
 
+_FIX = "correct it, or take the file back from version control"
+_KEYS, _ITEMS = "lines of `key: value`", "lines that begin with a dash"
 ROOT = Path(__file__).parents[1]
 Facts = TypeVar("Facts")
 
@@ -58,6 +60,10 @@ def _described(detail: Any) -> Problem:
             return Problem(path=path, what="missing", fix=f"add {path[-1]}")
         case "value_error":
             return from_text(path, str(detail["ctx"]["error"]))
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return Problem(path=path, what="not a section of keys", got=shown(detail["input"]), allowed=_KEYS, fix=_FIX)
+        case "list_type" | "tuple_type":
+            return Problem(path=path, what="not a list", got=shown(detail["input"]), allowed=_ITEMS, fix=_FIX)
     message = str(detail["msg"])
     what = message[:1].lower() + message[1:]
-    return Problem(path=path, what=what, got=shown(detail["input"]), fix="correct it, or take the file back")
+    return Problem(path=path, what=what, got=shown(detail["input"]), fix=_FIX)

@@ -47,7 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
     if bool(arguments.previews) == bool(arguments.site):
-        raise SitectlError("what to look at?", allowed="DIR or --site SITE, one of them", status=Exit.USAGE)
+        raise SitectlError(
+            "what to look at?",
+            allowed="DIR or --site SITE, one of them",
+            fix="python -m sitectl drift --site SITE",
+            status=Exit.USAGE,
+        )
     if arguments.site:
         return _look(context, arguments)
     if not (arguments.forge or arguments.dry_run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,17 +51,22 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     count = counted(len(files), "site")
     valid = f"{count}: all valid" + (f", {counted(warnings, 'warning')}" if warnings else "")
     lines.append(valid if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
-    if not wrong:
-        own = [name for name in arguments.site if name in files]
-        lines.append(f"next: python -m sitectl rules {' '.join(own)}".rstrip())
+    # `rules` takes names of the checkout's sites alone.
+    if not wrong and not any(map(_is_path, arguments.site)):
+        project = ["--project", str(arguments.project)] if arguments.project else []
+        lines.append(f"next: python -m sitectl {shlex.join(['rules', *arguments.site, *project])}")
     context.say("\n".join(lines), told.records)
     return told.status
 
 
+def _is_path(name: str) -> bool:
+    return os.sep in name or name.endswith((".yaml", ".yml"))
+
+
 def _files(context: Any, named: list[str]) -> dict[str, Path]:
     """Files by site; a name with a separator or a suffix is a path."""
-    paths = [Path(name) for name in named if os.sep in name or name.endswith((".yaml", ".yml"))]
-    sites = [name for name in named if Path(name) not in paths]
+    paths = [Path(name) for name in named if _is_path(name)]
+    sites = [name for name in named if not _is_path(name)]
     files = checkout.chosen_sites(context.project, sites) if sites or not paths else {}
     return files | {checkout.site_of(path): context.folder / path for path in paths}
 

@@ -50,6 +50,10 @@ def not_yaml(text: str, error: yaml.YAMLError) -> Problem:
     tab = _line_of(r"^ *\t[ \t]*[^\s#]", text)
     if 0 < tab <= line:
         return Problem(path=(), what="not YAML: a tab indents this line", fix="indent with spaces alone", line=tab)
+    if "'\\t'" in said and "cannot start any token" in said:
+        indented = f"; a tab also indents line {tab}" if tab else ""
+        what, fix = f"not YAML: a tab where a space has to be{indented}", "write spaces in the place of tabs"
+        return Problem(path=(), what=what, fix=fix, line=line)
     glued = _line_of(r"^ *(- )?[a-z_0-9-]+:[^\s:]+ *$", text)
     if "mapping values" in said and 0 < glued <= line:
         return Problem(path=(), what="not YAML: no space behind the colon", fix="write `key: value`", line=glued)

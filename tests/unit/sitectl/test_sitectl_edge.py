@@ -255,10 +255,16 @@ def test_a_letter_that_stdout_has_not_is_escaped(tmp_path: Path) -> None:
     assert "Pulumi.m\\xfcll.yaml: " in said.out
 
 
-def test_a_site_that_is_named_by_its_path_has_a_next_step_that_works(tmp_path: Path) -> None:
-    """`rules` takes names of the checkout's sites alone."""
+def test_the_next_step_works_from_where_the_user_is(own: Path, tmp_path: Path) -> None:
+    """`rules` needs the checkout that `validate` was given, and takes no path."""
+    assert run(own, "validate", "lab").out.splitlines()[-1] == f"next: python -m sitectl rules lab --project {own}"
     prod = tmp_path / "Pulumi.prod.yaml"
     prod.write_text((ROOT / prod.name).read_text())
     said = run(ROOT, "validate", str(prod))
-    assert said.status == Exit.OK
-    assert said.out.splitlines()[-1] == "next: python -m sitectl rules"
+    assert (said.status, "next: " in said.out) == (Exit.OK, False)
+
+
+@pytest.mark.parametrize("words", [["drift"], ["drift", "--site", "x", "folder"], ["diff", "--", "-x"]])
+def test_a_wrong_command_line_has_a_fix(checkout_folder: Path, words: list[str]) -> None:
+    said = run(checkout_folder, *words)
+    assert (said.status, "\n  fix: " in said.err) == (Exit.USAGE, True), said

@@ -74,6 +74,14 @@ def test_half_of_a_rendered_folder_is_not_read_and_is_written_again(
     assert [one.name for one in manifests_folder.read(folder)] == ["a"]
 
 
+def test_a_folder_with_the_name_of_a_manifest_is_left_alone(tmp_path: Path) -> None:
+    manifest = "{apiVersion: v1, kind: A, metadata: {name: a}}\n"
+    manifests_folder.write(tmp_path, {"a.yaml": manifest})
+    (tmp_path / "dir.yaml").mkdir()
+    manifests_folder.write(tmp_path, {"a.yaml": manifest})
+    assert [one.name for one in manifests_folder.read(tmp_path)] == ["a"]
+
+
 def test_a_file_is_replaced_where_its_link_leads_and_keeps_its_mode(tmp_path: Path) -> None:
     file, link = tmp_path / "file", tmp_path / "link"
     file.write_text("old")

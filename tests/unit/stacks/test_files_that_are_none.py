@@ -157,3 +157,26 @@ def test_a_role_that_is_no_word_is_one_problem_at_its_line(role: str, tmp_path: 
         load_file(path)
     line = next(number for number, line in enumerate(text.splitlines(), 1) if "infra-1: {role" in line)
     assert ("cluster.machines.nodes.infra-1.role", line) in [(one.key, one.line) for one in caught.value.problems]
+
+
+SHAPES = [
+    *((kind, text, "not a section of keys") for kind in ("catalogue", "hardware", "versions") for text in ("", "[]")),
+    *(("compatibility", text, "not a list") for text in ("", "{}")),
+]
+GOT = {"": "nothing", "[]": "a list", "{}": "a section"}
+
+
+@pytest.mark.parametrize(("kind", "content", "says"), SHAPES, indirect=["kind"])
+def test_a_file_of_facts_of_another_shape_says_what_is_allowed(
+    kind: str, tmp_path: Path, content: str, says: str
+) -> None:
+    (tmp_path / READERS[kind][0]).write_text(content)
+    said = refused(kind, tmp_path)
+    assert f"{says}; got {GOT[content]}; allowed: lines" in said
+    assert "instance of" not in said
+
+
+def test_a_tab_behind_a_colon_is_told_with_the_one_that_indents() -> None:
+    (problem,) = read("config:\n  site:\n    name:\tberlin\n    cluster:\n    \tgpu: h200-sxm\n").problems
+    assert (problem.line, problem.what) == (3, "not YAML: a tab where a space has to be; a tab also indents line 5")
+    assert problem.fix == "write spaces in the place of tabs"
