@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,7 @@ def _replica(name: str, gpu: str) -> str:
 
 
 def _add(context: Any, arguments: argparse.Namespace) -> Exit:
+    _refuse_no_provenance(arguments)
     folder: Path = context.project / "stacks" / "catalogue"
     name = arguments.name or arguments.repository.rpartition("/")[2].lower()
     if not _NAME.fullmatch(name):
@@ -160,6 +162,28 @@ def _add(context: Any, arguments: argparse.Namespace) -> Exit:
     ]
     context.say("\n".join(lines), {"file": str(file), "name": name, "next": ["make docs", "make check"]})
     return Exit.OK
+
+
+def _refuse_no_provenance(arguments: argparse.Namespace) -> None:
+    """Raise SitectlError for text that is empty, and for numbers that count nothing."""
+    for option in ("repository", "licence", "source", "published"):
+        if not getattr(arguments, option).strip():
+            raise SitectlError(
+                f"--{option} is empty",
+                allowed="where each figure is from, which the catalogue keeps",
+                fix="write what catalogue add --help says of it",
+                status=Exit.USAGE,
+            )
+    for option in ("parameters", "active"):
+        number = getattr(arguments, option)
+        if number is not None and not 0 < number < math.inf:
+            raise SitectlError(
+                f"--{option} is no number of parameters",
+                got=str(number),
+                allowed="a number above 0, such as 32.8e9",
+                fix="take it from the model card",
+                status=Exit.USAGE,
+            )
 
 
 def _taken(file: Path, name: str) -> SitectlError:

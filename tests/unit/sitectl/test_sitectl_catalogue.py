@@ -99,3 +99,21 @@ def test_what_is_refused_writes_no_file(own: Path, content: object, more: list[s
     assert "Traceback" not in said.err
     assert files(own) == before
     assert not (own / "stacks" / "up.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        *(
+            (["--" + option, " "], f"--{option} is empty")
+            for option in ("repository", "licence", "source", "published")
+        ),
+        *((["--parameters", text], "--parameters is no number of parameters\n  got: ") for text in ("nan", "inf", "0")),
+        (["--active", "-1"], "--active is no number of parameters\n  got: -1.0"),
+    ],
+)
+def test_add_refuses_figures_without_a_source_or_a_size(own: Path, more: list[str], says: str) -> None:
+    before = files(own)
+    said = run(own, *add(own, CONFIGS["qwen3-32b-fp8"], *more))
+    assert (said.status, says in said.err, "\n  fix: " in said.err) == (Exit.USAGE, True, True), said
+    assert files(own) == before
