@@ -183,6 +183,7 @@ def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resou
             raise SitectlError(
                 f"{found[0].label} has no '{step}' below {walked or 'itself'}{hint}",
                 allowed=", ".join(there) or "nothing: this is a value",
+                fix="name a field of this object; `sitectl render` writes all of it",
                 status=Exit.USAGE,
             )
         value, walked = inner, f"{walked}.{step}".lstrip(".")

@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
     if arguments.list:
+        if arguments.site:
+            checkout.site_files(context.project, arguments.site)
         width = max(len(rule.name) for rule in RULES)
         text = "\n".join(
             f"{rule.name:<{width}}  {rule.says}{' (advice)' if rule.level == 'advice' else ''}" for rule in RULES

@@ -264,7 +264,16 @@ def test_the_next_step_works_from_where_the_user_is(own: Path, tmp_path: Path) -
     assert (said.status, "next: " in said.out) == (Exit.OK, False)
 
 
-@pytest.mark.parametrize("words", [["drift"], ["drift", "--site", "x", "folder"], ["diff", "--", "-x"]])
+WITHOUT_A_FIX = [
+    ["drift"],
+    ["drift", "--site", "x", "folder"],
+    ["diff", "--", "-x"],
+    ["rules", "--list", "nope"],
+    ["explain", "--site", "lab", "Namespace/inference-models", "spec.nope"],
+]
+
+
+@pytest.mark.parametrize("words", WITHOUT_A_FIX)
 def test_a_wrong_command_line_has_a_fix(checkout_folder: Path, words: list[str]) -> None:
     said = run(checkout_folder, *words)
     assert (said.status, "\n  fix: " in said.err) == (Exit.USAGE, True), said
