@@ -54,7 +54,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     # `rules` takes names of the checkout's sites alone.
     if not wrong and not any(map(_is_path, arguments.site)):
         project = ["--project", str(arguments.project)] if arguments.project else []
-        lines.append(f"next: python -m sitectl {shlex.join(['rules', *arguments.site, *project])}")
+        lines.append(f"next: python -m sitectl rules {shlex.join([*arguments.site, *project])}".rstrip())
     context.say("\n".join(lines), told.records)
     return told.status
 

@@ -70,7 +70,10 @@ def test_the_launcher_makes_its_environment_once_and_again_for_another_lock(own:
     ):
         said = call(folder, *words)
         assert (said.returncode, said.stderr) == (0, ""), words
-        assert "next: " + (words[0] if words[0] != launcher else "own/bin/sitectl") + " rules" in said.stdout, words
+        # A file that is named by its path is in no checkout that `rules` would know.
+        if not words[-1].endswith(".yaml"):
+            called = words[0] if words[0] != launcher else "own/bin/sitectl"
+            assert f"next: {called} rules" in said.stdout, words
     (own / "requirements.lock").write_text("a==2\n")
     assert call(own, "bin/sitectl", "--version").stderr == "[venv] making it\n"
     assert call(own, "bin/sitectl", "--version").stderr == ""
