@@ -41,7 +41,9 @@ def test_lines_fit_a_terminal_of_80_columns(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     on_terminal = printed(checkout_folder, *words, out=Tty())
-    assert [line for line in on_terminal.splitlines() if len(line) > 80] == []
+    # A command stays in one piece, and the next one names this folder.
+    lines = [line.replace(str(checkout_folder), "DIR") for line in on_terminal.splitlines()]
+    assert [line for line in lines if len(line) > 80] == []
     piped = printed(checkout_folder, *words, out=io.StringIO())
     assert on_terminal.split() == piped.split(), "no word is lost"
 
