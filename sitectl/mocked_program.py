@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import importlib
 import json
 import os
@@ -99,7 +100,12 @@ def declared(stack: str, file: Path, *, enforce_rules: bool = False) -> list[dic
     """What the program in the current folder declares for the stack of that file.
 
     The program's own rules stay out unless they are asked for: a site that breaks one can be looked at all the same.
+    The SDK keeps what it knows in context variables, so that an empty context has nothing of a site before this one.
     """
+    return contextvars.Context().run(_declared, stack, file, enforce_rules)
+
+
+def _declared(stack: str, file: Path, enforce_rules: bool) -> list[dict[str, Any]]:
     if not enforce_rules:
         _leave_rules_out()
     document = json.loads(file.read_text())
@@ -109,10 +115,11 @@ def declared(stack: str, file: Path, *, enforce_rules: bool = False) -> list[dic
     recorder = Recorder()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    # The one that the mocks leave as it is.
+    SETTINGS.outputs = set()
     set_mocks(_NoMocks(), project=PROJECT, stack=stack, preview=True, monitor=recorder)
+    # The mocks make a stack where there is none.
     set_root_resource(None)  # type: ignore[arg-type]
-    # What a site before this one left behind when it failed belongs to its own loop, and would be waited for for ever.
-    SETTINGS.outputs.clear()
     texts = {
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in config.items()

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime.settings import SETTINGS
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components import cluster_preview, machine_commands
@@ -22,6 +20,7 @@ from components.cluster_nodes import Rollout
 from components.cluster_preview import LeakError, require_no_secret
 from components.machine_commands import LIMITS, Limits, Machine
 from talos import secrets
+from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.talos import talos_examples as examples
 
 pytestmark = pytest.mark.row("C.01")
@@ -30,13 +29,6 @@ CANARY = "canary-9b1f"
 # The SDK's mark of a secret in a serialized input.
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 BUNDLE = examples.bundle().export()
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_to_the_next_program() -> Iterator[None]:
-    """The SDK keeps outputs that nobody awaited for the whole process, a refused preview's among them."""
-    yield
-    SETTINGS.outputs.clear()
 
 
 class Recorder(pulumi.runtime.Mocks):
@@ -103,9 +95,7 @@ def args(*machines: Machine, **more: Any) -> ClusterArgs:
 
 
 def declare(*machines: Machine, preview: bool = False, change: str = "none", **more: Any) -> Recorder:
-    asyncio.set_event_loop(asyncio.new_event_loop())
     recorder = Recorder(change=change)
-    pulumi.runtime.set_mocks(recorder, project="inference-platform", stack="lab", preview=preview)
 
     async def run() -> None:
         made = Cluster("machines", args(*machines, **more))
@@ -115,7 +105,7 @@ def declare(*machines: Machine, preview: bool = False, change: str = "none", **m
         await asyncio.gather(*(each.urn.future() for each in made.handle.ready))
         await wait_for_rpcs()
 
-    pulumi.runtime.sync_await._sync_await(run())
+    in_own_runtime(recorder, run, preview=preview)
     return recorder
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from pulumi.runtime.mocks import MockResourceArgs, Mocks, set_mocks
-from pulumi.runtime.settings import SETTINGS, set_root_resource
+from pulumi.runtime.mocks import MockResourceArgs, Mocks
+from pulumi.runtime.settings import set_root_resource
 from pulumi.runtime.stack import run_in_stack
 from pulumi_kubernetes import core
 
@@ -21,6 +21,7 @@ from components.objects import declare
 from components.rules.model import HIDDEN, SiteFacts
 from components.rules.transform import RulesError, body_of, enforced
 from components.rules.waivers import RulesSpec, Waiver
+from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, bodies
 
 pytestmark = pytest.mark.row("opening 15")
@@ -44,19 +45,15 @@ class Recorder(Mocks):
 
 def run(program: Callable[[], None]) -> list[str]:
     recorder = Recorder()
-    loop = asyncio.new_event_loop()
-    # A refusal reaches every registration. What nobody asks for is told when it is collected, be it in another test.
-    loop.set_exception_handler(lambda *_: None)
-    asyncio.set_event_loop(loop)
-    set_mocks(recorder, project="inference-platform", stack="test")
-    set_root_resource(None)  # type: ignore[arg-type]
-    try:
-        # What waits for a decision that never comes would wait for ever.
-        loop.run_until_complete(asyncio.wait_for(run_in_stack(program), timeout=60))
-    finally:
+
+    async def in_stack() -> None:
+        # The mocks make a stack where there is none.
         set_root_resource(None)  # type: ignore[arg-type]
-        # What a failed program leaves behind belongs to this loop, and the next program would wait for it for ever.
-        SETTINGS.outputs.clear()
+        await run_in_stack(program)
+
+    try:
+        in_own_runtime(recorder, in_stack, stack="test")
+    finally:
         program.__dict__["made"] = recorder.made
     return recorder.made
 
@@ -203,16 +200,18 @@ def test_advice_is_said_once_and_stops_nothing(caplog: pytest.LogCaptureFixture)
 
 
 def test_bodies_are_seen_in_wire_format_with_outputs_hidden() -> None:
-    asyncio.set_event_loop(asyncio.new_event_loop())
-    promise: asyncio.Future[str] = asyncio.get_event_loop().create_future()
-    props = {
-        "api_version": "v1",
-        "kind": "Secret",
-        "string_data": {"key": pulumi.Output.secret("sk-1"), "later": promise, "plain": "text"},
-        "metadata": {"name": "keys"},
-        "immutable": None,
-    }
-    assert body_of("kubernetes:core/v1:Secret", props) == {
+    async def body() -> dict[str, Any]:
+        promise: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        props = {
+            "api_version": "v1",
+            "kind": "Secret",
+            "string_data": {"key": pulumi.Output.secret("sk-1"), "later": promise, "plain": "text"},
+            "metadata": {"name": "keys"},
+            "immutable": None,
+        }
+        return body_of("kubernetes:core/v1:Secret", props)
+
+    assert in_own_runtime(Recorder(), body) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "stringData": {"key": HIDDEN, "later": HIDDEN, "plain": "text"},
@@ -221,7 +220,6 @@ def test_bodies_are_seen_in_wire_format_with_outputs_hidden() -> None:
 
 
 def test_bodies_out_of_the_sdks_own_classes_look_the_same() -> None:
-    asyncio.set_event_loop(asyncio.new_event_loop())
     spec = core.v1.PodSpecArgs(
         host_network=True,
         containers=[core.v1.ContainerArgs(name="a", image="b:latest", image_pull_policy="Always")],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime.stack import wait_for_rpcs
 
 from stacks import debug_messages
+from tests.unit.pulumi_runtime import in_own_runtime
 
 
 class Mocks(pulumi.runtime.Mocks):
@@ -26,16 +27,13 @@ def test_secret_outputs_stay_out_of_debug_messages(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pulumi.log, "debug", lambda msg, *_: told.append(msg))
     if hidden:
         debug_messages.hide_outputs()
-    # The SDK asks for the thread's loop, which another test may have closed.
-    asyncio.set_event_loop(asyncio.new_event_loop())
-    pulumi.runtime.set_mocks(Mocks())
 
-    @pulumi.runtime.test  # type: ignore[untyped-decorator]
-    def run() -> None:
+    async def program() -> None:
         part = pulumi.ComponentResource("tests:index:Part", "part")
         part.register_outputs({"key": pulumi.Output.secret("quiet-word")})
+        await wait_for_rpcs()
 
-    run()
+    in_own_runtime(Mocks(), program)
     # The first proves that the SDK still does it, and so that the guard is still needed.
     assert any("quiet-word" in message for message in told) is not hidden
     assert any(message.startswith("resource registration successful: urn=") for message in told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from pathlib import Path
@@ -19,6 +18,7 @@ from stacks import versions
 from stacks.loader import load_file
 from stacks.platform import declare_platform
 from stacks.site import SiteConfig
+from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.talos import talos_examples as examples
 
 pytestmark = pytest.mark.row("000.10", "C.01", "C.05")
@@ -55,11 +55,7 @@ def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[
     bundle = tmp_path / "things.json"
     bundle.write_text(json.dumps({"items": [CRD]}))
     digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
-    # The SDK asks for the thread's loop, which another test may have closed.
-    asyncio.set_event_loop(asyncio.new_event_loop())
     recorder = Recorder()
-    pulumi.runtime.set_all_config({"inference-platform:registry-password": "canary-password"})
-    pulumi.runtime.set_mocks(recorder, project="inference-platform", stack="lab")
     cilium = tmp_path / "cilium" / "cilium.yaml"
     cilium.parent.mkdir()
     cilium.write_text("kind: ConfigMap\n")
@@ -68,16 +64,16 @@ def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
     pins = {"crds": {"things.json": digest}, "cilium": hashlib.sha256(cilium.read_bytes()).hexdigest()}
-    platform = declare_platform(site, versions.load().model_copy(update=pins), limits)
     seen: dict[str, Any] = {}
 
-    async def collect() -> None:
+    async def program() -> None:
+        platform = declare_platform(site, versions.load().model_copy(update=pins), limits)
         seen["endpoint"] = await platform.endpoint.future()
         seen["keys"] = await platform.keys.future()
         seen["keys_secret"] = await platform.keys.is_secret()
         await wait_for_rpcs()
 
-    pulumi.runtime.sync_await._sync_await(collect())
+    in_own_runtime(recorder, program, config={"inference-platform:registry-password": "canary-password"})
     return recorder, seen
 
 
