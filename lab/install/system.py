@@ -25,11 +25,8 @@ def debian_programs(lab: Lab, environment: Mapping[str, str] = os.environ) -> di
     ours = lab.bin.resolve()
     folders = [folder for folder in environment.get("PATH", "").split(os.pathsep) if Path(folder).resolve() != ours]
     path = os.pathsep.join([*folders, _SYSTEM_FOLDERS])
-    found: dict[str, Path | None] = {}
-    for program in DEBIAN_PROGRAMS:
-        places = (shutil.which(candidate, path=path) for candidate in program.candidates)
-        found[program.name] = next((Path(place) for place in places if place is not None), None)
-    return found
+    places = {program.name: shutil.which(program.name, path=path) for program in DEBIAN_PROGRAMS}
+    return {name: Path(place) if place else None for name, place in places.items()}
 
 
 def missing_packages(programs: Mapping[str, Path | None]) -> list[str]:

@@ -37,8 +37,6 @@ TABLE: Mapping[str, Program] = {
     "docker.io/envoyproxy/envoy": _tool("envoy"),
     "docker.io/envoyproxy/ai-gateway-controller": _tool("ai-gateway-controller", "/app"),
     "docker.io/envoyproxy/ai-gateway-extproc": _tool("ai-gateway-extproc", "/app"),
-    "docker.io/envoyproxy/ratelimit": _tool("ratelimit", "/bin/ratelimit", user=0),
-    "docker.io/library/redis": _tool("redis-server", None, user=0),
     "registry.k8s.io/gateway-api-inference-extension/epp": _tool("epp", "/epp"),
     "registry.k8s.io/coredns/coredns": _tool("coredns", "/coredns"),
     "registry.k8s.io/kubectl": _tool("kubectl", "/bin/kubectl"),
@@ -48,7 +46,7 @@ TABLE: Mapping[str, Program] = {
 
 
 def repository(image: str) -> str:
-    """The image's repository with its registry, without tag and digest: redis:7 -> docker.io/library/redis."""
+    """The image's repository with its registry, without tag and digest: busybox:1 -> docker.io/library/busybox."""
     name = image.split("@", 1)[0]
     head, slash, tail = name.rpartition("/")
     name = head + slash + tail.split(":", 1)[0]

@@ -30,9 +30,8 @@ VERSION_COMMANDS = {
     "kwok": ["kwok", "--version"],
     "kwokctl": ["kwokctl", "--version"],
     "pulumi": ["pulumi", "version"],
-    "redis-server": ["redis-server", "--version"],
 }
-OTHER_PINS = {"envoy": "/1.39.1/", "redis-server": "Redis server v="}
+OTHER_PINS = {"envoy": "/1.39.1/"}
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from lab.runner import images
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        ("redis", "docker.io/library/redis"),
-        ("redis:7", "docker.io/library/redis"),
+        ("busybox", "docker.io/library/busybox"),
+        ("busybox:1", "docker.io/library/busybox"),
         ("envoyproxy/envoy:distroless-v1.39.1", "docker.io/envoyproxy/envoy"),
         ("registry.k8s.io/kubectl@sha256:abc", "registry.k8s.io/kubectl"),
         ("localhost:5000/a/b:1", "localhost:5000/a/b"),
