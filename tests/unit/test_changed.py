@@ -12,8 +12,9 @@ from tests.changed import selection
 ROOT = Path(__file__).parents[2]
 OURS = {
     str(path.relative_to(ROOT)): path.read_text()
-    for path in ROOT.rglob("*.py")
-    if not {".venv", ".lab", "__pycache__"} & set(path.relative_to(ROOT).parts)
+    for top in ROOT.iterdir()
+    if not top.name.startswith(".")
+    for path in (top.rglob("*.py") if top.is_dir() else [top] if top.suffix == ".py" else [])
 }
 SMALL = {
     "product/__init__.py": "",
