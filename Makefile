@@ -1,6 +1,9 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-all test-changed check format docs bench lock
+.PHONY: help root venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-all test-changed check format docs bench lock
+
+# A machine that forbids it compiles every module again for each of the hundreds of programs that the tests start.
+export PYTHONDONTWRITEBYTECODE :=
 
 PYTHON ?= python3
 RUN := .venv/bin/python
@@ -16,10 +19,16 @@ help: ## this text
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "First time: make lab (as root; it builds its tools once). Then, by hand in the lab:"
-	@echo '  eval "$$($(RUN) -m lab env)"      pulumi, kubectl and helm now mean the lab'
-	@echo "  pulumi preview                     what would change; edit Pulumi.lab.yaml and look again"
-	@echo "  pulumi up                          make it so"
+	@echo "Sites, without a lab: bin/sitectl --help"
+	@echo "A lab, first time: make lab (as root; it builds its tools once). Then, by hand in it:"
+	@echo '  eval "$$($(RUN) -m lab env)"   pulumi, kubectl and helm now mean the lab'
+	@echo '  pulumi preview                          what would change; edit Pulumi.lab.yaml and look again'
+	@echo '  pulumi up                               make it so'
+
+# Before anything is built: that takes half an hour.
+root:
+	@[ "$$(id -u)" = 0 ] || { printf 'error: the lab needs root, and this is user id %s\n  fix: %s\n' "$$(id -u)" \
+		'run it by sudo; bin/sitectl and make check need neither root nor lab' >&2; exit 1; }
 
 venv: ## .venv with exactly the packages of requirements.lock
 	@$(PYTHON) lab/bootstrap.py $(if $(filter venv,$(MAKECMDGOALS)),--say)
@@ -30,7 +39,7 @@ tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-l
 bundle: venv ## the CRDs, charts and pod network that the program brings, out of their pinned sources (no lab needed)
 	@$(RUN) -m lab install --only crds --only charts --only cilium
 
-lab: tools ## from emulated machines in maintenance mode to the platform, and a streamed answer
+lab: root tools ## from emulated machines in maintenance mode to the platform, and a streamed answer
 	@$(RUN) -m lab up
 	@$(RUN) -m lab deploy
 
@@ -40,21 +49,22 @@ lab-down: venv ## take the lab down; leaves no process, namespace, link or mount
 doctor: venv ## can this machine carry the lab; which engine and plugins serve
 	@$(RUN) -m lab doctor
 
-test: check test-lab ## lint, types and the fast tier, then the lab tier (as root; brings its own labs up)
+test: root check test-lab ## lint, types and the fast tier, then the lab tier (as root; brings its own labs up)
 
 test-changed: venv ## unit tests that the changes since BASE=<revision> can touch; says which lab tests they concern
+	@[ -n "$(BASE)" ] || { printf 'error: BASE is not set\n  fix: make test-changed BASE=main\n' >&2; exit 1; }
 	@$(RUN) -m tests.changed $(if $(LIST),--list) $(BASE)
 
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n $(WORKERS) tests/unit
 
-test-lab: tools ## tests against running labs, each worker with labs of its own
+test-lab: root tools ## tests against running labs, each worker with labs of its own
 	@$(LAB_TESTS) tests/lab
 
-test-site: tools ## of these, the tests of the running platform
+test-site: root tools ## of these, the tests of the running platform
 	@$(LAB_TESTS) tests/lab/site
 
-test-all: check tools ## all of `make test`, and what takes minutes for one fact
+test-all: root check tools ## all of `make test`, and what takes minutes for one fact
 	@$(RUN) -m pytest -q -n $(WORKERS) -m exhaustive tests/unit
 	@$(LAB_TESTS) -m "" tests/lab
 	@$(RUN) -m tests.exhaustive.second_source
@@ -73,7 +83,7 @@ docs: venv ## write docs/configuration.md, site.schema.json (from the site's mod
 	@$(RUN) -m stacks.reference
 	@$(RUN) -m tests.requirements
 
-bench: tools ## measure the lab; results go to benchmarks/
+bench: root tools ## measure the lab; results go to benchmarks/
 	@$(RUN) -m benchmarks
 
 lock: venv ## write requirements.lock again from pyproject.toml
