@@ -13,6 +13,8 @@ from lab.errors import LabError
 from lab.install import command as install
 from lab.paths import Lab
 
+_FIX_OF_A_PLACE = "work in a checkout of your own, or name folders that you may write: LAB_HOME, LAB_CACHE"
+
 
 class Command(Protocol):
     """What a module offers to be a subcommand; `run` returns the exit status."""
@@ -63,6 +65,10 @@ def main(argv: list[str] | None = None) -> int:
         return COMMANDS[arguments.command].run(Lab.from_environment(), arguments)
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except PermissionError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"  fix: {_FIX_OF_A_PLACE}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

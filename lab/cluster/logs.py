@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(lab: Lab, arguments: argparse.Namespace) -> int:
     """Raises `LabError` when nothing, or more than one thing, has that name."""
     if arguments.source is None:
-        print("\n".join([*_components(lab), *sorted(_containers(lab))]))
+        there = [*_components(lab), *sorted(_containers(lab))]
+        if not there:
+            raise LabError(f"lab {lab.index} of {lab.home} has no logs", fix="bring it up: python -m lab up")
+        print("\n".join(there))
         return 0
     path = find(lab, arguments.source, previous=arguments.previous)
     _print(path, arguments.tail, follow=arguments.follow)

@@ -96,7 +96,8 @@ def _foreign_folders(lab: Lab, environment: Mapping[str, str]) -> Iterator[Path]
 
 
 def _executable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+    # In this order: what is in a folder that this user cannot enter is no file that can be asked for.
+    return os.access(path, os.X_OK) and path.is_file()
 
 
 def _numbers(text: str) -> tuple[int, int, int]:

@@ -103,7 +103,10 @@ def ask(folder: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
             with connection.makefile() as reader:
                 answer = json.loads(reader.readline())
     except OSError as error:
-        raise LabError(f"no rack answers at {path}: {error.strerror}", fix="run `python -m lab.machines run`") from None
+        raise LabError(
+            f"no rack answers at {path}: {error.strerror}",
+            fix="bring the lab up: python -m lab up; a rack of its own: python -m lab.machines run",
+        ) from None
     if not answer["ok"]:
         raise LabError(answer["what"], fix=answer["fix"])
     machines: list[dict[str, Any]] = answer["machines"]

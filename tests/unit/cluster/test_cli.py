@@ -11,6 +11,8 @@ from lab.cluster import network
 from lab.errors import LabError
 from lab.paths import Lab
 
+ROOT = Path(__file__).parents[3]
+
 
 @pytest.mark.parametrize("command", sorted(cli.COMMANDS))
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,6 +27,40 @@ def test_what_the_user_can_mend_is_printed_without_a_traceback(capsys: pytest.Ca
     printed = capsys.readouterr().err
     assert printed.startswith("error: 99 HGX machines do not fit a lab")
     assert "fix: give --hgx a number from 0 to 30" in printed
+
+
+def test_a_folder_that_cannot_be_written_is_printed_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkout of another user: `lab env` ended in a traceback."""
+
+    def closed(_lab: Lab) -> None:
+        raise PermissionError(13, "Permission denied", "/checkout/.lab")
+
+    monkeypatch.setattr(Lab, "make_folders", closed)
+    assert cli.main(["env"]) == 1
+    assert capsys.readouterr().err == (
+        "error: /checkout/.lab: Permission denied\n"
+        "  fix: work in a checkout of your own, or name folders that you may write: LAB_HOME, LAB_CACHE\n"
+    )
+
+
+def test_without_root_make_lab_says_so_before_it_builds_anything(tmp_path: Path) -> None:
+    """It built for half an hour, and then said so."""
+    stub = tmp_path / "id"
+    stub.write_text("#!/bin/sh\necho 1000\n")
+    stub.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for target in ("lab", "test", "test-lab", "test-site", "test-all", "bench"):
+        done = subprocess.run(
+            ["make", target, "PYTHON=/nowhere/python"],
+            cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stderr.splitlines()[:2] == [
+            "error: the lab needs root, and this is user id 1000",
+            "  fix: run it by sudo; bin/sitectl and make check need neither root nor lab",
+        ], target
+        assert done.returncode == 2
 
 
 def test_without_root_it_says_why_a_user_namespace_does_not_suffice(monkeypatch: pytest.MonkeyPatch) -> None:

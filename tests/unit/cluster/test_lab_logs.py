@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from pathlib import Path
@@ -44,6 +45,15 @@ def write(lab: Lab, name: str, text: str, *, age_s: float) -> None:
 )
 def test_newest_run_of_the_newest_pod_is_found(home: Lab, source: str, text: str) -> None:
     assert logs.find(home, source).read_text() == text
+
+
+def test_a_lab_without_logs_says_how_to_bring_it_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It printed an empty line."""
+    empty = Lab(home=tmp_path / "none", cache=tmp_path, index=6)
+    with pytest.raises(LabError, match=r"lab 6 of .* has no logs") as refused:
+        logs.run(empty, argparse.Namespace(source=None))
+    assert refused.value.fix == "bring it up: python -m lab up"
+    assert capsys.readouterr().out == ""
 
 
 def test_beginning_of_a_pods_name_suffices(home: Lab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def test_one_that_does_not_fit_is_passed_over_with_a_reason(
     assert not choice.official
     assert choice.program == lab.bin / "pulumi"
     assert why in choice.reason
+
+
+def test_a_folder_of_path_that_this_user_cannot_enter_is_passed_over(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with root's PATH after `su`: doctor and env ended in a traceback. Root enters every folder, so it is acted."""
+
+    def closed(_path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(Path, "is_file", closed)
+    assert not pulumi_choice(lab, {"PATH": "/closed/bin"}).official
 
 
 def test_the_one_that_we_built_is_not_official(lab: Lab, tmp_path: Path) -> None:
