@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from stacks.records import Record, read_facts
 
@@ -23,6 +23,8 @@ class Gpu(Record):
     """Who makes it."""
     family: str = ""
     """Value of the node label `nvidia.com/gpu.family`; AMD's nodes have none."""
+    board: Literal["hgx", ""] = ""
+    """`hgx`: NVIDIA's board of eight on NVSwitches, which a machine of role hgx has."""
     memory_bytes: float = Field(gt=0)
     """Bytes that its driver reports."""
     memory_bytes_per_s: float = Field(gt=0)
@@ -43,6 +45,34 @@ class Gpu(Record):
     """Power of one GPU under load."""
     sources: dict[str, str]
     """Where the figures come from."""
+
+    @field_validator("flops")
+    @classmethod
+    def _has_the_ground(cls, flops: dict[Precision, float]) -> dict[Precision, float]:
+        if "bf16" not in flops:
+            raise ValueError("holds no bf16, which what has no units of its own is computed in\nfix: add bf16")
+        for precision, peak in flops.items():
+            if peak < flops["bf16"]:
+                raise ValueError(f"says less for {precision} than for bf16\nfix: take {precision} out, or correct it")
+        return flops
+
+    @field_validator("sources")
+    @classmethod
+    def _says_where_from(cls, sources: dict[str, str]) -> dict[str, str]:
+        if missing := sorted({"memory_bytes", "speed"} - sources.keys()):
+            raise ValueError(f"holds no {', '.join(missing)}\nfix: say where these figures come from")
+        return sources
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Gpu:
+        if self.link_domain < self.gpus_per_node:
+            raise ValueError(
+                f"link_domain, {self.link_domain}, is less than gpus_per_node, {self.gpus_per_node}\n"
+                "fix: give the bandwidth and the reach of the links that all GPUs of a node share"
+            )
+        if self.maker == "nvidia" and not self.family:
+            raise ValueError("family is missing\nfix: add the value of the node label nvidia.com/gpu.family")
+        return self
 
     def flops_at(self, precision: Precision) -> float:
         """Peak at that precision, or at bf16 where it has no units for it."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stacks import catalogue
-from stacks.hardware import GPUS
+from stacks.hardware import FOLDER, GPUS, Gpu
+from stacks.loading.problems import SiteError
 from stacks.proof.layouts import Layout, layer_count, weights_per_gpu
 from stacks.proof.weights import parameters, part_bits, weight_bytes
+from stacks.records import read_facts
 
 pytestmark = pytest.mark.row("000.02", "000.18", "000.40")
 
@@ -102,3 +106,27 @@ def test_hardware_has_what_was_asked_for_and_says_where_from() -> None:
         assert gpu.flops_at("fp8") >= gpu.flops["bf16"]
         assert gpu.link_domain >= gpu.gpus_per_node
     assert GPUS["a100-80gb"].flops_at("fp8") == GPUS["a100-80gb"].flops["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("flops: {bf16: 9.89e+14, fp8: 1.978e+15}", "flops: {fp8: 1.978e+15}", "flops: holds no bf16"),
+        ("fp8: 1.978e+15}", "fp8: 1.978e+14}", "flops: says less for fp8 than for bf16"),
+        ("link_domain: 8", "link_domain: 2", "link_domain, 2, is less than gpus_per_node, 8"),
+        ("  memory_bytes: 143", "  memory: 143", "sources: holds no memory_bytes"),
+        ("maker: nvidia\nfamily: hopper", "maker: nvidia", "family is missing"),
+    ],
+)
+def test_hardware_that_the_proof_cannot_use_is_refused_where_it_is_read(
+    tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    """A file without bf16 was a bug of sitectl when a model was proven on it."""
+    file = tmp_path / "new.yaml"
+    text = (FOLDER / "h200-sxm.yaml").read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(SiteError) as refused:
+        read_facts(file, Gpu)
+    assert says in str(refused.value)
+    assert "fix: " in str(refused.value)
