@@ -51,6 +51,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _weights(str(name), model)
             yield from _tokens(str(name), model)
             yield from _hits(str(name), model)
+    yield from _board(values)
     yield from _port(values)
     yield from _envoys(values)
 
@@ -110,6 +111,22 @@ def _family(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> I
             allowed=there,
             fix=f"write {there}, or correct cluster.gpu",
         )
+
+
+def _board(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Machines of role hgx get the fabric manager of NVSwitches, and an image for amd64."""
+    gpu = at(values, "cluster", "gpu") or _GPU
+    nodes = [machine.name for machine in machines_of(at(values, *MACHINES)) if machine.role == "hgx"]
+    if not nodes or not isinstance(gpu, str) or gpu not in GPUS or not GPUS[gpu].family or GPUS[gpu].board == "hgx":
+        return
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    yield Problem(
+        path=("cluster", "gpu"),
+        what=f"is on no HGX board, which role hgx of {nodes[0]}{more} means",
+        got=shown(gpu),
+        allowed=", ".join(sorted(name for name, each in GPUS.items() if each.board == "hgx")),
+        fix="name the kind that the machines have; for others, make the cluster yourself and give cluster.kubeconfig",
+    )
 
 
 def _times(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> Iterator[Problem]:

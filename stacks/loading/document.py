@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -147,10 +148,10 @@ class _Builder:
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         made: dict[str, Any] = {}
         lines: dict[str, int] = {}
-        for key_node, value_node in node.value:
+        for (_, before), (key_node, value_node) in pairwise([(None, None), *node.value]):
             if _merges(key_node):
                 continue
-            key = self._key(key_node, path)
+            key = self._key(key_node, path, _with_comma(before, key_node, value_node) if node.flow_style else "")
             if key is None:
                 continue
             line = key_node.start_mark.line + 1
@@ -186,7 +187,8 @@ class _Builder:
                 if isinstance(merged, dict):
                     yield merged
 
-    def _key(self, node: yaml.Node, path: Path) -> str | None:
+    def _key(self, node: yaml.Node, path: Path, number: str = "") -> str | None:
+        """A key's text; None for what is none. `number`: what was probably meant with the value before it."""
         if not isinstance(node, yaml.ScalarNode) or node.tag not in (_PLAIN, _QUOTED):
             self._breaks(path, node, "a key is not a word", "write a plain word before the colon")
             return None
@@ -200,7 +202,9 @@ class _Builder:
                     (*path, key),
                     node,
                     f"the key {key or '(nothing)'} is no text without quotes",
-                    f'write "{key}" in quotes, or another name',
+                    f'write {number}, if it is the end of a number; else "{key}" in quotes, or another name'
+                    if number
+                    else f'write "{key}" in quotes, or another name',
                 )
         return key
 
@@ -228,3 +232,11 @@ def _merges(key: yaml.Node) -> bool:
 
 def _short(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _with_comma(before: yaml.Node | None, key: yaml.Node, value: yaml.Node) -> str:
+    """`3.5` of `{price: 3,5}`, which YAML reads as a price of 3 and a key 5 without a value."""
+    nodes = [node for node in (before, key, value) if isinstance(node, yaml.ScalarNode)]
+    texts = [str(node.value) for node in nodes]
+    is_one = len(texts) == 3 and texts[0].isdigit() and texts[1].isdigit() and not texts[2]
+    return f"{texts[0]}.{texts[1]}" if is_one else ""

@@ -129,10 +129,11 @@ def _is_model(annotation: Any) -> bool:
 
 
 def number_text(number: float) -> str:
-    """A number as a site would write it: 1.0e+9, 0.5, 443."""
-    if number >= 1e6 and float(f"{number:.1e}") == number:
+    """A number as a site would write it: 1.0e+9, 1.25e+8, 0.5, 443."""
+    if number >= 1e6 and float(f"{number:.2e}") == number:
         # As YAML wants a number with an exponent: dot and sign.
-        return f"{number:.1e}".replace("e+0", "e+")
+        digits, _, power = f"{number:.2e}".partition("e")
+        return f"{digits.removesuffix('0')}e+{int(power)}"
     return f"{number:g}" if isinstance(number, float) else str(number)
 
 

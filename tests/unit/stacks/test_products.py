@@ -8,6 +8,8 @@ from stacks import catalogue
 from stacks.hardware import GPUS
 from stacks.loading.products import nearest_product
 
+KINDS = ("a100-80gb", "b200", "gb200", "h100-sxm", "h200-sxm", "l4", "l40s", "mi300x")
+
 
 @pytest.mark.parametrize(
     ("word", "meant"),
@@ -57,7 +59,8 @@ def test_models(word: str, meant: str) -> None:
     ],
 )
 def test_gpus(word: str, meant: str) -> None:
-    assert nearest_product(word, GPUS) == meant
+    """Among these, whatever the hardware table gets beside them: with two kinds of H100, `h100` means neither."""
+    assert nearest_product(word, KINDS) == meant
 
 
 def test_every_name_means_itself() -> None:

@@ -11,6 +11,13 @@ from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 
 OVERRIDES = "models.qwen3-32b.overrides"
 REASON = "somebody measured it"
+# What any kind of GPU can serve.
+ONE_SMALL_MODEL = {
+    "models.glm-5-1": None,
+    "models.qwen3-32b.load": None,
+    "models.qwen3-32b.slo": None,
+    "tenants.search.models": ["qwen3-32b"],
+}
 WRONG: dict[str, Wrong] = {
     # Gateway and firewall
     "firewall keeps the gateway's port shut": Wrong(
@@ -91,6 +98,18 @@ WRONG: dict[str, Wrong] = {
     ),
     "GPU of another maker": Wrong(
         {"cluster.gpu": "mi300x"}, "cluster.gpu", "is made by AMD", {"cluster.gpu": "h200-sxm"}
+    ),
+    "cards in machines whose role is a board with NVSwitches": Wrong(
+        {**ONE_SMALL_MODEL, "cluster.gpu": "l40s", "models.qwen3-32b.server.gpu_family": "ada-lovelace"},
+        "cluster.gpu",
+        "is on no HGX board, which role hgx of hgx-1 and 3 more means",
+        {"cluster.gpu": "h200-sxm", "models.qwen3-32b.server.gpu_family": "hopper"},
+    ),
+    "trays of Grace in machines whose role is a board with NVSwitches": Wrong(
+        {**ONE_SMALL_MODEL, "cluster.gpu": "gb200", "models.qwen3-32b.server.gpu_family": "blackwell"},
+        "cluster.gpu",
+        "allowed: a100-80gb, b200, h100-sxm, h200-sxm",
+        {"cluster.gpu": "b200"},
     ),
     "simulator in production": Wrong(
         {"models.qwen3-32b.server.engine": "simulator"},
