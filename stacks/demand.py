@@ -44,7 +44,7 @@ class LoadSpec(Spec):
     answer_tokens: TokenCounts = TokenCounts(p50=400, p95=2000)
     """Tokens of an answer, reasoning included."""
     prefix_hit: float = Field(default=0.0, ge=0, le=1)
-    """Share of the prompt tokens that a replica finds in its cache; 0 if nobody has measured it."""
+    """Share of the prompt tokens that a replica finds in its cache; 0 if it was not measured."""
 
 
 class SloSpec(Spec):
@@ -119,7 +119,7 @@ class OrderedModelSpec(ModelSpec):
     def _targets_under_a_load(self) -> OrderedModelSpec:
         if self.slo and not self.load:
             raise ValueError(
-                "slo is given and load is not, so nobody can say whether the targets hold\n"
+                "slo is given and load is not, so whether the targets hold cannot be proven\n"
                 "fix: add load with requests_per_s, or take slo out"
             )
         return self

@@ -138,7 +138,7 @@ def _fewer(nodes: Sequence[Node], demands: Sequence[Demand], proofs: Mapping[str
         return ""
     gap, _, demand, left = min(cuts, key=lambda cut: (cut[0], cut[1], cut[2].model))
     cut = f"lower models.{demand.model}.server.replicas from {demand.replicas} to {left}"
-    return f"{cut}, which leaves nobody to answer during a rollout" if gap else cut
+    return f"{cut}, which leaves no replica to answer during a rollout" if gap else cut
 
 
 def _holds(proof: Proof, replicas: int) -> bool:
@@ -226,7 +226,7 @@ def _losses(placement: Placement, proofs: Mapping[str, Proof]) -> Iterator[str]:
 
 def _fewer_left(model: str, proof: Proof, left: int) -> str:
     if not left:
-        return f"{model} is served by nobody until a node is back"
+        return f"{model} has no replica until a node is back"
     said = f"{model} has {left} of {proof.case.replicas} replicas"
     if proof.order.load is None:
         return said
@@ -240,7 +240,7 @@ def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
     single = [name for name, count in counts.items() if count == 1]
     late = [name for name, count in counts.items() if count > 1 and not _holds(proofs[name], count - 1)]
     said = "takes no GPU more, as a replica stops before its successor starts"
-    said += f"; served by nobody meanwhile: {_some(single)}" if single else ""
+    said += f"; without a replica meanwhile: {_some(single)}" if single else ""
     said += f"; beyond their targets meanwhile: {_some(late)}" if late else ""
     return f"{said}; room for one replica more of {_some(room)}" if room else f"{said}; no room for one more of any"
 

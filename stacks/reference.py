@@ -9,7 +9,7 @@ import json
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -37,7 +37,7 @@ _WORDS: Mapping[Any, str] = {
     type(None): "nothing",
     Any: "anything",
 }
-_EMPTY: Mapping[str, str] = {"()": "none", "{}": "none", "None": "not set"}
+_EMPTY: Mapping[str, str] = {"()": "none", "{}": "none", "": "none", "None": "not set"}
 
 
 _RULES = (
@@ -56,6 +56,7 @@ _RULES = (
     "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, and each size of a layout "
     "must divide what it cuts.",
     "- `cluster` holds either `kubeconfig` or `machines`.",
+    "- Machines of role hgx have eight GPUs of a kind on an HGX board: `cluster.gpu` is one of those then.",
     "- Every key of `cluster.machines.roles.<name>` may also stand at `cluster.machines` itself, for all machines, "
     "and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
     "- Every machine's config is made and checked when the site is loaded: what Talos would refuse is an error at the "
@@ -138,7 +139,13 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
             section=bool(inner),
         )
         for option in inner:
-            yield from keys(option, f"{below}.")
+            for key in keys(option, f"{below}."):
+                yield _choosing(key) if len(inner) > 1 and key.path == f"{below}.kind" else key
+
+
+def _choosing(key: Key) -> Key:
+    """The word by which a section says which of several sets of keys it has: those that follow."""
+    return replace(key, meaning=f"Selects these keys: {key.meaning}")
 
 
 def render() -> str:
@@ -280,7 +287,8 @@ def _kind(annotation: Any) -> str:
         return _kind(arguments[0])
     if origin is dict:
         inner, _ = _section(arguments[1], "")
-        return "sections by name" if inner else f"{_kind(arguments[1])} by name"
+        below = get_origin(arguments[1]) is dict
+        return "sections by name" if inner or below else f"{_kind(arguments[1])} by name"
     if origin is tuple:
         return "list of sections" if _section(arguments[0], "")[0] else f"list of {_kind(arguments[0])}"
     if origin in (Union, types.UnionType):
@@ -297,6 +305,8 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, BaseModel):
         return "its own defaults"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     if isinstance(value, float):
         return f"`{number_text(value)}`"
     return _EMPTY.get(str(value), f"`{value}`")
@@ -313,16 +323,20 @@ def _allowed(path: str, field: FieldInfo) -> str:
     for rule in field.metadata:
         match rule:
             case Ge(ge=least):
-                limits.append(f"at least {least}")
+                limits.append(f"at least {_limit(least)}")
             case Gt(gt=above):
-                limits.append(f"above {above}")
+                limits.append(f"above {_limit(above)}")
             case Le(le=most):
-                limits.append(f"at most {most}")
+                limits.append(f"at most {_limit(most)}")
             case Lt(lt=below):
-                limits.append(f"below {below}")
+                limits.append(f"below {_limit(below)}")
             case MinLen(min_length=count):
                 limits.append(f"at least {count} {'letters' if field.annotation is str else 'of them'}")
     return ", ".join(limits)
+
+
+def _limit(value: Any) -> str:
+    return number_text(value) if isinstance(value, float) else str(value)
 
 
 def _listed(values: list[str]) -> str:

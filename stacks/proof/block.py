@@ -66,22 +66,22 @@ def _model(proof: Proof) -> Iterator[str]:
     yield _line(
         "model",
         f"{weights['parameters']} parameters, {weights['active_parameters']} active; "
-        f"{weights['weight_files']} in files, {weights['weights_per_gpu']} a GPU",
+        f"{weights['weight_files']} in files, {weights['weights_per_gpu']} per GPU",
         weights,
     )
 
 
 def _memory(proof: Proof) -> Iterator[str]:
     memory, case = proof.memory, proof.case
-    kept = f"{memory['cache_per_token']} a token ({proof.order.kv_dtype})"
+    kept = f"{memory['cache_per_token']} per token ({proof.order.kv_dtype})"
     if memory["state_per_request"].value:
-        kept += f" and {shown(memory['state_per_request'].value / 1e6)} MB a request"
+        kept += f" and {shown(memory['state_per_request'].value / 1e6)} MB per request"
     if case.keeps_cache:
-        text = f"{memory['cache_per_gpu']} a GPU, {kept}; {memory['cache_tokens']} a replica"
+        text = f"{memory['cache_per_gpu']} per GPU, {kept}; {memory['cache_tokens']} per replica"
         yield _line("cache", text, memory)
     yield _line(
         "holds",
-        f"context {memory['context']}; {memory['parallel_requests']} at once of "
+        f"context {memory['context']}; {memory['parallel_requests']} at once, each of "
         f"{shown(proof.order.request_tokens)} tokens",
         memory,
     )
@@ -89,10 +89,10 @@ def _memory(proof: Proof) -> Iterator[str]:
 
 def _speed(proof: Proof) -> Iterator[str]:
     speed = proof.speed
-    text = f"prompt {speed['prefill_per_token']} a token"
+    text = f"prompt {speed['prefill_per_token']} per token"
     if "decode_alone" in speed:
-        text += f"; token every {speed['decode_alone']} alone, {speed['decode_full']} full"
-        text += f"; {speed['full_tokens_per_s_per_gpu']} a GPU full"
+        text += f"; a token every {speed['decode_alone']} for one request, {speed['decode_full']} when full"
+        text += f"; {speed['full_tokens_per_s_per_gpu']} per GPU when full"
     yield _line("speed", text, speed)
     yield _line(
         "cold start",
@@ -117,7 +117,7 @@ def _load(proof: Proof) -> Iterator[str]:
     yield _line(
         "load",
         f"{load.requests_per_s:g} requests/s; prompt {prompt.p50:,.0f} / {prompt.p95:,.0f}, answer {answer.p50:,.0f} / "
-        f"{answer.p95:,.0f} tokens (p50 / p95); {load.prefix_hit:.0%} cached",
+        f"{answer.p95:,.0f} tokens (p50 / p95); {100 * load.prefix_hit:.0f} % cached",
     )
     if not serving:
         return
@@ -126,7 +126,7 @@ def _load(proof: Proof) -> Iterator[str]:
     if "itl_p50" in serving:
         target = f"; target {slo.itl_p95_ms:,.0f} ms" if slo.itl_p95_ms is not None else ""
         yield _line("ITL", _percentiles(serving, "itl") + target, serving)
-    rate = f"; {serving['tokens_per_s_per_gpu']} a GPU" if "tokens_per_s_per_gpu" in serving else ""
+    rate = f"; {serving['tokens_per_s_per_gpu']} per GPU" if "tokens_per_s_per_gpu" in serving else ""
     yield _line("capacity", f"{serving['capacity']}, {serving['utilisation']} used{rate}", serving)
 
 
@@ -144,7 +144,8 @@ def _cost(proof: Proof) -> Iterator[str]:
         output = f", output {shown(cost['output'].value)}" if "output" in cost else ""
         text += f"; input {shown(cost['input'].value)}, cached {shown(cost['cached_input'].value)}{output} "
         text += cost["input"].unit
-        text += f"; breaks even at {shown(cost['break_even'].value)}, full at {shown(cost['break_even_full'].value)}"
+        even, full = shown(cost["break_even"].value), shown(cost["break_even_full"].value)
+        text += f"; one price for all tokens {even}, at full capacity {full}"
     yield _line("cost", text, cost)
 
 

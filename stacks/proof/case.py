@@ -215,7 +215,7 @@ class Case:
     def _too_large(self) -> str:
         needed, offered = self.weights + self.reserved, self.order.hardware.memory_bytes * MEMORY_UTILISATION
         return (
-            f"needs more than {needed / 1e9:,.1f} GB a GPU on {counted(self.layout.gpus, 'GPU')} ({self.layout}: "
+            f"needs more than {needed / 1e9:,.1f} GB per GPU on {counted(self.layout.gpus, 'GPU')} ({self.layout}: "
             f"{self.weights / 1e9:,.1f} GB of weights, {self.reserved / 1e9:,.1f} GB of context and activations), and "
             f"{self.order.gpu} has {offered / 1e9:,.1f} GB"
         )

@@ -128,7 +128,7 @@ def _engine(case: Case, serving: Serving) -> list[Explanation]:
             value="fp8" if order.kv_dtype == "fp8" else "auto",
             unit="",
             origin="derived",
-            formula="fp8 where the GPU has FP8 units: half the bytes a token",
+            formula="fp8 where the GPU has FP8 units: half the bytes per token",
             inputs={"gpu": order.gpu},
         ),
         limit(
@@ -337,7 +337,7 @@ def _scaling(proof: Proof, serving: Serving, queue: Mapping[str, Explanation]) -
         scale(
             "autoscale_queue_tokens",
             math.ceil(tokens / 2),
-            "tokens a replica",
+            "tokens per replica",
             "half of what may wait: a new replica is asked for before the bound is reached",
             max_num_queued_tokens=tokens,
         ),

@@ -90,7 +90,7 @@ class Proof:
             ),
             "context": _figure(case.context, "tokens", "least of model, cache and order", "estimated"),
             "parallel_requests": _figure(
-                case.slots * case.layout.data, "a replica", "cache / bytes of a mean request; ITL target", "estimated"
+                case.slots * case.layout.data, "per replica", "cache / bytes of a mean request; ITL target", "estimated"
             ),
         }
 
@@ -120,7 +120,7 @@ class Proof:
         later = max(read, copy) + ENGINE_START_S
         return {
             "read_weights": _figure(read, "s", "weight files / storage bandwidth of a replica", "estimated"),
-            "copy_weights": _figure(copy, "s", "weights a GPU / PCIe bandwidth"),
+            "copy_weights": _figure(copy, "s", "weights per GPU / PCIe bandwidth"),
             "cold_start": _figure(later, "s", "longer of both + compilation and CUDA graphs", "estimated"),
             "download_weights": _figure(download, "s", "weight files / download bandwidth; once a volume", "estimated"),
             "first_start": _figure(download + later, "s", "download + cold start", "estimated"),

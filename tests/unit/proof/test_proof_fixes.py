@@ -67,7 +67,7 @@ def test_a_size_that_cannot_be_is_named_without_nonsense() -> None:
     wanted = order("glm-5.1-fp8", layout=Layout(tensor=8), max_num_batched_tokens=819_200_000)
     (problem,) = prove(wanted).problems
     assert " -" not in problem.text
-    assert re.search(r"needs more than [\d,.]+ GB a GPU .* h200-sxm has [\d,.]+ GB$", problem.text)
+    assert re.search(r"needs more than [\d,.]+ GB per GPU .* h200-sxm has [\d,.]+ GB$", problem.text)
 
 
 def test_without_a_fix_the_words_say_what_was_tried() -> None:

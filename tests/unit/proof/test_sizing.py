@@ -102,7 +102,7 @@ def test_a_source_of_weights_that_cannot_be_is_refused(weights: dict[str, Any]) 
 def test_what_does_not_fit_is_refused_with_the_fix() -> None:
     config = site({"catalogue": "glm-5.1-fp8", "server": {"gpus": 4}})
     with pytest.raises(
-        DoesNotFitError, match=r"does not fit: needs more than \d+\.\d GB a GPU on(.|\n)*fix: give a replica 8 GPUs"
+        DoesNotFitError, match=r"does not fit: needs more than \d+\.\d GB per GPU on(.|\n)*fix: give a replica 8 GPUs"
     ):
         plan_model(config, config.models["m"])
 

@@ -59,8 +59,8 @@ def test_a_site_that_is_full_says_what_a_lost_node_ends() -> None:
     said = told(site())
     assert said.startswith("placement: fits, A LOST NODE ENDS A MODEL. 16 of 16 GPUs on 2 nodes of 8 h200-sxm\n")
     assert "free        0 GPUs; not counted: hgx-3 (taint example.org/training)" in said
-    assert "lost node   hgx-1: glm is served by nobody until a node is back" in said
-    assert "served by nobody meanwhile: glm; no room for one more of any" in said
+    assert "lost node   hgx-1: glm has no replica until a node is back" in said
+    assert "without a replica meanwhile: glm; no room for one more of any" in said
 
 
 def test_one_replica_more_than_there_is_room_for_is_refused_with_the_fix() -> None:
