@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
             said["headroom"] = headroom.of_file(project, file, arguments.base)
             if arguments.refresh:
                 said["foreign"] = live_objects.records(project, site, file, said)
-            print(f"{site}: {said.get('changeSummary') or 'refused by the engine'}", flush=True)
+            print(f"{site}: {said.get('changeSummary') or 'the preview failed'}", flush=True)
         except (SitectlError, SiteError) as error:
             worst = Exit.UNABLE
             said = failed(str(error))

@@ -43,7 +43,11 @@ RULES: tuple[Rule, ...] = (
         says="A model with several replicas has a budget that lets some go, and never all of them.",
         check=serving.disruption_budget,
     ),
-    Rule(name="spread", says="A model's replicas are kept on different nodes.", check=serving.spread),
+    Rule(
+        name="spread",
+        says="A model's replicas are spread over nodes, as far as there is room.",
+        check=serving.spread,
+    ),
     Rule(
         name="update-leaves-a-replica",
         says="An update of a model leaves a replica that serves.",

@@ -107,8 +107,11 @@ def test_a_preview_that_is_none_is_seen_in_the_comment(ground: Ground) -> None:
     (ground.previews / "berlin.json").write_text("<html>")
     ground.put("oslo", "no-change")
     assert ground.comment() == Exit.OK
-    assert "engine refused" in ground.forge.comments[0]["body"]
-    assert "cannot be read" in ground.forge.comments[0]["body"]
+    body = ground.forge.comments[0]["body"]
+    assert "| `berlin` | **preview failed** | ? | ? | - | ? | ? | ? |" in body
+    assert "**The preview failed:**" in body
+    assert "cannot be read" in body
+    assert "Resources: not known." in body, "it was told as no change"
 
 
 @pytest.mark.row("opening 13")
@@ -151,7 +154,7 @@ def test_an_issue_of_somebody_else_is_not_closed(ground: Ground) -> None:
 def test_a_site_that_could_not_be_looked_at_is_an_issue_and_a_failure(ground: Ground) -> None:
     ground.put("berlin", "model-swapped")
     assert ground.run("drift") == Exit.REFUSED
-    assert "nobody knows whether it has drifted" in ground.forge.issues[0]["body"]
+    assert "whether it has drifted is not known" in ground.forge.issues[0]["body"]
 
 
 def test_dry_run_asks_nobody(ground: Ground, capsys: pytest.CaptureFixture[str]) -> None:

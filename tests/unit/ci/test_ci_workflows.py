@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import yaml
 
 from ci import offline, previews
 from sitectl.cli import parser
+from tests.unit.sitectl.sites_to_work_on import git
 
 pytestmark = pytest.mark.row("opening 3", "C.06")
 
@@ -98,11 +101,14 @@ def test_a_job_without_credentials_has_none() -> None:
     assert "environment" not in str(workflow(path)["jobs"])
 
 
-@pytest.mark.parametrize(("file", "job"), [("plan.yml", "preview"), ("drift.yml", "look")])
-def test_who_runs_the_change_may_not_write(file: str, job: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "job", "environment"), [("plan.yml", "preview", "preview"), ("drift.yml", "look", "nightly")]
+)
+def test_who_runs_the_change_may_not_write(file: str, job: str, environment: str) -> None:
+    """The nightly job has an environment of its own: one with reviewers waits for them each night."""
     said = workflow(CI / "github" / file)["jobs"][job]
     assert said["permissions"] == {"contents": "read"}
-    assert said["environment"] == "preview"
+    assert said["environment"] == environment
     assert "github.token" not in str(said)
 
 
@@ -160,7 +166,35 @@ def test_gitlab_keeps_the_token_from_the_change() -> None:
         runs = " ".join(job["script"])
         assert (named == "forge") == ("sitectl" in runs)
         if named == "forge" and "comment" in runs:
-            assert any("worktree add --detach ../target" in one for one in job["before_script"])
+            assert job["before_script"][:2] == [
+                'TARGET="$(mktemp -d)"',
+                'git worktree add --detach "$TARGET" "$CI_MERGE_REQUEST_DIFF_BASE_SHA"',
+            ]
+            assert job["script"][0] == 'cd "$TARGET"'
+
+
+def test_gitlabs_target_is_checked_out_twice_on_one_runner(tmp_path: Path) -> None:
+    """A runner keeps what is beside the project: a folder of one name was in the way of the second job."""
+    (job,) = (job for job in gitlab_jobs().values() if "worktree" in str(job["before_script"]))
+    project = tmp_path / "project"
+    project.mkdir()
+    git(project, "init", "-q")
+    (project / "of-the-target").write_text("")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "target")
+    lines = [line for line in job["before_script"] if "make" not in line]
+    lines += [job["script"][0], "ls", "pwd"]
+    said = [
+        subprocess.run(
+            ["bash", "-ec", "\n".join(lines)],
+            cwd=project,
+            env={**os.environ, "CI_MERGE_REQUEST_DIFF_BASE_SHA": "HEAD"},
+            capture_output=True, text=True, check=True,
+        ).stdout.split()[-2:]
+        for _ in range(2)
+    ]  # fmt: skip
+    assert [words[0] for words in said] == ["of-the-target"] * 2
+    assert said[0][1] != said[1][1]
 
 
 def test_gitlab_quotes_every_variable_in_a_command() -> None:
