@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any, Literal
 
 from components.rules.model import Resource
@@ -12,6 +15,8 @@ from sitectl.saved_previews import SAVE_ONE
 
 Op = Literal["create", "update", "replace", "delete"]
 _MISSING: Any = object()
+# Pairs of items beyond which lists are compared place by place: a saved preview may be of any size.
+_MOST_COMPARED = 1_000_000
 # Halves of a replacement, which the engine's own `replace` step says as a whole.
 _HALVES = ("create-replacement", "delete-replaced", "discard-replaced", "remove-pending-replace")
 # Fields that Kubernetes does not change in place, by kind; what the provider would say in a preview.
@@ -180,12 +185,7 @@ def _fields(path: str, before: Any, after: Any) -> list[FieldChange]:
             for one in _fields(_join(path, key), before.get(key, _MISSING), after.get(key, _MISSING))
         ]
     if isinstance(before, list) and isinstance(after, list) and _objects(before) and _objects(after):
-        longest = max(len(before), len(after))
-        return [
-            one
-            for place in range(longest)
-            for one in _fields(f"{path}[{place}]", _at(before, place), _at(after, place))
-        ]
+        return [one for place, old, new in _paired(before, after) for one in _fields(f"{path}[{place}]", old, new)]
     if before == after:
         return []
     return [
@@ -204,5 +204,16 @@ def _objects(values: list[Any]) -> bool:
     return all(isinstance(value, Mapping) for value in values)
 
 
-def _at(values: list[Any], place: int) -> Any:
-    return values[place] if place < len(values) else _MISSING
+def _paired(before: list[Any], after: list[Any]) -> list[tuple[int, Any, Any]]:
+    """Items that differ, with their place: what comes or goes in a longer list does not change those behind it."""
+    if len(before) == len(after) or len(before) * len(after) > _MOST_COMPARED:
+        return [(place, old, new) for place, (old, new) in enumerate(zip_longest(before, after, fillvalue=_MISSING))]
+    old_texts, new_texts = (
+        [json.dumps(item, sort_keys=True, default=str) for item in items] for items in (before, after)
+    )
+    found = []
+    for how, start, end, first, last in SequenceMatcher(a=old_texts, b=new_texts, autojunk=False).get_opcodes():
+        if how != "equal":
+            pairs = enumerate(zip_longest(before[start:end], after[first:last], fillvalue=_MISSING))
+            found += [((start if new is _MISSING else first) + place, old, new) for place, (old, new) in pairs]
+    return found

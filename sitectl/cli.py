@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import json
 import os
-import re
 import sys
 import tomllib
 import traceback
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO, cast
 
-from sitectl import invocation, project_folder, terminal
+from sitectl import invocation, project_folder, terminal, usage
 from sitectl.errors import MEANINGS, Exit, SitectlError, bug, no_resources, unusable_file, unwritable_output
 from sitectl.progress import Progress
-from stacks.loading.problems import SiteError, nearest
+from stacks.loading.problems import SiteError
 from stacks.loading.secrets import without_secrets
 
 COMMANDS: Mapping[str, str] = {
@@ -93,15 +92,15 @@ class Parser(argparse.ArgumentParser):
     """Says a mistake in the one form of our errors."""
 
     def error(self, message: str) -> NoReturn:
-        wrong = re.match(r"argument COMMAND: invalid choice: '(.*)' \(choose from", message)
-        near = nearest(wrong[1], COMMANDS) if wrong else ""
-        said = SitectlError(
-            f"no command '{wrong[1]}'" + (f"; did you mean '{near}'?" if near else "") if wrong else message,
-            allowed="" if near or not wrong else ", ".join(COMMANDS),
-            fix=f"{self.prog} --help",
-        )
+        self._end(usage.error(self, message))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, extras = super().parse_known_args(args, namespace)
+        return (parsed, extras) if not extras else self._end(usage.unknown(self, extras))
+
+    def _end(self, said: SitectlError) -> NoReturn:
         _print_error(said)
-        sys.exit(Exit.USAGE)
+        sys.exit(said.status)
 
 
 class _CommandParser(Parser):
@@ -174,6 +173,7 @@ def main(argv: list[str] | None = None, out: TextIO | None = None) -> int:
     stream = out or sys.stdout
     arguments = argparse.Namespace(debug="--debug" in (argv or sys.argv), json=False)
     try:
+        usage.refuse_options_first(sys.argv[1:] if argv is None else argv)
         arguments = parser().parse_args(argv)
         status = _run(arguments, stream)
         with _writing():

@@ -25,9 +25,11 @@ def preview(project: Path, stack: str, *, refresh: bool = False, config_file: Pa
     except (ValueError, RecursionError):
         words = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
         last = "\n  ".join(words.splitlines()[-12:])
+        login = f"pulumi login, pulumi stack select {stack}, and a passphrase or key for its secrets"
+        init = f"pulumi stack init {stack}, with a backend and a secrets provider: python -m sitectl docs add-a-site"
         raise SitectlError(
             f"`{' '.join(command)}` ended with {done.returncode} and no preview:\n  {last}",
-            fix=f"pulumi login, pulumi stack select {stack}, and a passphrase or key for its secrets",
+            fix=init if f"no stack named '{stack}' found" in words else login,
         ) from None
     if not isinstance(said, dict) or ("steps" not in said and "diagnostics" not in said):
         raise SitectlError("the engine's answer is no preview", fix="use the pulumi version of requirements.lock")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
 MODULE = "python -m sitectl"
 VARIABLE = "SITECTL_CALLED_AS"
@@ -16,3 +19,9 @@ def name() -> str:
 def as_called(text: str) -> str:
     """Our texts name the module; here with what the user typed in its place."""
     return text.replace(MODULE, name())
+
+
+def next_step(command: str, sites: Sequence[str], project: Path | None) -> str:
+    """The line that leads on to another command of the same sites, in the checkout that the user named."""
+    named = ["--project", str(project)] if project else []
+    return f"next: {MODULE} {command} {shlex.join([*sites, *named])}".rstrip()

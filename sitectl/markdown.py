@@ -113,12 +113,15 @@ def _urgency(one: SiteReport) -> tuple[int, int, str]:
 
 def _summary(reports: Sequence[SiteReport]) -> list[str]:
     lines = [
-        "| site | worst | GPUs | cost a month | SLO headroom, least | restarts | cold start, at most "
+        "| site | worst | GPUs | cost per month | SLO headroom, least | restarts | cold start, at most "
         "| tenants touched |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for one in reports:
-        worst = "**engine refused**" if one.errors else "no change" if one.worst is None else _severity(one.worst)
+        worst = "**preview failed**" if one.errors else "no change" if one.worst is None else _severity(one.worst)
+        if one.is_blind:
+            lines.append(f"| {name(one.site)} | {worst} | ? | ? | - | ? | ? | ? |")
+            continue
         cost = "?" if one.cost_per_month is None else f"{signed(one.cost_per_month)} {sentence(one.currency)}"
         left = sentence(tightest(one.headroom)) if one.headroom else "-"
         cold = minutes(one.cold_start_s) if one.cold_start_s else "none"
@@ -133,7 +136,7 @@ def details(one: SiteReport) -> list[str]:
     """Everything of one site."""
     lines = [f"### {name(one.site)}", ""]
     for error in one.errors:
-        lines += ["**The engine refused this:**", "", *fenced(error), ""]
+        lines += ["**The preview failed:**", "", *fenced(error), ""]
     if one.warnings:
         count = "1 warning" if len(one.warnings) == 1 else f"{len(one.warnings)} warnings"
         lines += [f"**{count}: the site is valid, and this is not wise.**", "", *fenced("\n".join(one.warnings)), ""]

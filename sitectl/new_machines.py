@@ -89,8 +89,9 @@ def machines(rack: Rack) -> dict[str, Any]:
     if rack.network.num_addresses <= place:
         bits = max(4, place.bit_length())
         raise SitectlError(
-            f"--network: {rack.network} has no room for {sum(kinds.values())} machines, of which the last is number "
-            f"{place} in it",
+            f"--network: {rack.network} has no room for {sum(kinds.values())} machines",
+            got=f"{rack.network.num_addresses} addresses",
+            allowed=f"at least {2**bits}, as each kind of machine begins at a round number",
             fix=f"--network with a prefix length of at most {32 - bits}",
             status=Exit.USAGE,
         )

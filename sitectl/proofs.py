@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,20 @@ def told(knob: Explanation) -> dict[str, Any]:
 
 def in_words(record: Mapping[str, Any]) -> dict[str, str]:
     """The same for people: the unit behind the value, and inputs on one line."""
-    words = {key: str(value) for key, value in record.items() if key != "unit"}
-    if record.get("unit"):
-        words["value"] += f" {record['unit']}"
+    words = {key: in_text(value) for key, value in record.items() if key != "unit"}
+    if unit := record.get("unit"):
+        words["value"] += f" {_counted(unit) if record['value'] == 1 else unit}"
     if "inputs" in record:
-        words["inputs"] = ", ".join(f"{name} = {value}" for name, value in record["inputs"].items())
+        words["inputs"] = ", ".join(f"{name} = {in_text(value)}" for name, value in record["inputs"].items())
     return words
+
+
+def in_text(value: Any) -> str:
+    """A value as a site's file would have it: `false`, not Python's `False`."""
+    return "not set" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _counted(unit: str) -> str:
+    """The unit of one: `GPU` of `GPUs`, and seconds as they are."""
+    first, *rest = unit.split(" ")
+    return " ".join([first.removesuffix("s") or first, *rest])

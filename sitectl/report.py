@@ -16,8 +16,8 @@ from sitectl.errors import SitectlError
 from sitectl.field_owners import ForeignFields
 from sitectl.headroom import Headroom, of_records
 from sitectl.saved_previews import SAVE_ONE
+from sitectl.verdicts import front
 from sitectl.verdicts.classify import classify
-from sitectl.verdicts.front import access
 from sitectl.verdicts.model import Severity, Verdict
 from stacks.loading.raw import mapping
 
@@ -64,7 +64,7 @@ class SiteReport:
     tenants: list[str]
     """Tenants that notice: everything above LIVE."""
     errors: list[str]
-    """What the engine refused, in its own words."""
+    """Why the preview failed, in the words of the engine or of what kept it from looking."""
     proofs: list[str]
     """One block a model, where the site's proof offers one."""
     headroom: list[Headroom] = field(default_factory=list)
@@ -79,6 +79,11 @@ class SiteReport:
     @property
     def worst(self) -> Severity | None:
         return min((row.severity for row in self.rows), default=None)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the preview failed before it said anything of a resource, so that no figure is known."""
+        return bool(self.errors) and not self.rows
 
     @property
     def empty(self) -> bool:
@@ -97,6 +102,7 @@ def report(
     changes: Sequence[Change],
     callers: Access,
     *,
+    keys: Mapping[str, str] | None = None,
     price: Price | None = None,
     errors: Sequence[str] = (),
     proofs: Sequence[str] = (),
@@ -105,9 +111,14 @@ def report(
     foreign: Sequence[ForeignFields] = (),
     knows_site: bool = True,
 ) -> SiteReport:
-    """Judge every change; `callers` are the tenants of each model, before or after, by tenant."""
+    """Judge every change.
+
+    callers: the models of each tenant, before or after. keys: the tenant of each command that mints a key, by its name.
+    """
     rows = [
-        replace(row, tenants=tuple(sorted(_touched(row, callers)))) for change in changes for row in _judged(change)
+        replace(row, tenants=tuple(sorted(_touched(row, callers, (keys or {}).get(change.name, "")))))
+        for change in changes
+        for row in _judged(change)
     ]
     rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))
     gpus = sum(row.gpus for row in rows)
@@ -159,6 +170,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
     telling = [one for one in own if one and one not in _NO_MORE_THAN_FAILED]
     words = _site_words(preview.get("config") or {})
     callers = _merged(_of_changes(changes), _of_words(words))
+    keys = _keys_of_changes(changes) | _keys_of_words(words)
     price = price_of(words.get("prices"))
     proofs = [str(one) for one in preview.get("proofs") or ()]
     headroom = of_records(preview.get("headroom"))
@@ -166,6 +178,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         site,
         changes,
         callers,
+        keys=keys,
         price=price,
         errors=telling or errors[:1],
         proofs=proofs,
@@ -186,7 +199,31 @@ def price_of(prices: Any) -> Price | None:
 
 def callers_of(resources: Iterable[Resource]) -> Access:
     """Tenants and their models out of declared resources."""
-    return _merged(*(access(one.body) for one in resources if one.kind == "SecurityPolicy"))
+    return _merged(*(front.access(one.body) for one in resources if one.kind == "SecurityPolicy"))
+
+
+def keys_of(resources: Iterable[Resource]) -> dict[str, str]:
+    """The tenant of each command that mints a key, out of declared resources."""
+    policies = [front.keys_of(one.body) for one in resources if one.kind == "SecurityPolicy"]
+    return {name: tenant for each in policies for name, tenant in each.items()}
+
+
+def _keys_of_changes(changes: Sequence[Change]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for change in changes:
+        if change.kind == "SecurityPolicy":
+            with _in_form(change):
+                found |= front.keys_of(change.before) | front.keys_of(change.after)
+    return found
+
+
+def _keys_of_words(site: Mapping[str, Any]) -> dict[str, str]:
+    tenants = mapping(site.get("tenants"))
+    return {
+        front.command_name(name, key): name
+        for name, tenant in tenants.items()
+        for key in mapping(mapping(tenant).get("keys"))
+    }
 
 
 def _of_changes(changes: Sequence[Change]) -> Access:
@@ -194,7 +231,7 @@ def _of_changes(changes: Sequence[Change]) -> Access:
     found = []
     for change in policies:
         with _in_form(change):
-            found += [access(change.before), access(change.after)]
+            found += [front.access(change.before), front.access(change.after)]
     return _merged(*found)
 
 
@@ -242,7 +279,7 @@ def folded(rows: Sequence[Verdict]) -> list[Verdict]:
             found += group
             continue
         kind = group[0].resource.rpartition(" ")[0]
-        names = ", ".join(row.resource.rpartition(" ")[2] for row in group)
+        names = ", ".join(sorted(row.resource.rpartition(" ")[2] for row in group))
         whats = list(dict.fromkeys(row.what for row in group))
         what = whats[0] if len(whats) == 1 else f"{whats[0]}, and so on"
         found.append(
@@ -258,7 +295,9 @@ def folded(rows: Sequence[Verdict]) -> list[Verdict]:
     return found
 
 
-def _touched(row: Verdict, callers: Access) -> set[str]:
+def _touched(row: Verdict, callers: Access, owner: str) -> set[str]:
+    if owner:
+        return {owner}
     if row.tenants:
         return set(row.tenants)
     if row.model:

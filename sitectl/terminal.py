@@ -19,7 +19,7 @@ _GLUE = "\0"
 _HEAD = re.compile(r" *(?:\S+(?: \S+){0,5} {2,})?")
 # Start of a line -> colour, by the numbers of ECMA-48.
 _COLOURS = (
-    (re.compile(r"^(error|IRREVERSIBLE|REFUSED BY THE ENGINE)(?=:)", re.MULTILINE), "1;31"),
+    (re.compile(r"^(error|IRREVERSIBLE|PREVIEW FAILED)(?=:)", re.MULTILINE), "1;31"),
     (re.compile(r"^(REPLACED|RESTARTS)(?=:)", re.MULTILINE), "1;33"),
     (re.compile(r"^ *(fix|next)(?=:)", re.MULTILINE), "1;32"),
     (re.compile(r"\b(DOES NOT HOLD|DOES NOT FIT|A LOST NODE ENDS A MODEL)\b"), "1;31"),
@@ -50,7 +50,7 @@ def wrapped(text: str, width: int) -> str:
 def _wrapped(line: str, width: int) -> list[str]:
     if len(line) <= width or line.lstrip().startswith(("|", "#")):
         return [line]
-    glued = _COMMAND.sub(lambda match: match[0].rstrip().replace(" ", _GLUE), line)
+    glued = _COMMAND.sub(_in_one_piece, line)
     match = _HEAD.match(glued)
     head = match[0] if match else ""
     if len(head) > width * 3 // 5:
@@ -69,8 +69,17 @@ def _wrapped(line: str, width: int) -> list[str]:
     return [part.replace(_GLUE, " ") for part in parts] or [line]
 
 
+def _in_one_piece(match: re.Match[str]) -> str:
+    """A command that no line is broken in; blanks behind it are the line's own."""
+    command = match[0].rstrip()
+    return command.replace(" ", _GLUE) + " " * (len(match[0]) - len(command))
+
+
 class Help(argparse.HelpFormatter):
     """Fills prose to the terminal's width and keeps what is indented: examples, tables, YAML."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []

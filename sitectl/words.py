@@ -33,13 +33,19 @@ def figures(report: SiteReport) -> list[tuple[str, str]]:
     """The figures of a report with their names, for every form of output."""
     return [
         ("GPUs", signed(report.gpus)),
-        ("cost a month", _money(report)),
+        ("cost per month", _money(report)),
         ("SLO headroom, least", tightest(report.headroom) if report.knows_site else _NO_FILE),
         ("pods that stop or restart", str(report.restarts)),
         ("cold start, at most", minutes(report.cold_start_s) if report.cold_start_s else "none"),
         ("tenants touched", ", ".join(report.tenants) or "none"),
-        ("resources", ", ".join(f"{count} {op}" for op, count in report.operations.items()) or "no change"),
+        ("resources", _operations(report)),
     ]
+
+
+def _operations(report: SiteReport) -> str:
+    if report.is_blind:
+        return "not known"
+    return ", ".join(f"{count} {op}" for op, count in report.operations.items()) or "no change"
 
 
 def _money(report: SiteReport) -> str:
@@ -99,7 +105,7 @@ def plan(report: SiteReport) -> str:
     for error in report.errors:
         lines += [
             "",
-            "REFUSED BY THE ENGINE: what follows is how far it looked",
+            "PREVIEW FAILED: what follows is how far it looked",
             textwrap.indent(error, "  "),
         ]
     for warning in report.warnings:
@@ -125,7 +131,7 @@ def drift(report: SiteReport) -> str:
         return f"{report.site}: no drift"
     lines = [f"Site {report.site}"]
     for error in report.errors:
-        lines += ["", "REFUSED BY THE ENGINE: what follows is how far it looked", textwrap.indent(error, "  ")]
+        lines += ["", "PREVIEW FAILED: what follows is how far it looked", textwrap.indent(error, "  ")]
     lines += _set_by_others(report)
     if report.rows:
         changes = table(folded(report.rows))
@@ -174,7 +180,7 @@ def _extras(row: Verdict) -> Iterable[str]:
 
 
 def _proofs(report: SiteReport) -> list[str]:
-    return ["", *report.proofs] if report.proofs else []
+    return [line for proof in report.proofs for line in ("", proof)]
 
 
 _VERBS = {"create": "added", "update": "changed", "replace": "replaced", "delete": "removed"}

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sitectl import whole_files
+from sitectl import invocation, terminal, whole_files
 from sitectl.cli import Parser
 from sitectl.errors import Exit, SitectlError
 from stacks import catalogue
@@ -24,14 +24,20 @@ from stacks.proof.proof import prove
 from stacks.proof.weights import parameters, weight_bytes
 
 MORE = """\
-  python -m sitectl catalogue list                 names, sizes, contexts
-  python -m sitectl catalogue show glm-5.1-fp8     one, and the GPUs a replica takes
-  python -m sitectl catalogue add --help           what a new one needs
+  python -m sitectl catalogue list               names, sizes, contexts
+  python -m sitectl catalogue show glm-5.1-fp8   one, and a replica's GPUs
+  python -m sitectl catalogue add --help         what a new one needs
 
 `add` writes stacks/catalogue/NAME.yaml, and only where it understands every key of
 config.json and the figures agree with the published number of parameters.
 
 exit status 1: the model is not understood, or the name is taken; nothing is written
+"""
+_ADD_MORE = """\
+It refuses what it does not understand, key by key, and figures that are not near the published number of parameters.
+Nothing is overwritten. With an example:
+
+  python -m sitectl docs add-a-model
 """
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
@@ -41,24 +47,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _shared(actions.add_parser("list", help="all models, with sizes and contexts"))
     show = _shared(actions.add_parser("show", help="one model, and the GPUs that a replica takes"))
     show.add_argument("name", metavar="NAME", help="name in the catalogue")
-    add = _shared(actions.add_parser("add", help="write a new model's file from its config.json"))
+    add = _shared(
+        actions.add_parser(
+            "add",
+            help="write a new model's file from its config.json",
+            description="Write a new model's file, stacks/catalogue/NAME.yaml, from its config.json.",
+            epilog=invocation.as_called(_ADD_MORE),
+            formatter_class=terminal.Help,
+        )
+    )
     add.add_argument("config", type=Path, metavar="FILE", help="config.json of the repository")
-    add.add_argument("--name", help="name in the catalogue (default: that of the repository, in lower case)")
+    add.add_argument(
+        "--name", metavar="NAME", help="name in the catalogue (default: that of the repository, in lower case)"
+    )
     add.add_argument("--repository", required=True, metavar="OWNER/MODEL", help="name at the hub")
-    add.add_argument("--licence", required=True, help="SPDX name, or what the model card says")
-    add.add_argument("--source", required=True, help="where this config.json is from")
-    add.add_argument("--parameters", type=float, required=True, help="published parameters, such as 32.8e9")
-    add.add_argument("--active", type=float, help="published active parameters (default: all)")
-    add.add_argument("--published", required=True, help="where these are published")
-    add.add_argument("--task", choices=("generate", "embed", "rerank"), default="generate")
+    add.add_argument("--licence", required=True, metavar="TEXT", help="SPDX name, or what the model card says")
+    add.add_argument("--source", required=True, metavar="TEXT", help="where this config.json is from")
+    add.add_argument(
+        "--parameters", type=float, required=True, metavar="COUNT", help="published parameters, such as 32.8e9"
+    )
+    add.add_argument("--active", type=float, metavar="COUNT", help="published active parameters (default: all)")
+    add.add_argument("--published", required=True, metavar="TEXT", help="where these are published")
+    add.add_argument(
+        "--task",
+        choices=("generate", "embed", "rerank"),
+        default="generate",
+        help="what clients ask of it (default: generate)",
+    )
     add.add_argument("--quantisation", type=Path, metavar="FILE", help="hf_quant_config.json, if there is one")
-    add.add_argument("--flag", action="append", default=[], help="vLLM flag that the model needs; may be repeated")
-    add.add_argument("--ignore", action="append", default=[], help="key of config.json that is harmless; repeatable")
+    add.add_argument(
+        "--flag", action="append", default=[], metavar="FLAG", help="vLLM flag that the model needs; may be repeated"
+    )
+    add.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="key of config.json that is harmless; may be repeated",
+    )
 
 
 def _shared(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """The options of every command also behind the action; what is not given here keeps its value."""
-    for flag, about in (("--json", "print data instead of text"), ("--quiet", "no progress on stderr")):
+    flags = {
+        "--json": "print data instead of text",
+        "--quiet": "no progress on stderr",
+        "--debug": "show where an error comes from, for its report",
+    }
+    for flag, about in flags.items():
         parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=about)
     parser.add_argument("--project", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="the checkout")
     return parser
@@ -94,7 +130,7 @@ def _show(context: Any, arguments: argparse.Namespace) -> Exit:
     record = _record(model) | {"replica": replica}
     width = max(map(len, GPUS))
     lines = [f"{key:<17} {value}" for key, value in _record(model).items() if value not in ("", [])]
-    lines += ["a replica takes, with the whole context left to what fits:"]
+    lines += ["a replica on each kind of GPU, and the longest context that it holds there:"]
     lines += [f"  {gpu:<{width}}  {size}" for gpu, size in replica.items()]
     context.say("\n".join(lines), record)
     return Exit.OK
@@ -141,9 +177,11 @@ def _add(context: Any, arguments: argparse.Namespace) -> Exit:
         content = catalogue_file(read_json(arguments.config), _meta(arguments), _nvidia(arguments))
     except NotUnderstoodError as error:
         reasons = str(error).splitlines()
+        # Of a file that is none, no key can be ignored.
+        reads = arguments.config.is_file()
         raise SitectlError(
             "\n  ".join([f"{arguments.config}: {counted(len(reasons), 'reason')} not to add it", *reasons]),
-            fix="correct these, or add --ignore KEY for a key that changes no size",
+            fix="correct these" + (", or add --ignore KEY for a key that changes no size" if reads else ""),
             status=Exit.REFUSED,
         ) from None
     model = CatalogueModel.model_validate(content)

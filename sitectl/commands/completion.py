@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from sitectl import cli
+from sitectl.commands import docs
 from sitectl.errors import Exit
+from stacks import catalogue
 
 MORE = """\
-Completes commands, options and names of sites, out of the Pulumi.SITE.yaml files of the folder that you are in.
+Completes commands, options, pages, models of the catalogue, and names of sites: those of the folder that you are in.
+Put the line into ~/.bashrc, into ~/.zshrc below compinit, or into ~/.config/fish/config.fish:
 
-  bash   eval "$(python -m sitectl completion bash)"      in ~/.bashrc
-  zsh    eval "$(python -m sitectl completion zsh)"       in ~/.zshrc, below compinit
-  fish   python -m sitectl completion fish | source       in ~/.config/fish/config.fish
+  bash   eval "$(python -m sitectl completion bash)"
+  zsh    eval "$(python -m sitectl completion zsh)"
+  fish   python -m sitectl completion fish | source
 """
 _SHELLS = ("bash", "zsh", "fish")
 _SITES = "for file in Pulumi.*.yaml; do file=${file#Pulumi.}; echo ${file%.yaml}; done"
+_OF_SITES = ("validate", "proof", "explain", "render", "rules", "diff", "plan", "drift")
 
 _BASH = """\
 _sitectl() {{
@@ -31,12 +36,12 @@ _sitectl() {{
 }}
 complete -o default -F _sitectl sitectl
 """
-_BASH_CASE = '    {name}) COMPREPLY=($(compgen -W "{options} {sites}" -- "$word")) ;;'
+_BASH_CASE = '    {name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;'
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=_SHELLS, help="which shell reads it")
+    parser.add_argument("shell", choices=_SHELLS, metavar="SHELL", help="bash, zsh or fish")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
@@ -57,9 +62,24 @@ def options() -> dict[str, list[str]]:
     return found
 
 
+def words(name: str) -> list[str]:
+    """What a command takes that is no option and no site."""
+    match name:
+        case "docs":
+            return list(docs.pages(Path(cli.__file__).parents[1]))
+        case "catalogue":
+            return ["list", "show", "add", *catalogue.names()]
+        case "completion":
+            return list(_SHELLS)
+    return []
+
+
 def _bash(commands: dict[str, list[str]]) -> str:
-    sites = f"$({_SITES})"
-    cases = [_BASH_CASE.format(name=name, options=" ".join(own), sites=sites) for name, own in commands.items()]
+    sites = {name: [f"$({_SITES})"] for name in _OF_SITES}
+    cases = [
+        _BASH_CASE.format(name=name, words=" ".join([*own, *words(name), *sites.get(name, [])]))
+        for name, own in commands.items()
+    ]
     return _BASH.format(commands=" ".join(commands), cases="\n".join(cases))
 
 
@@ -70,5 +90,8 @@ def _fish(commands: dict[str, list[str]]) -> str:
         lines.append(f"complete -c sitectl -n __fish_use_subcommand -a {name} -d '{meaning}'")
         used = f"-n '__fish_seen_subcommand_from {name}'"
         lines += [f"complete -c sitectl {used} -l {option[2:]}" for option in own if option.startswith("--")]
-        lines.append(f"""complete -c sitectl {used} -a '(sh -c "{_SITES.replace("$", chr(92) + "$")}")'""")
+        if own_words := words(name):
+            lines.append(f"complete -c sitectl {used} -a '{' '.join(own_words)}'")
+        if name in _OF_SITES:
+            lines.append(f"""complete -c sitectl {used} -a '(sh -c "{_SITES.replace("$", chr(92) + "$")}")'""")
     return "\n".join(lines) + "\n"

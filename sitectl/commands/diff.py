@@ -17,7 +17,7 @@ Renders both sides with their own program and says, a site at a time, which obje
 each changed field in words, and what that means for those who use the site. The meaning is what Kubernetes' own rules
 give; `plan` asks the engine, which also knows the cluster.
 
-  python -m sitectl diff main                    main against the files as they are
+  python -m sitectl diff main                    main and the files as they are
   python -m sitectl diff v1.2.0 HEAD             two revisions
   python -m sitectl diff /tmp/before /tmp/after  two folders of `render`
 """
@@ -49,7 +49,13 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     reports, lines = [], []
     for site in arguments.site or sites:
         if site not in sites:
-            raise SitectlError("no such site on either side", got=site, allowed=", ".join(sites), status=Exit.USAGE)
+            raise SitectlError(
+                "no such site on either side",
+                got=site,
+                allowed=", ".join(sites),
+                fix="name one of these with --site",
+                status=Exit.USAGE,
+            )
         old, new = before.resources.get(site, []), after.resources.get(site, [])
         changed = changes.between(old, new)
         one = _report(site, changed, before, after)
@@ -67,13 +73,14 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
 
 def _report(site: str, changed: list[changes.Change], before: Side, after: Side) -> report.SiteReport:
     """The change with the price and the targets of the site's own files, where there are any."""
-    callers = report.callers_of([*before.resources.get(site, []), *after.resources.get(site, [])])
+    declared = [*before.resources.get(site, []), *after.resources.get(site, [])]
     old, new = before.files.get(site), after.files.get(site)
     priced = new or old
     return report.report(
         site,
         changed,
-        callers,
+        report.callers_of(declared),
+        keys=report.keys_of(declared),
         price=report.price_of(priced.prices.model_dump()) if priced and priced.prices else None,
         headroom=headroom.between(old, new) if new else [],
         knows_site=priced is not None,

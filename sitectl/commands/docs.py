@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,34 +14,79 @@ from stacks.loading.problems import nearest
 MORE = """\
   python -m sitectl docs                 all pages with their titles
   python -m sitectl docs add-a-model     one of them
+
+A page is named by its name, by a beginning that no other page has, or by its path as links have it.
 """
+# In the order of reading: what to do before why it is so.
+_FOLDERS = ("docs", "docs/how-to", "docs/runbooks", "docs/adr")
+_INDEX = "README"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("page", nargs="?", metavar="PAGE", help="name of a page")
+    parser.add_argument("page", nargs="?", metavar="PAGE", help="name or path of a page")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
-    pages = _pages(context.project / "docs")
+    project: Path = context.project
+    found = pages(project)
     if arguments.page is None:
-        width = max(len(name) for name in pages)
-        titles = {name: _title(path) for name, path in pages.items()}
-        context.say("\n".join(f"{name:<{width}}  {title}" for name, title in titles.items()), titles)
+        titles = {name: _title(path) for name, path in found.items()}
+        context.say("\n".join(_lines(project, found, titles)), titles)
         return int(Exit.OK)
-    page = arguments.page.removesuffix(".md")
-    if page not in pages:
-        near = nearest(page, pages)
-        raise SitectlError(
-            f"no page '{page}'" + (f"; did you mean '{near}'?" if near else ""),
-            fix="choose one of the list: python -m sitectl docs",
-            status=Exit.USAGE,
-        )
-    context.say(pages[page].read_text(), {"page": page, "text": pages[page].read_text()})
+    page = _named(arguments.page, found)
+    text = found[page].read_text()
+    context.say(text, {"page": page, "text": text})
     return int(Exit.OK)
 
 
-def _pages(folder: Path) -> Mapping[str, Path]:
-    return {path.stem: path for path in sorted(folder.rglob("*.md")) if path.stem != "README"}
+def _lines(project: Path, pages: Mapping[str, Path], titles: Mapping[str, str]) -> list[str]:
+    """The pages below the folder that they are in."""
+    width = max(len(name) for name in pages)
+    lines, folder = [], ""
+    for name, path in pages.items():
+        above = path.parent.relative_to(project).as_posix()
+        lines += [*([""] if folder else []), above] if above != folder else []
+        lines.append(f"  {name:<{width}}  {titles[name]}")
+        folder = above
+    return [*lines, "", "one of them: python -m sitectl docs NAME"]
+
+
+def _named(given: str, pages: Mapping[str, Path]) -> str:
+    """The page that is meant. Raises SitectlError for none and for several."""
+    page = _name_in(given)
+    if page in pages:
+        return page
+    begun = [name for name in pages if page and name.startswith(page)]
+    if len(begun) == 1:
+        return begun[0]
+    near = "" if begun else nearest(page, pages)
+    raise SitectlError(
+        f"several pages begin with '{page}'"
+        if begun
+        else f"no page '{page}'" + (f"; did you mean '{near}'?" if near else ""),
+        allowed=", ".join(begun),
+        fix="choose one of the list: python -m sitectl docs",
+        status=Exit.USAGE,
+    )
+
+
+def _name_in(given: str) -> str:
+    """The name in a path or link: `how-to/add-a-site.md#steps` is add-a-site, `runbooks/README.md` is runbooks."""
+    parts = [part for part in re.sub(r"(\.md)?(#.*)?$", "", given).split("/") if part not in ("", ".", "..", "docs")]
+    if len(parts) > 1 and parts[-1] == _INDEX:
+        parts.pop()
+    return parts[-1] if parts else _INDEX
+
+
+def pages(project: Path) -> Mapping[str, Path]:
+    """Pages by name, each folder's index first; an index below docs has its folder's name."""
+    found = {}
+    for folder in _FOLDERS:
+        paths = sorted((project / folder).glob("*.md"), key=lambda path: (path.stem != _INDEX, path.stem))
+        for path in paths:
+            is_below = path.stem == _INDEX and folder != _FOLDERS[0]
+            found[path.parent.name if is_below else path.stem] = path
+    return found
 
 
 def _title(path: Path) -> str:

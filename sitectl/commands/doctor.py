@@ -139,11 +139,7 @@ def _bundle(project: Path) -> Check:
         pinned = versions.load().crds
     except SiteError as error:
         return Check(name="versions", state="bad", found=str(error).splitlines()[0], fix=_VERSIONS_BACK)
-    wrong = [
-        file
-        for file, digest in pinned.items()
-        if not (folder / file).is_file() or hashlib.sha256((folder / file).read_bytes()).hexdigest() != digest
-    ]
+    wrong = [file for file, digest in pinned.items() if not _as_pinned(folder / file, digest)]
     if not wrong:
         return Check(name="CRD bundle", state="ok", found="as pinned")
     return Check(
@@ -154,6 +150,10 @@ def _bundle(project: Path) -> Check:
     )
 
 
+def _as_pinned(file: Path, digest: str) -> bool:
+    return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == digest
+
+
 def _site(project: Path, site: str, file: Path) -> Iterator[Check]:
     try:
         loaded = load_file(file)
@@ -162,6 +162,16 @@ def _site(project: Path, site: str, file: Path) -> Iterator[Check]:
         yield Check(name=f"site {site}", state="bad", found=first, fix=f"python -m sitectl validate {site}")
         return
     yield Check(name=f"site {site}", state="ok", found="valid")
+    machines = loaded.cluster.machines
+    if machines and machines.cni == "cilium":
+        pinned = _as_pinned(project / machines.cilium_manifest, versions.load().cilium)
+        missing = f"{machines.cilium_manifest} missing or not as pinned; `plan` needs it"
+        yield Check(
+            name=f"pod network of {site}",
+            state="ok" if pinned else "note",
+            found="as pinned" if pinned else missing,
+            fix="" if pinned else "make bundle",
+        )
     kubeconfig = loaded.cluster.kubeconfig
     if kubeconfig and not (project / kubeconfig).exists():
         missing = f"{kubeconfig} is not there; `plan` needs it"

@@ -20,11 +20,11 @@ A site has drifted where a refreshed preview shows a change, or where a field of
 than the program (metadata.managedFields), which no `up` changes. Each such field is named with its manager and the
 command that takes it back.
 
-  python -m sitectl drift --site berlin            looks now; needs engine, state, cluster and kubectl
-  python -m sitectl drift DIR --forge github       keeps one issue a site, out of the previews that the scheduled job
-                                                   saved (`plan SITE --refresh --save DIR/SITE.json`)
+  python -m sitectl drift --site berlin          looks now
+  python -m sitectl drift DIR --forge github     keeps one issue a site
 
-The token is GITHUB_TOKEN or GITLAB_TOKEN.
+--site needs engine, state, cluster and kubectl. DIR holds what the scheduled job saved: `plan SITE --refresh --save
+DIR/SITE.json`. The token is GITHUB_TOKEN or GITLAB_TOKEN.
 
 exit status 1: a site that was looked at now has drifted, or a site of DIR could not be looked at
 """
@@ -106,5 +106,5 @@ def body(one: SiteReport) -> str | None:
         "",
     ]
     if one.errors:
-        head[1] = "The site could not be looked at, so nobody knows whether it has drifted:"
+        head[1] = "The site could not be looked at, so whether it has drifted is not known:"
     return markdown.cut("\n".join([*head, *markdown.details(one)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from components.rules.model import Resource
 from sitectl import checkout, derived_fields
 from sitectl.errors import Exit, SitectlError
-from sitectl.proofs import explanations, in_words, told
+from sitectl.proofs import explanations, in_text, in_words, told
 from stacks import catalogue, versions
 from stacks.loader import LoadedSite, trace_file
 from stacks.loading.problems import SiteError, nearest
@@ -33,7 +34,7 @@ named as `rules` and `diff` name them, or by kind/name.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--site", required=True, metavar="SITE", help="which site")
     parser.add_argument("what", metavar="KEY|RESOURCE", help="dotted key of the site, or an object")
-    parser.add_argument("field", nargs="?", metavar="FIELD", help="dotted field of the object")
+    parser.add_argument("field", nargs="?", metavar="FIELD", help="dotted field of the object; without it, its fields")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
@@ -47,7 +48,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             fix=f"python -m sitectl validate {arguments.site}",
             status=Exit.REFUSED,
         ) from None
-    if arguments.field is None:
+    if arguments.field is None and not _is_object(loaded, arguments.what):
         record = explain_key(loaded, arguments.what)
         context.say(checkout.relative(_lines(record), project), _located(record, project))
         return int(Exit.OK)
@@ -55,10 +56,29 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         declared = checkout.declare(project, files, context.progress)[arguments.site]
     if declared.error:
         raise SitectlError(f"the site cannot be rendered: {declared.error}", status=Exit.REFUSED)
+    if arguments.field is None:
+        return _say_object(context, find_object(declared.resources, arguments.what), arguments)
     found, value, walked = find_field(declared.resources, arguments.what, arguments.field)
     record = explain_field(found, value, arguments.field)
     behind = derived_fields.derivations(found, loaded.site, walked, value)
     context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "knobs": behind})
+    return int(Exit.OK)
+
+
+def _is_object(loaded: LoadedSite, what: str) -> bool:
+    """`kind/name` or `Kind namespace/name`, and no key: a label or a registry in a key may hold a slash too."""
+    is_key = any(one == what or one.startswith(f"{what}.") for one in loaded.origins)
+    return not is_key and re.fullmatch(r"[A-Za-z]+(/| )\S+", what) is not None
+
+
+def _say_object(context: Any, found: Resource, arguments: argparse.Namespace) -> int:
+    """An object without a field: which fields it has."""
+    fields = [name for name in found.body if name not in ("apiVersion", "kind")]
+    record = {"object": found.label, "declared as": f"{found.type} {found.name}", "fields": sorted(fields)}
+    first = "spec" if "spec" in fields else record["fields"][0]
+    lines = _lines({**record, "fields": ", ".join(record["fields"])})
+    step = f"next: python -m sitectl explain --site {arguments.site} {shlex.quote(arguments.what)} {first}"
+    context.say(f"{lines}\n{step}", record)
     return int(Exit.OK)
 
 
@@ -73,8 +93,8 @@ def _lines(record: Mapping[str, Any]) -> str:
 def _line(value: Any) -> str:
     if isinstance(value, Mapping) and "origin" in value:
         words = in_words(value)
-        return f"{_line(words['value'])} ({words['origin']})"
-    return "not set" if value in (None, "None") else str(value)
+        return f"{words['value']} ({words['origin']})"
+    return in_text(value)
 
 
 def _located(record: dict[str, Any], project: Path) -> dict[str, Any]:
@@ -101,8 +121,8 @@ def explain_key(loaded: LoadedSite, key: str) -> dict[str, Any]:
         near = nearest(key, loaded.origins)
         raise SitectlError(
             f"the site has no key '{key}'" + (f"; did you mean '{near}'?" if near else ""),
-            allowed=f"one of {len(loaded.origins)}, such as {', '.join(sorted(loaded.origins)[:3])}",
-            fix="docs/configuration.md lists every key",
+            allowed=_beside(loaded, key),
+            fix="python -m sitectl docs configuration",
             status=Exit.USAGE,
         )
     record = {"key": key, "value": _value(loaded, key), "origin": str(origin), "layer": origin.layer}
@@ -110,9 +130,19 @@ def explain_key(loaded: LoadedSite, key: str) -> dict[str, Any]:
     pattern = re.sub(r"\.keys\.[^.]+", ".keys.<name>", pattern)
     told = next((one for one in keys(SiteConfig) if one.path == pattern), None)
     if told:
-        record |= {"meaning": told.meaning, "default": told.default or "(must be given)"}
+        record |= {"meaning": told.meaning, "default": told.default.strip("`") or "(must be given)"}
         record |= {"allowed": told.allowed} if told.allowed else {}
     return record
+
+
+def _beside(loaded: LoadedSite, key: str) -> str:
+    """The keys that there are where this one is not, below as much of it as there is."""
+    above = key
+    while above := above.rpartition(".")[0]:
+        below = [one.removeprefix(f"{above}.") for one in loaded.origins if one.startswith(f"{above}.")]
+        if below:
+            return f"below {above}: {', '.join(sorted({one.partition('.')[0] for one in below}))}"
+    return ", ".join(sorted({one.partition(".")[0] for one in loaded.origins}))
 
 
 def _knob(loaded: LoadedSite, model: str, knob: str | None) -> dict[str, Any]:
@@ -129,6 +159,7 @@ def _knob(loaded: LoadedSite, model: str, knob: str | None) -> dict[str, Any]:
         raise SitectlError(
             f"no setting '{knob}' follows from the proof" + (f"; did you mean '{near}'?" if near else ""),
             allowed=", ".join(found),
+            fix=f"python -m sitectl explain --site {loaded.site.name} models.{model}.knobs",
             status=Exit.USAGE,
         )
     return told(found[knob])
@@ -157,8 +188,8 @@ def _walk(value: Any, path: str) -> Any:
     return None
 
 
-def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resource, Any, str]:
-    """An object, the value of its field, and the field's path. Raises SitectlError with near names for what is none."""
+def find_object(resources: list[Resource], named: str) -> Resource:
+    """The object of this name. Raises SitectlError with near names for what is none."""
     found = [one for one in resources if named.lower() in _names(one)]
     if len(found) != 1:
         labels = sorted(one.label for one in resources)
@@ -168,10 +199,16 @@ def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resou
             "several objects have this name" if found else f"no such object{hint}",
             got=named,
             allowed=", ".join(one.label for one in found) or f"one of {len(labels)}, such as {', '.join(labels[:3])}",
-            fix="name it as `kind/name` or as `sitectl diff` does; `sitectl render` lists all",
+            fix="name it as kind/name or as diff does; all of them: python -m sitectl render --out DIR",
             status=Exit.USAGE,
         )
-    value: Any = found[0].body
+    return found[0]
+
+
+def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resource, Any, str]:
+    """An object, the value of its field, and the field's path. Raises SitectlError with near names for what is none."""
+    found = find_object(resources, named)
+    value: Any = found.body
     walked = ""
     for part in re.findall(r'\["[^"]+"\]|\[\d+\]|[^.\[\]]+', field):
         step = part[2:-2] if part.startswith('["') else part[1:-1] if part.startswith("[") else part
@@ -181,13 +218,13 @@ def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resou
             near = nearest(step, there)
             hint = f"; did you mean '{near}'?" if near else ""
             raise SitectlError(
-                f"{found[0].label} has no '{step}' below {walked or 'itself'}{hint}",
+                f"{found.label} has no '{step}' below {walked or 'itself'}{hint}",
                 allowed=", ".join(there) or "nothing: this is a value",
-                fix="name a field of this object; `sitectl render` writes all of it",
+                fix="name a field of this object; all of them: python -m sitectl render --out DIR",
                 status=Exit.USAGE,
             )
         value, walked = inner, f"{walked}.{step}".lstrip(".")
-    return found[0], value, walked
+    return found, value, walked
 
 
 def explain_field(found: Resource, value: Any, field: str) -> dict[str, Any]:

@@ -46,13 +46,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         action="append",
         metavar="NAME[=CATALOGUE]",
-        help=f"a model; of the catalogue: {', '.join(catalogue.names())} (default: {FIRST_MODEL})",
+        help=f"a model; may be repeated. Of the catalogue: {', '.join(catalogue.names())} (default: {FIRST_MODEL})",
     )
-    parser.add_argument("--tenant", action="append", metavar="NAME", help="a team that may call every model")
     parser.add_argument(
-        "--gpu", default="h200-sxm", metavar="KIND", help=f"{', '.join(sorted(GPUS))} (default: %(default)s)"
+        "--tenant", action="append", metavar="NAME", help="a team that may call every model; may be repeated"
     )
-    parser.add_argument("--replicas", type=int, default=2, help="pods a model (default: %(default)s)")
+    parser.add_argument(
+        "--gpu",
+        default="h200-sxm",
+        metavar="KIND",
+        help=f"kind of GPU in the nodes: {', '.join(sorted(GPUS))} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--replicas", type=int, default=2, metavar="N", help="pods of each model (default: %(default)s)"
+    )
     parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster (default: kubeconfig.SITE)")
     rack = parser.add_argument_group("a cluster of machines, in the place of --kubeconfig")
     rack.add_argument("--machines", metavar="N+M", help="control planes and HGX nodes, such as 3+6")
@@ -62,13 +69,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rack.add_argument("--network", metavar="CIDR", help="the machines' subnet; their addresses are taken from it")
     rack.add_argument("--router", metavar="IP", help="next hop of that subnet (default: its first address)")
     rack.add_argument("--vip", metavar="IP", help="address of the Kubernetes API (default: the tenth)")
-    rack.add_argument("--link", action="append", default=[], metavar="NAME", help="network card; several are bonded")
+    rack.add_argument(
+        "--link", action="append", default=[], metavar="NAME", help="network card (default: eno1); several are bonded"
+    )
     rack.add_argument("--resolver", action="append", default=[], metavar="IP", help="DNS server; may be repeated")
     rack.add_argument("--time-server", action="append", default=[], metavar="HOST", help="NTP server; may be repeated")
-    parser.add_argument("--storage-class", default="longhorn", help="offers ReadWriteMany (default: %(default)s)")
-    parser.add_argument("--certificate-secret", default="inference-tls", help="TLS Secret (default: %(default)s)")
+    parser.add_argument(
+        "--storage-class",
+        default="longhorn",
+        metavar="NAME",
+        help="StorageClass of the weights' volumes, with ReadWriteMany (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--certificate-secret",
+        default="inference-tls",
+        metavar="NAME",
+        help="TLS Secret of the endpoint, in the namespace inference-gateway (default: %(default)s)",
+    )
     parser.add_argument("--gpu-hour", type=float, metavar="PRICE", help="cost of one GPU for an hour, for cost figures")
-    parser.add_argument("--currency", help=f"of the price (default: {DEFAULT_CURRENCY})")
+    parser.add_argument("--currency", metavar="CODE", help=f"of the price (default: {DEFAULT_CURRENCY})")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
@@ -112,6 +131,9 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         lines.append("the whole way: python -m sitectl docs from-rack-to-first-token")
     else:
         lines.append("read it once: every key says what it means")
+        kubeconfig = values["cluster"]["kubeconfig"]
+        if not (project / kubeconfig).exists():
+            lines.append(f"put the cluster's kubeconfig at {kubeconfig}; plan and up need it")
     step = f"python -m sitectl validate {arguments.site}"
     lines.append(f"next: {step}")
     context.say("\n".join(lines), {"file": str(file), "next": [step], "fill_in": sorted(notes)})
@@ -132,7 +154,9 @@ def _rack(arguments: argparse.Namespace) -> new_machines.Rack | None:
         }
         if alone := [name for name, value in given.items() if value]:
             raise SitectlError(
-                f"{', '.join(alone)}: of a site of machines alone", fix="add --machines 3+6", status=Exit.USAGE
+                f"{', '.join(alone)}: only with --machines, which makes the cluster",
+                fix="add --machines 3+6, or leave it out",
+                status=Exit.USAGE,
             )
         return None
     if arguments.kubeconfig is not None:
@@ -175,7 +199,7 @@ def _prices(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.gpu_hour is not None:
         return {"prices": {"gpu_hour": arguments.gpu_hour, "currency": arguments.currency or DEFAULT_CURRENCY}}
     if arguments.currency is not None:
-        raise SitectlError("--currency: no price that it is of", fix="add --gpu-hour PRICE", status=Exit.USAGE)
+        raise SitectlError("--currency: only with --gpu-hour", fix="add --gpu-hour PRICE", status=Exit.USAGE)
     return {}
 
 

@@ -7,7 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitectl import engine, headroom, kept_files, live_objects, markdown, proofs, report, saved_previews, warned, words
+from sitectl import (
+    checkout,
+    engine,
+    headroom,
+    kept_files,
+    live_objects,
+    markdown,
+    proofs,
+    report,
+    saved_previews,
+    warned,
+    words,
+)
 from sitectl.errors import Exit, SitectlError
 from sitectl.verdicts.model import Severity
 
@@ -16,8 +28,10 @@ Runs `pulumi preview --json` for the site's stack, so it needs the engine, its s
 preview that was saved. Each row says what happens, why it is as severe as it is, and whom it touches.
 
   python -m sitectl plan berlin
-  python -m sitectl plan berlin --from preview.json              out of `pulumi preview --json > preview.json`
-  python -m sitectl plan berlin --refuse irreversible            exit status 1 if anything would be lost for good
+  python -m sitectl plan berlin --from preview.json     a saved one
+  python -m sitectl plan berlin --refuse irreversible   1 if anything is lost
+
+--from reads what --save wrote, or `pulumi preview --json > preview.json`.
 """
 
 
@@ -47,11 +61,11 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         _refuse_options_of_a_new_preview(arguments)
         preview = saved_previews.read(arguments.file, site=arguments.site)
     else:
+        file = arguments.config_file or checkout.site_files(context.project, [arguments.site])[arguments.site]
         with context.progress.layer(f"preview {arguments.site}"):
             preview = engine.preview(
                 context.project, arguments.site, refresh=arguments.refresh, config_file=arguments.config_file
             )
-        file = arguments.config_file or context.project / f"Pulumi.{arguments.site}.yaml"
         preview["proofs"] = proofs.blocks_of_file(file)
         preview["warnings"] = warned.of_file(file, context.project)
         preview["headroom"] = headroom.of_file(context.project, file, arguments.since)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sitectl import checkout, proofs, second_opinion, warned
+from sitectl import checkout, invocation, proofs, second_opinion, warned
 from sitectl.checkout import Told
 from stacks.counts import counted
 from stacks.loader import trace_file
@@ -21,7 +21,7 @@ block says where all replicas find room, and what a lost node or a rollout leave
 
   python -m sitectl proof berlin
   python -m sitectl proof --json berlin
-  python -m sitectl proof --with-aiconfigurator berlin    step times beside a second source, where that is installed
+  python -m sitectl proof --with-aiconfigurator berlin
 
 exit status 1: a model does not fit, misses its targets or finds no room, and the lines say the nearest fix; or a step
 time leaves the band around the second source. 3: the second source is asked for and not installed. A model that it does
@@ -45,7 +45,10 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     if arguments.second:
         second_opinion.require()
     told = checkout.tell(chosen, lambda name, file: _prove(project, name, file, second=arguments.second))
-    context.say("\n\n".join(told.lines), told.records)
+    blocks = "\n\n".join(told.lines)
+    if not told.wrong:
+        blocks += f"\n\n{invocation.next_step('rules', arguments.site, arguments.project)}"
+    context.say(blocks, told.records)
     return told.status
 
 

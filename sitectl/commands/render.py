@@ -15,7 +15,7 @@ Runs the real program without engine, cluster or network. The same site gives th
 their values and say so, what only `up` can know is `[known after up]`. Custom resource definitions are left out: they
 are pinned by digest (see `versions`). What is not a Kubernetes object is in the folder `program`.
 
-  python -m sitectl render berlin --out /tmp/rendered      files below /tmp/rendered/berlin
+  python -m sitectl render berlin --out /tmp/out    files below /tmp/out/berlin
 """
 
 

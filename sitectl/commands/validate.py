@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sitectl import checkout, warned
+from sitectl import checkout, invocation, warned
 from sitectl.checkout import Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from stacks import rules_file
@@ -23,7 +22,7 @@ Reads Pulumi.SITE.yaml, and rules.SITE.yaml beside it if there is one. Needs no 
 
   python -m sitectl validate             all sites
   python -m sitectl validate berlin      one of them
-  python -m sitectl validate FILE        a file by its path, also outside of a checkout
+  python -m sitectl validate FILE        a file by its path, wherever it is
   python -m sitectl validate --format sarif > validate.sarif
 
 exit status 1: a site is wrong; the lines say where and how to correct it. 0 with warnings: it works, and is not wise
@@ -51,10 +50,9 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     count = counted(len(files), "site")
     valid = f"{count}: all valid" + (f", {counted(warnings, 'warning')}" if warnings else "")
     lines.append(valid if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
-    # `rules` takes names of the checkout's sites alone.
+    # `proof` takes names of the checkout's sites alone.
     if not wrong and not any(map(_is_path, arguments.site)):
-        project = ["--project", str(arguments.project)] if arguments.project else []
-        lines.append(f"next: python -m sitectl rules {shlex.join([*arguments.site, *project])}".rstrip())
+        lines.append(invocation.next_step("proof", arguments.site, arguments.project))
     context.say("\n".join(lines), told.records)
     return told.status
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stacks import versions
 
-MORE = "Out of stacks/versions.yaml, which alone names versions. Python packages are in requirements.lock."
+MORE = """\
+Out of stacks/versions.yaml, which alone names versions; files are pinned by their digest. Python packages are in
+requirements.lock.
+"""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - takes no arguments
@@ -18,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - ta
 def run(context: Any, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - the command line's form
     pins: dict[str, str] = dict(_leaves("", versions.load().model_dump(exclude_none=True)))
     width = max(len(name) for name in pins)
-    context.say("\n".join(f"{name:<{width}}  {value}" for name, value in pins.items()), pins)
+    lines = [f"{name:<{width}}  {'sha256:' if _DIGEST.fullmatch(value) else ''}{value}" for name, value in pins.items()]
+    context.say("\n".join(lines), pins)
     return 0
 
 

@@ -17,7 +17,7 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "EnvoyProxy": front.proxy,
     "ClientTrafficPolicy": front.traffic_policy,
     "BackendTrafficPolicy": front.traffic_policy,
-    "EnvoyPatchPolicy": front.traffic_policy,
+    "EnvoyPatchPolicy": front.patch_policy,
     "EnvoyExtensionPolicy": tiers.policy,
     "InferenceObjective": tiers.objective,
     "AIGatewayRoute": front.route,

@@ -25,7 +25,7 @@ def access(policy: Mapping[str, Any]) -> dict[str, set[str]]:
 def security_policy(change: Change) -> list[Verdict]:
     """Who may call what: each tenant that gains or loses something by name."""
     if change.op in ("delete", "replace"):
-        reason = "nobody is asked for a key while it is gone, or nobody is let in"
+        reason = "every request gets 401 while it is gone"
         return [verdict(change, Severity.REPLACED, "the gateway's keys are taken away", reason)]
     before, after = access(change.before), access(change.after)
     found = []
@@ -60,30 +60,32 @@ def secret(change: Change) -> list[Verdict]:
 
 
 def command(change: Change) -> list[Verdict]:
-    """A key that a command minted."""
-    tenants = _tenant_of(change)
+    """A key that a command minted. The report knows its tenant, which may have dashes as the key may."""
     if change.op == "create":
-        return [verdict(change, Severity.LIVE, "mints a key", "new", tenants=tenants)]
+        return [verdict(change, Severity.LIVE, "mints a key", "new")]
     if change.op == "delete":
         reason = "a key that is minted again is another one"
-        return [verdict(change, Severity.IRREVERSIBLE, "forgets the key", reason, tenants=tenants)]
+        return [verdict(change, Severity.IRREVERSIBLE, "forgets the key", reason)]
     if change.op == "replace":
-        return [
-            verdict(
-                change,
-                Severity.IRREVERSIBLE,
-                "replaces the key by another one",
-                f"{', '.join(change.replaced_by)} changes; callers with the old key get 401 once up is through",
-                tenants=tenants,
-            )
-        ]
-    return [verdict(change, Severity.LIVE, "worded differently", "the key stays", tenants=tenants)]
+        reason = f"{', '.join(change.replaced_by)} changes; callers with the old key get 401 once up is through"
+        return [verdict(change, Severity.IRREVERSIBLE, "replaces the key by another one", reason)]
+    return [verdict(change, Severity.LIVE, "worded differently", "the key stays")]
 
 
-def _tenant_of(change: Change) -> list[str]:
-    """The tenant in `access-TENANT-PURPOSE`, as far as names without a dash tell."""
-    parts = change.name.split("-")
-    return [parts[1]] if len(parts) > 2 and parts[0] == "access" else []
+def keys_of(policy: Mapping[str, Any]) -> dict[str, str]:
+    """Name of each key's command -> its tenant, out of a SecurityPolicy's inputs."""
+    found = {}
+    for rule in ((policy.get("spec") or {}).get("authorization") or {}).get("rules") or ():
+        headers: list[Any] = (rule.get("principal") or {}).get("headers") or []
+        for client in (headers[0].get("values") or ()) if headers else ():
+            tenant, _, key = str(client).partition(".")
+            found[command_name(tenant, key)] = tenant
+    return found
+
+
+def command_name(tenant: str, key: str) -> str:
+    """As the program names the command that mints a key."""
+    return f"access-{tenant}-{key}"
 
 
 def gateway(change: Change) -> list[Verdict]:
@@ -160,14 +162,43 @@ def traffic_policy(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.REPLACED, "Envoy's defaults hold instead", "long prompts and streams fail")]
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "sets limits and timeouts", "new")]
-    if change.kind == "EnvoyPatchPolicy" and not _patches_the_listener(change):
-        return _changed_aliases(change) or [
-            verdict(change, Severity.LIVE, "Envoy changes its routes", "for requests that begin from then on")
-        ]
     if change.kind in ("ClientTrafficPolicy", "EnvoyPatchPolicy"):
         reason = f"{_sections(paths)} is part of the listener; streams older than the drain time are cut"
         return [verdict(change, Severity.RESTARTS, "Envoy replaces its listener", reason)]
     return [verdict(change, Severity.LIVE, f"{_sections(paths)} changes", "for requests that begin from then on")]
+
+
+# The front door's patches by name: what one does, and what is so and why that is felt while it is gone.
+_PATCHES = {
+    "front-door": (
+        "closes the front door to requests without a key",
+        ("the front door's filters go", "keys are checked all the same; what no engine should see is passed on"),
+    ),
+    "listed-models": (
+        "tells Envoy each tenant's models and all aliases",
+        ("no alias is known", "requests for one get 404, and lists of models are empty"),
+    ),
+    "openai-errors": (
+        "gives errors OpenAI's form",
+        ("errors are Envoy's own text", "clients of OpenAI's API cannot read them"),
+    ),
+}
+_OTHER_PATCH = ("patches Envoy's configuration", ("a patch of Envoy goes", "what it did is not known here"))
+
+
+def patch_policy(change: Change) -> list[Verdict]:
+    """What the front door adds to Envoy: by name, because a patch may hold anything."""
+    name = str((change.body.get("metadata") or {}).get("name", ""))
+    does, (gone, felt) = _PATCHES.get(name, _OTHER_PATCH)
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, does, "new")]
+    if change.op in ("delete", "replace"):
+        return [verdict(change, Severity.REPLACED, gone, felt)]
+    if not _patches_the_listener(change):
+        return _changed_aliases(change) or [
+            verdict(change, Severity.LIVE, "Envoy changes its routes", "for requests that begin from then on")
+        ]
+    return traffic_policy(change)
 
 
 def _changed_aliases(change: Change) -> list[Verdict]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import get_args
 
 from talos import secrets, talosconfig
 from talos.cli import inputs
-from talos.cli.failures import InputError
+from talos.cli.failures import InputError, NotAllowedError
 from talos.cli.waiting import seconds
 
 
@@ -18,7 +20,7 @@ class Secrets:
     HELP = "make a new cluster's secrets, or check and print those of one that exists"
     DESCRIPTION = """\
 Print a secrets bundle in the format of `talosctl gen secrets`: a new one, or, with --import, the one in a file after
-checking it. Whoever has it owns the cluster.
+checking it. It gives full control of the cluster. --output overwrites no other bundle.
 
   python -m talos secrets --output secrets.yaml"""
 
@@ -33,8 +35,21 @@ checking it. Whoever has it owns the cluster.
             bundle = secrets.load(inputs.text_of(arguments.imported, "secrets bundle"))
         else:
             bundle = secrets.generate()
-        inputs.write_secret(arguments.output, bundle.export())
+        text = bundle.export()
+        _refuse_another(arguments.output, text)
+        inputs.write_secret(arguments.output, text)
+        if arguments.output:
+            print(f"wrote {arguments.output}, mode 0600", file=sys.stderr)
         return 0
+
+
+def _refuse_another(path: str | None, text: str) -> None:
+    """NotAllowedError where the file holds anything else: a bundle may exist nowhere else."""
+    if path and Path(path).exists() and inputs.text_of(path, "secrets bundle") != text:
+        raise NotAllowedError(
+            f"{path} holds another secrets bundle, or something else, and stays as it is",
+            fix="name another file with --output; delete this one only if no cluster was made with it",
+        )
 
 
 class IssuedTalosconfig:

@@ -16,7 +16,7 @@ from sitectl.commands.doctor import Machine, checks
 from sitectl.errors import MEANINGS, Exit
 from sitectl.progress import Progress
 from stacks import versions
-from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 
 pytestmark = pytest.mark.row("opening 2", "C.06")
 
@@ -51,7 +51,7 @@ def test_from_init_to_a_checked_site_by_the_printed_words_alone(own: Path) -> No
         if words[0] == "plan":
             break
         said = run(own, *words)
-    assert walked == ["validate", "rules", "plan"]
+    assert walked == ["validate", "proof", "rules", "plan"]
     assert "docs add-a-site" in said.out, "the walk ends where a cluster is needed, and says how to get one"
     assert "pulumi stack init" in run(own, "docs", "add-a-site").out
 
@@ -144,7 +144,8 @@ def test_explain_gives_values_of_their_own_type(checkout_folder: Path, key: str,
     said = run(checkout_folder, "explain", "--site", "prod", key, "--json").data
     assert (type(said["value"]), said["value"]) == (type(value), value)
     words = run(checkout_folder, "explain", "--site", "prod", key).out.splitlines()
-    assert words[1].split(maxsplit=1) == ["value", "not set" if value is None else str(value)]
+    plain = value if isinstance(value, str) else json.dumps(value)
+    assert words[1].split(maxsplit=1) == ["value", "not set" if value is None else plain]
 
 
 def test_explain_gives_every_key_a_value(checkout_folder: Path) -> None:
@@ -162,6 +163,33 @@ def test_explain_a_section_lists_its_keys(checkout_folder: Path) -> None:
     assert "models.glm-5-1.pool.prefix_weight" in said.out
 
 
+def test_explain_an_object_says_its_fields(checkout_folder: Path) -> None:
+    """Without a field it was told that the site has no such key."""
+    said = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1")
+    assert said.status == Exit.OK
+    assert said.out.splitlines() == [
+        "object       Deployment inference-models/glm-5-1",
+        "declared as  kubernetes:apps/v1:Deployment glm-5-1-server",
+        "fields       metadata, spec",
+        "next: python -m sitectl explain --site prod deployment/glm-5-1 spec",
+    ]
+    data = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1", "--json").data
+    assert data["fields"] == ["metadata", "spec"]
+
+
+def test_explain_counts_one_as_one_and_writes_values_as_the_file_does(own: Path) -> None:
+    run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
+    said = run(own, "explain", "--site", "berlin", "models.chat.knobs").out
+    assert re.search(r"^tensor_parallel_size +1 GPU \(derived\)$", said, re.MULTILINE)
+    assert re.search(r"^disruption_max_unavailable +1 replica \(derived\)$", said, re.MULTILINE)
+    assert re.search(r"^enable_expert_parallel +false \(derived\)$", said, re.MULTILINE)
+    assert re.search(r"^max_num_seqs +46 requests \(derived\)$", said, re.MULTILINE)
+    key = run(own, "explain", "--site", "berlin", "models.chat.server.replicas").out
+    assert re.search(r"^default +2$", key, re.MULTILINE)
+    args = run(own, "explain", "--site", "berlin", "deployment/chat", "spec.template.spec.containers.0.args").out
+    assert re.search(r'^value +\["Qwen/Qwen3-32B-FP8", ', args, re.MULTILINE)
+
+
 def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
     said = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1", "spec.replicas", "--json").data
     assert said["value"] == 2
@@ -175,6 +203,11 @@ def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
         (["deployment/glm-5-2", "spec"], "no such object"),
         (["deployment/glm-5-1", "spec.replica"], "did you mean 'replicas'?"),
         (["deployment/glm-5-1", "spec.template.spec.containers[7]"], "allowed: [0]"),
+        (["deployment/glm-5-2"], "no such object; did you mean 'deployment/glm-5-1'?"),
+        (["models.glm-5-1.replicas"], "allowed: below models.glm-5-1: aliases, catalogue, load, overrides, pool,"),
+        (["models.glm-5-1.knobs.max_seqs"], "fix: python -m sitectl explain --site prod models.glm-5-1.knobs"),
+        (["gatway"], "allowed: catalogue, charts, cluster, crds, gateway, models, name,"),
+        (["gatway"], "fix: python -m sitectl docs configuration"),
     ],
 )
 def test_explain_with_a_mistake_says_the_near_one(checkout_folder: Path, words: list[str], says: str) -> None:
@@ -183,10 +216,28 @@ def test_explain_with_a_mistake_says_the_near_one(checkout_folder: Path, words: 
     assert says in said.err
 
 
-def test_an_unknown_site_lists_those_that_are_there(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "validate", "prud")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["validate", "prud"],
+        ["plan", "prud"],
+        ["drift", "--site", "prud"],
+        ["render", "prud", "--out", "rendered"],
+        ["explain", "--site", "prud", "gateway.port"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_unknown_site_lists_those_that_are_there(own: Path, words: list[str]) -> None:
+    """Before the engine is looked for, and before anything is rendered."""
+    for site in ("lab", "prod"):
+        (own / f"Pulumi.{site}.yaml").write_text((ROOT / f"Pulumi.{site}.yaml").read_text())
+    said = run(own, *words)
     assert said.status == Exit.USAGE
-    assert said.err.splitlines()[1:3] == ["  got: prud", "  allowed: lab, prod"]
+    assert said.err.splitlines()[1:] == [
+        "  got: prud",
+        "  allowed: lab, prod",
+        "  fix: name one of these, or make one: python -m sitectl init NAME",
+    ]
 
 
 def test_outside_of_a_checkout(tmp_path: Path) -> None:
@@ -206,10 +257,14 @@ def test_versions_name_every_pin(checkout_folder: Path) -> None:
     assert all(isinstance(value, str) for value in pins.values())
 
 
-def test_docs_lists_pages_and_prints_one(checkout_folder: Path) -> None:
-    assert "add-a-model" in run(checkout_folder, "docs").out
-    assert run(checkout_folder, "docs", "add-a-model").out.startswith("# Add a model")
-    assert "did you mean 'add-a-model'?" in run(checkout_folder, "docs", "add-a-modell").err
+def test_versions_tells_a_digest_from_a_version(checkout_folder: Path) -> None:
+    """`cilium` and the CRD files are pinned by content; 64 digits stood there as if they were versions."""
+    told = dict(line.split(maxsplit=1) for line in run(checkout_folder, "versions").out.splitlines())
+    pinned = versions.load()
+    assert (told["talos"], told["cilium"]) == (pinned.talos, f"sha256:{pinned.cilium}")
+    bare = re.compile(r"[0-9a-f]{64}")
+    assert [name for name, value in told.items() if bare.fullmatch(value)] == []
+    assert run(checkout_folder, "versions", "--json").data["cilium"] == pinned.cilium
 
 
 def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: Path) -> None:
@@ -303,6 +358,18 @@ def test_doctor_names_a_clusters_file_that_is_not_there(own: Path) -> None:
         "note",
         "put the kubeconfig of berlin there",
     )
+
+
+def test_doctor_names_the_pod_network_of_a_site_of_machines(own: Path) -> None:
+    """Without it `up` ends; doctor, which the way from the rack begins with, looked at the CRDs alone."""
+    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+    assert run(own, "init", "rack", "--machines", "3+6", "--network", "10.1.0.0/24").status == Exit.OK
+    found = {one.name: one for one in checks(own, bare)}["pod network of rack"]
+    assert (found.state, found.fix) == ("note", "make bundle")
+    manifest = own / ".lab" / "bundle" / "cilium" / "cilium.yaml"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("another one")
+    assert {one.name: one for one in checks(own, bare)}["pod network of rack"].state == "note"
 
 
 def test_doctor_refuses_a_broken_site(own: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sitectl import engine
+from sitectl.changes import Change
 from sitectl.errors import Exit
 from sitectl.words import field_words
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
@@ -168,7 +169,7 @@ def test_two_folders(history: Path, tmp_path: Path) -> None:
     said = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "b"))
     assert "spec.replicas: 2 -> 1" in said.out
     assert "removed   Service inference-models/glm-5-1-epp" in said.out
-    assert "cost a month               not known: a rendered folder holds no prices" in said.out
+    assert "cost per month             not known: a rendered folder holds no prices" in said.out
     (tmp_path / "empty").mkdir()
     said = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "empty"))
     assert said.status == Exit.USAGE
@@ -188,3 +189,30 @@ def test_two_folders(history: Path, tmp_path: Path) -> None:
 )
 def test_a_field_in_words(before: object, after: object, words: list[str]) -> None:
     assert field_words("p", before, after) == words
+
+
+def listed(*names: str, limit: int = 1) -> dict[str, object]:
+    return {"spec": {"rules": [{"name": name, "values": [name], "limit": limit} for name in names]}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "paths"),
+    [
+        (listed("chat", "code"), listed("big", "chat", "code"), ["spec.rules[0]"]),
+        (listed("big", "chat", "code"), listed("chat", "code"), ["spec.rules[0]"]),
+        (listed("chat", "code"), listed("chat", "dev", "code", "end"), ["spec.rules[1]", "spec.rules[3]"]),
+        (listed("chat"), listed("chat", limit=2), ["spec.rules[0].limit"]),
+        (
+            listed("chat", "code"),
+            listed("big", "chat", "code", limit=2),
+            [
+                *("spec.rules[0].limit", "spec.rules[0].name", "spec.rules[0].values"),
+                *("spec.rules[1].limit", "spec.rules[1].name", "spec.rules[1].values", "spec.rules[2]"),
+            ],
+        ),
+    ],
+)
+def test_an_item_of_a_list_that_comes_or_goes_is_one_change(before: object, after: object, paths: list[str]) -> None:
+    """A model whose name comes first moved every item behind it, and each was told as changed."""
+    change = Change(op="update", type="kubernetes:v1:Thing", name="a", before=before, after=after)  # type: ignore[arg-type]
+    assert [field.path for field in change.fields()] == paths

@@ -76,6 +76,11 @@ def test_plan_refuses_what_is_no_preview(own: Path, content: bytes | None, says:
         (b"\x7fnothing", 0o755, "pulumi on PATH cannot be run: Exec format error"),
         (b"#!/bin/sh\nprintf '\\377\\376'; printf 'no such stack \\377' >&2; exit 1\n", 0o755, "no such stack"),
         (b"#!/bin/sh\necho '{\"steps\": [null]}'\n", 0o755, "the engine's answer is not a preview of the engine"),
+        (
+            b"#!/bin/sh\necho \"error: no stack named 'lab' found\" >&2; exit 6\n",
+            0o755,
+            "fix: pulumi stack init lab, with a backend and a secrets provider: python -m sitectl docs add-a-site",
+        ),
     ],
 )
 def test_plan_tells_of_a_pulumi_that_does_not_answer(
@@ -257,7 +262,7 @@ def test_a_letter_that_stdout_has_not_is_escaped(tmp_path: Path) -> None:
 
 def test_the_next_step_works_from_where_the_user_is(own: Path, tmp_path: Path) -> None:
     """`rules` needs the checkout that `validate` was given, and takes no path."""
-    assert run(own, "validate", "lab").out.splitlines()[-1] == f"next: python -m sitectl rules lab --project {own}"
+    assert run(own, "validate", "lab").out.splitlines()[-1] == f"next: python -m sitectl proof lab --project {own}"
     prod = tmp_path / "Pulumi.prod.yaml"
     prod.write_text((ROOT / prod.name).read_text())
     said = run(ROOT, "validate", str(prod))

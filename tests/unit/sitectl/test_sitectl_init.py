@@ -92,3 +92,29 @@ def test_init_refuses_what_another_site_has(own: Path, words: list[str], says: s
     assert (said.status, says in said.err) == (Exit.REFUSED, True), said
     assert "fix: change the argument" in said.err
     assert not (own / "Pulumi.bergen.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--currency", "CHF"], "error: --currency: only with --gpu-hour\n  fix: add --gpu-hour PRICE"),
+        (["--resolver", "10.1.0.2"], "error: --resolver: only with --machines, which makes the cluster\n"),
+        (
+            ["--machines", "3+6", "--network", "10.1.0.0/29"],
+            "error: --network: 10.1.0.0/29 has no room for 11 machines\n  got: 8 addresses\n"
+            "  allowed: at least 64, as each kind of machine begins at a round number\n",
+        ),
+    ],
+    ids=lambda words: words[0] if isinstance(words, list) else "",
+)
+def test_an_option_without_the_one_that_it_belongs_to_names_it(own: Path, words: list[str], says: str) -> None:
+    said = run(own, "init", "oslo", *words)
+    assert said.status == Exit.USAGE
+    assert said.err.startswith(says), said.err
+
+
+def test_init_says_where_the_kubeconfig_goes_as_long_as_it_is_not_there(own: Path) -> None:
+    """`valid as it is` alone let people go on to a plan that cannot work."""
+    assert "put the cluster's kubeconfig at kubeconfig.oslo; plan and up need it" in run(own, "init", "oslo").out
+    (own / "kubeconfig.bergen").write_text("")
+    assert "kubeconfig at" not in run(own, "init", "bergen").out

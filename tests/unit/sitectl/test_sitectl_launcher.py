@@ -73,7 +73,7 @@ def test_the_launcher_makes_its_environment_once_and_again_for_another_lock(own:
         # A file that is named by its path is in no checkout that `rules` would know.
         if not words[-1].endswith(".yaml"):
             called = words[0] if words[0] != launcher else "own/bin/sitectl"
-            assert f"next: {called} rules" in said.stdout, words
+            assert f"next: {called} proof" in said.stdout, words
     (own / "requirements.lock").write_text("a==2\n")
     assert call(own, "bin/sitectl", "--version").stderr == "[venv] making it\n"
     assert call(own, "bin/sitectl", "--version").stderr == ""
@@ -83,6 +83,35 @@ def test_an_environment_that_cannot_be_made_ends_with_the_bootstraps_words(own: 
     (own / "lab" / "bootstrap.py").write_text("import sys\nsys.exit('error: no network\\n  fix: connect')\n")
     said = call(own, "bin/sitectl", "--help")
     assert (said.returncode, said.stderr) == (1, "error: no network\n  fix: connect\n")
+
+
+def test_an_environment_of_another_user_is_an_error_with_a_fix(own: Path) -> None:
+    """Its Python may be in a home folder that only its owner reads; root reads all, so the exec is what fails here."""
+    python = own / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("no program\n")
+    said = call(own, "bin/sitectl", "--version")
+    assert said.returncode == 3
+    assert said.stdout == ""
+    assert said.stderr.splitlines() == [
+        f"error: {python} cannot be run: Permission denied",
+        "  fix: use a checkout of your own, or have its owner make .venv with a Python that you can run",
+    ]
+
+
+def test_the_launcher_is_named_in_an_activated_environment_too(own: Path) -> None:
+    """There its own Python is first on PATH, as after `lab env`, and nothing has to be found."""
+    (own / ".venv").symlink_to(sys.prefix)
+    said = call(own, "bash", "-ec", f'export PATH="{sys.prefix}/bin:$PATH"; bin/sitectl validate lab')
+    assert "next: bin/sitectl proof lab" in said.stdout
+
+
+def test_the_name_of_the_launcher_can_be_copied_from_a_folder_with_blanks(own: Path, tmp_path: Path) -> None:
+    (own / ".venv").symlink_to(sys.prefix)
+    spaced = tmp_path / "my checkout"
+    own.rename(spaced)
+    said = call(tmp_path, "my checkout/bin/sitectl", "validat", "--project", str(spaced))
+    assert "fix: 'my checkout/bin/sitectl' --help" in said.stderr
 
 
 def test_a_linked_environment_is_somebody_elses_and_left_alone(own: Path) -> None:
@@ -133,6 +162,12 @@ def test_validate_imports_no_sdk_of_kubernetes() -> None:
         (["completion", "--q"], ["--quiet"]),
         (["validate", "pr"], ["prod"]),
         (["plan", "--ref"], ["--refresh", "--refuse"]),
+        (["docs", "add-a"], ["add-a-component", "add-a-gpu", "add-a-model", "add-a-site", "add-a-tenant"]),
+        (["docs", "pro"], ["proof", "provider-stand-ins"]),
+        (["catalogue", "s"], ["show"]),
+        (["catalogue", "show", "glm"], ["glm-5.1-fp8"]),
+        (["completion", "b"], ["bash"]),
+        (["init", "la"], []),
     ],
 )
 def test_completion_offers_commands_options_and_sites(words: list[str], offered: list[str], tmp_path: Path) -> None:
@@ -153,7 +188,21 @@ def test_the_launcher_is_called_as_its_page_says(own: Path) -> None:
     said = call(own, "bash", "-ec", "\n".join((*shown, "complete -p sitectl; sitectl validate lab")))
     assert (said.returncode, said.stderr) == (0, "")
     assert "complete -o default -F _sitectl sitectl" in said.stdout
-    assert "next: sitectl rules lab" in said.stdout
+    assert "next: sitectl proof lab" in said.stdout
+
+
+def test_the_readme_begins_without_a_lab(own: Path) -> None:
+    (own / ".venv").symlink_to(sys.prefix)
+    shown = (
+        documented.shell("bin/sitectl init berlin --model chat=qwen3-32b-fp8 --gpu-hour 3.5"),
+        documented.shell("bin/sitectl proof berlin"),
+        documented.shell("bin/sitectl render berlin --out rendered"),
+    )
+    said = call(own, "bash", "-ec", "\n".join(shown))
+    assert said.returncode == 0, said.stderr
+    assert "chat: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in said.stdout
+    assert "EUR/h" in said.stdout
+    assert (own / "rendered" / "berlin" / "inference-models" / "deployment.apps_chat.yaml").exists()
 
 
 def test_every_shell_gets_every_command() -> None:

@@ -12,11 +12,14 @@ import pytest
 from components.rules.listing import RULES
 from lab.install import parts
 from sitectl.errors import Exit
+from sitectl.proofs import blocks
 from stacks import catalogue
 from stacks.hardware import GPUS
+from stacks.loader import load_file
 from stacks.proof.layouts import Layout
 from stacks.reference import keys
 from stacks.site import SiteConfig
+from tests import documented
 from tests.unit.proof import test_proof_second_source
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 from tests.unit.sitectl.test_sitectl_proposals import parser_of
@@ -113,6 +116,20 @@ def test_the_second_source_is_as_large_as_the_page_says() -> None:
     assert f"{len(rows) - 1} recorded step times" in text
 
 
+def test_the_block_of_the_page_is_the_reference_sites() -> None:
+    page = DOCS / "proof.md"
+    (shown,) = (content for _, content in documented.fences(page) if content.startswith("glm-5-1: holds."))
+    printed = blocks(load_file(ROOT / "Pulumi.prod.yaml"))
+    assert shown.rstrip("\n") in [block.rstrip("\n") for block in printed]
+    told = set(re.findall(r"^  (\w[\w ]*?)  ", shown, re.MULTILINE)) - {"layout"}
+    legend = page.read_text().partition("| line | says |")[2].partition("\n\n")[0]
+    assert [label for label in told if f"`{label}`" not in legend] == []
+    (placement,) = (content for _, content in documented.fences(page) if content.startswith("placement: "))
+    lines = placement.splitlines()
+    assert lines[:-1] == printed[-1].splitlines()[: len(lines) - 1]
+    assert printed[-1].splitlines()[len(lines) - 1].startswith(lines[-1].removesuffix(", ..."))
+
+
 def test_the_recordings_are_as_many_as_the_page_says() -> None:
     recorded = len(list((ROOT / "tests" / "fixtures" / "previews").glob("*.json")))
     assert f"Expected verdicts of {recorded} changes" in (DOCS / "sitectl.md").read_text()
@@ -122,6 +139,7 @@ def test_counts_of_the_changelog_are_those_of_the_code() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert f"{len(catalogue.names())} models, {len(GPUS)} kinds of GPU" in text
     assert f"{len(RULES)} rules over a site's resources" in text
+    assert f"why: {len(RULES)} rules; not one per point" in (DOCS / "requirements.yaml").read_text()
 
 
 def test_the_lab_page_names_every_part() -> None:

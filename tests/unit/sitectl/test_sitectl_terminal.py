@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sitectl import terminal
-from sitectl.cli import COMMANDS, main, parser
+from sitectl.cli import COMMANDS, load, main, parser
+from stacks import catalogue
 
 pytestmark = pytest.mark.row("C.05")
 
@@ -62,6 +63,31 @@ def test_a_wrapped_line_goes_on_below_its_text() -> None:
 def test_a_command_stays_in_one_piece() -> None:
     command = "python -m sitectl init berlin --machines 3+6 --network 10.1.0.0/24"
     assert command in terminal.wrapped(f"  fix: {LONG.strip()}; {command}", 70)
+
+
+def test_a_name_that_is_also_a_command_keeps_its_column() -> None:
+    """doctor: `pulumi` and `kubectl` are the first column there, and a blank behind them was lost."""
+    lines = terminal.wrapped(f"note  git                 {LONG.strip()}\nnote  pulumi              {LONG.strip()}", 70)
+    assert {line.index("word") for line in lines.splitlines() if line.startswith("note")} == {26}
+
+
+@pytest.mark.parametrize("columns", range(60, 121, 4))
+def test_names_with_dashes_stay_whole_in_a_help(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gpt-oss-120b` was cut behind its first dash at 100 columns, so it could neither be found nor copied."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        parser().parse_args(["init", "--help"])
+    told = capsys.readouterr().out
+    assert [name for name in catalogue.names() if name not in told] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_example_of_a_help_is_one_line_of_80_columns(name: str) -> None:
+    """Wrapped, what an example says goes on below its command, or behind fifty blanks."""
+    examples = [line for line in load(name).MORE.splitlines() if line.startswith(" ")]
+    assert [line for line in examples if len(line) > 80] == []
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from components.front_door import listed_models
 from components.gateway import target_gateway
 from sitectl.changes import Change, Op
-from sitectl.report import HOURS_A_MONTH, Price, folded, report
+from sitectl.report import HOURS_A_MONTH, Price, folded, of_preview_document, report
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity
 
@@ -142,6 +143,32 @@ def test_a_change_is_judged(name: str) -> None:
     assert what in first.what
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "op", "what", "reason"),
+    [
+        ("EnvoyPatchPolicy", "front-door", "create", "closes the front door to requests without a key", "new"),
+        ("EnvoyPatchPolicy", "listed-models", "create", "tells Envoy each tenant's models and all aliases", "new"),
+        ("EnvoyPatchPolicy", "openai-errors", "create", "gives errors OpenAI's form", "new"),
+        ("EnvoyPatchPolicy", "other", "create", "patches Envoy's configuration", "new"),
+        ("EnvoyPatchPolicy", "front-door", "delete", "the front door's filters go", "keys are checked all the same"),
+        ("EnvoyPatchPolicy", "listed-models", "delete", "no alias is known", "lists of models are empty"),
+        ("EnvoyPatchPolicy", "openai-errors", "delete", "errors are Envoy's own text", "cannot read them"),
+        ("ClientTrafficPolicy", "inference", "create", "sets limits and timeouts", "new"),
+        ("BackendTrafficPolicy", "inference", "delete", "Envoy's defaults hold instead", "long prompts"),
+        ("SecurityPolicy", "tenants", "delete", "the gateway's keys are taken away", "every request gets 401"),
+    ],
+)
+def test_policies_of_the_front_door_are_told_for_what_they_do(
+    kind: str, name: str, op: Op, what: str, reason: str
+) -> None:
+    """Patches of keys, models and errors were told as limits and timeouts; a missing SecurityPolicy as an open door."""
+    body = {"kind": kind, "metadata": {"name": name, "namespace": "g"}, "spec": {"jsonPatches": []}}
+    before, after = ({}, body) if op == "create" else (body, {})
+    (said,) = classify(Change(op=op, type=f"kubernetes:g/v1:{kind}", name=name, before=before, after=after))
+    assert what in said.what
+    assert reason in said.reason
+
+
 def test_what_nobody_knows_says_so() -> None:
     said = classify(CASES["unknown kind changed"][0])[0]
     assert "not known here" in said.reason
@@ -209,6 +236,9 @@ def test_rows_that_say_the_same_are_one_with_all_names() -> None:
     assert one.resource == "7 x CustomResourceDefinition"
     assert all(f"d{number}" in one.reason for number in range(7))
     assert folded(rows[:3]) == rows[:3]
+    mixed = [*reversed(rows)]
+    (one,) = folded(mixed)
+    assert "(d0, d1, d2, d3, d4, d5, d6)" in one.reason, "names in their order, whichever model they belong to"
 
 
 def engine(
@@ -269,3 +299,25 @@ def test_only_a_start_without_weights_counts_the_download(
 ) -> None:
     change = kube(op, "Deployment", before, after)
     assert max((one.cold_start_s for one in classify(change)), default=0) == cold_start_s
+
+
+def test_a_rotated_key_touches_its_own_tenant_whatever_dashes_the_names_have() -> None:
+    """`access-first-team-weekly-report`: the tenant was told as `first`, and init calls its own `first-team`."""
+    tenants = {
+        "first": {"models": ["chat"], "keys": {"laptop": {}}},
+        "first-team": {"models": ["chat"], "keys": {"weekly-report": {"rotation": 2}}},
+    }
+    name = "access-first-team-weekly-report"
+    state = {"type": "command:local:Command", "inputs": {"triggers": [1]}}
+    step = {
+        "op": "replace",
+        "urn": f"urn:pulumi:a::p::command:local:Command::{name}",
+        "oldState": state,
+        "newState": {**state, "inputs": {"triggers": [2]}},
+        "replaceReasons": ["triggers"],
+    }
+    config = {"inference-platform:site": json.dumps({"tenants": tenants})}
+    told = of_preview_document("a", {"steps": [step], "config": config})
+    assert told.tenants == ["first-team"]
+    (row,) = told.rows
+    assert row.tenants == ("first-team",)

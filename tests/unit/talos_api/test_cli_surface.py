@@ -117,6 +117,21 @@ def test_kubeconfig_to_stdout_and_to_a_file_of_ours(
     assert CANARY not in shown.out + shown.err
 
 
+def test_a_bundle_is_not_overwritten_by_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Until the first `up` the file is the only copy of what owns the cluster."""
+    file = tmp_path / "secrets.yaml"
+    assert main(["secrets", "--output", str(file)]) == 0
+    made = file.read_text()
+    assert f"wrote {file}, mode 0600" in capsys.readouterr().err
+    assert main(["secrets", "--output", str(file)]) == Exit.REFUSED
+    refused = capsys.readouterr().err
+    assert f"error: {file} holds another secrets bundle, or something else" in refused
+    assert "fix: name another file with --output" in refused
+    assert file.read_text() == made
+    assert main(["secrets", "--import", str(file), "--output", str(file)]) == 0
+    assert file.read_text() == made
+
+
 def test_client_cert_has_the_least_role_unless_asked(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Any] = []
 

@@ -1,0 +1,98 @@
+"""The how-to pages of GPUs and tenants do what they say, with the blocks and commands that they show."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stacks.hardware import Gpu
+from tests import documented
+from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout, run
+
+PAGES = ROOT / "docs" / "how-to"
+SITE = "inference-platform:site"
+
+
+def block(page: Path, language: str) -> str:
+    """The first block of this language."""
+    return next(content for named, content in documented.fences(page) if named == language)
+
+
+def shown(page: Path, module: str) -> list[list[str]]:
+    """The words of each command of the page's text blocks that this module is asked."""
+    lines = [line for named, content in documented.fences(page) if named == "text" for line in content.splitlines()]
+    return [shlex.split(line)[3:] for line in lines if line.strip().startswith(f"python -m {module} ")]
+
+
+@pytest.mark.row("001.08")
+def test_the_page_on_gpus_adds_one(tmp_path: Path) -> None:
+    """In a program of its own, because the table belongs to the code that reads it."""
+    page = PAGES / "add-a-gpu.md"
+    own = make_checkout(tmp_path / "own", sites=(), own_program=True)
+    shutil.copytree(ROOT / "sitectl", own / "sitectl", ignore=shutil.ignore_patterns("__pycache__"))
+    named = re.search(r"`stacks/hardware/([a-z0-9-]+)\.yaml`", page.read_text())
+    assert named
+    (own / "stacks" / "hardware" / f"{named[1]}.yaml").write_text(block(page, "yaml"))
+
+    def program(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=own, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    said = {words[0]: program("sitectl", *words) for words in shown(page, "sitectl")}
+    assert set(said) == {"catalogue", "init", "proof"}
+    assert re.search(rf"^  {named[1]} +1 GPU \(TP1\)", said["catalogue"], re.MULTILINE)
+    assert f"on {named[1]}, 2 x TP1 = 2 GPUs" in said["proof"]
+    assert "calibrated" not in said["proof"]
+    program("stacks.reference")
+    for file in ("configuration.md", "site.schema.json"):
+        assert named[1] in (own / "docs" / file).read_text(), "make docs"
+
+
+def test_the_page_on_gpus_explains_every_key() -> None:
+    rows = re.findall(r"^\| (`[^|]+`) \| \S", (PAGES / "add-a-gpu.md").read_text(), re.MULTILINE)
+    assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(Gpu.model_fields)
+
+
+def test_the_page_on_tenants_shows_what_a_tenant_is(tmp_path: Path) -> None:
+    page = PAGES / "add-a-tenant.md"
+    own = make_checkout(tmp_path / "own", sites=(), own_program=True)
+    assert run(own, "init", "berlin", "--model", "qwen3-32b=qwen3-32b-fp8", "--tenant", "search").status == 0
+    file = own / "Pulumi.berlin.yaml"
+    document = yaml.safe_load(file.read_text())
+    added = yaml.safe_load(block(page, "yaml"))
+    tenant = added["tenants"].pop("archive")
+    document["config"][SITE]["tiers"] = added["tiers"]
+    document["config"][SITE]["tenants"]["search"]["tier"] = "batch"
+    file.write_text(yaml.safe_dump(document))
+    git(own, "init", "-q")
+    git(own, "add", "-A")
+    git(own, "commit", "-qm", "a site with a tier")
+    document["config"][SITE]["tenants"]["archive"] = tenant
+    file.write_text(yaml.safe_dump(document))
+    for words in shown(page, "sitectl"):
+        said = run(own, *words)
+        assert said.status == 0, said.err
+    new = re.findall(r"^  added +(.+)$", said.out, re.MULTILINE)
+    assert sorted(new) == [
+        "Secret inference-gateway/keys-archive",
+        "command:local:Command access-archive-laptop",
+        "command:local:Command access-archive-nightly",
+    ]
+    assert "tenant archive may call qwen3-32b" in said.out
+    assert [title for title in ("IRREVERSIBLE", "REPLACED", "RESTARTS") if title in said.out] == []
+    git(own, "commit", "-qam", "a tenant")
+    del document["config"][SITE]["tenants"]["archive"]
+    file.write_text(yaml.safe_dump(document))
+    gone = run(own, "diff", "HEAD", "--site", "berlin").out
+    assert "IRREVERSIBLE" in gone
+    assert "forgets the key" in gone

@@ -1,0 +1,88 @@
+"""A wrong command line is told as every other error; `docs` takes pages as people and links name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sitectl.cli import main
+from sitectl.errors import Exit
+from tests.unit.sitectl.sites_to_work_on import run
+
+pytestmark = pytest.mark.row("C.05")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["validate", "--jsno"], ["error: validate has no option --jsno; did you mean '--json'?", "validate --help"]),
+        (["versions", "now"], ["error: versions takes no further argument", "got: now", "versions --help"]),
+        (["--debug", "validate"], ["error: options come after the command", "sitectl validate --debug"]),
+        (["--project", "/no", "validate"], ["error: options come after the command", "validate --project /no"]),
+        (["init", "oslo", "--replicas", "two"], ["error: --replicas: not a whole number", "got: two"]),
+        (["init", "oslo", "--gpu-hour", "3,5"], ["error: --gpu-hour: not a number", "got: 3,5", "fix: --gpu-hour 3.5"]),
+        (
+            ["validate", "--format", "jso"],
+            ["error: --format: not one of its values", "got: jso", "allowed: text, sarif, github"],
+        ),
+        (["completion", "bsh"], ["error: SHELL: not one of its values; did you mean 'bash'?", "got: bsh"]),
+        (["init", "oslo", "--gpu"], ["error: argument --gpu: expected one argument", "init --help"]),
+        (["catalogue", "lst"], ["error: ACTION: not one of its values; did you mean 'list'?"]),
+        (["catalogue", "show", "x", "--debgu"], ["catalogue show has no option --debgu; did you mean '--debug'?"]),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_a_wrong_command_line_is_told_in_the_form_of_every_error(
+    words: list[str], says: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status: object = main(words)
+    except SystemExit as ended:
+        status = ended.code
+    told = capsys.readouterr()
+    assert (status, told.out) == (Exit.USAGE, "")
+    assert [part for part in says if part not in told.err] == [], told.err
+
+
+def test_docs_lists_pages_and_prints_one(checkout_folder: Path) -> None:
+    assert "add-a-model" in run(checkout_folder, "docs").out
+    assert run(checkout_folder, "docs", "add-a-model").out.startswith("# Add a model")
+    assert "did you mean 'add-a-model'?" in run(checkout_folder, "docs", "add-a-modell").err
+
+
+def test_docs_lists_the_index_first_and_the_decisions_last(checkout_folder: Path) -> None:
+    """A newcomer saw 29 decisions before anything to do, and no index at all."""
+    lines = run(checkout_folder, "docs").out.splitlines()
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        "docs",
+        "docs/how-to",
+        "docs/runbooks",
+        "docs/adr",
+        "one of them: python -m sitectl docs NAME",
+    ]
+    assert lines[1].split() == ["README", "Documentation"]
+    assert set(run(checkout_folder, "docs", "--json").data) >= {"README", "add-a-gpu", "runbooks", "adr", "0023-tiers"}
+
+
+@pytest.mark.parametrize(
+    ("page", "title"),
+    [
+        ("README", "# Documentation"),
+        ("runbooks", "# Runbooks"),
+        ("runbooks/README.md", "# Runbooks"),
+        ("docs/ci.md", "# Sites in CI"),
+        ("how-to/add-a-model.md#how-far-the-figures-can-be-trusted", "# Add a model"),
+        ("../adr/0023-tiers.md", "# 23. A tier"),
+        ("0023", "# 23. A tier"),
+    ],
+)
+def test_docs_takes_a_page_as_links_and_people_name_it(checkout_folder: Path, page: str, title: str) -> None:
+    assert run(checkout_folder, "docs", page).out.startswith(title)
+
+
+def test_docs_with_a_beginning_of_several_pages_names_them(checkout_folder: Path) -> None:
+    said = run(checkout_folder, "docs", "add-a")
+    assert said.status == Exit.USAGE
+    assert "error: several pages begin with 'add-a'" in said.err
+    assert "allowed: add-a-component, add-a-gpu, add-a-model, add-a-site, add-a-tenant" in said.err
