@@ -29,6 +29,30 @@ def test_every_key_says_what_it_means() -> None:
         assert [key.path for key in reference.keys(model) if not key.meaning.endswith(".")] == []
 
 
+def test_values_are_written_as_a_site_writes_them() -> None:
+    """Defaults were Python's: `False`, `1.25e+08`, `100000000000.0`, and nothing between two backticks."""
+    assert KEYS["cluster.machines.nodes.<name>.dead"].default == "`false`"
+    assert KEYS["storage.weights.download_bytes_per_s"].default == "`1.25e+8`"
+    assert KEYS["storage.read_bytes_per_s"].allowed == "at least 1.0e+6, at most 1.0e+11"
+    own = list(reference.keys(CatalogueModel))
+    assert next(key for key in own if key.path == "pattern").default == "none"
+    shown = [f"{key.default} {key.allowed}" for key in [*KEYS.values(), *own]]
+    assert [text for text in shown if re.search(r"True|False|``|\d{4,}\.0\b|e\+0", text)] == []
+
+
+def test_kinds_of_a_section_are_told_one_after_the_other() -> None:
+    """`kind` stood six times in one table, each with another word, and said nowhere that they are choices."""
+    text = reference.REFERENCE.read_text()
+    assert (
+        "| `mixers.<name>.kind` | text | **required** | `full` | Selects these keys: Attention over the whole" in text
+    )
+    kinds = re.findall(r"^\| `(?:mixers|feed_forward)\.<name>\.kind` \|.*\| (.+) \|$", text, re.MULTILINE)
+    assert len(kinds) == 8
+    assert all(meaning.startswith("Selects these keys: ") for meaning in kinds)
+    assert "text by name by name" not in text
+    assert "anything by name by name" not in text
+
+
 def test_keys_below_chosen_names_are_found() -> None:
     assert {"models.<name>.server.replicas", "tenants.<name>.keys.<name>.rotation", "gateway.port"} <= set(KEYS)
     assert KEYS["gateway.port"].allowed == "at least 1, at most 65535"

@@ -65,6 +65,36 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert set(PAGES) - reached == set()
 
 
+def test_the_index_has_every_page_once() -> None:
+    """docs/README.md: one line each, by the page's own title."""
+    index = ROOT / "docs" / "README.md"
+    lines = [line for line in index.read_text().splitlines() if line.startswith("| [")]
+    named = [re.match(r"\| \[(.+?)\]\((.+?)\) \| \S", line) for line in lines]
+    assert all(named), lines
+    paths = [(index.parent / found[2]).resolve() for found in named if found]
+    assert len(set(paths)) == len(paths)
+    everything = {*PAGES, ROOT / "benchmarks" / "README.md"} - {index}
+    assert everything - set(paths) == set()
+    titles = {path: re.sub(r"^# ", "", path.read_text().partition("\n")[0]) for path in paths}
+    own_words = {ROOT / "README.md": "README"}
+    wrong = [
+        found[1]
+        for found, path in zip(named, paths, strict=True)
+        if found and found[1] not in (titles[path], own_words.get(path))
+    ]
+    assert wrong == []
+
+
+def test_each_promise_about_security_names_a_test_that_holds_it() -> None:
+    promised = (ROOT / "SECURITY.md").read_text().partition("## What is promised")[2].partition("\n## ")[0]
+    rows = [line for line in promised.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 12
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named, row
+        assert set(named) <= documented.names_of_tests(), row
+
+
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_blocks_say_what_they_hold(page: Path) -> None:
     assert {said for said, _ in documented.fences(page)} <= LANGUAGES

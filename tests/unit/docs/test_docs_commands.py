@@ -51,8 +51,8 @@ PROMISES = {
 def run_by_tests() -> frozenset[str]:
     """Commands that tests take from the pages and run: arguments of `documented.argv` and `.shell` in test modules."""
     taken: set[str] = set()
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for text in (path.read_text() for path in (ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(text)) if "documented." in text else ():
             match node:
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name("documented"), attr="argv" | "shell"), args=[ast.Constant(word)]
@@ -111,6 +111,23 @@ def test_what_cannot_be_run_is_still_on_a_page_and_held_by_a_test() -> None:
 @pytest.mark.parametrize("command", sorted(run_by_tests()))
 def test_commands_that_tests_run_are_on_a_page(command: str) -> None:
     assert documented.argv(command)
+
+
+def test_git_ignores_what_the_pages_have_commands_write() -> None:
+    """Output and credentials beside the program, in a checkout that people commit from."""
+    written = re.compile(r"(?:--out|--output|--save|--file|>) ([a-z][\w./-]*)")
+    files = {
+        name
+        for page in PAGES
+        for language, content in documented.fences(page)
+        if language in ("sh", "sh check", "text")
+        for name in written.findall(content)
+    }
+    assert {"rendered", "offline", "previews", "preview.json", "kubeconfig", "secrets.yaml", "etcd.snapshot"} <= files
+    # With a slash, as git asks for a folder that is not there yet.
+    asked = [name if "." in name or name.startswith(("kubeconfig", "talosconfig")) else f"{name}/" for name in files]
+    done = subprocess.run(["git", "check-ignore", *asked], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert set(asked) - set(done.stdout.split()) == set()
 
 
 def test_the_copied_site_is_a_site(tmp_path: Path) -> None:
