@@ -1,5 +1,6 @@
 """`python -m sitectl`. Its syntax is that of Python 3.6: an old one must get as far as the launcher's words."""
 
+import gc
 import importlib.util
 import os
 import sys
@@ -19,6 +20,8 @@ def in_the_environment():
 
 
 if __name__ == "__main__":
+    # A command is short: looking for cycles at the usual rate takes a tenth of it.
+    gc.set_threshold(100_000)
     try:
         in_the_environment()
         from sitectl.cli import main
