@@ -1,6 +1,6 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help root venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-all test-changed check format docs bench lock
+.PHONY: help root venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-all test-changed check types format docs bench lock
 
 # A machine that forbids it compiles every module again for each of the hundreds of programs that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -8,8 +8,9 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
 RUN := .venv/bin/python
 UV := uv==0.13.9
-# One more than cores: many tests wait for an emulated machine or a server.
+# More than cores: many tests wait for an emulated machine or a server. A lab takes a gigabyte, a unit test nothing.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+UNIT_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # Each worker has namespaces and a lab folder of its own; tests that share a lab share a worker (tests/lab/groups.py).
 LAB_TESTS = $(RUN) -m pytest -v --durations=40 --dist loadscope --no-loadscope-reorder \
 	--tx '$(WORKERS)*popen//python=tests/lab/alone.sh $(RUN)'
@@ -56,7 +57,7 @@ test-changed: venv ## unit tests that the changes since BASE=<revision> can touc
 	@$(RUN) -m tests.changed $(if $(LIST),--list) $(BASE)
 
 test-fast: venv ## tests that need no lab
-	@$(RUN) -m pytest -q -n $(WORKERS) tests/unit
+	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) tests/unit
 
 test-lab: root tools ## tests against running labs, each worker with labs of its own
 	@$(LAB_TESTS) tests/lab
@@ -65,15 +66,17 @@ test-site: root tools ## of these, the tests of the running platform
 	@$(LAB_TESTS) tests/lab/site
 
 test-all: root check tools ## all of `make test`, and what takes minutes for one fact
-	@$(RUN) -m pytest -q -n $(WORKERS) -m exhaustive tests/unit
+	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m exhaustive tests/unit
 	@$(LAB_TESTS) -m "" tests/lab
 	@$(RUN) -m tests.exhaustive.second_source
 
 check: venv ## lint, format, types and the fast tests
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
+	@$(MAKE) --no-print-directory -j2 types test-fast
+
+types: venv ## the type checker alone
 	@$(RUN) -m mypy
-	@$(MAKE) --no-print-directory test-fast
 
 format: venv ## format and fix what the linter can
 	@$(RUN) -m ruff format .

@@ -50,7 +50,8 @@ def test_without_root_make_lab_says_so_before_it_builds_anything(tmp_path: Path)
     stub = tmp_path / "id"
     stub.write_text("#!/bin/sh\necho 1000\n")
     stub.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    # Without what the make around this test was given.
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": os.environ["HOME"]}
     for target in ("lab", "test", "test-lab", "test-site", "test-all", "bench"):
         done = subprocess.run(
             ["make", target, "PYTHON=/nowhere/python"],

@@ -28,7 +28,7 @@ NOT_RUN = {
     "pulumi plugin install resource command v1.2.1": "test_official_plugins_are_named_in_the_version_of_their_sdk",
 }
 # What a target has to lead to, seen by `make -n`.
-WORKERS = (os.cpu_count() or 0) + 1
+CORES = os.cpu_count() or 0
 PROMISES = {
     "venv": ["lab/bootstrap.py"],
     "tools": ["-m lab install"],
@@ -37,8 +37,8 @@ PROMISES = {
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],
     "test": [
-        f"pytest -q -n {WORKERS} tests/unit",
-        f"{WORKERS}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
+        f"pytest -q -n {CORES + 2} tests/unit",
+        f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
     ],
     "test-all": ["-m exhaustive tests/unit", '-m "" tests/lab', "-m tests.exhaustive.second_source"],
     "test-changed": ["-m tests.changed"],
@@ -166,7 +166,11 @@ def test_make_targets_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("target", sorted(PROMISES))
 def test_the_targets_of_make_run_what_they_promise(target: str) -> None:
-    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    # Without what the make around this test was given.
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    done = subprocess.run(
+        ["make", "-n", target], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
     assert [part for part in PROMISES[target] if part not in done.stdout] == []
