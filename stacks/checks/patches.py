@@ -15,6 +15,7 @@ from stacks.loading.raw import at, found, items, mapping
 from talos.firewall import NetworkRuleConfig, Role, cluster_rules
 
 _KEPT = "the cluster's secrets, which `up` makes and keeps"
+_VERSION = "the pinned Kubernetes version"
 # Field of a machine config -> the key that sets it. The more exact field comes first.
 _SAID_BY: Mapping[tuple[str, ...], str] = {
     ("machine", "type"): "nodes.<name>.role",
@@ -25,7 +26,7 @@ _SAID_BY: Mapping[tuple[str, ...], str] = {
     ("machine", "network", "interfaces"): "links, bonds and vlans",
     ("machine", "network", "nameservers"): "resolvers",
     ("machine", "kubelet", "nodeIP"): "networks.nodes",
-    ("machine", "kubelet", "image"): "the pinned Kubernetes version",
+    ("machine", "kubelet", "image"): _VERSION,
     ("machine", "kubelet", "clusterDNS"): "networks.services",
     ("machine", "kubelet", "extraConfig"): "kubelet_config",
     ("machine", "kubelet", "extraArgs", "node-ip"): "networks.nodes",
@@ -33,6 +34,12 @@ _SAID_BY: Mapping[tuple[str, ...], str] = {
     ("machine", "sysctls"): "sysctls",
     ("machine", "sysfs"): "sysfs",
     ("machine", "nodeTaints"): "taints",
+    ("machine", "nodeLabels"): "labels",
+    ("machine", "nodeAnnotations"): "annotations",
+    ("machine", "install", "extensions"): "extensions, which the image factory builds in",
+    ("machine", "install", "extraKernelArgs"): "kernel_args, which the image factory builds in",
+    ("machine", "disks"): "volumes",
+    ("machine", "systemDiskEncryption"): "system_volumes",
     ("machine", "registries"): "registries",
     ("machine", "time"): "time_servers",
     ("machine", "token"): _KEPT,
@@ -53,6 +60,9 @@ _SAID_BY: Mapping[tuple[str, ...], str] = {
     ("cluster", "network", "serviceSubnets"): "networks.services",
     ("cluster", "network", "dnsDomain"): "networks.dns_domain",
     ("cluster", "network", "cni"): "cni",
+    **{("cluster", each, "image"): _VERSION for each in ("apiServer", "controllerManager", "scheduler", "proxy")},
+    ("cluster", "etcd", "image"): "the pinned Talos version",
+    ("cluster", "coreDNS", "image"): "the pinned Talos version",
     ("cluster", "apiServer", "extraArgs", "service-cluster-ip-range"): "networks.services",
     ("cluster", "apiServer", "extraArgs", "secure-port"): "endpoint, whose port is 6443",
     ("cluster", "controllerManager", "extraArgs", "service-cluster-ip-range"): "networks.services",
@@ -129,22 +139,30 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _of_manifests(where, patch)
 
 
+def is_decided(patch: Mapping[str, Any]) -> bool:
+    """Whether a key decides what the document says, so the patch has no place in a site, well formed or not."""
+    kind = patch.get("kind")
+    if kind == NetworkRuleConfig.kind:
+        return str(patch.get("name")) in _own_rules()
+    if not isinstance(kind, str) or kind not in _DOCUMENTS:
+        return False
+    _, decided = _DOCUMENTS[kind]
+    fields = set(patch) - _IN_ANY_CASE
+    return not decided or "$patch" in fields or not fields or bool(fields & decided)
+
+
 def _of_document(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
     kind = patch.get("kind")
     if kind == NetworkRuleConfig.kind:
         yield from _of_rule(path, patch)
-    if not isinstance(kind, str) or kind not in _DOCUMENTS:
-        return
-    key, decided = _DOCUMENTS[kind]
-    fields = set(patch) - _IN_ANY_CASE
-    if not decided or "$patch" in fields or not fields or fields & decided:
-        yield _set_elsewhere((*path, "kind"), kind, key)
+    elif is_decided(patch):
+        yield _set_elsewhere((*path, "kind"), str(kind), _DOCUMENTS[str(kind)][0])
 
 
 def _of_rule(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
     """A site may add rules, as a pod network of its own needs them; it opens no port to everybody in this way."""
     name = patch.get("name")
-    if name in _own_rules() or "$patch" in patch:
+    if str(name) in _own_rules() or "$patch" in patch:
         yield _set_elsewhere((*path, "name"), f"the rule {shown(name)}", "firewall")
         return
     for index, source in enumerate(items(patch.get("ingress"))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from stacks import compatibility, machine_keys, versions
 from stacks.cluster_model import MachinesSpec
@@ -12,6 +12,7 @@ from stacks.cluster_plan import problems_of
 from stacks.demand import OrderedModelSpec
 from stacks.loading.origins import Origin
 from stacks.loading.problems import Path, Problem, from_text, shown
+from stacks.machine_model import MachineKeys
 from stacks.placing import crowds
 from stacks.proof.layouts import allowed, refusals
 from stacks.proof.proof import Proof
@@ -26,6 +27,7 @@ _STAND_IN_NETWORKS: Mapping[str, Any] = {
     "pods": "192.0.2.0/24",
     "services": "198.51.100.0/24",
 }
+_Keys = TypeVar("_Keys", bound=MachineKeys)
 _OF_THE_NODES = {("nodes",), ("roles",), ("taints",)}
 
 
@@ -50,14 +52,29 @@ def right_part(site: SiteConfig, wrong: Sequence[Path]) -> RightPart:
 
 
 def _right_machines(machines: MachinesSpec, wrong: Sequence[Path]) -> MachinesSpec:
-    """Without machines whose address is wrong, and with stand-ins for the parts of the address plan that are."""
+    """Without wrong patches, machines with a wrong address, and with stand-ins for wrong parts of the address plan."""
     below = [path[2:] for path in wrong if path[:2] == ("cluster", "machines")]
-    nodes = {name: node for name, node in machines.nodes.items() if ("nodes", name, "address") not in below}
+    nodes = {
+        name: _right_patches(node, below, ("nodes", name))
+        for name, node in machines.nodes.items()
+        if ("nodes", name, "address") not in below
+    }
+    roles = {role: _right_patches(keys, below, ("roles", role)) for role, keys in machines.roles.items()}
+    machines = _right_patches(machines, below, ())
     parts = {path[1] for path in below if path[:1] == ("networks",) and len(path) > 1}
     networks = {key: value for key, value in _STAND_IN_NETWORKS.items() if key in parts}
     if {"vip", "vip_link"} & parts:
         networks |= {"vip": None, "vip_link": None}
-    return machines.model_copy(update={"nodes": nodes, "networks": machines.networks.model_copy(update=networks)})
+    update = {"nodes": nodes, "roles": roles, "networks": machines.networks.model_copy(update=networks)}
+    return machines.model_copy(update=update)
+
+
+def _right_patches(keys: _Keys, wrong: Sequence[Path], level: Path) -> _Keys:
+    """The keys without the patches that are told already."""
+    at = (*level, "patches")
+    names = {path[len(at)] for path in wrong if path[: len(at)] == at and len(path) > len(at)}
+    patches = {name: patch for name, patch in keys.patches.items() if name not in names}
+    return keys.model_copy(update={"patches": patches}) if names else keys
 
 
 def misfits(right: RightPart) -> Iterator[Problem]:

@@ -26,6 +26,32 @@ def document(kind: str, *, at: str = "kind", says: str = "", **fields: Any) -> W
 
 
 DELETE = {"$patch": "delete"}
+RULE = {"name": "own", "portSelector": {"ports": [9400], "protocol": "tcp"}, "ingress": [{"subnet": "10.5.0.0/24"}]}
+FILE = {"path": "/var/own", "content": "x", "permissions": 420, "op": "create"}
+ETCD = f"{M}.roles.controlplane.patches.own"
+
+
+def form(kind: str, at: str, says: str, wrong: dict[str, Any], right: dict[str, Any]) -> Wrong:
+    """A document whose form Talos refuses, and that as Talos takes it."""
+    patch = {"apiVersion": "v1alpha1", "kind": kind}
+    return Wrong({PATCH: {**patch, **wrong}}, f"{PATCH}.{at}", says, {PATCH: {**patch, **right}})
+
+
+def file(key: str, value: Any, says: str) -> Wrong:
+    files = {"machine": {"files": [{**FILE, key: value}]}}
+    return Wrong(
+        {PATCH: files}, f"{PATCH}.machine.files.0.{key}", says, {f"{PATCH}.machine.files.0.{key}": FILE.get(key)}
+    )
+
+
+def rule(at: str, value: Any, says: str) -> Wrong:
+    right = {"apiVersion": "v1alpha1", "kind": "NetworkRuleConfig", **RULE}
+    before: Any = right
+    for part in at.split("."):
+        before = before[int(part)] if isinstance(before, list) else before[part]
+    return Wrong({PATCH: right, f"{PATCH}.{at}": value}, f"{PATCH}.{at}", says, {f"{PATCH}.{at}": before})
+
+
 WRONG: dict[str, Wrong] = {
     "taints": wrong("machine.nodeTaints", {"x": "y:NoSchedule"}, "use taints"),
     "taints by a flag": wrong("machine.kubelet.extraArgs.register-with-taints", "x=y:NoSchedule", "use taints"),
@@ -38,7 +64,24 @@ WRONG: dict[str, Wrong] = {
     "KubePrism deleted": wrong("machine.features.kubePrism", DELETE, "Cilium reaches the Kubernetes API"),
     "own Services": wrong("cluster.apiServer.extraArgs.service-cluster-ip-range", "10.9.0.0/16", "networks.services"),
     "own pods": wrong("cluster.controllerManager.extraArgs.cluster-cidr", "10.9.0.0/16", "networks.pods"),
-    "etcd's address": wrong("cluster.etcd.extraArgs.listen-client-urls", "http://0.0.0.0:2379", "networks.nodes"),
+    "etcd's address": Wrong(
+        {ETCD: {"cluster": {"etcd": {"extraArgs": {"listen-client-urls": "http://0.0.0.0:2379"}}}}},
+        f"{ETCD}.cluster.etcd.extraArgs.listen-client-urls",
+        "networks.nodes",
+        {ETCD: None},
+    ),
+    "etcd on workers": Wrong(
+        {PATCH: {"cluster": {"etcd": {"extraArgs": {"quota-backend-bytes": "8589934592"}}}}},
+        f"{PATCH}.cluster.etcd",
+        "is for control planes alone, and Talos refuses the config of hgx-1 with it",
+        {PATCH: None, ETCD: {"cluster": {"etcd": {"extraArgs": {"quota-backend-bytes": "8589934592"}}}}},
+    ),
+    "Talos's API for pods of a worker": Wrong(
+        {f"{M}.nodes.infra-1.patches.own": {"machine": {"features": {"kubernetesTalosAPIAccess": {"enabled": True}}}}},
+        f"{M}.nodes.infra-1.patches.own.machine.features.kubernetesTalosAPIAccess",
+        "move the patch to roles.controlplane",
+        {f"{M}.nodes.infra-1.patches.own": None},
+    ),
     "kube-proxy beside Cilium": wrong("cluster.proxy.disabled", False, "Cilium takes its place"),
     "no CoreDNS": wrong("cluster.coreDNS.disabled", True, "pods find Services"),
     "no scheduler": wrong("machine.controlPlane.scheduler.disabled", True, "place pods"),
@@ -68,7 +111,10 @@ WRONG: dict[str, Wrong] = {
         "NetworkRuleConfig", at="name", says="the rule 'kubelet'", name="kubelet", ingress=[]
     ),
     "port for everybody": document(
-        "NetworkRuleConfig", at="ingress.0.subnet", says="to everybody", name="own", ingress=[{"subnet": "0.0.0.0/0"}]
+        "NetworkRuleConfig",
+        at="ingress.0.subnet",
+        says="to everybody",
+        **{**RULE, "ingress": [{"subnet": "0.0.0.0/0"}]},
     ),
     "bond": document("BondConfig", name="bond0", links=["eno1"]),
     "bond deleted": document("BondConfig", name="bond0", **DELETE),
@@ -79,6 +125,106 @@ WRONG: dict[str, Wrong] = {
     "resolvers": document("ResolverConfig", nameservers=[{"address": "9.9.9.9"}]),
     "time servers": document("TimeSyncConfig", ntp={"servers": ["ntp.example"]}),
     "mirror": document("RegistryMirrorConfig", name="docker.io", endpoints=[{"url": "https://x.example"}]),
+    "labels": wrong("machine.nodeLabels", {"nvidia.com/gpu.family": "ampere"}, "use labels"),
+    "image of the API server": wrong("cluster.apiServer.image", "registry.k8s.io/kube-apiserver:v1.20.0", "pinned"),
+    "encryption in its old form": wrong("machine.systemDiskEncryption", {"state": {}}, "use system_volumes"),
+    # What Talos's loader refuses
+    "field that is none": wrong("machine.nope", 1, "is no field of Talos's machine config"),
+    "field that is misspelt": Wrong(
+        {PATCH: {"machine": {"featurs": {"diskQuotaSupport": False}}}},
+        f"{PATCH}.machine.featurs",
+        "did you mean 'features'?",
+        {PATCH: {"machine": {"features": {"diskQuotaSupport": False}}}},
+    ),
+    "switch in quotes": wrong("machine.features.rbac", "true", "is not true or false"),
+    "list that is a text": wrong("machine.certSANs", "x.example", "is not a list"),
+    "section that is a list": wrong("machine.kubelet", [1], "is not a section"),
+    "permissions in quotes": file("permissions", "0o644", "write 420 for 0o644"),
+    "file that stops the boot": file("path", "/etc/own.conf", "outside of /var/"),
+    "file that leaves /var": file("path", "/var/../etc/own.conf", "outside of /var/"),
+    "operation that is none": file("op", "make", "allowed: one of create, append, overwrite"),
+    "kind that is none": form(
+        "OOMConfigs", "kind", "did you mean 'OOMConfig'?", {}, {"kind": "OOMConfig", "sampleInterval": "1s"}
+    ),
+    "kind of a later Talos": document("KubeletConfig", at="kind", says="is no kind of document", image="x"),
+    "document of another API": Wrong(
+        {PATCH: {"apiVersion": "v1", "kind": "OOMConfig", "sampleInterval": "1s"}},
+        f"{PATCH}.apiVersion",
+        "write v1alpha1",
+        {f"{PATCH}.apiVersion": "v1alpha1"},
+    ),
+    "document's field that is none": form(
+        "OOMConfig", "interval", "is no field", {"interval": "1s"}, {"sampleInterval": "1s"}
+    ),
+    "time in words": form(
+        "OOMConfig", "sampleInterval", "a time with its unit", {"sampleInterval": "1 second"}, {"sampleInterval": "1s"}
+    ),
+    "time in days": form(
+        "OOMConfig", "sampleInterval", "got '1d'", {"sampleInterval": "1d"}, {"sampleInterval": "24h"}
+    ),
+    "port in quotes": rule("portSelector.ports.0", "9400", "is not a port"),
+    "protocol that is none": rule("portSelector.protocol", "http", "allowed: one of icmp, tcp, udp, icmpv6"),
+    "subnet without its length": rule("ingress.0.subnet", "10.5.0.0", "is not a subnet"),
+    "subnet with a mask": rule("ingress.0.subnet", "10.5.0.0/255.255.255.0", "is not a subnet"),
+    "rule without a port": Wrong(
+        {PATCH: {"apiVersion": "v1alpha1", "kind": "NetworkRuleConfig", **RULE, "portSelector": {"protocol": "tcp"}}},
+        f"{PATCH}.portSelector.ports",
+        "Talos takes no NetworkRuleConfig without it",
+        {f"{PATCH}.portSelector.ports": [9400]},
+    ),
+    "service without a file": form(
+        "ExtensionServiceConfig",
+        "configFiles",
+        "add configFiles or environment",
+        {"name": "own"},
+        {"name": "own", "environment": ["A=1"]},
+    ),
+    "share above all": form(
+        "ZswapConfig", "maxPoolPercent", "from 0 to 100", {"maxPoolPercent": 200}, {"maxPoolPercent": 20}
+    ),
+    "variable with a dash": form(
+        "EnvironmentConfig", "variables", "underscores", {"variables": {"A-B": "1"}}, {"variables": {"A_B": "1"}}
+    ),
+    "default route by its subnet": form(
+        "DummyLinkConfig",
+        "routes.0.destination",
+        "leave it out for the default route",
+        {"name": "dummy0", "routes": [{"destination": "0.0.0.0/0", "gateway": "10.5.0.1"}]},
+        {"name": "dummy0", "routes": [{"gateway": "10.5.0.1"}]},
+    ),
+    "routing table that is none": form(
+        "VRFConfig", "table", "a routing table", {"name": "vrf0", "table": "nope"}, {"name": "vrf0", "table": 30}
+    ),
+    "hardware address with dashes": form(
+        "BridgeConfig",
+        "hardwareAddr",
+        "00:1a:2b:3c:4d:5e",
+        {"name": "br0", "hardwareAddr": "00-1a-2b-3c-4d-5e"},
+        {"name": "br0", "hardwareAddr": "00:1a:2b:3c:4d:5e"},
+    ),
+    "size that no disk has": form(
+        "SwapVolumeConfig",
+        "provisioning.minSize",
+        "is not a size",
+        {"name": "swap", "provisioning": {"diskSelector": {"match": "system_disk"}, "minSize": "20EB"}},
+        {"name": "swap", "provisioning": {"diskSelector": {"match": "system_disk"}, "minSize": "20gb"}},
+    ),
+    "rule of routing without a priority": form(
+        "RoutingRuleConfig", "name", "from 1 to 32765", {"name": "x", "table": 30}, {"name": "1000", "table": 30}
+    ),
+    "probe of a host without its port": form(
+        "TCPProbeConfig", "endpoint", "HOST:PORT", {"name": "a", "endpoint": "x"}, {"name": "a", "endpoint": "x:1"}
+    ),
+    "logs by HTTP": Wrong(
+        {
+            PATCH: {
+                "machine": {"logging": {"destinations": [{"endpoint": "http://10.5.0.6:1", "format": "json_lines"}]}}
+            }
+        },
+        f"{PATCH}.machine.logging.destinations.0.endpoint",
+        "tcp://HOST:PORT",
+        {f"{PATCH}.machine.logging.destinations.0.endpoint": "tcp://10.5.0.6:1"},
+    ),
 }
 
 
@@ -103,6 +249,9 @@ RIGHT: dict[str, dict[str, Any]] = {
         "portSelector": {"ports": [9400], "protocol": "tcp"},
         "ingress": [{"subnet": "10.5.0.0/24"}],
     },
+    "document in two patches": {"apiVersion": "v1alpha1", "kind": "EnvironmentConfig", "variables": {"A": 1}},
+    "file": {"machine": {"files": [FILE]}},
+    "file of containerd": {"machine": {"files": [{**FILE, "path": "/etc/cri/conf.d/20-customization.part"}]}},
     "manifest": {
         "cluster": {
             "inlineManifests": [
