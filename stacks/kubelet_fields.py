@@ -53,6 +53,12 @@ class KubeletFields(Record):
     """Words that a field may hold."""
     ranges: dict[str, tuple[float | None, float | None]]
     """Least and most that a field may hold."""
+    inner: dict[str, dict[str, Kind]]
+    """Fields of a field that is a section, by their dotted place."""
+    forms: dict[str, tuple[str, str]]
+    """Expression and example of a field's text, or of each text in it."""
+    names: dict[str, tuple[str, ...]]
+    """Names that may be below a field."""
     decided: tuple[Decided, ...]
     """All others."""
 
@@ -61,7 +67,8 @@ class KubeletFields(Record):
         free = [field for names in self.types.values() for field in names]
         written = [*free, *(field for row in self.decided for field in row.fields)]
         twice = sorted({field for field in written if written.count(field) > 1})
-        strange = sorted({*self.choices, *self.ranges} - set(free))
+        places = {f"{above}.{name}" for above, fields in self.inner.items() for name in fields}
+        strange = sorted({*self.choices, *self.ranges, *self.inner, *self.forms, *self.names} - {*free, *places})
         if twice or strange:
             raise ValueError(f"{FILE.name}: written twice or without a type: {', '.join(twice + strange)}")
         return self

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stacks import kubelet_fields
+from stacks.checks import gates, kubelet_rules
 from stacks.kubelet_fields import Kind
 from stacks.loading.levels import LEVELS, MACHINES, Machine, machines_of
 from stacks.loading.problems import Path, Problem, nearest, shown
@@ -35,7 +36,7 @@ _SOFT, _GRACE = "evictionSoft", "evictionSoftGracePeriod"
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
 
 
 def _is_text(value: Any) -> bool:
@@ -129,40 +130,87 @@ def _of_field(path: Path, field: str, value: Any) -> Iterator[Problem]:
             fix=f"write {near}" if near else "take it out; stacks/kubelet_fields.yaml lists all fields",
         )
     else:
-        kind = table.kinds[field]
-        fits, called = _TYPES[kind]
-        if isinstance(value, Mapping) and kind in _INNER and not fits(value):
-            inner_fits, called = _INNER[kind]
-            for name, inner in value.items():
-                if not inner_fits(inner):
-                    yield Problem(
-                        path=(*path, str(name)), what=f"is not {called}", got=shown(inner), fix=f"write {called}"
-                    )
-        elif not fits(value):
-            yield Problem(path=path, what=f"is not {called}", got=shown(value), fix=f"write {called}, or take it out")
-        elif field in table.choices and value not in table.choices[field]:
-            words = table.choices[field]
+        yield from _of_value(path, (field,), table.kinds[field], value)
+
+
+def _of_value(path: Path, place: tuple[str, ...], kind: Kind, value: Any) -> Iterator[Problem]:
+    """A field, or one below it at `place`."""
+    table, field = kubelet_fields.load(), ".".join(place)
+    fits, called = _TYPES[kind]
+    if isinstance(value, Mapping) and kind in _INNER and not fits(value):
+        inner_fits, called = _INNER[kind]
+        for name, inner in value.items():
+            if not inner_fits(inner):
+                yield Problem(path=(*path, str(name)), what=f"is not {called}", got=shown(inner), fix=f"write {called}")
+        return
+    if not fits(value):
+        yield Problem(path=path, what=f"is not {called}", got=shown(value), fix=f"write {called}, or take it out")
+        return
+    if field in table.choices:
+        yield from _of_choices(path, value, table.choices[field])
+    if field in table.ranges:
+        yield from _of_range(path, value, *table.ranges[field])
+    if field in table.names:
+        yield from (
+            _unknown((*path, name), "is none that the kubelet knows", table.names[field])
+            for name in value
+            if name not in table.names[field]
+        )
+    if field in table.forms:
+        yield from _of_forms(path, value, *table.forms[field])
+    if field in table.inner:
+        for index, section in enumerate(value) if isinstance(value, list) else [("", value)]:
+            here = (*path, str(index)) if isinstance(value, list) else path
+            for name, inner in section.items():
+                yield from _of_inner(here, place, str(name), inner, table.inner[field])
+    if kind == "quantities":
+        yield from _of_quantities(path, value)
+    elif kind == "thresholds":
+        yield from _of_thresholds(path, value)
+    elif field == "featureGates":
+        yield from gates.problems(path, value)
+
+
+def _of_inner(
+    path: Path, place: tuple[str, ...], name: str, value: Any, fields: Mapping[str, Kind]
+) -> Iterator[Problem]:
+    kind = fields.get(name, fields.get("*"))
+    if kind is None:
+        yield _unknown((*path, name), f"is no field of the kubelet's {'.'.join(place)}", tuple(fields))
+    else:
+        yield from _of_value((*path, name), (*place, name), kind, value)
+
+
+def _of_choices(path: Path, value: Any, words: Sequence[str]) -> Iterator[Problem]:
+    for index, word in enumerate(value if isinstance(value, list) else [value]):
+        if word not in words:
             yield Problem(
-                path=path,
+                path=(*path, str(index)) if isinstance(value, list) else path,
                 what="is not one of the kubelet's words",
-                got=shown(value),
-                allowed=", ".join(words),
-                near=nearest(value, words),
+                got=shown(word),
+                allowed=", ".join(filter(None, words)),
+                near=nearest(word, words),
                 fix="write one of these",
             )
-        elif field in table.ranges:
-            yield from _of_range(path, value, *table.ranges[field])
-        elif kind == "quantities":
-            yield from _of_quantities(path, value)
-        elif kind == "thresholds":
-            yield from _of_thresholds(path, value)
 
 
-def _of_range(path: Path, value: float, least: float | None, most: float | None) -> Iterator[Problem]:
+def _of_forms(path: Path, value: Any, expression: str, example: str) -> Iterator[Problem]:
+    """A text, or each in a list or below a name."""
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else []
+    for where, text in [((*path, str(key)), each) for key, each in inner] if inner else [(path, value)]:
+        if isinstance(text, str) and not re.fullmatch(expression, text):
+            yield Problem(
+                path=where, what="has a form that the kubelet refuses", got=shown(text), fix=f"write it like {example}"
+            )
+
+
+def _of_range(path: Path, value: Any, least: float | None, most: float | None) -> Iterator[Problem]:
+    written, value, unit = value, _amount(value), "s" if isinstance(value, str) else ""
     if (least is not None and value < least) or (most is not None and value > most):
-        allowed = f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
+        allowed = f"{least:g}{unit} or more" if most is None else f"{least:g}{unit} to {most:g}{unit}"
         bound = least if least is not None and value < least else most
-        yield Problem(path=path, what="is out of its range", got=str(value), allowed=allowed, fix=f"write {bound:g}")
+        fix = f"write {bound:g}{unit}"
+        yield Problem(path=path, what="is out of its range", got=str(written), allowed=allowed, fix=fix)
 
 
 def _of_quantities(path: Path, reserved: Mapping[str, str]) -> Iterator[Problem]:
@@ -223,6 +271,12 @@ def _of_pairs(machine: Machine, wrong: set[str]) -> Iterator[Problem]:
             f"{'at most' if may_be_equal else 'below'} {upper}",
             got=shown(config[field]),
             fix="change one of the two",
+        )
+    for rule in kubelet_rules.broken(config, _amount) if not wrong else ():
+        yield Problem(
+            path=machine.path("kubelet_config", *rule.field),
+            what=f"{rule.why}: the kubelet does not start so",
+            fix=rule.fix,
         )
     missing = sorted(set(mapping(config.get(_SOFT))) - set(mapping(config.get(_GRACE))))
     if missing and not {_SOFT, _GRACE} & wrong:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -70,15 +71,17 @@ def _of_files(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
     """Talos 1.13 stops booting at a file that it may not create (its `writeUserFiles`)."""
     for index, file in enumerate(items(at(patch, "machine", "files"))):
         name = mapping(file).get("path")
-        if isinstance(name, str) and mapping(file).get("op") == "create" and name != _OF_CONTAINERD:
-            if not name.startswith(_WRITABLE) or ".." in name.split("/"):
-                yield Problem(
-                    path=(*path, "machine", "files", str(index), "path"),
-                    what=f"lies outside of {_WRITABLE}, where alone Talos creates files; it would not boot",
-                    got=shown(name),
-                    allowed=f"a path below {_WRITABLE}, or {_OF_CONTAINERD}",
-                    fix=f"write /var{name if name.startswith('/') else '/' + name}",
-                )
+        if not isinstance(name, str) or mapping(file).get("op") != "create" or name == _OF_CONTAINERD:
+            continue
+        plain = posixpath.normpath("/" + name.lstrip("/"))
+        if not plain.startswith(_WRITABLE):
+            yield Problem(
+                path=(*path, "machine", "files", str(index), "path"),
+                what=f"lies outside of {_WRITABLE}, where alone Talos creates files; it would not boot",
+                got=shown(name),
+                allowed=f"a path below {_WRITABLE}, or {_OF_CONTAINERD}",
+                fix=f"write /var{plain}",
+            )
 
 
 def _incomplete(patches: list[tuple[Path, Mapping[str, Any]]]) -> Iterator[Problem]:

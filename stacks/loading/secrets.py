@@ -16,14 +16,14 @@ _ISSUED = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[^-]|-(?!----))*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?"
     # Base64 of a PEM text, as Talos and kubeconfigs have it; a certificate is no secret.
     r"|LS0tLS1CRUdJTi(?!BDRVJU)[A-Za-z0-9+/=]*"
-    r"|\bsk-[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bnvapi-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}"
+    r"|\bsk-(?=[A-Za-z0-9_-]{0,40}[A-Z]|(?:[a-z_-]{0,40}[0-9]){3})[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bnvapi-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}"
     r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}"
     r"|\bA[KS]IA[A-Z0-9]{16}\b|\bxox[abps]-[A-Za-z0-9-]{10,}|\bAGE-SECRET-KEY-1[A-Z0-9]{20,}"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
     r"|client-key-data:\s*\S*|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
     r"|(?<![^\s'\"=\[(])--(api-key|hf-token|hf_token)[= ][^\s'\"]+"
     # A token that machines join with: Talos's, kubeadm's.
-    r"|(?<![\w.-])(?=[a-z0-9.]*[0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![\w.-])",
+    r"|(?<![\w.-])[a-z0-9]{6}\.(?=[a-z]*[0-9])[a-z0-9]{16}(?![\w.-])",
     re.DOTALL,
 )
 # Random bytes in base64 or hex. Digests and fingerprints have this form too, so a value may have it.
@@ -31,6 +31,8 @@ _RANDOM = re.compile(r"(?<![A-Za-z0-9+/])(?<!sha256:)(?!LS0tLS1CRUdJTiBDRVJU)[A-
 _HEX = re.compile(r"[0-9a-f]{32,}")
 _SHORTEST_RANDOM, _RANDOM_LENGTH = 20, 28
 _TURNS = 0.3
+# Random base64 is lower case by 41 %; 32 characters of it are this much by one chance in a thousand.
+_WORDS, _DIGITS_OF_WORDS = 0.65, 2
 
 # A name in JSON or in a query, with a value: what it holds is secret, whatever its form.
 _NAMED = re.compile(
@@ -38,7 +40,7 @@ _NAMED = re.compile(
     r"|[?&](\w*token|api[_-]?key|password|secret)=[^&\s]"
 )
 # Fields of a machine config that hold a secret in any form.
-_SECRET_FIELD = re.compile(r"(?i)(token|secret|password|passphrase|privatekey|auth)$")
+_SECRET_FIELD = re.compile(r"(?i)((token|secret|password|passphrase|privatekey)$|^auth$)")
 _REGISTRIES = ("cluster", "machines", "registries")
 _NAMES_ONE = "_secret"
 _PAIRS = frozenset({"ca", "aggregatorCA", "serviceAccount", "clientIdentity"})
@@ -70,11 +72,20 @@ def _is_random(text: str) -> bool:
     """Not a path or a word: large and small letters take turns, with digits where that is short."""
     # Base64 has slashes too: cut at them, the parts of a key may each be as short as a name.
     whole = text.replace("/", "")
+    if _is_words(whole):
+        return False
     return (len(whole) >= _RANDOM_LENGTH and _turns(whole) and {"A", "a"} <= set(map(_kind, whole))) or any(
         _HEX.fullmatch(part)
         or (len(part) >= _SHORTEST_RANDOM and _turns(part) and {"A", "a", "0"} <= set(map(_kind, part)))
         for part in text.split("/")
     )
+
+
+def _is_words(text: str) -> bool:
+    """A name of several words, such as a feature gate's: capitals begin them, and few digits are in them."""
+    kinds = [_kind(character) for character in text]
+    few = kinds.count("0") <= _DIGITS_OF_WORDS and "A" in kinds and "+" not in kinds
+    return few and kinds.count("a") >= _WORDS * len(text)
 
 
 def _turns(text: str) -> bool:

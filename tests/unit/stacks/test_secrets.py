@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stacks import kubelet_fields, kubernetes_flags
 from stacks.loader import SiteError, load_site
 from stacks.loading.secrets import (
     HIDDEN,
@@ -42,7 +43,16 @@ HARMLESS = (
     "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t",
     "docker.io/library",
+    "kubelet_config.shutdownGracePeriodByPodPriority",
+    "featureGates.UnauthenticatedHTTP2DOSMitigation",
+    "sk-bratislava-inference-1",
+    "https://rack01.datacenterberlin:6443",
 )
+
+
+def test_no_gate_and_no_field_of_the_kubelet_is_taken_for_a_secret() -> None:
+    names = [*kubernetes_flags.load().gates.names(), *kubelet_fields.load().kinds, *kubelet_fields.load().decisions]
+    assert [name for name in names if is_secret_name(name)] == []
 
 
 @pytest.mark.parametrize("text", HARMLESS)

@@ -82,6 +82,114 @@ WRONG: dict[str, Wrong] = {
     "read-only port": wrong({"readOnlyPort": 10255}, "readOnlyPort", "answers everybody without a key", {}),
     "kubelet without authentication": wrong(OPEN, "authentication", "decided by Talos", {}),
     "kubelet without authorization": wrong({"authorization": {"mode": "AlwaysAllow"}}, "authorization", "Talos"),
+    "gate that is none": wrong(
+        {"featureGates": {"MemoryQos": True}}, "featureGates.MemoryQos", "write MemoryQoS", {"featureGates": {}}
+    ),
+    "gate that has one value": wrong(
+        {"featureGates": {"NodeSwap": False}}, "featureGates.NodeSwap", "cannot be turned", {"featureGates": {}}
+    ),
+    "field of logging that is none": wrong(
+        {"logging": {"verbose": 2}}, "logging.verbose", "did you mean 'verbosity'?", {"logging": {"verbosity": 2}}
+    ),
+    "field of logging in quotes": wrong({"logging": {"verbosity": "2"}}, "logging.verbosity", "without quotes"),
+    "format of logging that is none": wrong({"logging": {"format": "xml"}}, "logging.format", "allowed: text, json"),
+    "verbosity by file in JSON": wrong(
+        {"logging": {"vmodule": [{"filePattern": "x", "verbosity": 3}]}},
+        "logging.vmodule",
+        "goes with format text alone",
+        {"logging": {"format": "text", "vmodule": [{"filePattern": "x", "verbosity": 3}]}},
+    ),
+    "swap that is none": wrong(
+        {"memorySwap": {"swapBehavior": "Unlimited"}}, "memorySwap.swapBehavior", "allowed: NoSwap, LimitedSwap"
+    ),
+    "a restart after too long": wrong(
+        {"crashLoopBackOff": {"maxContainerRestartPeriod": "400s"}},
+        "crashLoopBackOff.maxContainerRestartPeriod",
+        "write 300s",
+        {"crashLoopBackOff": {"maxContainerRestartPeriod": "300s"}},
+    ),
+    "traces of more than all": wrong(
+        {"tracing": {"samplingRatePerMillion": 2000000}}, "tracing.samplingRatePerMillion", "write 1e+06"
+    ),
+    "user ids of a part": wrong(
+        {"userNamespaces": {"idsPerPod": 70000}},
+        "userNamespaces.idsPerPod",
+        "write 65536",
+        {"userNamespaces": {"idsPerPod": 65536}},
+    ),
+    "reserved memory by a text": wrong(
+        {"reservedMemory": [{"numaNode": "0", "limits": {"memory": "1Gi"}}]},
+        "reservedMemory.0.numaNode",
+        "whole number",
+    ),
+    "reserved processors of a node's part": wrong(
+        {"reservedMemory": [{"numaNode": 0, "limits": {"cpu": "1"}}]}, "reservedMemory.0.limits.cpu", "neither memory"
+    ),
+    "static memory without a reserve": wrong(
+        {"memoryManagerPolicy": "Static"},
+        "memoryManagerPolicy",
+        "needs reservedMemory",
+        {"memoryManagerPolicy": "None"},
+    ),
+    "a farewell of less than a second": wrong(
+        {"shutdownGracePeriod": "500ms", "shutdownGracePeriodCriticalPods": "0s"},
+        "shutdownGracePeriod",
+        "less than a second",
+        {"shutdownGracePeriod": "1s", "shutdownGracePeriodCriticalPods": "0s"},
+    ),
+    "two kinds of farewell": wrong(
+        {"shutdownGracePeriodByPodPriority": [{"priority": 1, "shutdownGracePeriodSeconds": 5}]},
+        "shutdownGracePeriodByPodPriority",
+        "write shutdownGracePeriod: 0s",
+        {
+            "shutdownGracePeriodByPodPriority": [{"priority": 1, "shutdownGracePeriodSeconds": 5}],
+            "shutdownGracePeriod": "0s",
+            "shutdownGracePeriodCriticalPods": "0s",
+        },
+    ),
+    "enforcement that is none": wrong({"enforceNodeAllocatable": ["all"]}, "enforceNodeAllocatable.0", "allowed: none"),
+    "enforcement without a cgroup": wrong(
+        {"enforceNodeAllocatable": ["pods", "system-reserved"]},
+        "enforceNodeAllocatable.1",
+        "needs systemReservedCgroup",
+        {"enforceNodeAllocatable": ["pods", "system-reserved"], "systemReservedCgroup": "/system"},
+    ),
+    "no cgroups of pods": wrong({"cgroupsPerQOS": False}, "cgroupsPerQOS", "may hold none alone", {}),
+    "processors that are none": wrong(
+        {"reservedSystemCPUs": "a-b"}, "reservedSystemCPUs", "write it like 0-3", {"reservedSystemCPUs": "0-3"}
+    ),
+    "images that are old before they are young": wrong(
+        {"imageMaximumGCAge": "1m"},
+        "imageMaximumGCAge",
+        "above imageMinimumGCAge, which is 2m",
+        {"imageMaximumGCAge": "0s"},
+    ),
+    "images one after another and beside each other": wrong(
+        {"serializeImagePulls": True, "maxParallelImagePulls": 2}, "maxParallelImagePulls", "serializeImagePulls"
+    ),
+    "no throttling": wrong({"memoryThrottlingFactor": 0}, "memoryThrottlingFactor", "write 0.9"),
+    "logs watched all the time": wrong(
+        {"containerLogMonitorInterval": "1s"}, "containerLogMonitorInterval", "write 3s", {}
+    ),
+    "memory in tiers without its gate": wrong(
+        {"memoryReservationPolicy": "TieredReservation"},
+        "memoryReservationPolicy",
+        "needs the feature gate MemoryQoS",
+        {"memoryReservationPolicy": "TieredReservation", "featureGates": {"MemoryQoS": True}},
+    ),
+    "setting of the whole node for pods": wrong(
+        {"allowedUnsafeSysctls": ["vm.swappiness"]},
+        "allowedUnsafeSysctls.0",
+        "write it like net.core.somaxconn",
+        {"allowedUnsafeSysctls": ["net.core.somaxconn", "kernel.msg*"]},
+    ),
+    "option of processors that is none": wrong(
+        {"cpuManagerPolicyOptions": {"full-pcpu-only": "true"}},
+        "cpuManagerPolicyOptions.full-pcpu-only",
+        "did you mean 'full-pcpus-only'?",
+    ),
+    "logs without a size": wrong({"containerLogMaxSize": "ten"}, "containerLogMaxSize", "write it like 10Mi", {}),
+    "more pods than a number holds": wrong({"maxPods": 99999999999}, "maxPods", "a whole number", {}),
     "a role's": Wrong(
         {f"{M}.roles.hgx.kubelet_config": {"nope": 1}}, f"{M}.roles.hgx.kubelet_config.nope", "is no field"
     ),
@@ -108,7 +216,11 @@ def test_what_the_kubelet_takes_is_valid() -> None:
         "featureGates": {"MemoryQoS": True},
         "readOnlyPort": 0,
         "serverTLSBootstrap": True,
-        "logging": {"verbosity": 2},
+        "logging": {"verbosity": 2, "format": "json", "flushFrequency": "5s"},
+        "staticPodURLHeader": {"X-Own": ["a"]},
+        "reservedSystemCPUs": "0-3,8",
+        "enforceNodeAllocatable": ["pods"],
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "60s"},
         "imageGCHighThresholdPercent": 90,
     }
     assert load_site(changed(prod(), {K: config}), "site.yaml")
