@@ -40,7 +40,9 @@ _NAMED = re.compile(
     r"|[?&](\w*token|api[_-]?key|password|secret)=[^&\s]"
 )
 # Fields of a machine config that hold a secret in any form.
-_SECRET_FIELD = re.compile(r"(?i)((token|secret|password|passphrase|privatekey)$|^auth$)")
+_SECRET_FIELD = re.compile(r"(?i)(token|secret|password|passphrase|privatekey|auth)$")
+# What switches hold, such as a flag `anonymous-auth`.
+_SWITCHES = frozenset({"", "true", "false"})
 _REGISTRIES = ("cluster", "machines", "registries")
 _NAMES_ONE = "_secret"
 _PAIRS = frozenset({"ca", "aggregatorCA", "serviceAccount", "clientIdentity"})
@@ -138,7 +140,7 @@ def masked(value: Any, found: list[PlainSecret], written: Path = (), path: Path 
 
 
 def _is_secret_value(value: str, path: Path) -> bool:
-    return looks_secret(value) or bool(_NAMED.search(value)) or (bool(value) and _is_secret_field(path))
+    return looks_secret(value) or bool(_NAMED.search(value)) or (value not in _SWITCHES and _is_secret_field(path))
 
 
 def _is_secret_field(path: Path) -> bool:

@@ -185,6 +185,13 @@ WRONG: dict[str, Wrong] = {
     "variable with a dash": form(
         "EnvironmentConfig", "variables", "underscores", {"variables": {"A-B": "1"}}, {"variables": {"A_B": "1"}}
     ),
+    "password of a proxy": form(
+        "EnvironmentConfig",
+        "variables.PROXY_AUTH",
+        "looks like a secret in plain text",
+        {"variables": {"PROXY_AUTH": "hunter2"}},
+        {"variables": {"PROXY": "http://proxy.site.example"}},
+    ),
     "default route by its subnet": form(
         "DummyLinkConfig",
         "routes.0.destination",
@@ -249,6 +256,7 @@ RIGHT: dict[str, dict[str, Any]] = {
         "portSelector": {"ports": [9400], "protocol": "tcp"},
         "ingress": [{"subnet": "10.5.0.0/24"}],
     },
+    "switch whose name ends like a secret's": {"cluster": {"apiServer": {"extraArgs": {"anonymous-auth": "false"}}}},
     "document in two patches": {"apiVersion": "v1alpha1", "kind": "EnvironmentConfig", "variables": {"A": 1}},
     "file": {"machine": {"files": [FILE]}},
     "file of containerd": {"machine": {"files": [{**FILE, "path": "/etc/cri/conf.d/20-customization.part"}]}},
