@@ -24,6 +24,7 @@ from components.envoy_names import (
     picker_cluster,
     picker_filter,
 )
+from components.gateway_errors import ERROR_STATUSES
 from components.headers import CLIENT_HEADER, INNER_HEADERS, MODEL_HEADER, REFUSAL_HEADER, REWRITE_HEADER
 from components.metadata import PROTECTED
 from components.namespace import NamespaceHandle
@@ -31,6 +32,9 @@ from manifests.render import render_text
 
 # The AI gateway puts its processor before the first filter whose name it knows, so this one must not be like those.
 _SCRIPT = "inference-platform.front-door"
+# The method, for the script's work on the answer.
+_METHOD_FILTER = "inference-platform.method"
+_REQUEST_METADATA = "inference-platform.request"
 _TYPE = "type.googleapis.com/envoy."
 _LISTENER = f"{_TYPE}config.listener.v3.Listener"
 _ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"
@@ -80,6 +84,8 @@ def script() -> str:
         inner_headers=INNER_HEADERS,
         model_paths=MODEL_PATHS,
         retry_after_s=_RETRY_AFTER_S,
+        statuses=sorted(ERROR_STATUSES.items()),
+        request_metadata=_REQUEST_METADATA,
     )
 
 
@@ -93,7 +99,13 @@ def first_filters() -> list[dict[str, Any]]:
 
     That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
     """
+    method = {"metadata_namespace": _REQUEST_METADATA, "key": "method"}
     return [
+        _filter(
+            _METHOD_FILTER,
+            "header_to_metadata.v3.Config",
+            {"request_rules": [{"header": ":method", "on_header_present": method}]},
+        ),
         _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
         _filter(BODY_LIMIT_FILTER, "buffer.v3.Buffer", {"max_request_bytes": _MOST_BYTES}),
         _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": script()}}),

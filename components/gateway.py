@@ -205,6 +205,8 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
         "spec": {
             "targetRefs": [target_gateway()],
             "connection": {"bufferLimit": _BUFFER},
+            # Envoy Gateway's own is a redirect, before anybody asks for the key.
+            "path": {"escapedSlashesAction": "KeepUnchanged"},
             # Envoy would close the connection of an old tool without a word.
             "http1": {"http10": {}},
             "http2": {

@@ -29,6 +29,17 @@ _ERRORS: tuple[tuple[int, str, str, str], ...] = (
     (503, "model_unavailable", "server_error", "%LOCAL_REPLY_BODY%"),
     (504, "timeout", "timeout_error", "The model did not answer in time."),
 )
+# Statuses by the codes of all errors: the ones above, the mappers' below, and the front door's own.
+ERROR_STATUSES = {
+    **{code: status for status, code, *_ in _ERRORS},
+    "invalid_value": 400,
+    "method_not_allowed": 405,
+    "missing_required_parameter": 400,
+    "model_not_found": 404,
+    "model_overloaded": 503,
+    "trailers_not_supported": 400,
+    "upgrade_not_supported": 400,
+}
 
 
 def openai_errors(namespace: str, target: dict[str, str], *, listener: str, tls: bool) -> dict[str, Any]:

@@ -12,8 +12,9 @@ OBJECTIVE_HEADER = "x-gateway-inference-objective"
 REWRITE_HEADER = "x-gateway-model-name-rewrite"
 # Why the front door refuses a request: the error's code, for the reply mapper.
 REFUSAL_HEADER = "x-inference-refusal"
-# Headers that decide on routing, identity or priority behind the gateway: a client's own are dropped before anything
-# reads them (names: AI gateway internalapi, endpoint picker pkg/epp/metadata).
+# Headers that decide on routing, identity or priority behind the gateway, or ask an engine about itself: a client's own
+# are dropped before anything reads them (names: AI gateway internalapi, endpoint picker pkg/epp/metadata, vLLM 0.32
+# entrypoints/generate/base/serving.py and entrypoints/serve/utils/orca_metrics.py).
 TRUSTED_HEADERS = (
     MODEL_HEADER,
     "x-ai-eg-original-path",
@@ -24,6 +25,8 @@ TRUSTED_HEADERS = (
     OBJECTIVE_HEADER,
     REFUSAL_HEADER,
     REWRITE_HEADER,
+    "endpoint-load-metrics-format",
+    "x-data-parallel-rank",
     "x-llm-d-inference-fairness-id",
     "x-llm-d-inference-objective",
     "x-llm-d-model-name-rewrite",
@@ -32,9 +35,11 @@ TRUSTED_HEADERS = (
     "x-prefiller-host-port",
     "x-slo-tpot-ms",
     "x-slo-ttft-ms",
+    "x-vllm-priority",
 )
 # Beginnings of the names of response headers that tell of the inside.
 INNER_HEADERS = (
+    "endpoint-load-metrics",
     "server",
     "via",
     "x-ai-eg-",

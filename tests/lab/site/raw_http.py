@@ -61,6 +61,20 @@ def send(address: str, request: bytes) -> Answer:
     return _whole(received) or Answer(body=received)
 
 
+def everything(address: str, request: bytes) -> bytes:
+    """All bytes that come until the connection has been silent for a second, as with `HEAD`."""
+    with _connect(address) as connection:
+        connection.sendall(request)
+        received = connection.recv(65_536)
+        connection.settimeout(1)
+        try:
+            while piece := connection.recv(65_536):
+                received += piece
+        except TimeoutError:
+            pass
+        return received
+
+
 def send_http2(address: str, key: str, *, body: bytes, trailers: list[tuple[str, str]]) -> Answer:
     """A completion over HTTP/2 whose body is followed by trailers."""
     names = {":method": "POST", ":path": "/v1/chat/completions", ":scheme": "http", ":authority": "models"}

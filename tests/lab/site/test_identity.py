@@ -23,6 +23,8 @@ from tests.lab.site.test_answers import error_of
 pytestmark = pytest.mark.row("004.11", "000.34", "opening 6")
 
 CLAIMS = {
+    "endpoint-load-metrics-format": "JSON",
+    "x-data-parallel-rank": "0",
     "x-ai-eg-model": "qwen3-32b",
     "x-ai-eg-original-path": "/v1/models",
     "x-gateway-destination-endpoint": "198.18.0.66:8000",
@@ -40,6 +42,7 @@ CLAIMS = {
     "x-prefiller-host-port": "198.18.0.66:8000",
     "x-slo-tpot-ms": "1",
     "x-slo-ttft-ms": "1",
+    "x-vllm-priority": "-1",
 }
 BODY_WITHOUT_KEY = chat("glm-5-1")
 

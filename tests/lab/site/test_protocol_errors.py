@@ -11,7 +11,7 @@ import pytest
 
 from components.front_door import MODEL_PATHS
 from components.headers import INNER_HEADERS
-from tests.lab.site.raw_http import Answer, http1, send, send_http2
+from tests.lab.site.raw_http import Answer, everything, http1, send, send_http2
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat
 from tests.lab.site.test_answers import PROTOCOLS
@@ -103,6 +103,53 @@ def test_each_request_has_its_answer(site: Site, case: Case) -> None:
         assert answer.error["code"] == case.code
     if case.status == 405:
         assert answer.headers["allow"] in {"GET", "POST"}
+
+
+GRPC = b"Content-Type: application/grpc\r\n"
+
+
+@pytest.mark.parametrize("headers", [b"", GRPC], ids=["plain", "grpc"])
+@pytest.mark.parametrize("known", [True, False], ids=["key", "no key"])
+def test_head_is_answered_without_a_body(site: Site, headers: bytes, *, known: bool) -> None:
+    """Bytes behind its headers would be read as the beginning of the next answer on the connection."""
+    request = http1(site.key if known else "sk-wrong", method="HEAD", path="/v1/models", headers=headers, body=b"")
+    received = everything(site.address, request)
+    assert received.startswith(b"HTTP/1.1 405 " if known else b"HTTP/1.1 401 "), received
+    assert received.partition(b"\r\n\r\n")[2] == b""
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("/metrics", QUESTION, 404, "unknown_path"),
+        ("/v1/models", b"{}", 405, "method_not_allowed"),
+        ("/v1/chat/completions", b"", 400, "invalid_request"),
+        ("/v1/chat/completions", b'{"model": "unknown", "messages": []}', 404, "model_not_found"),
+    ],
+)
+def test_who_claims_to_speak_grpc_is_refused_as_everybody(
+    site: Site, path: str, body: bytes, status: int, code: str
+) -> None:
+    """Envoy itself would answer 200, and have its error in a header."""
+    answer = send(site.address, http1(site.key, path=path, headers=GRPC, body=body))
+    assert (answer.status, answer.error["code"]) == (status, code), answer
+    assert not {"grpc-status", "grpc-message"} & answer.headers.keys()
+    nobody = send(site.address, http1("sk-wrong", path=path, headers=GRPC, body=body))
+    assert (nobody.status, nobody.error["code"]) == (401, "invalid_api_key"), nobody
+
+
+def test_who_claims_to_speak_grpc_gets_the_list_of_models(site: Site) -> None:
+    answer = send(site.address, http1(site.key, method="GET", path="/v1/models", headers=GRPC, body=b""))
+    assert answer.status == 200, answer
+    assert json.loads(answer.body)["object"] == "list"
+
+
+@pytest.mark.parametrize("path", ["/v1%2Fmodels", "/v1%5cmodels", "/%2e%2e%2fmetrics"])
+def test_an_escaped_slash_is_no_way_around_the_key(site: Site, path: str) -> None:
+    nobody = send(site.address, http1("sk-wrong", method="GET", path=path, body=b""))
+    assert (nobody.status, nobody.error["code"]) == (401, "invalid_api_key"), nobody
+    somebody = send(site.address, http1(site.key, method="GET", path=path, body=b""))
+    assert (somebody.status, somebody.error["code"]) == (404, "unknown_path"), somebody
 
 
 def test_trailers_are_refused_at_once(site: Site) -> None:

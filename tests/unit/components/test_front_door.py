@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from components.access import security_policy
 from components.envoy_names import KEY_FILTER
-from components.front_door import Picker, first_filters, front_door, listed_models, model_list
+from components.front_door import Picker, first_filters, front_door, listed_models, model_list, script
 from components.gateway import client_traffic_policy, envoy_proxy, target_gateway
-from components.gateway_errors import openai_errors
+from components.gateway_errors import ERROR_STATUSES, openai_errors
 from components.gateway_protection import admission_policy
 from components.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS
 from components.metadata import PROTECTED
@@ -47,14 +48,15 @@ def test_tenants_are_in_routes_alone() -> None:
 
 
 def test_keys_are_asked_for_first_and_none_is_known() -> None:
-    first, *_ = first_filters()
+    method, first, *_ = first_filters()
+    assert method["typed_config"]["@type"].endswith(".header_to_metadata.v3.Config"), "answers nothing itself"
     assert first["name"] == KEY_FILTER
     assert not first.get("disabled")
     assert "credentials" not in first["typed_config"]
 
 
 def test_no_site_may_take_more_than_the_limit_without_a_policy() -> None:
-    _, limit, *_ = first_filters()
+    _, _, limit, *_ = first_filters()
     proofs = {name: prove_model(SITE, spec, name) for name, spec in SITE.models.items()}
     assert body_kib(SITE, proofs) * 1024 <= limit["typed_config"]["max_request_bytes"]
 
@@ -96,6 +98,17 @@ def test_clients_cannot_send_what_the_script_trusts() -> None:
     assert {CLIENT_HEADER, REFUSAL_HEADER} <= set(TRUSTED_HEADERS)
     removed = client_traffic_policy("g", SITE.gateway)["spec"]["headers"]["earlyRequestHeaders"]["remove"]
     assert set(TRUSTED_HEADERS) <= set(removed)
+
+
+def test_the_script_knows_the_status_of_every_error() -> None:
+    """An error that Envoy has put into gRPC's form gets it back by its code."""
+    policy = openai_errors("g", target_gateway(), listener="g/i/i", tls=False)
+    mapped = re.findall(r'"code": "(\w+)"', json.dumps(policy))
+    own = re.findall(r'refuse\(request, "(\d+)", "(\w+)"', script())
+    assert mapped
+    assert own
+    assert set(mapped) <= set(ERROR_STATUSES)
+    assert {(code, int(status)) for status, code in own} <= set(ERROR_STATUSES.items())
 
 
 def test_a_list_holds_the_models_that_it_is_given() -> None:

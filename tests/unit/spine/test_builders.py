@@ -192,6 +192,9 @@ def test_grace_outlasts_notice_hold_and_the_longest_stream() -> None:
 
 # What the pinned AI gateway (internalapi) and endpoint picker (pkg/epp/metadata) read, copied from there by hand.
 DECIDES_INSIDE = {
+    "endpoint-load-metrics-format",
+    "x-data-parallel-rank",
+    "x-vllm-priority",
     "x-ai-eg-model",
     "x-ai-eg-original-path",
     "x-gateway-destination-endpoint",

@@ -89,7 +89,7 @@ def test_the_script_runs_between_the_ai_gateway_and_who_decides_by_the_model() -
         "router",
     )
     prefixes = tuple(f"envoy.filters.http.{name}" for name in known)
-    assert [filter_["name"].startswith(prefixes) for filter_ in first_filters()] == [False, False, False, True]
+    assert [filter_["name"].startswith(prefixes) for filter_ in first_filters()] == [False, False, False, False, True]
     assert {MODEL_HEADER, REWRITE_HEADER} <= set(TRUSTED_HEADERS)
 
 
