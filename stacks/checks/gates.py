@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stacks import kubernetes_flags
+from stacks import feature_gates
 from stacks.loading.problems import Path, Problem, nearest, shown
 
 
 def problems(path: Path, gates: Mapping[str, Any]) -> Iterator[Problem]:
     """Gates with which a program does not start; `path` leads to the section or text that names them."""
-    table = kubernetes_flags.load().gates
+    table = feature_gates.load()
     for name, value in gates.items():
         if name not in {*table.names()}:
             near = nearest(name, table.names())

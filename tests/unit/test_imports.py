@@ -33,6 +33,7 @@ FLOOR = {"base", "component", "specs", "objects", "namespace", "network_policies
 }
 COMPOSITES = {"model", "cluster"}
 PARTS = {
+    "front_door": {"gateway_errors"},
     "gateway": {"gateway_errors", "gateway_overload"},
     "gateway_controllers": {"charts"},
     "model_server": {"weights", "engines"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stacks import kubelet_fields, kubernetes_flags
+from stacks import feature_gates, kubelet_fields
 from stacks.loader import SiteError, load_site
 from stacks.loading.secrets import (
     HIDDEN,
@@ -51,7 +51,7 @@ HARMLESS = (
 
 
 def test_no_gate_and_no_field_of_the_kubelet_is_taken_for_a_secret() -> None:
-    names = [*kubernetes_flags.load().gates.names(), *kubelet_fields.load().kinds, *kubelet_fields.load().decisions]
+    names = [*feature_gates.load().names(), *kubelet_fields.load().kinds, *kubelet_fields.load().decisions]
     assert [name for name in names if is_secret_name(name)] == []
 
 
