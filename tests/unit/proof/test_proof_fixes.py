@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,18 @@ def test_a_size_that_cannot_be_is_named_without_nonsense() -> None:
     (problem,) = prove(wanted).problems
     assert " -" not in problem.text
     assert re.search(r"needs more than [\d,.]+ GB per GPU .* h200-sxm has [\d,.]+ GB$", problem.text)
+
+
+def test_a_cache_in_fp8_is_proposed_where_the_hardware_has_it() -> None:
+    """On an A100 the same room is missing, and FP8 is no way out."""
+    long = Load(requests_per_s=4.0, prompt_tokens=Spread(6000, 20_000), answer_tokens=Spread(500, 2000))
+    proof = prove(order("qwen3-8b", "l4", kv_dtype="bf16", layout=Layout(tensor=1), load=long))
+    assert "requests of 22,000 tokens are asked for" in proof.problems[0].text
+    assert "keep the cache in fp8" in [fix.text for fix in nearest(proof)]
+    longer = replace(long, prompt_tokens=Spread(6000, 30_000))
+    without = prove(order("llama-3.3-70b", "a100-80gb", kv_dtype="bf16", layout=Layout(tensor=2), load=longer))
+    assert "requests of 32,000 tokens are asked for" in without.problems[0].text
+    assert "keep the cache in fp8" not in [fix.text for fix in nearest(without)]
 
 
 def test_without_a_fix_the_words_say_what_was_tried() -> None:

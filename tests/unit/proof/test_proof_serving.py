@@ -139,3 +139,11 @@ def test_a_case_without_load_has_no_steady_state() -> None:
     with pytest.raises(ValueError, match="no load"):
         _ = Case(order("qwen3-8b"), Layout(), 1).steady
     assert catalogue.load("qwen3-8b").task == "generate"
+
+
+@pytest.mark.parametrize("running", [1, 2, 3, 17, 149])
+def test_slots_are_the_most_that_a_step_serves_within_the_target(running: int) -> None:
+    free = best(order("qwen3-32b-fp8", gpus=1, load=CHAT))
+    assert free.slots > running
+    between = (free.decode_s(running) + free.decode_s(running + 1)) / 2 * 1e3
+    assert best(order("qwen3-32b-fp8", gpus=1, load=CHAT, slo=Slo(itl_p95_ms=between))).slots == running
