@@ -89,7 +89,7 @@ class BondSpec(LinkSpec):
     """How long a link must be up before it is used, in milliseconds."""
     downdelay_ms: int | None = None
     """How long a link must be down before it is given up, in milliseconds."""
-    xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4", "vlan+srcmac"] | None = None
+    xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4"] | None = None
     """What of a packet decides over which link it goes."""
     lacp_rate: Literal["slow", "fast"] | None = None
     """How often LACP partners talk; 802.3ad alone."""

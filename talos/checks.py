@@ -29,6 +29,9 @@ _PEM_CERTIFICATES = re.compile(
     r"(\s*-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----)+\s*", re.ASCII
 )
 _AMOUNT = r"\d+(\.\d+)? ?([kKMGTPE]i?)?B?"
+# Talos 1.13, nethelpers: the kernel's own tables by their names, all others by their numbers.
+_TABLES = ("default", "main", "local")
+_LAST_TABLE = 252
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -161,7 +164,21 @@ def is_cidr(text: str) -> bool:
 
 
 ip_address = expect(lambda text: bool(ipaddress.ip_address(text)), "an IP address such as 10.5.0.11")
+
+
+def _is_table(value: Any) -> bool:
+    return value in _TABLES or (str(value).isdecimal() and 1 <= int(value) <= _LAST_TABLE)
+
+
 cidr = expect(is_cidr, "an address with its prefix length such as 10.5.0.0/24", fix="add the prefix length")
+destination = expect(
+    lambda text: is_cidr(text) and not ipaddress.ip_interface(text).ip.is_unspecified,
+    "a subnet such as 10.6.0.0/16",
+    fix="name a subnet, or leave destination out: without it the route is the default one",
+)
+routing_table = expect(
+    _is_table, f"a routing table such as {', '.join(_TABLES)}, or its number from 1 to {_LAST_TABLE}"
+)
 cidr_or_not = expect(lambda text: is_cidr(text.removeprefix("!")), "a subnet such as 10.5.0.0/24, or !10.5.0.10/32")
 link_name = pattern(
     r"[^\s/]{1,15}|[^\s/%]{1,13}%d", "1 to 15 characters without blanks and slashes", fix="use the kernel's name"

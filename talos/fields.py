@@ -23,8 +23,6 @@ _PART = "part/"
 _ANY_NAME = "*"
 _IN_ANY_CASE = ("apiVersion", "kind")
 _DURATION = re.compile(r"\+?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|\+?0", re.ASCII)
-_TABLES = ("default", "main", "local")
-_LAST_TABLE = 252
 _MODES = 0o7777
 _WHOLE_DISK = 100
 # What go-humanize reads, in any case: a prefix with or without its i and B.
@@ -69,10 +67,6 @@ def _is_address_port(text: Any) -> bool:
     return isinstance(text, str) and split.port is not None and _is_address(split.hostname)
 
 
-def _is_table(value: Any) -> bool:
-    return value in _TABLES or (str(value).isdecimal() and 1 <= int(value) <= _LAST_TABLE)
-
-
 def _is_port(value: Any) -> bool:
     """A single port is a number; Talos reads a text as a range, which our own check does too."""
     return checks.ports((value,)) is None and not isinstance(value, bool)
@@ -85,10 +79,6 @@ def _is_arguments(value: Any) -> bool:
 
 def _is_variables(value: Any) -> bool:
     return checks.variables(value) is None and all(map(_is_scalar, value.values()))
-
-
-def _is_destination(text: Any) -> bool:
-    return _is_subnet(text) and _is_address(text.partition("/")[0])
 
 
 def _is_size(value: Any) -> bool:
@@ -137,16 +127,14 @@ _KINDS: Mapping[str, Check] = {
     "log_url": checks.url("tcp", "udp", port=True, path=False),
     "siderolink_url": checks.url("https", "grpc", path=False),
     "port": _form(_is_port, "a port such as 9400 without quotes, or a range such as 30000-32767"),
-    "table": _form(_is_table, f"a routing table such as {', '.join(_TABLES)}, or its number from 1 to {_LAST_TABLE}"),
+    "table": checks.routing_table,
     "priority": _form(
         lambda value: int(value) in _PRIORITIES and int(value) != _KUBERNETES_PRIORITY,
         f"the rule's priority such as 1000, from 1 to {_PRIORITIES[-1]} and not {_KUBERNETES_PRIORITY}",
     ),
     "size": _form(_is_size, "a size such as 100GiB or 3TB"),
     "size_or_share": _form(_is_share, "a size such as 3TB, a share such as 80%, or what to leave: -50GiB"),
-    "destination": _form(
-        _is_destination, "a subnet such as 10.6.0.0/16", "name a subnet, or leave it out for the default route"
-    ),
+    "destination": checks.both(_form(_is_subnet, "a subnet such as 10.6.0.0/16"), checks.destination),
     "pci": checks.pci_address,
     "link": checks.link_name,
     "volume": checks.volume_name,

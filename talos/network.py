@@ -58,12 +58,12 @@ class Address(Part):
 class Route(Part):
     """A static route; without `destination` it is the default route of the gateway's family."""
 
-    destination: str | None = field(default=None, metadata=checked(checks.cidr))
+    destination: str | None = field(default=None, metadata=checked(checks.destination))
     gateway: str | None = field(default=None, metadata=checked(checks.ip_address))
     source: str | None = field(default=None, metadata=checked(checks.ip_address))
-    metric: int | None = field(default=None, metadata=checked(checks.between(0)))
+    metric: int | None = field(default=None, metadata=checked(checks.between(0, 2**32 - 1)))
     mtu: int | None = field(default=None, metadata=checked(_MTU))
-    table: str | int | None = None
+    table: str | int | None = field(default=None, metadata=checked(checks.routing_table))
 
     def disagreements(self) -> Iterator[Problem]:
         if self.destination is None and self.gateway is None:
@@ -101,7 +101,7 @@ class BondConfig(Link, Document):
     miimon_ms: int | None = field(default=None, metadata=wired("miimon", check=checks.between(0)))
     updelay_ms: int | None = field(default=None, metadata=wired("updelay", check=checks.between(0)))
     downdelay_ms: int | None = field(default=None, metadata=wired("downdelay", check=checks.between(0)))
-    xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4", "vlan+srcmac"] | None = None
+    xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4"] | None = None
     lacp_rate: Literal["slow", "fast"] | None = None
     ad_select: Literal["stable", "bandwidth", "count"] | None = None
     min_links: int | None = None

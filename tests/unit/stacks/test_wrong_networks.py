@@ -110,14 +110,34 @@ WRONG: dict[str, Wrong] = {
         {f"{M}.bonds.bond0.routes.1.metric": 2048},
     ),
     "a second default route on another link": Wrong(
-        {
-            f"{M}.nodes.hgx-1.vlans.bond0.30.routes": [
-                {"gateway": "10.30.0.1", "destination": "0.0.0.0/0", "metric": 1024}
-            ]
-        },
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.routes": [{"gateway": "10.30.0.1", "metric": 1024}]},
         f"{M}.nodes.hgx-1.vlans.bond0.30.routes.0",
         f"leads to 0.0.0.0/0 with metric 1024 as {M}.bonds.bond0.routes.0 does",
         {f"{M}.nodes.hgx-1.vlans.bond0.30.routes.0.metric": 2048},
+    ),
+    "default route with a destination, which Talos refuses": Wrong(
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1", "destination": "0.0.0.0/0"}]},
+        f"{M}.bonds.bond0.routes.0.destination",
+        "leave destination out: without it the route is the default one",
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}]},
+    ),
+    "routing table that Talos does not know": Wrong(
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.routes": [{"gateway": "10.30.0.1", "table": "nope"}]},
+        f"{M}.nodes.hgx-1.vlans.bond0.30.routes.0.table",
+        "its number from 1 to 252",
+        {f"{M}.nodes.hgx-1.vlans.bond0.30.routes.0.table": 30},
+    ),
+    "metric of more than 32 bits": Wrong(
+        {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1", "metric": 2**32}]},
+        f"{M}.bonds.bond0.routes.0.metric",
+        "0 to 4294967295",
+        {f"{M}.bonds.bond0.routes.0.metric": 2**32 - 1},
+    ),
+    "hash policy that Talos does not know": Wrong(
+        {f"{M}.bonds.bond0.xmit_hash_policy": "vlan+srcmac"},
+        f"{M}.bonds.bond0.xmit_hash_policy",
+        "layer3+4",
+        {f"{M}.bonds.bond0.xmit_hash_policy": "layer3+4"},
     ),
     "route for packets larger than its link's": Wrong(
         {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1", "mtu": 9001}]},

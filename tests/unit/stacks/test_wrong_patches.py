@@ -195,7 +195,7 @@ WRONG: dict[str, Wrong] = {
     "default route by its subnet": form(
         "DummyLinkConfig",
         "routes.0.destination",
-        "leave it out for the default route",
+        "leave destination out: without it the route is the default one",
         {"name": "dummy0", "routes": [{"destination": "0.0.0.0/0", "gateway": "10.5.0.1"}]},
         {"name": "dummy0", "routes": [{"gateway": "10.5.0.1"}]},
     ),
