@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from stacks.checks.subnets import of_nodes
+from stacks.checks.subnets import is_no_sender, of_nodes
 from stacks.loading.levels import MACHINES, machines_of
 from stacks.loading.problems import Problem
 from stacks.loading.raw import Address, address, at, items, mapping, network
@@ -35,6 +35,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _ports(items(firewall.get("load_balancer_ports")), at(values, "gateway", "port"), guarded)
         yield from _control_planes(machines, firewall)
         yield from _families(machines, firewall)
+        yield from _senders(firewall)
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -61,6 +62,20 @@ def _families(machines: Mapping[str, Any], firewall: Mapping[str, Any]) -> Itera
                 got=f"[{', '.join(map(str, subnets))}]",
                 fix=f"write their IPv{version} subnets",
             )
+
+
+def _senders(firewall: Mapping[str, Any]) -> Iterator[Problem]:
+    """Subnets that no packet comes from."""
+    for key in ("admins", "clients"):
+        for index, text in enumerate(items(firewall.get(key))):
+            subnet = network(text)
+            if subnet is not None and (subnet.is_loopback or (subnet.prefixlen and is_no_sender(subnet[0]))):
+                yield Problem(
+                    path=(*_FIREWALL, key, str(index)),
+                    what="holds no address that a packet comes from over the network",
+                    got=str(subnet),
+                    fix="write the subnet of those who are let in, or take it out",
+                )
 
 
 def opens(ports: Any, port: int) -> bool:

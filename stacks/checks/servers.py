@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stacks.checks import firewall
-from stacks.checks.subnets import inner
+from stacks.checks.subnets import inner, is_no_sender
 from stacks.loading.levels import MACHINES, machines_of
 from stacks.loading.problems import Path, Problem
 from stacks.loading.raw import Address, address, at, host_of, items, mapping
@@ -34,7 +34,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                     got=str(ip),
                     fix=f"correct it, or give networks.{name} another subnet",
                 )
-        if path[-1] != "endpoint" and (ip.is_loopback or ip.is_unspecified or ip.is_multicast):
+        if path[-1] != "endpoint" and (ip.is_loopback or is_no_sender(ip)):
             yield Problem(path=path, what="is no address of a server", got=str(ip), fix="correct it")
         if ip.version == 6 and ip.is_link_local and not ip.scope_id:
             yield Problem(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stacks import catalogue
-from stacks.checks.subnets import inner
+from stacks.checks.subnets import inner, is_no_sender
 from stacks.loading.levels import LEVELS, MACHINES
 from stacks.loading.problems import Problem, nearest, shown
 from stacks.loading.raw import Address, Network, address, at, found, host_of, items, mapping
@@ -75,6 +75,15 @@ def _registries(values: Mapping[str, Any]) -> Iterator[Problem]:
     apart = dict(inner(networks))
     for path, mirror in found(values, "cluster.machines.registries.mirrors.<name>"):
         endpoints = items(mapping(mirror).get("endpoints"))
+        for index, endpoint in enumerate(endpoints):
+            ip = address(host_of(endpoint))
+            if ip is not None and is_no_sender(ip):
+                yield Problem(
+                    path=(*path, "endpoints", str(index)),
+                    what="is no address of a server",
+                    got=shown(endpoint),
+                    fix="name the registry's host or address",
+                )
         homes = [_home(address(host_of(each)), apart) for each in endpoints]
         # With a fallback the registry itself answers until the cluster does.
         if path[-1] in _FIRST_IMAGES and mapping(mirror).get("skip_fallback") is True and homes and all(homes):

@@ -42,6 +42,11 @@ def inner(networks: Mapping[str, Any]) -> Iterator[tuple[str, Network]]:
             yield key, subnet
 
 
+def is_no_sender(ip: Address) -> bool:
+    """Whether no packet comes from this address: it means several hosts, none, or nothing yet."""
+    return ip.is_unspecified or ip.is_multicast or (ip.version == 4 and ip.is_reserved)
+
+
 def no_host(ip: Address, subnets: Sequence[Network]) -> str:
     """What the address is in its subnet, where it is no host's."""
     for subnet in subnets:

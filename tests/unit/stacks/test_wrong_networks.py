@@ -184,6 +184,24 @@ WRONG: dict[str, Wrong] = {
     "resolver among the Services": Wrong(
         {f"{M}.resolvers": ["10.80.0.10"]}, f"{M}.resolvers.0", "lies in 10.80.0.0/16 of networks.services"
     ),
+    "time server that is everybody": Wrong(
+        {f"{M}.time_servers": ["255.255.255.255"]},
+        f"{M}.time_servers.0",
+        "is no address of a server",
+        {f"{M}.time_servers": ["10.5.0.4"]},
+    ),
+    "clients of a multicast group": Wrong(
+        {f"{M}.firewall.clients": ["10.0.0.0/8", "224.0.0.0/4"]},
+        f"{M}.firewall.clients.1",
+        "holds no address that a packet comes from",
+        {f"{M}.firewall.clients": ["10.0.0.0/8"]},
+    ),
+    "clients on the machine itself": Wrong(
+        {f"{M}.firewall.clients": ["10.0.0.0/8", "127.0.0.0/8"]},
+        f"{M}.firewall.clients.1",
+        "take it out",
+        {f"{M}.firewall.clients": ["10.0.0.0/8"]},
+    ),
     "time server among the pods": Wrong({f"{M}.time_servers": ["10.64.3.1"]}, f"{M}.time_servers.0", "networks.pods"),
     "log server on loopback": Wrong(
         {f"{M}.kernel_log": "tcp://127.0.0.1:6051"}, f"{M}.kernel_log", "no address of a server"
@@ -264,6 +282,7 @@ def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -
 
 
 RIGHT: dict[str, dict[str, Any]] = {
+    "clients from anywhere": {f"{M}.firewall.clients": ["0.0.0.0/0"]},
     "a router's link-local address": {f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}, {"gateway": "fe80::1"}]},
     "two default routes of two metrics": {
         f"{M}.bonds.bond0.routes": [{"gateway": "10.5.0.1"}, {"gateway": "10.5.0.254", "metric": 2048}]

@@ -21,6 +21,12 @@ WRONG: dict[str, Wrong] = {
     "weights from a loopback address": Wrong(
         {"storage.weights.mirror": "http://127.0.0.1"}, "storage.weights.mirror", "is each replica itself"
     ),
+    "mirror at no address": Wrong(
+        {f"{M}.registries.mirrors": {"*": {**MIRROR, "endpoints": ["http://0.0.0.0:5000"]}}},
+        f"{M}.registries.mirrors.*.endpoints.0",
+        "is no address of a server",
+        {f"{M}.registries.mirrors": {"*": {**MIRROR, "endpoints": ["https://registry.site.example"]}}},
+    ),
     "registry among the Services": Wrong(
         {f"{M}.registries.mirrors": {"*": {**MIRROR, "endpoints": ["http://10.80.0.50:5000"]}}},
         f"{M}.registries.mirrors.*.endpoints.0",
