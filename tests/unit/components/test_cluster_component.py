@@ -131,20 +131,28 @@ def test_every_part_is_declared_once() -> None:
     )
 
 
-def test_each_waits_for_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control planes, bootstrap, workers (at most two side by side), then a chain over all nodes."""
-    seen: dict[str, set[str]] = {}
+def options_of(monkeypatch: pytest.MonkeyPatch, **more: Any) -> dict[str, Any]:
+    """Of a cluster of six: resource -> what the engine is told of it beside its inputs."""
+    options: dict[str, Any] = {}
     from_init = pulumi.CustomResource.__init__
 
-    def spy(self: Any, kind: str, name: str, props: Any = None, opts: Any = None, *more: Any, **named: Any) -> None:
-        depends = list(opts.depends_on or []) if opts else []
-        seen[name] = {each._name for each in depends}
-        from_init(self, kind, name, props, opts, *more, **named)
+    def spy(self: Any, kind: str, name: str, props: Any = None, opts: Any = None, *rest: Any, **named: Any) -> None:
+        options[name] = opts or pulumi.ResourceOptions()
+        from_init(self, kind, name, props, opts, *rest, **named)
 
-    monkeypatch.setattr(pulumi.CustomResource, "__init__", spy)
-    declare(*SIX)
+    with monkeypatch.context() as patch:
+        patch.setattr(pulumi.CustomResource, "__init__", spy)
+        declare(*SIX, **more)
+    return options
+
+
+def test_each_waits_for_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control planes, bootstrap, workers (at most two side by side), then a chain over all nodes."""
     start = "machines-nodes-"
-    needs = {name.removeprefix(start): {each.removeprefix(start) for each in found} for name, found in seen.items()}
+    needs = {
+        name.removeprefix(start): {each._name.removeprefix(start) for each in opts.depends_on or []}
+        for name, opts in options_of(monkeypatch).items()
+    }
     schematics = {"schematic-aaaaaaaaaaaa", "schematic-bbbbbbbbbbbb"}
     assert needs["cp-1-install"] == needs["cp-2-install"] == schematics
     assert needs["cp-3-install"] == schematics | {"cp-1-install"}
@@ -175,18 +183,15 @@ def test_no_secret_is_in_a_plain_input() -> None:
         assert set(inputs["environment"]["value"]) == {"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}
 
 
+def test_a_replaced_node_leaves_before_its_machine_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the engine would install the new machine first, and then erase it."""
+    first = {name for name, opts in options_of(monkeypatch).items() if opts.delete_before_replace}
+    assert first == {f"machines-nodes-{each.name}{step}" for each in SIX for step in ("", "-install")}
+
+
 def test_what_cannot_be_made_again_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[str, Any] = {}
-    from_init = pulumi.CustomResource.__init__
-
-    def spy(self: Any, kind: str, name: str, props: Any = None, opts: Any = None, *more: Any, **named: Any) -> None:
-        options[name] = opts
-        from_init(self, kind, name, props, opts, *more, **named)
-
-    monkeypatch.setattr(pulumi.CustomResource, "__init__", spy)
     for protected in (True, False):
-        declare(*SIX, protected=protected)
-        secret = options["machines-identity-secrets"]
+        secret = options_of(monkeypatch, protected=protected)["machines-identity-secrets"]
         assert (secret.protect, secret.retain_on_delete) == (protected, protected)
         assert secret.additional_secret_outputs == ["stdout"]
 
