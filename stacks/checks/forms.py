@@ -11,6 +11,7 @@ from stacks.loading.levels import LEVELS
 from stacks.loading.problems import Problem, shown
 from stacks.loading.raw import address, found
 from stacks.loading.secrets import HIDDEN, REVOKE
+from talos import udev
 from talos.checks import is_dns_name
 
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -83,6 +84,11 @@ def _is_fingerprint(text: str) -> bool:
 _NAME = _Form(_OBJECT.fullmatch, "a name of lower-case letters, digits, dashes and dots", "longhorn")
 _HOST = _Form(_is_host, "a host name or an address", "10.5.0.4")
 _EXTENSION_NAME = _Form(_EXTENSION.fullmatch, "the name of an extension, owner/name", "siderolabs/intel-ucode")
+_UDEV_RULE = _Form(
+    udev.is_rule,
+    "a rule that udevd reads, so it would leave it out",
+    'SUBSYSTEM=="net", ATTR{address}=="00:1a:2b:3c:4d:5e", NAME="rail0"',
+)
 _SECRET = _Form(
     _SECRET_KEY.fullmatch,
     "a key of the stack's configuration, which `pulumi config set --secret KEY` makes",
@@ -114,6 +120,7 @@ _FORMS: Mapping[str, _Form] = {
     **{f"cluster.machines.registries.auth.<name>.{key}_secret": _SECRET for key in ("password", "identity_token")},
     **{f"{level}cert_sans.<name>": _HOST._replace(example="hgx-1.site.example") for level in _LEVELS},
     **{f"{level}extensions.<name>": _EXTENSION_NAME for level in _LEVELS},
+    **{f"{level}udev_rules.<name>": _UDEV_RULE for level in _LEVELS},
     **{
         f"{level}kernel_args.<name>": _Form(
             _KERNEL_ARGUMENT.fullmatch, "one kernel argument without blanks", "console=ttyS1"

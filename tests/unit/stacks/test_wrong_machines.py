@@ -106,6 +106,18 @@ WRONG: dict[str, Wrong] = {
         "endpoint decides",
     ),
     # Texts
+    "rule of udev that udevd leaves out": Wrong(
+        {f"{M}.udev_rules": ['SUBSYSTEM=="net", NAME="rail0"', "SUBSYSTEM=net"]},
+        f"{M}.udev_rules.1",
+        "not a rule that udevd reads",
+        {f"{M}.udev_rules": ['SUBSYSTEM=="net", NAME="rail0"', 'SUBSYSTEM=="net"']},
+    ),
+    "rule of udev with a key that is none": Wrong(
+        {f"{M}.udev_rules": ['SUBSYSTEMX=="net"']},
+        f"{M}.udev_rules.0",
+        'write it like SUBSYSTEM=="net", ',
+        {f"{M}.udev_rules": ['# rails\nSUBSYSTEM=="net", \\\n  ATTR{address}=="00:11:22:33:44:55" NAME="rail0"']},
+    ),
     "time server that is an address of a page": Wrong(
         {f"{M}.time_servers": ["http://ntp.example"]}, f"{M}.time_servers.0", "not a host name or an address"
     ),
