@@ -105,12 +105,13 @@ def test_kubernetes_versions_change_live(make_rig: NewRig) -> None:
     assert {node.kubelet_version for node in rig.cluster.nodes.values()} == {"v1.36.3"}
 
     # What the machine refuses fails the preview; one that does not answer is a warning.
-    rig.site["cluster"]["machines"]["patches"] = {"typo": {"machine": {"nodeLabel": {"a": "b"}}}}
+    dns = {"enabled": False, "forwardKubeDNSToHost": True}
+    rig.site["cluster"]["machines"]["patches"] = {"dns": {"machine": {"features": {"hostDNS": dns}}}}
     rig.write_site()
     said = rig.preview(check=False)
     for node in rig.nodes:
         assert f"{node}: REFUSED: " in said
-    assert "unknown keys found" in said
+    assert "requires hostDNS.enabled to be true" in said
     del rig.site["cluster"]["machines"]["patches"]
     rig.write_site()
     rig.machine("worker-1").power_off()
