@@ -16,7 +16,8 @@ _ISSUED = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[^-]|-(?!----))*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?"
     # Base64 of a PEM text, as Talos and kubeconfigs have it; a certificate is no secret.
     r"|LS0tLS1CRUdJTi(?!BDRVJU)[A-Za-z0-9+/=]*"
-    r"|\bsk-(?=[A-Za-z0-9_-]{0,40}[A-Z]|(?:[a-z_-]{0,40}[0-9]){3})[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bnvapi-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}"
+    r"|\bsk-(?=[A-Za-z0-9_-]{0,40}[A-Z]|(?:[a-z_-]{0,40}[0-9]){3})[A-Za-z0-9_-]{16,}"
+    r"|\bhf_[A-Za-z0-9]{16,}|\bnvapi-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}"
     r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}"
     r"|\bA[KS]IA[A-Z0-9]{16}\b|\bxox[abps]-[A-Za-z0-9-]{10,}|\bAGE-SECRET-KEY-1[A-Z0-9]{20,}"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"

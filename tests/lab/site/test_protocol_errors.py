@@ -134,8 +134,8 @@ def test_who_claims_to_speak_grpc_is_refused_as_everybody(
     answer = send(site.address, http1(site.key, path=path, headers=GRPC, body=body))
     assert (answer.status, answer.error["code"]) == (status, code), answer
     assert not {"grpc-status", "grpc-message"} & answer.headers.keys()
-    nobody = send(site.address, http1("sk-wrong", path=path, headers=GRPC, body=body))
-    assert (nobody.status, nobody.error["code"]) == (401, "invalid_api_key"), nobody
+    refused = send(site.address, http1("sk-wrong", path=path, headers=GRPC, body=body))
+    assert (refused.status, refused.error["code"]) == (401, "invalid_api_key"), refused
 
 
 def test_who_claims_to_speak_grpc_gets_the_list_of_models(site: Site) -> None:
@@ -146,8 +146,8 @@ def test_who_claims_to_speak_grpc_gets_the_list_of_models(site: Site) -> None:
 
 @pytest.mark.parametrize("path", ["/v1%2Fmodels", "/v1%5cmodels", "/%2e%2e%2fmetrics"])
 def test_an_escaped_slash_is_no_way_around_the_key(site: Site, path: str) -> None:
-    nobody = send(site.address, http1("sk-wrong", method="GET", path=path, body=b""))
-    assert (nobody.status, nobody.error["code"]) == (401, "invalid_api_key"), nobody
+    refused = send(site.address, http1("sk-wrong", method="GET", path=path, body=b""))
+    assert (refused.status, refused.error["code"]) == (401, "invalid_api_key"), refused
     somebody = send(site.address, http1(site.key, method="GET", path=path, body=b""))
     assert (somebody.status, somebody.error["code"]) == (404, "unknown_path"), somebody
 
