@@ -1,14 +1,14 @@
-"""A first look at CEL expressions: brackets, quotes, and names that Talos knows.
+"""A first look at CEL expressions: brackets, quotes, names that Talos knows, and what a field is compared with.
 
 Talos's own compiler has the last word. This is there for mistakes that would otherwise show on the machine: a misspelt
-field, `=` for `==`, `and` for `&&`.
+field, `=` for `==`, `and` for `&&`, `3 * TB` for `3u * TB`.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from talos.checks import Check, Fault
@@ -16,30 +16,72 @@ from talos.checks import Check, Fault
 Subject = Literal["disk", "volume", "link"]
 
 _TEXT = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'")
+_NO_TEXT = '""'
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-_MEMBER = re.compile(r"\b(disk|volume|link)\.(\w+)")
+_FIELD = r"\b(disk|volume|link)\.(\w+)"
+_MEMBER = re.compile(_FIELD)
+_LITERAL = r"(\"\"|true\b|false\b|-?\d[\d.]*u?\b)"
+_COMPARED = re.compile(rf"{_FIELD}\s*(?:==|!=|<=?|>=?)\s*{_LITERAL}")
+_COMPARED_AFTER = re.compile(rf"{_LITERAL}\s*(?:==|!=|<=?|>=?)\s*{_FIELD}\b(?!\s*\()")
+_SIGNED_SIZE = re.compile(r"(?<![\w.])(\d+)\s*\*\s*([KMGTPE]i?B|kB)\b")
+# Places of a field, kinds that fit there, and these in words.
+_PLACES = (
+    (re.compile(rf"\bin\s+{_FIELD}\b(?!\s*\()"), {"list"}, "a list"),
+    (re.compile(rf"\bsize\(\s*{_FIELD}\s*\)"), {"text", "list", "address"}, "a text or a list"),
+    (re.compile(rf"{_FIELD}\.(?:contains|startsWith|endsWith|matches)\b"), {"text"}, "a text"),
+    (re.compile(rf"{_FIELD}\.(?:all|exists|exists_one|map|filter)\b"), {"list"}, "a list"),
+)
+_CALL = re.compile(r"\.(\w+)\s*\(")
+_CALL_NAMES = "contains startsWith endsWith matches size all exists exists_one map filter"
+_CALLS = frozenset(_CALL_NAMES.split())
 _BOUND = re.compile(r"\.(?:all|exists|exists_one|filter|map)\(\s*(\w+)\s*,")
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
+# Fields by what they hold, of DiskSpec, DiscoveredVolumeSpec and LinkStatusSpec in Talos 1.13's definitions (protobuf).
 _FIELDS = {
-    "disk": """
-        size io_size sector_size readonly model serial modalias wwid bus_path sub_system transport rotational cdrom
-        dev_path pretty_size secondary_disks uuid symlinks
-    """,
-    "volume": """
-        size sector_size io_size name uuid label block_size filesystem_block_size probed_size partition_uuid
-        partition_type partition_label partition_index type device_path parent dev_path parent_dev_path pretty_size
-        offset
-    """,
-    "link": """
-        index type link_index flags hardware_addr broadcast_addr mtu queue_disc master_index operational_state kind
-        slave_kind bus_path pciid driver driver_version firmware_version product_id vendor_id product vendor
-        link_state speed_megabits port duplex vlan bridge_master bond_master wireguard permanent_addr alias alt_names
-        vrf_master
-    """,
+    "disk": {
+        "text": """
+            model serial modalias wwid bus_path sub_system transport dev_path pretty_size uuid
+        """,
+        "number": "size io_size sector_size",
+        "condition": "readonly rotational cdrom",
+        "list": "secondary_disks symlinks",
+    },
+    "volume": {
+        "text": """
+            name uuid label partition_uuid partition_type partition_label type device_path parent dev_path
+            parent_dev_path pretty_size
+        """,
+        "number": """
+            size sector_size io_size block_size filesystem_block_size probed_size partition_index offset
+        """,
+    },
+    "link": {
+        "text": """
+            queue_disc kind slave_kind bus_path pciid driver driver_version firmware_version product_id vendor_id
+            product vendor alias
+        """,
+        "number": "index link_index flags mtu master_index",
+        "signed number": "type operational_state speed_megabits port duplex",
+        "condition": "link_state",
+        "list": "alt_names",
+        "address": "hardware_addr broadcast_addr permanent_addr",
+        "group of fields": "vlan bridge_master bond_master wireguard vrf_master",
+    },
 }
-FIELDS = {subject: frozenset(names.split()) for subject, names in _FIELDS.items()}
-_CONDITIONS = {"disk": {"readonly", "rotational", "cdrom"}, "volume": set(), "link": {"link_state"}}
+KINDS = {
+    subject: {name: kind for kind, names in kinds.items() for name in names.split()}
+    for subject, kinds in _FIELDS.items()
+}
+# What CEL compares with each; numbers with and without a sign are two types.
+_LITERALS = {
+    "text": "a text",
+    "number": "a number such as 512u",
+    "signed number": "a whole number without u",
+    "condition": "true or false",
+    "list": 'a list; write `"..." in` before it',
+    "address": "an address; write mac() around it",
+}
 _UNITS = frozenset(f"{prefix}{unit}" for unit in ("iB", "B") for prefix in "KMGTPE") - {"KB"} | {"kB"}
 _VARIABLES = {
     "disk": {"disk", "system_disk", "glob"} | _UNITS,
@@ -64,8 +106,8 @@ def condition(subject: Subject) -> Check:
 
 
 def _mistakes(expression: str, subject: Subject) -> Iterator[str]:
-    bare = _TEXT.sub('""', expression)
-    if bare.replace('""', "").count('"') or "'" in bare:
+    bare = _TEXT.sub(_NO_TEXT, expression)
+    if bare.replace(_NO_TEXT, "").count('"') or "'" in bare:
         yield "has an open quote"
         return
     if not _balanced(bare):
@@ -73,14 +115,44 @@ def _mistakes(expression: str, subject: Subject) -> Iterator[str]:
     if re.search(r"(?<![=!<>])=(?!=)", bare):
         yield "has `=` where CEL compares with `==`"
     for owner, name in _MEMBER.findall(bare):
-        if name not in FIELDS[owner]:
-            yield f"names the field {owner}.{name}, which does not exist{_meant(name, FIELDS[owner])}"
+        if name not in KINDS[owner]:
+            yield f"names the field {owner}.{name}, which does not exist{_meant(name, KINDS[owner])}"
+    for count, unit in _SIGNED_SIZE.findall(bare):
+        yield f"multiplies {count}, which has a sign, with {unit}; CEL writes {count}u * {unit}"
+    yield from _comparisons(bare)
+    for name in _CALL.findall(bare):
+        if name not in _CALLS:
+            yield f"calls {name}, which does not exist{_meant(name, _CALLS)}"
     known = _VARIABLES[subject] | _BUILT_IN | set(_BOUND.findall(bare))
     for name in _NAME.findall(bare):
         if name not in known:
             yield f"names {name}, which does not exist{_meant(name, known)}"
-    if (whole := re.fullmatch(rf"\s*{subject}\.(\w+)\s*", bare)) and whole.group(1) not in _CONDITIONS[subject]:
+    if (whole := re.fullmatch(rf"\s*{subject}\.(\w+)\s*", bare)) and KINDS[subject][whole.group(1)] != "condition":
         yield "is a value, not a condition"
+
+
+def _comparisons(bare: str) -> Iterator[str]:
+    """Fields beside a literal that CEL does not compare them with, and in the place of lists and texts."""
+    found = list(_COMPARED.findall(bare))
+    found += [(owner, name, literal) for literal, owner, name in _COMPARED_AFTER.findall(bare)]
+    for owner, name, literal in found:
+        kind = KINDS[owner].get(name, "")
+        if kind and not _comparable(kind, literal):
+            meant = _LITERALS.get(kind, "nothing; name one of its fields")
+            shown = "a text" if literal == _NO_TEXT else literal
+            yield f"compares {owner}.{name} with {shown}; CEL compares it with {meant}"
+    for form, kinds, needed in _PLACES:
+        for owner, name in form.findall(bare):
+            if KINDS[owner].get(name, needed) not in kinds:
+                yield f"takes {owner}.{name} for {needed}; it holds a {KINDS[owner][name]}"
+
+
+def _comparable(kind: str, literal: str) -> bool:
+    if literal == _NO_TEXT:
+        return kind == "text"
+    if literal in ("true", "false"):
+        return kind == "condition"
+    return kind == ("number" if literal.endswith("u") else "signed number" if literal.lstrip("-").isdigit() else "")
 
 
 def _balanced(text: str) -> bool:
@@ -93,7 +165,7 @@ def _balanced(text: str) -> bool:
     return not opened
 
 
-def _meant(name: str, known: frozenset[str] | set[str]) -> str:
+def _meant(name: str, known: Iterable[str]) -> str:
     if name in ("and", "or", "not"):
         return f"; CEL writes {dict(zip(('and', 'or', 'not'), ('&&', '||', '!'), strict=True))[name]}"
     close = difflib.get_close_matches(name, sorted(known), n=1)

@@ -62,10 +62,36 @@ def test_a_value_is_quoted_unless_it_may_be_secret() -> None:
         "disk.rotational",
         "disk.model == 'a = b and (c'",
         "size(disk.secondary_disks) == 0 ? true : false",
+        '"SAMSUNG" == disk.model || disk.rotational == false',
+        "disk.symlinks.size() > 0 && 3u * TB < disk.size",
     ],
 )
 def test_good_selectors_pass(expression: str) -> None:
     assert condition("disk")(expression) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "what"),
+    [
+        ('disk.rotational == "true"', "compares disk.rotational with a text; CEL compares it with true or false"),
+        ('"true" == disk.rotational', "compares disk.rotational with a text; CEL compares it with true or false"),
+        ("disk.size == 3", "compares disk.size with 3; CEL compares it with a number such as 512u"),
+        ("disk.size > 3", "compares disk.size with 3; CEL compares it with a number such as 512u"),
+        ('"nvme" in disk.model', "takes disk.model for a list; it holds a text"),
+        ('disk.symlinks.startsWith("/dev")', "takes disk.symlinks for a text; it holds a list"),
+        ("disk.wwid == 5", "compares disk.wwid with 5; CEL compares it with a text"),
+        ("disk.size > 3 * TB", "multiplies 3, which has a sign, with TB; CEL writes 3u * TB"),
+        ('disk.model.startswith("S")', "calls startswith, which does not exist; did you mean startsWith?"),
+        (
+            'disk.symlinks == "a"',
+            'compares disk.symlinks with a text; CEL compares it with a list; write `"..." in` before it',
+        ),
+    ],
+)
+def test_wrong_selectors_are_refused(expression: str, what: str) -> None:
+    fault = condition("disk")(expression)
+    assert fault is not None
+    assert fault.what == what
 
 
 @pytest.mark.parametrize(
