@@ -83,7 +83,11 @@ class PodNetworks:
         name, bridge, gateway = self.name(uid), self._lab.bridge, self._lab.network.bridge_address
         await self.remove(uid)
         await check(["ip", "netns", "add", name])
-        outside = f"link add {name} type veth peer name eth0 netns {name}\nlink set {name} master {bridge} up\n"
+        # Isolated: pods reach the bridge's own address alone, and no link-local address leads past the policies.
+        outside = (
+            f"link add {name} type veth peer name eth0 netns {name}\nlink set {name} master {bridge} up\n"
+            f"link set {name} type bridge_slave isolated on\n"
+        )
         await check(["ip", "-batch", "-"], stdin=outside)
         inside = (
             f"link set lo up\naddr add {address}/32 dev eth0\nlink set eth0 up\n"

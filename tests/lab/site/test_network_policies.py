@@ -5,6 +5,7 @@ Tried from the networks of pods that are there: connections are made in their na
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from urllib.parse import urlsplit
@@ -83,6 +84,13 @@ def test_every_other_way_is_shut(
     cluster: Cluster, places: dict[str, Replica], source: str, target: str, port: int
 ) -> None:
     assert not connects(cluster, places[source], places[target], port)
+
+
+def test_link_local_addresses_lead_past_no_policy(cluster: Cluster, places: dict[str, Replica]) -> None:
+    engine = places["engine"]
+    [local] = re.findall(r"inet6 (fe80:\S+)/", cluster.run_in(engine, "ip", "-6", "address", "show", "dev", "eth0"))
+    assert reaches(cluster, engine, f"{local}%eth0", ENGINE_PORT)
+    assert not reaches(cluster, places["other engine"], f"{local}%eth0", ENGINE_PORT)
 
 
 @pytest.mark.row("000.03")
