@@ -207,9 +207,9 @@ def _of_forms(path: Path, value: Any, expression: str, example: str) -> Iterator
 def _of_range(path: Path, value: Any, least: float | None, most: float | None) -> Iterator[Problem]:
     written, value, unit = value, _amount(value), "s" if isinstance(value, str) else ""
     if (least is not None and value < least) or (most is not None and value > most):
-        allowed = f"{least:g}{unit} or more" if most is None else f"{least:g}{unit} to {most:g}{unit}"
+        allowed = f"{least:.15g}{unit} or more" if most is None else f"{least:.15g}{unit} to {most:.15g}{unit}"
         bound = least if least is not None and value < least else most
-        fix = f"write {bound:g}{unit}"
+        fix = f"write {bound:.15g}{unit}"
         yield Problem(path=path, what="is out of its range", got=str(written), allowed=allowed, fix=fix)
 
 

@@ -109,8 +109,24 @@ WRONG: dict[str, Wrong] = {
         {"crashLoopBackOff": {"maxContainerRestartPeriod": "300s"}},
     ),
     "traces of more than all": wrong(
-        {"tracing": {"samplingRatePerMillion": 2000000}}, "tracing.samplingRatePerMillion", "write 1e+06"
+        {"tracing": {"samplingRatePerMillion": 2000000}},
+        "tracing.samplingRatePerMillion",
+        "write 1000000",
+        {"tracing": {"samplingRatePerMillion": 1000000}},
     ),
+    **{
+        f"traces to {endpoint}": wrong(
+            {"tracing": {"endpoint": endpoint}},
+            "tracing.endpoint",
+            "write it like otel.site.example:4317",
+            {"tracing": {"endpoint": right}},
+        )
+        for endpoint, right in (
+            ("http://", "otel.site.example:4317"),
+            ("https://otel.site.example:4317", "otel.site.example:4317"),
+            ("otel.site.example:grpc", "dns:///otel.site.example:4317"),
+        )
+    },
     "user ids of a part": wrong(
         {"userNamespaces": {"idsPerPod": 70000}},
         "userNamespaces.idsPerPod",
