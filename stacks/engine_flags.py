@@ -69,7 +69,7 @@ class Value(Record):
     def allowed(self) -> str:
         """What fits, in words."""
         bounds = [
-            f"{word} {bound:g}"
+            f"{word} {bound:.15g}"
             for word, bound in (("above", self.above), ("from", self.least), ("up to", self.most))
             if bound is not None
         ]
@@ -84,7 +84,7 @@ class Value(Record):
         if self.words and self.kind == "text":
             return self.words[0]
         bound = self.least if self.least is not None else self.most
-        number = f"{bound:g}" if bound is not None else "1"
+        number = f"{bound:.15g}" if bound is not None else "1"
         return {"json": "{}", "text": "VALUE"}.get(self.kind, number)
 
 

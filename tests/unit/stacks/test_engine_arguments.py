@@ -122,8 +122,10 @@ def test_other_forms_and_unknown_flags_get_a_fix(items: list[str], fix: list[str
 @pytest.mark.parametrize(
     ("item", "fix"),
     [
-        ("--seed=abc", "--seed=1"),
-        ("--seed=7\n", "--seed=1"),
+        ("--seed=abc", "--seed=0"),
+        ("--seed=7\n", "--seed=0"),
+        ("--seed=-1", "--seed=0"),
+        ("--seed=4294967296", "--seed=0"),
         ("--max-logprobs=abc", "--max-logprobs=-1"),
         ("--max-logprobs=-2", "--max-logprobs=-1"),
         ("--log-level=9", "--log-level=CRITICAL"),
@@ -151,7 +153,7 @@ def test_a_value_that_ends_the_engine_is_refused_with_one_that_does_not(item: st
 @pytest.mark.parametrize(
     "item",
     [
-        "--seed=-1",
+        "--seed=4294967295",
         "--max-logprobs=1_000",
         "--log-level=debug",
         '--default-chat-template-kwargs={"enable_thinking":\n false}',
