@@ -14,11 +14,13 @@ from stacks.loading.secrets import HIDDEN, REVOKE
 from talos import udev
 from talos.checks import is_dns_name
 
-_OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_OBJECT = re.compile(r"(?=.{1,253}(/|$))[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _CLASS = re.compile(rf"({_OBJECT.pattern}/)?{_LABEL.pattern}")
 _CPU = re.compile(r"[0-9]+(\.[0-9]+)?m?")
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?")
+# No address, and not the file itself.
+_PATH = re.compile(r"\s*(?!\S+://)\S.*")
 _EXTENSION = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
 _KERNEL_ARGUMENT = re.compile(r"-?[A-Za-z0-9_][^\s\"]*(\"[^\"]*\")?")
 _SECRET_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -56,7 +58,7 @@ class _Form(NamedTuple):
     """Whether a value of another form may be the secret itself."""
 
 
-def _is_host(text: str) -> bool:
+def is_host(text: str) -> bool:
     named = is_dns_name(text) and not text.replace(".", "").isdecimal()
     return named or (address(text) is not None and "/" not in text)
 
@@ -82,7 +84,7 @@ def _is_fingerprint(text: str) -> bool:
 
 
 _NAME = _Form(_OBJECT.fullmatch, "a name of lower-case letters, digits, dashes and dots", "longhorn")
-_HOST = _Form(_is_host, "a host name or an address", "10.5.0.4")
+_HOST = _Form(is_host, "a host name or an address", "10.5.0.4")
 _EXTENSION_NAME = _Form(_EXTENSION.fullmatch, "the name of an extension, owner/name", "siderolabs/intel-ucode")
 _UDEV_RULE = _Form(
     udev.is_rule,
@@ -99,14 +101,14 @@ _FORMS: Mapping[str, _Form] = {
     "storage.storage_class": _NAME,
     "gateway.certificate_secret": _NAME._replace(example="inference-tls"),
     "gateway.load_balancer_class": _Form(_CLASS.fullmatch, "a class, [domain/]name", "example.org/metal"),
-    "cluster.kubeconfig": _Form(str.strip, "the path of a file", "kubeconfig.berlin"),
+    "cluster.kubeconfig": _Form(_PATH.fullmatch, "the path of a file", "kubeconfig.berlin"),
     "models.<name>.server.gpu_family": _Form(
         _LABEL.fullmatch, "a label of letters, digits, dashes, dots and underscores", "hopper"
     ),
     "models.<name>.pool.cpu": _Form(_is_cpu, "a Kubernetes quantity of CPU above 0 and up to 64 cores", "500m"),
     "models.<name>.pool.memory": _Form(_is_memory, "a Kubernetes quantity of memory from 64Mi to 512Gi", "8Gi"),
     "cluster.machines.time_servers.<name>": _Form(
-        lambda text: _is_host(text) or re.fullmatch(r"/dev/ptp[0-9]+", text), "a host name or an address", "10.5.0.4"
+        lambda text: is_host(text) or re.fullmatch(r"/dev/ptp[0-9]+", text), "a host name or an address", "10.5.0.4"
     ),
     "cluster.machines.api_server_sans.<name>": _HOST._replace(example="k8s.site.example"),
     "cluster.machines.discovery": _Form(

@@ -6,14 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stacks import catalogue
+from stacks import catalogue, versions
+from stacks.checks.forms import is_host
 from stacks.checks.subnets import inner, is_no_sender
 from stacks.loading.levels import LEVELS, MACHINES
-from stacks.loading.problems import Problem, nearest, shown
+from stacks.loading.problems import Path, Problem, nearest, shown
 from stacks.loading.raw import Address, Network, address, at, found, host_of, items, mapping
 
 # Registries of the images that a machine needs before there is a cluster (Talos 1.13: kubelet, control plane).
 _INSIDE = re.compile(r"\.(svc|pod)\.$")
+_HUBS_OWN = "/api/models"
+_LAST_PORT = 65535
 _FIRST_IMAGES = ("*", "ghcr.io", "registry.k8s.io")
 
 
@@ -30,12 +33,22 @@ def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
     mirror = at(values, "storage", "weights", "mirror")
     host = host_of(mirror)
     ip = address(host)
-    if host == "localhost" or (ip is not None and (ip.is_loopback or ip.is_unspecified)):
+    itself = host == "localhost" or host.endswith(".localhost")
+    if itself or (ip is not None and (ip.is_loopback or ip.is_unspecified)):
         yield Problem(
             path=("storage", "weights", "mirror"),
             what="is each replica itself, which has no weights",
             got=shown(mirror),
             fix="name the server's host or address as pods reach it, such as https://hub.site.example",
+        )
+    elif isinstance(mirror, str) and mirror.startswith(("http://", "https://")):
+        yield from _server(("storage", "weights", "mirror"), mirror, "https://hub.site.example")
+    if isinstance(mirror, str) and mirror.rstrip("/").endswith(_HUBS_OWN):
+        yield Problem(
+            path=("storage", "weights", "mirror"),
+            what=f"ends in {_HUBS_OWN}, which the hub's client adds itself",
+            got=shown(mirror),
+            fix=f"write {mirror.rstrip('/').removesuffix(_HUBS_OWN)}",
         )
     domain = at(values, *MACHINES, "networks", "dns_domain")
     # Services and pods have names there, and the cluster's DNS has nobody to ask for others.
@@ -61,13 +74,44 @@ def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _charts(values: Mapping[str, Any]) -> Iterator[Problem]:
     mirror = at(values, "charts", "mirror")
-    if isinstance(mirror, str) and mirror.endswith(".tgz"):
-        yield Problem(
-            path=("charts", "mirror"),
-            what="is one chart, and all are looked for there",
-            got=shown(mirror),
-            fix=f"write {mirror.rpartition('/')[0]}",
-        )
+    if not isinstance(mirror, str):
+        return
+    scheme, _, rest = mirror.partition("://")
+    above, _, last = mirror.rstrip("/").rpartition("/")
+    path = rest.partition("/")[2]
+    what, fix = "", above
+    if mirror.endswith(".tgz") or (scheme == "oci" and last in _charts_by_name()):
+        what = "is one chart, and all are looked for there"
+    elif rest and last == "index.yaml":
+        what = "is the list of a repository, which Helm looks for below its address"
+    elif scheme == "oci" and path != path.lower():
+        what = "is in no registry, whose names have no capital letters"
+        fix = mirror.removesuffix(path) + path.lower()
+    if what:
+        yield Problem(path=("charts", "mirror"), what=what, got=shown(mirror), fix=f"write {fix}")
+    elif rest:
+        yield from _server(("charts", "mirror"), mirror, f"{scheme}://charts.site.example")
+
+
+def _charts_by_name() -> set[str]:
+    """Names of the charts that are taken from there."""
+    charts = versions.load().charts
+    return {each.chart.rpartition("/")[2] for each in (charts.envoy_gateway, charts.ai_gateway)}
+
+
+def _server(path: Path, url: str, example: str) -> Iterator[Problem]:
+    """A host and a port that a server may have."""
+    host, port = host_of(url), _authority(url).rpartition(":")[2]
+    ip = address(host)
+    what = ""
+    if ip is not None and is_no_sender(ip):
+        what, fix = "is no address of a server", "name the server's host or address"
+    elif not is_host(host):
+        what, fix = "names no host that there can be", "name the server's host or address"
+    elif port.isdecimal() and ":" in _authority(url) and not 1 <= int(port) <= _LAST_PORT:
+        what, fix = "names a port that there cannot be, allowed: from 1 to 65535", "correct the port, or leave it out"
+    if what:
+        yield Problem(path=path, what=what, got=shown(url), fix=f"{fix}, such as {example}")
 
 
 def _registries(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -69,6 +69,44 @@ WRONG: dict[str, Wrong] = {
         "is the address of one repository, glm-5-1's",
         {"storage.weights.mirror": "https://hub.site.example"},
     ),
+    **{
+        f"weights from {mirror}": Wrong(
+            {"storage.weights.mirror": mirror}, "storage.weights.mirror", said, {"storage.weights.mirror": right}
+        )
+        for mirror, said, right in (
+            ("https://hub..site.example", "names no host", "https://hub.site.example"),
+            ("https://256.1.1.1", "names no host", "https://10.5.0.9"),
+            ("https://hub.site.example:99999", "from 1 to 65535", "https://hub.site.example:8443"),
+            ("https://hub.site.example:0", "from 1 to 65535", "https://hub.site.example"),
+            ("http://hub.localhost", "is each replica itself", "https://hub.site.example"),
+            ("https://224.0.0.1", "is no address of a server", "https://hub.site.example"),
+            ("https://hub.site.example/api/models", "write https://hub.site.example", "https://hub.site.example"),
+        )
+    },
+    **{
+        f"charts from {mirror}": Wrong({"charts.mirror": mirror}, "charts.mirror", said, {"charts.mirror": right})
+        for mirror, said, right in (
+            ("oci://.../charts", "names no host", "oci://registry.site.example/charts"),
+            ("oci://10.5.0.300/charts", "names no host", "oci://10.5.0.30/charts"),
+            ("oci://registry.site.example:99999/charts", "from 1 to 65535", "oci://registry.site.example:5000/charts"),
+            ("http://0.0.0.0/charts", "is no address of a server", "http://10.5.0.9/charts"),
+            (
+                "oci://registry.site.example/Charts",
+                "write oci://registry.site.example/charts",
+                "oci://registry.site.example/charts",
+            ),
+            (
+                "oci://registry.site.example/charts/gateway-helm",
+                "write oci://registry.site.example/charts",
+                "oci://registry.site.example/charts",
+            ),
+            (
+                "https://charts.site.example/index.yaml",
+                "write https://charts.site.example",
+                "https://charts.site.example",
+            ),
+        )
+    },
     "charts from one chart": Wrong(
         {"charts.mirror": "https://charts.site.example/envoy-gateway-1.9.1.tgz"},
         "charts.mirror",
