@@ -24,9 +24,14 @@ def is_plain_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def fitting_name(name: str) -> str:
+    """The name that a site may choose in the place of this one; nothing where no letter is left."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-")
+
+
 def _plain_name(name: str) -> str:
     if not is_plain_name(name):
-        fitting = re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-")
+        fitting = fitting_name(name)
         raise ValueError(
             "this name is not 1 to 40 lower-case letters, digits and inner dashes, which Kubernetes objects carry"
             f"\nfix: rename it{f', for example to {fitting}' if fitting else ''}"

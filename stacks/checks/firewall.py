@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from stacks.checks.models import ENVOYS_OWN
 from stacks.checks.subnets import is_no_sender, of_nodes
 from stacks.loading.levels import MACHINES, machines_of
 from stacks.loading.problems import Problem
@@ -16,6 +17,7 @@ from talos.firewall import NetworkRuleConfig, Role, cluster_rules
 _FIREWALL = (*MACHINES, "firewall")
 _PORTS = (*_FIREWALL, "load_balancer_ports")
 _GATEWAY_PORT = 443
+_LAST_PORT = 65535
 # Rule -> what listens at its ports, through which a client could take over the machine, its pods or the cluster.
 _APIS = {
     "talos-api": "Talos's API, for which admins is the key",
@@ -93,7 +95,8 @@ def _roles(machines: Mapping[str, Any]) -> tuple[Role, ...]:
 def _ports(ports: Sequence[Any], port: Any, guarded: Mapping[int, str]) -> Iterator[Problem]:
     """The gateway answers where pods run, at the port that its listener has; nothing else is for clients."""
     port = _GATEWAY_PORT if port is None else port
-    if not isinstance(port, int):
+    # What is no port, and one that Envoy has, is told at the gateway's own key.
+    if not isinstance(port, int) or not 1 <= port <= _LAST_PORT or port in ENVOYS_OWN:
         return
     if port in guarded:
         yield Problem(

@@ -10,6 +10,7 @@ from components.specs.gateway import GatewaySpec
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerSpec
 from stacks import catalogue
+from stacks.demand import LoadSpec
 from stacks.hardware import GPUS
 from stacks.loading.levels import MACHINES, machines_of
 from stacks.loading.problems import Problem, shown
@@ -25,10 +26,13 @@ _COUNTS = (
     ("server", "typical_request_tokens"),
     ("load", "prompt_tokens", "p50"),
     ("load", "answer_tokens", "p50"),
+    ("overrides", "max_model_len", "value"),
 )
+
+_P95 = {key: LoadSpec.model_fields[key].default.p95 for key in ("prompt_tokens", "answer_tokens")}
 _WEIGHTS = ("prefix_weight", "queue_weight", "kv_weight")
 # Envoy Gateway 1.9.1 (internal/xds/bootstrap, internal/cmd/envoy) and the AI gateway's processor listen there.
-_ENVOYS_OWN = {
+ENVOYS_OWN = {
     1064: "the AI gateway's processor",
     19000: "Envoy's administration",
     19001: "Envoy's metrics",
@@ -50,6 +54,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _simulated(values, str(name), model)
             yield from _weights(str(name), model)
             yield from _tokens(str(name), model)
+            yield from _longest(str(name), model)
+            yield from _step(str(name), model)
             yield from _hits(str(name), model)
     yield from _board(values)
     yield from _port(values)
@@ -181,6 +187,8 @@ def _tokens(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
     most = catalogue.load(str(entry)).max_context_tokens
     for keys in _COUNTS:
         tokens = number(at(model, *keys))
+        if keys[1:2] == ("answer_tokens",) and catalogue.load(str(entry)).task != "generate":
+            continue
         if tokens is not None and tokens > most:
             yield Problem(
                 path=("models", name, *keys),
@@ -189,6 +197,45 @@ def _tokens(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
                 allowed=f"at most {most}",
                 fix=f"write {most} or less",
             )
+
+
+def _longest(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    """The context holds prompt and answer of 19 requests in 20."""
+    entry, load = model.get("catalogue"), model.get("load")
+    if not isinstance(load, Mapping) or entry not in catalogue.names():
+        return
+    known = catalogue.load(str(entry))
+    p95 = {key: number(at(load, key, "p95")) or _P95[key] for key in _P95}
+    p50 = {key: number(at(load, key, "p50")) or 0 for key in _P95}
+    if known.task != "generate":
+        p95["answer_tokens"] = 1
+    most = known.max_context_tokens
+    # A median beyond the context, or beyond its own p95, is told by itself.
+    if sum(p95.values()) <= most or any(p50[key] > min(most, p95[key]) for key in _P95):
+        return
+    longer, shorter = sorted(p95, key=lambda key: -p95[key])
+    left = most - p95[shorter]
+    fix = f"write {_plain(left)} or less" + (", and p50 as well" if p50[longer] > left else "")
+    yield Problem(
+        path=("models", name, "load", longer, "p95"),
+        what=f"is, with {_plain(p95[shorter])} of {shorter}, more than the context of {entry}, {most}",
+        got=_plain(p95[longer]),
+        allowed=f"at most {_plain(left)}" if left > 0 else "",
+        fix=fix if left > 0 else f"lower both, to {most} together",
+    )
+
+
+def _step(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    """The override would win without a word."""
+    here = number(at(model, "server", "max_num_batched_tokens"))
+    there = number(at(model, "overrides", "max_num_batched_tokens", "value"))
+    if here is not None and there is not None and here != there:
+        yield Problem(
+            path=("models", name, "server", "max_num_batched_tokens"),
+            what=f"is not the figure which overrides.max_num_batched_tokens sets to {_plain(there)}",
+            got=_plain(here),
+            fix="take one of the two out",
+        )
 
 
 def _hits(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
@@ -206,10 +253,10 @@ def _hits(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _port(values: Mapping[str, Any]) -> Iterator[Problem]:
     port = at(values, "gateway", "port")
-    if isinstance(port, int) and port in _ENVOYS_OWN:
+    if isinstance(port, int) and port in ENVOYS_OWN:
         yield Problem(
             path=("gateway", "port"),
-            what=f"is taken in each Envoy pod, by {_ENVOYS_OWN[port]}",
+            what=f"is taken in each Envoy pod, by {ENVOYS_OWN[port]}",
             got=str(port),
             fix="write 443, or another port",
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from components.base import MOST_SECONDS, fitting_name, is_plain_name
 from components.specs.inference_pool import picker_name
 from components.specs.model_server import ModelServerSpec
 from stacks.checks import (
@@ -110,6 +111,7 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
     if not isinstance(served, Mapping):
         return
     names = [str(name) for name in served]
+    renamed = _renamed(names)
     there = ", ".join(f"{name}{where(('models', name))}" for name in sorted(names)) or "none"
     model_of = {alias: path[1] for path, alias in _each_alias(values)}
     for path, wanted in found(values, "tenants.<name>.models"):
@@ -118,13 +120,15 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
             here = (*path, str(index))
             if not isinstance(name, str):
                 continue
-            if name not in names:
-                near = model_of.get(name) or nearest(name, names)
+            if name not in names and name not in renamed:
+                near = model_of.get(name) or nearest(name, [*filter(is_plain_name, names), *renamed])
+                add = f"add {name} below models, or take it out of this list"
+                fix = add if is_plain_name(name) else "take it out of this list, and name each model"
                 yield Problem(
                     path=path,
                     what=f"names {name}{where(here)}, models has {there}",
                     near=near,
-                    fix=f"write {near}" if near else f"add {name} below models, or take it out of this list",
+                    fix=f"write {near}" if near else fix,
                 )
             elif name in seen:
                 yield Problem(path=path, what=f"names {name} twice", fix="take one of the two out")
@@ -156,16 +160,23 @@ def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Probl
     if not isinstance(tiers, Mapping):
         return
     names = [str(name) for name in tiers]
+    renamed = _renamed(names)
     there = ", ".join(f"{name}{where(('tiers', name))}" for name in sorted(names)) or "none"
     for path, name in found(values, "tenants.<name>.tier"):
-        if isinstance(name, str) and name not in names:
-            near = nearest(name, names)
+        if isinstance(name, str) and name not in names and name not in renamed:
+            near = nearest(name, [*filter(is_plain_name, names), *renamed])
+            add = f"add {name} below tiers, or " if is_plain_name(name) else ""
             yield Problem(
                 path=path,
-                what=f"names {name}, tiers has {there}",
+                what=f"names {name or 'no tier'}, tiers has {there}",
                 near=near,
-                fix=f"write {near}" if near else f"add {name} below tiers, or take the key out for priority 0",
+                fix=f"write {near}" if near else f"{add}take the key out for priority 0",
             )
+
+
+def _renamed(names: Iterable[str]) -> set[str]:
+    """Names to which those are renamed that are none: who says one already is right."""
+    return {fitting_name(name) for name in names if not is_plain_name(name)} - {""}
 
 
 def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
@@ -206,8 +217,20 @@ def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Pro
         path = ("models", str(name), "server", "longest_stream_s")
         given = written.get(path[1:])
         said[path] = given if isinstance(given, int) else _STREAM_S
+    most = MOST_SECONDS - _LEAVING_S
+    endless = [path for path, seconds in said.items() if seconds > most]
+    for path in endless:
+        # Beyond the key's own range it is told already.
+        if said[path] <= MOST_SECONDS:
+            yield Problem(
+                path=path,
+                what=f"leaves no time to drain a node, which takes {_LEAVING_S} s more and {MOST_SECONDS} s at most",
+                got=str(said[path]),
+                allowed=f"at most {most}",
+                fix=f"write {most} or less",
+            )
     longest = max(said, key=lambda path: said[path], default=())
-    if longest and drain_s < said[longest] + _LEAVING_S:
+    if longest and not endless and drain_s < said[longest] + _LEAVING_S:
         yield Problem(
             path=("cluster", "machines", "drain_timeout_s"),
             what=f"too short for streams of {said[longest]} s: {'.'.join(longest)}{where(longest)}",

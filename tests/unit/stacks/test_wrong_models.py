@@ -168,6 +168,95 @@ WRONG: dict[str, Wrong] = {
     "price beyond reason": Wrong(
         {"prices.gpu_hour": 1e300}, "prices.gpu_hour", "out of range", {"prices.gpu_hour": 3.5}
     ),
+    "port that is none": Wrong({"gateway.port": 0}, "gateway.port", "out of range", {"gateway.port": 443}),
+    "Envoy's own port, which the firewall keeps shut": Wrong(
+        {"gateway.port": 19000}, "gateway.port", "taken in each Envoy pod", {"gateway.port": 443}
+    ),
+    **{
+        f"{key} that is no name": Wrong({key: value}, key, "not a name of lower-case letters", {key: right})
+        for key, value, right in (
+            ("storage.storage_class", "longhorn..fast", "longhorn.fast"),
+            ("gateway.certificate_secret", "inference.-tls", "inference.tls"),
+        )
+    },
+    "streams longer than a node may take to drain": Wrong(
+        {
+            "models.glm-5-1.server.longest_stream_s": MOST_SECONDS,
+            "models.glm-5-1.request_timeout_s": MOST_SECONDS,
+            f"{M}.drain_timeout_s": MOST_SECONDS,
+        },
+        "models.glm-5-1.server.longest_stream_s",
+        "write 99939 or less",
+        {"models.glm-5-1.server.longest_stream_s": 99_939},
+    ),
+    "streams of the gateway longer than a node may take to drain": Wrong(
+        {"gateway.longest_stream_s": 99_940},
+        "gateway.longest_stream_s",
+        "write 99939 or less",
+        {"gateway.longest_stream_s": 99_939, f"{M}.drain_timeout_s": MOST_SECONDS},
+    ),
+    "model with a name that is none": Wrong(
+        {"models.Qwen3-32B": prod()["models"]["qwen3-32b"], "models.qwen3-32b": None},
+        "models.Qwen3-32B",
+        "rename it, for example to qwen3-32b",
+        {"models.qwen3-32b": prod()["models"]["qwen3-32b"], "models.Qwen3-32B": None},
+    ),
+    "tier with a name that is none": Wrong(
+        {"tiers.Batch": {"priority": -10}, "tiers.batch": None},
+        "tiers.Batch",
+        "rename it, for example to batch",
+        {"tiers.batch": {"priority": -10}, "tiers.Batch": None},
+    ),
+    "tenant of all models": Wrong(
+        {"tenants.search.models": ["*"]},
+        "tenants.search.models",
+        "fix: take it out of this list, and name each model",
+        {"tenants.search.models": ["glm-5-1", "qwen3-32b"]},
+    ),
+    "tenant of an empty tier": Wrong(
+        {"tenants.search.tier": ""}, "tenants.search.tier", "fix: take the key out", {"tenants.search.tier": None}
+    ),
+    **{
+        f"cluster by {value.partition(':')[0]}": Wrong(
+            {"cluster": {"kubeconfig": value}},
+            "cluster.kubeconfig",
+            "not the path of a file",
+            {"cluster": {"kubeconfig": "kubeconfig.berlin"}},
+        )
+        for value in ("https://10.5.0.10:6443", "apiVersion: v1\nkind: Config")
+    },
+    # Tokens
+    "prompts and answers beyond the context": Wrong(
+        {"models.qwen3-32b.load.prompt_tokens.p95": 40_960},
+        "models.qwen3-32b.load.prompt_tokens.p95",
+        "write 39960 or less",
+        {"models.qwen3-32b.load.prompt_tokens.p95": 39_960, "models.qwen3-32b.server.replicas": 2},
+    ),
+    "answers alone beyond the context": Wrong(
+        {"models.qwen3-32b.load.answer_tokens.p95": 200_000},
+        "models.qwen3-32b.load.answer_tokens.p95",
+        "write 34960 or less",
+        {
+            "models.qwen3-32b.load.answer_tokens.p95": 34_960,
+            "models.qwen3-32b.load.requests_per_s": 0.05,
+            "models.qwen3-32b.slo": None,
+        },
+    ),
+    "context beyond the model's": Wrong(
+        {f"{OVERRIDES}.max_model_len": {"value": 40_961, "reason": REASON}},
+        f"{OVERRIDES}.max_model_len.value",
+        "write 40960 or less",
+        {f"{OVERRIDES}.max_model_len.value": 40_960},
+    ),
+    "tokens of a step in two places": Wrong(
+        {
+            "models.qwen3-32b.server.max_num_batched_tokens": 8192,
+            f"{OVERRIDES}.max_num_batched_tokens": {"value": 4096, "reason": REASON},
+        },
+        "models.qwen3-32b.server.max_num_batched_tokens",
+        "which overrides.max_num_batched_tokens sets to 4096",
+        {"models.qwen3-32b.server.max_num_batched_tokens": None},
+    ),
     # Figures that a site sets by hand
     "context of one token": Wrong(
         {f"{OVERRIDES}.max_model_len": {"value": 1, "reason": REASON}},
