@@ -83,6 +83,11 @@ class KubeletFields(Record):
         """Field that a site may not set -> what decides it."""
         return {field: row for row in self.decided for field in row.fields}
 
+    def named_like(self, flag: str) -> str:
+        """The field that a site may set and that says the same as a flag of the kubelet, or nothing."""
+        plain = flag.replace("-", "").casefold()
+        return next((field for field in self.kinds if field.casefold() == plain), "")
+
 
 @cache
 def load() -> KubeletFields:

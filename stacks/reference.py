@@ -63,6 +63,8 @@ _RULES = (
     "key that the site wrote it with, told once for all machines that inherit it.",
     "- `kubelet_config` takes the fields of [kubelet_fields.yaml](../stacks/kubelet_fields.yaml) that nothing else "
     "decides; `patches` set no field and no document that a key of the site sets.",
+    "- `extraArgs` in `patches` takes the flags of [program_flags.yaml](../stacks/program_flags.yaml), each with a "
+    "value that its program reads.",
     "- `name` is the `<site>` of the file's own name. Sites of one folder share no kubeconfig, endpoint, VIP or "
     "machine.",
     "- `models` and `tenants` are written also where there are none, as `{}`; so a file that was cut short is refused.",

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from stacks import kubelet_fields
+from stacks.checks import program_flags
 from stacks.loading.levels import LEVELS, MACHINES
 from stacks.loading.problems import Path, Problem, shown
 from stacks.loading.raw import at, found, items, mapping
@@ -133,8 +134,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             if patch.get("kind") is not None:
                 yield from _of_document(where, patch)
                 continue
-            yield from _of_fields(where, patch)
-            yield from _of_kubelet(where, patch)
+            told = [*_of_fields(where, patch), *_of_kubelet(where, patch)]
+            yield from told
+            yield from program_flags.problems(where, patch, [problem.path for problem in told], _is_said)
             yield from _of_needed(where, patch, needed)
             yield from _of_manifests(where, patch)
 
@@ -196,22 +198,33 @@ def _of_fields(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
             yield _set_elsewhere((*path, *place), ".".join(place), key)
 
 
+def _is_said(field: tuple[str, ...]) -> bool:
+    """Whether a key sets the field, so a patch may not."""
+    if field[:2] != ("machine", "kubelet"):
+        return field in _SAID_BY
+    return field in _SAID_BY or any(_of_kubelet((), {"machine": {"kubelet": {"extraArgs": {field[-1]: ""}}}}))
+
+
 def _of_kubelet(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
     """Flags win over the kubelet's configuration, so what is decided there is decided here too."""
     decisions = {field.casefold(): row for field, row in kubelet_fields.load().decisions.items()}
     where = ("machine", "kubelet", "extraArgs")
-    for flag in mapping(at(patch, *where)):
-        decision = decisions.get(str(flag).replace("-", ""))
+    for written in mapping(at(patch, *where)):
+        # The kubelet reads underscores as dashes.
+        flag = str(written).replace("_", "-")
+        decision = decisions.get(flag.replace("-", ""))
         if decision is not None or flag in _KUBELET_GUARDS:
             by = decision.by if decision else "Talos"
             if by in ("Talos", "the platform"):
                 yield Problem(
-                    path=(*path, *where, str(flag)),
+                    path=(*path, *where, str(written)),
                     what=f"sets the kubelet's {flag}, which {by} decides: it guards the node or holds it together",
                     fix="take it out of the patch",
                 )
             else:
-                yield _set_elsewhere((*path, *where, str(flag)), f"the kubelet's {flag}", by)
+                yield _set_elsewhere((*path, *where, str(written)), f"the kubelet's {flag}", by)
+        elif field := kubelet_fields.load().named_like(flag):
+            yield _set_elsewhere((*path, *where, str(written)), f"the kubelet's {flag}", f"kubelet_config.{field}")
 
 
 def _of_needed(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stacks import feature_gates, kubelet_fields
+from stacks import feature_gates, kubelet_fields, program_flags
 from stacks.loader import SiteError, load_site
 from stacks.loading.secrets import (
     HIDDEN,
@@ -50,8 +50,9 @@ HARMLESS = (
 )
 
 
-def test_no_gate_and_no_field_of_the_kubelet_is_taken_for_a_secret() -> None:
+def test_no_gate_flag_or_field_of_a_program_is_taken_for_a_secret() -> None:
     names = [*feature_gates.load().names(), *kubelet_fields.load().kinds, *kubelet_fields.load().decisions]
+    names += [flag for program in program_flags.load().programs.values() for flag in program.kinds]
     assert [name for name in names if is_secret_name(name)] == []
 
 

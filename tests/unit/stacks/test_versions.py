@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lab.install.parts import CRD_SOURCES
-from stacks import compatibility, versions
+from stacks import compatibility, program_flags, versions
 from stacks.compatibility import table
 
 pytestmark = pytest.mark.row("000.07")
@@ -147,3 +147,9 @@ def test_the_labs_programs_are_of_the_pinned_versions() -> None:
         ("ai-gateway", "github.com/envoyproxy/ai-gateway", load.charts.ai_gateway.version),
     ):
         assert f"{module} {version}" in (ROOT / "tools" / family / "go.mod").read_text(), module
+
+
+def test_flags_of_programs_are_those_of_the_pinned_versions() -> None:
+    """A new version asks for its flags: the head of program_flags.yaml says where they are from."""
+    table, pinned = program_flags.load(), versions.load()
+    assert (table.kubernetes, table.talos) == (pinned.kubernetes, pinned.talos)

@@ -31,6 +31,13 @@ FILE = {"path": "/var/own", "content": "x", "permissions": 420, "op": "create"}
 ETCD = f"{M}.roles.controlplane.patches.own"
 
 
+def argument(program: str, flag: str, value: Any, says: str, right: dict[str, Any]) -> Wrong:
+    """A flag on control planes, and what it is there when its fix was followed."""
+    arguments = {"cluster": {program: {"extraArgs": {flag: value}}}}
+    fixed = {"cluster": {program: {"extraArgs": right}}} if right else None
+    return Wrong({ETCD: arguments}, f"{ETCD}.cluster.{program}.extraArgs.{flag}", says, {ETCD: fixed})
+
+
 def form(kind: str, at: str, says: str, wrong: dict[str, Any], right: dict[str, Any]) -> Wrong:
     """A document whose form Talos refuses, and that as Talos takes it."""
     patch = {"apiVersion": "v1alpha1", "kind": kind}
@@ -64,6 +71,54 @@ WRONG: dict[str, Wrong] = {
     "KubePrism deleted": wrong("machine.features.kubePrism", DELETE, "Cilium reaches the Kubernetes API"),
     "own Services": wrong("cluster.apiServer.extraArgs.service-cluster-ip-range", "10.9.0.0/16", "networks.services"),
     "own pods": wrong("cluster.controllerManager.extraArgs.cluster-cidr", "10.9.0.0/16", "networks.pods"),
+    # Flags of the programs
+    **{
+        f"{program}'s {flag} with {value}": argument(program, flag, value, says, right)
+        for program, flag, value, says, right in (
+            ("apiServer", "audit-log-maxsise", "100", "write audit-log-maxsize", {"audit-log-maxsize": "100"}),
+            ("apiServer", "insecure-port", "8080", "is no flag of the API server", {}),
+            ("apiServer", "--v", "4", "write v", {"v": "4"}),
+            (
+                "apiServer",
+                "max_requests_inflight",
+                "800",
+                "is written with underscores",
+                {"max-requests-inflight": "800"},
+            ),
+            ("apiServer", "v", "high", "a whole number", {"v": "4"}),
+            ("apiServer", "request-timeout", "60", "a time with its unit", {"request-timeout": "60s"}),
+            ("apiServer", "profiling", "no", "true or false", {"profiling": "false"}),
+            ("apiServer", "authorization-mode", "Node,AlwaysAllow", "let everybody do everything", {}),
+            ("apiServer", "authorization-mode", ["Node", "AlwaysAllow"], "let everybody do everything", {}),
+            ("apiServer", "etcd-servers", "https://10.9.0.1:2379", "is given by Talos alone", {}),
+            ("apiServer", "etcd_servers", "https://10.9.0.1:2379", "take it out of the patch", {}),
+            ("apiServer", "service_cluster_ip_range", "10.9.0.0/16", "fix: take it out of the patch", {}),
+            ("apiServer", "feature-gates", "ImageVolumes=true", "names ImageVolumes", {}),
+            ("apiServer", "feature-gates", "NodeSwap=false", "cannot be turned", {}),
+            ("apiServer", "feature-gates", "HPAScaleToZero", "write HPAScaleToZero=true", {}),
+            ("controllerManager", "node-monitor-graceperiod", "40s", "did you mean 'node-monitor-grace-period'?", {}),
+            ("controllerManager", "root-ca-file", "/x", "is given by Talos alone", {}),
+            ("scheduler", "policy-config-file", "/x", "is no flag of the scheduler", {}),
+            ("scheduler", "config", "/x", "is given by Talos alone", {}),
+            ("apiServer", "authorisation-mode", "RBAC", "write authorization-mode", {"authorization-mode": "RBAC"}),
+            ("proxy", "ipvs-schedulers", "rr", "write ipvs-scheduler", {"ipvs-scheduler": "rr"}),
+            ("etcd", "quota-backend-bytes", "8GiB", "a whole number", {"quota-backend-bytes": "8589934592"}),
+            ("etcd", "quota-backend-byte", "1", "write quota-backend-bytes", {"quota-backend-bytes": "1"}),
+            ("etcd", "data-dir", "/x", "is given by Talos alone", {}),
+            ("etcd", "force-new-cluster", "true", "leave the other members out", {}),
+            ("etcd", "feature-gates", "NodeSwap=true", "is no feature gate of etcd", {}),
+        )
+    },
+    "kubelet's flag that is none": wrong("machine.kubelet.extraArgs.cloud-provder", "external", "write cloud-provider"),
+    "kubelet's flag that is a field": wrong(
+        "machine.kubelet.extraArgs.max-pods", "8", "and use kubelet_config.maxPods"
+    ),
+    "kubelet's flag with underscores": wrong(
+        "machine.kubelet.extraArgs.authorization_mode", "AlwaysAllow", "which Talos decides"
+    ),
+    "kubelet's gates by a flag": wrong(
+        "machine.kubelet.extraArgs.feature-gates", "NoSuchGate=true", "and use kubelet_config.featureGates"
+    ),
     "etcd's address": Wrong(
         {ETCD: {"cluster": {"etcd": {"extraArgs": {"listen-client-urls": "http://0.0.0.0:2379"}}}}},
         f"{ETCD}.cluster.etcd.extraArgs.listen-client-urls",
@@ -256,6 +311,17 @@ RIGHT: dict[str, dict[str, Any]] = {
         "portSelector": {"ports": [9400], "protocol": "tcp"},
         "ingress": [{"subnet": "10.5.0.0/24"}],
     },
+    "flags of all programs": {
+        "cluster": {
+            "apiServer": {
+                "extraArgs": {"feature-gates": ["kube:HPAScaleToZero=true", "AllAlpha=false"], "kubelet-port": "1"}
+            },
+            "controllerManager": {"extraArgs": {"node-monitor-grace-period": "40s", "controllers": "-ttl"}},
+            "scheduler": {"extraArgs": {"v": 2, "leader-elect": True}},
+            "etcd": {"extraArgs": {"feature-gates": "LeaseCheckpoint=true", "heartbeat-interval": "500"}},
+        }
+    },
+    "modes of authorization": {"cluster": {"apiServer": {"extraArgs": {"authorization-mode": "Webhook"}}}},
     "switch whose name ends like a secret's": {"cluster": {"apiServer": {"extraArgs": {"anonymous-auth": "false"}}}},
     "document in two patches": {"apiVersion": "v1alpha1", "kind": "EnvironmentConfig", "variables": {"A": 1}},
     "file": {"machine": {"files": [FILE]}},
