@@ -55,6 +55,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _weights(str(name), model)
             yield from _tokens(str(name), model)
             yield from _longest(str(name), model)
+            yield from _unwritten(str(name), model)
             yield from _step(str(name), model)
             yield from _hits(str(name), model)
     yield from _board(values)
@@ -148,6 +149,15 @@ def _times(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> It
             got=_plain(request_s),
             fix=f"write {_plain(stream_s)} or more",
         )
+    between_ms = number(at(model, "slo", "itl_p95_ms"))
+    if idle_s is not None and between_ms is not None and idle_s * 1000 < between_ms <= MOST_SECONDS * 1000:
+        yield Problem(
+            path=("gateway", "stream_idle_timeout_s"),
+            what=f"a stream without a byte is cut between two tokens, as models.{name}.slo.itl_p95_ms allows them, "
+            f"{_plain(between_ms)} ms",
+            got=_plain(idle_s),
+            fix=f"write {_plain(-(-between_ms // 1000))} or more, or promise tokens sooner",
+        )
     # A target that no timeout can outlast is refused by itself.
     if first_ms is None or first_ms > MOST_SECONDS * 1000:
         return
@@ -215,6 +225,14 @@ def _longest(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
         return
     longer, shorter = sorted(p95, key=lambda key: -p95[key])
     left = most - p95[shorter]
+    if longer not in load:
+        yield Problem(
+            path=("models", name, "load"),
+            what=f"says no {longer}, whose default, a p95 of {_plain(p95[longer])}, is more than the context of "
+            f"{entry}, {most}",
+            fix=f"add {longer} with a p95 of {_plain(left)} or less",
+        )
+        return
     fix = f"write {_plain(left)} or less" + (", and p50 as well" if p50[longer] > left else "")
     yield Problem(
         path=("models", name, "load", longer, "p95"),
@@ -223,6 +241,25 @@ def _longest(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
         allowed=f"at most {_plain(left)}" if left > 0 else "",
         fix=fix if left > 0 else f"lower both, to {most} together",
     )
+
+
+def _unwritten(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is said of tokens that the model does not write would be left aside without a word."""
+    entry = model.get("catalogue")
+    if entry not in catalogue.names() or catalogue.load(str(entry)).task == "generate":
+        return
+    for keys, fix in (
+        (("load", "answer_tokens"), "take it out"),
+        (("slo", "itl_p95_ms"), "take it out, or promise ttft_p95_ms, the time of the whole answer"),
+    ):
+        value = at(model, *keys)
+        if value is not None:
+            yield Problem(
+                path=("models", name, *keys),
+                what=f"is of tokens, and {entry} writes no tokens: its task is {catalogue.load(str(entry)).task}",
+                got=shown(value),
+                fix=fix,
+            )
 
 
 def _step(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:

@@ -219,13 +219,13 @@ def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Pro
         said[path] = given if isinstance(given, int) else _STREAM_S
     most = MOST_SECONDS - _LEAVING_S
     endless = [path for path, seconds in said.items() if seconds > most]
-    for path in endless:
+    for too_long in endless:
         # Beyond the key's own range it is told already.
-        if said[path] <= MOST_SECONDS:
+        if said[too_long] <= MOST_SECONDS:
             yield Problem(
-                path=path,
+                path=too_long,
                 what=f"leaves no time to drain a node, which takes {_LEAVING_S} s more and {MOST_SECONDS} s at most",
-                got=str(said[path]),
+                got=str(said[too_long]),
                 allowed=f"at most {most}",
                 fix=f"write {most} or less",
             )

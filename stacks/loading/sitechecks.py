@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from components.base import MOST_SECONDS
 from stacks import compatibility, machine_keys, versions
 from stacks.cluster_model import MachinesSpec
 from stacks.cluster_plan import problems_of
@@ -14,6 +16,7 @@ from stacks.loading.origins import Origin
 from stacks.loading.problems import Path, Problem, from_text, shown
 from stacks.machine_model import MachineKeys
 from stacks.placing import crowds
+from stacks.proof.knobs import token_s
 from stacks.proof.layouts import allowed, refusals
 from stacks.proof.proof import Proof
 from stacks.site import SiteConfig
@@ -90,10 +93,30 @@ def misfits(right: RightPart) -> Iterator[Problem]:
                 yield Problem(path=path, what=each.what, got=each.got, allowed=each.allowed, fix=each.fix)
         except DoesNotFitError as error:
             yield from _misfit(name, spec, error)
+    for name, proof in proofs.items():
+        yield from _cut(name, right.site.models[name].request_timeout_s, proof)
     # Where one does not fit by itself, nobody knows what it would take of the nodes.
     if right.whole and len(proofs) == len(site.models):
         for crowd in crowds(site, proofs):
             yield Problem(path=("models", crowd.model, "server", "replicas"), what=crowd.what, fix=crowd.fix)
+
+
+def _cut(name: str, timeout_s: int, proof: Proof) -> Iterator[Problem]:
+    """Answers of the declared load that their request's time ends, even where a replica has nothing else to do."""
+    load, case = proof.order.load, proof.case
+    if load is None or proof.order.model.task != "generate":
+        return
+    tokens = load.answer_tokens.p95
+    least_s = tokens * case.decode_s(1)
+    if least_s > timeout_s:
+        enough = math.ceil(tokens * token_s(case))
+        raised = f"write {enough} or more, or " if enough <= MOST_SECONDS else ""
+        yield Problem(
+            path=("models", name, "request_timeout_s"),
+            what=f"ends answers that the declared load has: {tokens:,.0f} tokens take {least_s:,.0f} s or more",
+            got=str(timeout_s),
+            fix=f"{raised}lower load.answer_tokens.p95",
+        )
 
 
 def _misfit(name: str, spec: OrderedModelSpec, error: DoesNotFitError) -> Iterator[Problem]:

@@ -225,38 +225,6 @@ WRONG: dict[str, Wrong] = {
         )
         for value in ("https://10.5.0.10:6443", "apiVersion: v1\nkind: Config")
     },
-    # Tokens
-    "prompts and answers beyond the context": Wrong(
-        {"models.qwen3-32b.load.prompt_tokens.p95": 40_960},
-        "models.qwen3-32b.load.prompt_tokens.p95",
-        "write 39960 or less",
-        {"models.qwen3-32b.load.prompt_tokens.p95": 39_960, "models.qwen3-32b.server.replicas": 2},
-    ),
-    "answers alone beyond the context": Wrong(
-        {"models.qwen3-32b.load.answer_tokens.p95": 200_000},
-        "models.qwen3-32b.load.answer_tokens.p95",
-        "write 34960 or less",
-        {
-            "models.qwen3-32b.load.answer_tokens.p95": 34_960,
-            "models.qwen3-32b.load.requests_per_s": 0.05,
-            "models.qwen3-32b.slo": None,
-        },
-    ),
-    "context beyond the model's": Wrong(
-        {f"{OVERRIDES}.max_model_len": {"value": 40_961, "reason": REASON}},
-        f"{OVERRIDES}.max_model_len.value",
-        "write 40960 or less",
-        {f"{OVERRIDES}.max_model_len.value": 40_960},
-    ),
-    "tokens of a step in two places": Wrong(
-        {
-            "models.qwen3-32b.server.max_num_batched_tokens": 8192,
-            f"{OVERRIDES}.max_num_batched_tokens": {"value": 4096, "reason": REASON},
-        },
-        "models.qwen3-32b.server.max_num_batched_tokens",
-        "which overrides.max_num_batched_tokens sets to 4096",
-        {"models.qwen3-32b.server.max_num_batched_tokens": None},
-    ),
     # Figures that a site sets by hand
     "context of one token": Wrong(
         {f"{OVERRIDES}.max_model_len": {"value": 1, "reason": REASON}},
