@@ -221,7 +221,7 @@ def _longest(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
         p95["answer_tokens"] = 1
     most = known.max_context_tokens
     # A median beyond the context, or beyond its own p95, is told by itself.
-    if sum(p95.values()) <= most or any(p50[key] > min(most, p95[key]) for key in _P95):
+    if not most < sum(p95.values()) < float("inf") or any(p50[key] > min(most, p95[key]) for key in _P95):
         return
     longer, shorter = sorted(p95, key=lambda key: -p95[key])
     left = most - p95[shorter]

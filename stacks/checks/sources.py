@@ -15,6 +15,7 @@ from stacks.loading.raw import Address, Network, address, at, found, host_of, it
 
 # Registries of the images that a machine needs before there is a cluster (Talos 1.13: kubelet, control plane).
 _INSIDE = re.compile(r"\.(svc|pod)\.$")
+_HOST_PORT = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 _HUBS_OWN = "/api/models"
 _LAST_PORT = 65535
 _FIRST_IMAGES = ("*", "ghcr.io", "registry.k8s.io")
@@ -77,16 +78,17 @@ def _charts(values: Mapping[str, Any]) -> Iterator[Problem]:
     if not isinstance(mirror, str):
         return
     scheme, _, rest = mirror.partition("://")
-    above, _, last = mirror.rstrip("/").rpartition("/")
+    last = mirror.rstrip("/").rpartition("/")[2]
     path = rest.partition("/")[2]
-    what, fix = "", above
-    if mirror.endswith(".tgz") or (scheme == "oci" and last in _charts_by_name()):
+    # A folder's own name may have any letters.
+    lower = mirror.removesuffix(path) + path.lower() if scheme == "oci" and path else mirror
+    what, fix = "", lower.rstrip("/").rpartition("/")[0] or "."
+    if (path or not rest) and (mirror.endswith(".tgz") or (scheme == "oci" and last in _charts_by_name())):
         what = "is one chart, and all are looked for there"
-    elif rest and last == "index.yaml":
+    elif path and last == "index.yaml":
         what = "is the list of a repository, which Helm looks for below its address"
-    elif scheme == "oci" and path != path.lower():
-        what = "is in no registry, whose names have no capital letters"
-        fix = mirror.removesuffix(path) + path.lower()
+    elif lower != mirror:
+        what, fix = "is in no registry, whose names have no capital letters", lower
     if what:
         yield Problem(path=("charts", "mirror"), what=what, got=shown(mirror), fix=f"write {fix}")
     elif rest:
@@ -101,6 +103,9 @@ def _charts_by_name() -> set[str]:
 
 def _server(path: Path, url: str, example: str) -> Iterator[Problem]:
     """A host and a port that a server may have."""
+    if not _HOST_PORT.fullmatch(_authority(url)):
+        # Another form is told at the section.
+        return
     host, port = host_of(url), _authority(url).rpartition(":")[2]
     ip = address(host)
     what = ""

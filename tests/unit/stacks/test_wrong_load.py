@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.stacks.wrong_sites import Wrong, refused_and_mended
+from stacks.loader import SiteError, load_site
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_mended
 
 OVERRIDES = "models.qwen3-32b.overrides"
 REASON = "somebody measured it"
@@ -87,3 +89,9 @@ WRONG: dict[str, Wrong] = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_load_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
     refused_and_mended(wrong)
+
+
+def test_prompts_without_end_are_told_once() -> None:
+    with pytest.raises(SiteError) as caught:
+        load_site(changed(prod(), {"models.qwen3-32b.load.prompt_tokens.p95": float("inf")}), "site.yaml")
+    assert [problem.what for problem in caught.value.problems] == ["not a whole number"]

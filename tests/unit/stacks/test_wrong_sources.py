@@ -86,6 +86,13 @@ WRONG: dict[str, Wrong] = {
     **{
         f"charts from {mirror}": Wrong({"charts.mirror": mirror}, "charts.mirror", said, {"charts.mirror": right})
         for mirror, said, right in (
+            ("oci://gateway-helm/Charts", "write oci://gateway-helm/charts", "oci://gateway-helm/charts"),
+            (
+                "oci://registry.site.example/Charts/gateway-helm",
+                "write oci://registry.site.example/charts",
+                "oci://registry.site.example/charts",
+            ),
+            ("gateway-helm-v1.9.1.tgz", "fix: write .", "."),
             ("oci://.../charts", "names no host", "oci://registry.site.example/charts"),
             ("oci://10.5.0.300/charts", "names no host", "oci://10.5.0.30/charts"),
             ("oci://registry.site.example:99999/charts", "from 1 to 65535", "oci://registry.site.example:5000/charts"),
@@ -179,3 +186,10 @@ def test_a_fix_names_the_key_that_the_site_wrote(change: dict[str, Any], fix: st
         load_site(changed(prod(), change), "site.yaml")
     (problem,) = caught.value.problems
     assert (problem.fix, problem.got) == (f"{fix} that is allowed", got)
+
+
+def test_an_address_of_a_wrong_form_is_told_once() -> None:
+    for mirror in ("https://hub_site.example", "https://hub.site.example "):
+        with pytest.raises(SiteError) as caught:
+            load_site(changed(prod(), {"storage.weights.mirror": mirror}), "site.yaml")
+        assert [problem.fix for problem in caught.value.problems] == ["write it like https://hub.site.example"]
