@@ -105,6 +105,22 @@ def test_each_request_has_its_answer(site: Site, case: Case) -> None:
         assert answer.headers["allow"] in {"GET", "POST"}
 
 
+@pytest.mark.parametrize(
+    ("length", "status", "code"),
+    [
+        (300, 404, "model_not_found"),
+        (50_000, 404, "model_not_found"),
+        (70_000, 400, "invalid_value"),
+        (2_000_000, 400, "invalid_value"),
+    ],
+)
+def test_long_names_of_models_are_errors_of_the_client(site: Site, length: int, status: int, code: str) -> None:
+    """The AI gateway puts the name into a header, which Envoy takes up to a length."""
+    answer = send(site.address, http1(site.key, body=json.dumps(chat("m" * length)).encode()))
+    assert (answer.status, answer.error["code"], answer.error["param"]) == (status, code, "model"), answer
+    assert len(answer.error["message"]) < 400
+
+
 GRPC = b"Content-Type: application/grpc\r\n"
 
 
