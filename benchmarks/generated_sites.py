@@ -82,7 +82,6 @@ def _model(entry: str, chance: random.Random) -> dict[str, Any]:
         slo["itl_p95_ms"] = 80
     else:
         load["prompt_tokens"] = {"p50": 300, "p95": 900}
-        load["answer_tokens"] = {"p50": 1, "p95": 1}
     return {"catalogue": entry, "server": {"replicas": 2}, "load": load, "slo": slo}
 
 
