@@ -87,10 +87,11 @@ def test_every_other_way_is_shut(
 
 
 def test_link_local_addresses_lead_past_no_policy(cluster: Cluster, places: dict[str, Replica]) -> None:
-    engine = places["engine"]
-    [local] = re.findall(r"inet6 (fe80:\S+)/", cluster.run_in(engine, "ip", "-6", "address", "show", "dev", "eth0"))
-    assert reaches(cluster, engine, f"{local}%eth0", ENGINE_PORT)
-    assert not reaches(cluster, places["other engine"], f"{local}%eth0", ENGINE_PORT)
+    """The picker listens on IPv6, too."""
+    picker = places["picker"]
+    [local] = re.findall(r"inet6 (fe80:\S+)/", cluster.run_in(picker, "ip", "-6", "address", "show", "dev", "eth0"))
+    assert reaches(cluster, picker, f"{local}%eth0", PICKER_PORT)
+    assert not reaches(cluster, places["engine"], f"{local}%eth0", PICKER_PORT)
 
 
 @pytest.mark.row("000.03")
