@@ -27,7 +27,7 @@ class Exit(IntEnum):
     USAGE = 2
     """The command line itself is wrong."""
     UNABLE = 3
-    """The command could not look: a program, file or service that it needs is missing or failed."""
+    """The command could not check anything: a program, file or service that it needs is missing or failed."""
     BUG = 70
     """sitectl itself is wrong, as BSD's sysexits names it."""
     INTERRUPTED = 130
@@ -35,10 +35,10 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "done, and nothing is wrong",
-    Exit.REFUSED: "what was looked at is not fine: an invalid site, a broken rule, a refused change",
+    Exit.REFUSED: "the check found a problem: an invalid site, a broken rule, a refused change",
     Exit.USAGE: "the command line is wrong",
-    Exit.UNABLE: "could not look: a program, file or service is missing or failed",
-    Exit.BUG: "sitectl has a bug: its message says where, --debug shows more",
+    Exit.UNABLE: "the check could not run: a program, file or service is missing or failed",
+    Exit.BUG: "sitectl has a bug: its message names the place, --debug shows more",
     Exit.INTERRUPTED: "interrupted",
 }
 

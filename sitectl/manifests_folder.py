@@ -1,4 +1,4 @@
-"""Rendered manifests in a folder: one file an object, names and order that are the same from run to run, no secret."""
+"""Rendered manifests in a folder: one file per object, names and order that are the same from run to run, no secret."""
 
 from __future__ import annotations
 
