@@ -86,5 +86,5 @@ def middle(costs: Sequence[Cost]) -> Cost:
 
 
 def grows(sizes: Sequence[float], costs: Sequence[float]) -> str:
-    """How `costs` grow with the number of objects, in words."""
+    """How `costs` grow with the number of objects, as text."""
     return f"objects^{growth_exponent(sizes, costs):.2f}"

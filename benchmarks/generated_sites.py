@@ -31,7 +31,7 @@ _TEAMS = ("search", "support", "docs", "sales", "legal", "research", "ops", "fin
 
 
 def site(number: int) -> dict[str, Any]:
-    """Words of one site: 1 to 5 models with load and targets, 1 to 8 tenants; every second one out of machines."""
+    """Settings of one site: 1 to 5 models with load and targets, 1 to 8 tenants; every second site has machines."""
     chance = random.Random(number)  # noqa: S311 - the same site for the same number
     chosen = chance.sample(sorted(_SERVED), chance.randint(1, 5))
     models = {_named(name): _model(name, chance) for name in chosen}

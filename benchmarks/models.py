@@ -24,7 +24,7 @@ from stacks.loader import KEY
 from stacks.platform import MODELS_NAMESPACE
 
 _STACK_FILE = CHECKOUT / f"Pulumi.{session.STACK}.yaml"
-# The smallest catalogue model on one GPU: three replicas of it fit beside the lab's own models.
+# The smallest catalogue model on one GPU: three replicas of it fit next to the lab's own models.
 _CATALOGUE = "qwen3-32b-fp8"
 _READY_S = 120.0
 
@@ -51,7 +51,7 @@ class Bench:
 
 
 def simulator(*, replicas: int, pickers: int = 1) -> dict[str, Any]:
-    """A site's words for a model on the simulator."""
+    """A site's settings for a model on the simulator."""
     return {
         "catalogue": _CATALOGUE,
         "server": {
@@ -106,7 +106,7 @@ def stack_with(models: Mapping[str, Mapping[str, Any]], file: Path = _STACK_FILE
 
 @contextmanager
 def served(lab: Lab, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Bench]:
-    """The lab's site with these models beside its own. Raises LabError when the platform does not come up."""
+    """The lab's site with these models in addition to its own. Raises LabError when the platform does not come up."""
     document = stack_with(models, session.stack_file(lab))
     with tempfile.TemporaryDirectory(prefix="bench-site-") as folder:
         file = Path(folder) / _STACK_FILE.name

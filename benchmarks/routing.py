@@ -57,7 +57,7 @@ _NAMED_REPLICA = {
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Conversations that run side by side. Lengths in words, which are tokens to the simulator."""
+    """Conversations that run in parallel. Lengths in words, which are tokens to the simulator."""
 
     conversations: int = 40
     turns: int = 8

@@ -44,7 +44,7 @@ class Sized:
     objects: int
     """What both are asked about."""
     resources: int
-    """What the engine has beside them: components, commands, charts, the provider."""
+    """What the engine has in addition: components, commands, charts, the provider."""
     differing: int = 0
     """Objects that `kubectl diff` says it would change."""
     previews: list[Cost] = field(default_factory=list)

@@ -1,1 +1,1 @@
-"""What the jobs of CI call; the workflows beside it hold no logic."""
+"""What the jobs of CI call; the workflows next to it hold no logic."""

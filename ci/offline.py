@@ -71,7 +71,7 @@ def _scan(name: str, words: list[str], arguments: argparse.Namespace, *, on_gith
     out = io.StringIO()
     with redirect_stderr(io.StringIO()):
         sitectl([words[0], "--quiet", "--project", str(arguments.project), "--format", "sarif", *words[1:]], out=out)
-    # Nothing from a command that could not look; its text has said why.
+    # Nothing from a command that could not check; its text already gave the reason.
     if said := out.getvalue():
         (arguments.out / f"{name}.sarif").write_text(said)
         if on_github:

@@ -1,1 +1,1 @@
-"""What a platform is made of: one Pulumi component a file, from the site's words (Spec) to live objects (handle)."""
+"""What a platform is made of: one Pulumi component per file, from settings (Spec) to live objects (handle)."""

@@ -47,7 +47,7 @@ def security_policy(
 
     Keys are checked here and on no route: authentication runs before the model is known, so a route's own policy
     would not be reached by the requests that it should stop. What a tenant may call is checked after the model is
-    known. A model that nobody serves passes on to the answer that says so.
+    known. A request for a model that the site does not serve passes, and gets that answer later.
     """
     allowed = [
         {

@@ -1,4 +1,4 @@
-"""What a preview says of machines: asked of each by a dry run, told in words, and refused before anything happens."""
+"""What a preview says of machines: a dry run on each, a report, and a refusal before anything happens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.machine_commands import KUBECONFIG_VARIABLE, LIMITS, SECRETS_VAR
 
 # Texts shorter than this are parts of ordinary words.
 _SHORTEST_SECRET = 8
-_DEAD = "is said to be dead and is not asked; etcd and Kubernetes forget it, if they have not yet"
+_DEAD = "is marked dead and is not asked; it is removed from etcd and Kubernetes, unless it is gone there already"
 _LOUD = frozenset({"reboot", "upgrade", "install", "unreachable"})
 
 
@@ -49,7 +49,7 @@ def announce(
     at_once: int,
     limits: Limits = LIMITS,
 ) -> pulumi.Output[list[str]]:
-    """In a preview, say of each node what `up` will do with its machine; the output is what was said.
+    """In a preview, report for each node what `up` will do with its machine; the output is the report.
 
     `imported` is the file that the first `up` takes the secrets from. Nothing runs in `up` itself. A machine that does
     not answer is a warning. RefusedError for all that are refused.

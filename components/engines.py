@@ -82,7 +82,7 @@ def _served(names: Sequence[str]) -> list[str]:
 
 
 def _layout_flags(layout: LayoutSpec) -> Iterator[str]:
-    """How vLLM is told the layout; it balances data-parallel ranks itself, behind the one port that the pool knows."""
+    """vLLM's flags for the layout; it balances data-parallel ranks itself, behind the one port that the pool knows."""
     yield f"--tensor-parallel-size={layout.tensor}"
     if layout.pipeline > 1:
         yield f"--pipeline-parallel-size={layout.pipeline}"
@@ -108,7 +108,7 @@ def simulator_engine(
 
     Data-parallel ranks are one server with all their slots and blocks: its own ranks would each open a port.
     """
-    # Shown in the model cards of engine and gateway: nobody takes these answers for the model's.
+    # Shown in the model cards of engine and gateway: so no one mistakes these answers for the model's.
     origin = f"simulator of {repository}"
     return Engine(
         image=image,

@@ -42,7 +42,7 @@ _ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"
 _MOST_BYTES = 4 * 2**20
 # Envoy's default of 100 is below what proxies and tracing add to one another.
 _MOST_HEADERS = 200
-# A full model has room again within seconds. OpenAI's clients follow what is said up to a minute.
+# A full model has room again within seconds. OpenAI's clients honour a Retry-After of up to a minute.
 _RETRY_AFTER_S = 5
 # The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
 MODEL_PATHS = (

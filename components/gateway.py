@@ -42,7 +42,7 @@ def gateway_class() -> dict[str, Any]:
 def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Shape of the Envoy pods.
 
-    drain_s: a pod that is told to stop lets streams run on for this long.
+    drain_s: a terminating pod lets streams run for this long.
     pools: (namespace, name) of every inference pool. The clusters that the AI gateway adds for them and for its own
     processor take no circuit-breaker settings from any policy, so they are raised through Envoy's runtime.
     """
@@ -205,9 +205,9 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
         "spec": {
             "targetRefs": [target_gateway()],
             "connection": {"bufferLimit": _BUFFER},
-            # Envoy Gateway's own is a redirect, before anybody asks for the key.
+            # Envoy Gateway's default is a redirect, before the key check.
             "path": {"escapedSlashesAction": "KeepUnchanged"},
-            # Envoy would close the connection of an old tool without a word.
+            # Envoy would close the connection of an old tool without an error.
             "http1": {"http10": {}},
             "http2": {
                 # A window below the body's size makes Envoy answer 413 to HTTP/2 clients.
@@ -288,7 +288,7 @@ def listener_name(namespace: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayArgs:
-    """The site's words and what the front door must outlast and carry."""
+    """The site's settings and what the front door must outlast and carry."""
 
     spec: GatewaySpec
     namespace: NamespaceHandle

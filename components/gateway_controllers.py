@@ -58,7 +58,7 @@ def envoy_gateway_values() -> dict[str, Any]:
     }
     digest = sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     return {
-        # Beside the definitions, which skip_crds leaves out, this part brings a policy about who may change them.
+        # Next to the CRDs, which skip_crds leaves out, this part has a policy about who may change them.
         "crds": {"enabled": False},
         # A webhook for routing by zone, of which a rack has one. As a hook it would outlive the release.
         "topologyInjector": {"enabled": False},
@@ -79,7 +79,7 @@ def ai_gateway_values(webhook_certificate_rotation: int, mcp_seed: pulumi.Input[
             "mutatingWebhook": {"tlsCertSecretName": f"webhook-certificate-{webhook_certificate_rotation}"},
             "mcp": {"sessionEncryption": {"seed": mcp_seed}},
         },
-        # Of debug logs, should somebody switch them on.
+        # In debug logs, in case they are switched on.
         "extProc": {"enableRedaction": True},
     }
 

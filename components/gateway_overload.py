@@ -1,4 +1,4 @@
-"""What Envoy does when its memory fills: those who hold most of it go first, and everybody else is served."""
+"""What Envoy does when its memory fills: it resets the clients that hold most of it, and serves all others."""
 
 from __future__ import annotations
 

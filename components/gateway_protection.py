@@ -1,4 +1,4 @@
-"""Keeps the policies of the front door from being deleted or weakened by hand while the door is open."""
+"""Keeps the policies of the front door from being deleted or weakened manually while the gateway serves."""
 
 from __future__ import annotations
 

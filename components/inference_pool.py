@@ -242,7 +242,7 @@ def _from_field(variable: str, path: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class InferencePoolArgs:
-    """The site's words, the replicas to choose from, and the picker's image."""
+    """The site's settings, the replicas to choose from, and the picker's image."""
 
     spec: InferencePoolSpec
     plan: PickerPlan

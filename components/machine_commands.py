@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 SECRETS_VARIABLE = "TALOS_SECRETS_TEXT"
 KUBECONFIG_VARIABLE = "KUBECONFIG_TEXT"
-# A value that was made once stays, whatever becomes of the words of its command.
+# A value that was made once stays, even if the text of its command changes.
 KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
 
 _PROGRAM = (".venv/bin/python", "-m", "talos")

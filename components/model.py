@@ -23,7 +23,7 @@ from components.weights import Keeping
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArgs:
-    """The site's words, what the figures say of a replica, and where the model hangs."""
+    """The site's settings, the figures of a replica, and the gateway that the model belongs to."""
 
     spec: ModelSpec
     plan: ModelServerPlan

@@ -119,7 +119,7 @@ def network_policy(name: str, namespace: str, clients: Sequence[Peer], egress: S
 
 @dataclass(frozen=True, kw_only=True)
 class ModelServerArgs:
-    """What the component needs beside the site's own words."""
+    """What the component needs in addition to the site's own settings."""
 
     spec: ModelServerSpec
     plan: ModelServerPlan

@@ -33,7 +33,7 @@ def allow_ingress(
     *,
     egress: Sequence[Rule] | None = None,
 ) -> dict[str, Any]:
-    """Pods with these labels let these peers reach these TCP ports; a rule without peers is for everybody.
+    """Pods with these labels let these peers reach these TCP ports; a rule without peers lets every client in.
 
     egress: what the pods may reach, and nothing else; None leaves that open.
     """

@@ -64,7 +64,7 @@ def deploy(lab: Lab) -> None:
 
 
 def front(lab: Lab) -> Front:
-    """The stack's outputs, keys in plain text. Raises LabError when the stack has not been brought up."""
+    """The stack's outputs, keys in plain text. Raises LabError when `up` has not run for the stack."""
     shown = session.run_pulumi(lab, "stack", "output", "--json", "--show-secrets", "--stack", session.STACK)
     return parse_outputs(json.loads(shown.stdout))
 

@@ -11,7 +11,7 @@ from lab.errors import LabError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# RFC 2544 sets 198.18.0.0/15 aside for test beds, so a lab never shadows a network that somebody really has.
+# RFC 2544 sets 198.18.0.0/15 aside for test beds, so a lab never shadows a network that is in real use.
 _TEST_BED = IPv4Network("198.18.0.0/15")
 _ADDRESSES_A_LAB = 2**14
 _INDEXES = tuple(str(index) for index in range(_TEST_BED.num_addresses // _ADDRESSES_A_LAB))
@@ -56,7 +56,7 @@ class NetworkPlan:
 
     @property
     def image_factory(self) -> IPv4Address:
-        """Where the emulated image factory answers, beside the machines."""
+        """Where the emulated image factory answers, next to the machines."""
         return self.uplink.network_address + 9
 
     @property

@@ -20,7 +20,7 @@ from lab.errors import LabError
 from lab.install.choices import PluginChoice, plugin_choice, pulumi_choice
 from lab.paths import CHECKOUT, Lab, NetworkPlan
 
-HELP = 'print the environment for pulumi by hand: eval "$(python -m lab env)"'
+HELP = 'print the environment to run pulumi yourself: eval "$(python -m lab env)"'
 STACK = "lab"
 # Published on purpose: docs/adr/0003-lab-secrets.md says why, and what it does not protect.
 PASSPHRASE = "inference-platform-lab"  # noqa: S105
@@ -38,8 +38,8 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
     folders = [_python_folder(), lab.bin, *([engine.program.parent] if engine.official else []), _links(lab)]
     chosen = {
         "KUBECONFIG": str(lab.kubeconfig),
-        # A state in files is replaced at one stroke, but the file of attributes beside it is not: an engine that is
-        # killed over it leaves it empty, and with that a state that nobody can load.
+        # A state in files is replaced atomically, but the file of attributes next to it is not: an engine that is
+        # killed over it leaves it empty, and then no engine can load the state.
         "PULUMI_BACKEND_URL": f"file://{lab.pulumi}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "1",
@@ -170,7 +170,7 @@ def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: boo
         said = "\n".join(filter(None, (done.stdout.strip(), done.stderr.strip()))).splitlines()[-_LINES_SHOWN:]
         raise LabError(
             f"`pulumi {shlex.join(arguments)}` ended with {done.returncode}:\n" + "\n".join(said),
-            fix='read its last lines above; by hand: eval "$(python -m lab env)" and run it again',
+            fix='read its last lines above; to run it yourself: eval "$(python -m lab env)" and run it again',
         )
     return done
 
@@ -192,7 +192,7 @@ def _project_environment(lab: Lab, project: Path) -> dict[str, str]:
 
 
 def _link_stand_ins(lab: Lab) -> None:
-    # The engine takes what is on PATH before what is installed, so only the stand-ins that serve may be there.
+    # The engine takes what is on PATH before what is installed, so only the stand-ins that are used may be there.
     wanted = {f"pulumi-resource-{plugin.name}": plugin.path for plugin in plugins(lab) if plugin.kind == "stand-in"}
     folder = _links(lab)
     for link in folder.iterdir():
@@ -226,7 +226,7 @@ def _users_home(lab: Lab, environment: Mapping[str, str]) -> Path:
 
 def _python_folder() -> Path:
     venv = CHECKOUT / ".venv"
-    # Whoever runs this in an environment of their own (CI, another checkout's) means that one.
+    # A caller with its own environment (CI, another checkout's) means that one.
     return Path(sys.prefix) / "bin" if sys.prefix != sys.base_prefix or not venv.exists() else venv / "bin"
 
 

@@ -1,4 +1,4 @@
-"""The pack: `pulumi preview --policy-pack policy`. Needs `pip install pulumi-policy` beside the platform's packages.
+"""The pack: `pulumi preview --policy-pack policy`. Needs `pip install pulumi-policy` as well as the platform's.
 
 Waivers and facts of a site are of the stack transform; a pack that is enforced from outside knows neither.
 """

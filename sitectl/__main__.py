@@ -1,4 +1,4 @@
-"""`python -m sitectl`. Its syntax is that of Python 3.6: an old one must get as far as the launcher's words."""
+"""`python -m sitectl`. Its syntax is that of Python 3.6: an old one must reach the launcher's error message."""
 
 import gc
 import importlib.util

@@ -19,7 +19,7 @@ _AS_TABLE = ("cluster.machines.nodes",)
 
 
 def lines(values: Mapping[str, Any], notes: Mapping[str, str], *, indent: int) -> Iterator[str]:
-    """YAML of a site; `notes` stand above the keys that they name, as `cluster.machines.endpoint`."""
+    """YAML of a site; `notes` are printed above the keys that they name, as `cluster.machines.endpoint`."""
     meanings = {key.path: key.meaning for key in keys(SiteConfig)}
     yield from _section(values, "", meanings, dict(notes), indent=indent, told=set())
 

@@ -58,7 +58,7 @@ class Change:
     touched: tuple[str, ...] = ()
     """Paths that the provider says differ, where inputs alone do not show it."""
     notes: tuple[str, ...] = ()
-    """What the program itself said of this resource in a preview."""
+    """Messages of the program itself about this resource in a preview."""
     retained: bool = False
     """The engine forgets the object instead of deleting it."""
 
@@ -120,7 +120,7 @@ def of_preview(preview: Mapping[str, Any]) -> list[Change]:
 
 
 def _said(diagnostic: Mapping[str, Any]) -> str:
-    """A diagnostic's text without the engine's word for its severity."""
+    """A diagnostic's text without the engine's severity prefix."""
     text = str(diagnostic.get("message", "")).strip()
     return text.removeprefix(f"{diagnostic.get('severity', '')}: ")
 

@@ -111,7 +111,7 @@ def tell(sites: Mapping[str, One], look: Callable[[str, One], Told]) -> ToldOfAl
 def tell_declared(
     project: Path, files: Mapping[str, Path], progress: Progress, look: Callable[[str, Declared], Told], without: str
 ) -> ToldOfAll:
-    """What `look` says of what each site declares; `without` is what cannot be said of one that was not rendered."""
+    """The result of `look` for what each site declares; `without` is the result for a site that was not rendered."""
 
     def rendered(name: str, one: Declared) -> Told:
         if one.error:

@@ -38,7 +38,7 @@ def sarif(results: Iterable[Result], rules: Mapping[str, str]) -> dict[str, Any]
                 {
                     "physicalLocation": {
                         "artifactLocation": {"uri": one.file},
-                        # Who shows a finding in a file wants a line.
+                        # A viewer that shows a finding in a file needs a line.
                         "region": {"startLine": one.line or 1},
                     }
                 }

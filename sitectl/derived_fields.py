@@ -1,7 +1,7 @@
 """Which fields of rendered objects follow from a model's proof, and from which of its settings.
 
-A field is only said to follow from a setting where it has that setting's value, so a row of these tables that has
-become wrong says nothing instead of something false. Whoever renders a further setting adds its row here.
+`explain` links a field to a setting only if it has that setting's value, so a row of these tables that has
+become wrong says nothing instead of something false. A new rendered setting needs a row here.
 """
 
 from __future__ import annotations

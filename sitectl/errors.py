@@ -44,7 +44,7 @@ MEANINGS = {
 
 
 class SitectlError(Exception):
-    """What went wrong, in the user's words; shown as `error: what`, then got, allowed and fix where they are known."""
+    """What went wrong, in the user's terms; shown as `error: what`, then got, allowed and fix where they are known."""
 
     def __init__(
         self, what: str, *, got: str = "", allowed: str = "", fix: str = "", status: Exit = Exit.UNABLE
@@ -86,7 +86,7 @@ def no_resources(reason: str) -> SitectlError:
 
 
 def bug(error: Exception) -> SitectlError:
-    """What nobody foresaw, without its message, which may quote what is in the user's files."""
+    """An unforeseen error, without its message, which may quote the user's files."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return SitectlError(

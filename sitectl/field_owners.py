@@ -1,4 +1,4 @@
-"""Which fields of a site's objects somebody else has set, and how to take them back: from `metadata.managedFields`.
+"""Which fields of a site's objects another manager has set, and how to revert them: from `metadata.managedFields`.
 
 A field that others alone own survives every `up`: server-side apply takes away only what its own manager has applied
 before, and the engine compares the program with the state.
@@ -21,7 +21,7 @@ Path = tuple[str, ...]
 Pointer = tuple[str | int, ...]
 Object = Mapping[str, Any]
 # What the provider creates objects as. Its next write takes the fields of this manager over, so a default that comes
-# back when a field is removed is nobody else's.
+# back when a field is removed has no other owner.
 _CREATOR = "pulumi-kubernetes"
 # Marks a value that the engine has encrypted in the state.
 _ENCRYPTED = "4dabf18193072939515e22adb298388d"
@@ -93,7 +93,7 @@ def _of_object(declared: Object, live: Object, stack: str) -> ForeignFields | No
 
 
 def _foreign_owners(live: Object, own: str) -> dict[Path, str]:
-    """Manager by field; of a list's item that is wholly somebody else's, the item alone."""
+    """Manager by field; for a list item that another manager owns completely, only the item."""
     ours: set[Path] = set()
     theirs: dict[Path, str] = {}
     for entry in live["metadata"].get("managedFields") or ():

@@ -22,7 +22,7 @@ _FIGURES = {"ttft_p95": "TTFT p95", "itl_p95": "ITL p95"}
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """One figure of one model in milliseconds, estimated by the proof; None where nothing is said or asked."""
+    """One figure of one model in milliseconds, estimated by the proof; None if nothing is estimated or required."""
 
     model: str
     figure: str
@@ -97,7 +97,7 @@ def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]
 
 
 def of_records(records: Any) -> list[Headroom]:
-    """Out of a saved preview, which may come from anybody. Raises SitectlError for another form."""
+    """From a saved preview, which may come from any source. Raises SitectlError for another form."""
     try:
         return [_of_record(one) for one in records or ()]
     except (TypeError, ValueError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""Writers that are expected on our objects beside the program: each with what it writes, and why that is no drift."""
+"""Writers that are expected on our objects besides the program: each with what it writes, and why that is no drift."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class KnownWriter:
 
 
 KNOWN_WRITERS = (
-    KnownWriter(field=r"status\b.*", why="a controller reports what it found; nobody declares a status"),
+    KnownWriter(field=r"status\b.*", why="a controller reports what it found; no program declares a status"),
     KnownWriter(
         field=r"(webhooks\[.*\]|spec\.conversion\.webhook)\.clientConfig\.caBundle",
         why="cert-manager and controllers with certificates of their own put their CA into webhooks",

@@ -18,7 +18,7 @@ MARK = ".rendered-by-sitectl"
 # In the mark while files are written: such a folder is not read, and may be written again.
 _UNFINISHED = "unfinished\n"
 _FIRST = ("apiVersion", "kind", "metadata", "type", "name", "spec")
-# What a rendered object says of itself beside its own fields; annotations, so that it stays an object of its kind.
+# What a rendered object records in addition to its own fields; annotations, so that it stays an object of its kind.
 _NOT_RENDERED = "inference-platform/values-not-rendered"
 _OPTIONS = "inference-platform/pulumi-options"
 # Field managers are the stack's name once more, in every object.

@@ -73,7 +73,7 @@ class Recorder(MockMonitor):
 
 
 def plain(value: Any) -> Any:
-    """A protobuf struct as plain data: whole numbers as int, secrets and unknown values as words."""
+    """A protobuf struct as plain data: whole numbers as int, secrets and unknown values as text."""
     if isinstance(value, Struct):
         if _SIGNATURE in value.fields:
             secret = value.fields[_SIGNATURE].string_value == _SECRET_SIGNATURE

@@ -22,7 +22,7 @@ _SERVICES = ("10.96.0.0/12", "172.24.0.0/16")
 
 @dataclass(frozen=True, kw_only=True)
 class Rack:
-    """What `init` is told of the machines."""
+    """The options of `init` for machines."""
 
     control_planes: int
     hgx: int

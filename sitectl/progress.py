@@ -10,7 +10,7 @@ from typing import TextIO
 
 from stacks.loading.secrets import without_secrets
 
-# Below this nobody has waited.
+# Shorter steps are not slow.
 SLOW_S = 2.0
 
 

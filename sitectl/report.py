@@ -26,7 +26,7 @@ HOURS_A_MONTH = 730
 _MOST_A_GPU_HOUR = 1e9
 # More than this many rows that say the same are one.
 _MOST_ALIKE = 4
-# Lines of the engine and its language host beside an error of the program.
+# Lines of the engine and its language host next to an error of the program.
 _NO_MORE_THAN_FAILED = (
     "preview failed",
     "an unhandled error occurred: program exited with non-zero exit code: 1",
@@ -60,11 +60,11 @@ class SiteReport:
     currency: str
     restarts: int
     cold_start_s: int
-    """Longest of all models: they restart beside each other."""
+    """Longest of all models: they restart in parallel."""
     tenants: list[str]
     """Tenants that notice: everything above LIVE."""
     errors: list[str]
-    """Why the preview failed, in the words of the engine or of what kept it from looking."""
+    """Why the preview failed, in the message of the engine or of what prevented the check."""
     proofs: list[str]
     """One block a model, where the site's proof offers one."""
     headroom: list[Headroom] = field(default_factory=list)
@@ -82,7 +82,7 @@ class SiteReport:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the preview failed before it said anything of a resource, so that no figure is known."""
+        """Whether the preview failed before it reported anything about a resource, so that no figure is known."""
         return bool(self.errors) and not self.rows
 
     @property
@@ -148,7 +148,7 @@ def _judged(change: Change) -> list[Verdict]:
 
 @contextmanager
 def _in_form(change: Change) -> Iterator[None]:
-    """Raises SitectlError for an object that has not the form of its kind: a saved preview may come from anybody."""
+    """Raises SitectlError for an object that has not the form of its kind: a saved preview may come from any source."""
     try:
         yield
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -189,7 +189,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
 
 
 def price_of(prices: Any) -> Price | None:
-    """The price in a site's own words."""
+    """The price from the site's own keys."""
     hour = prices.get("gpu_hour") if isinstance(prices, Mapping) else None
     # More is no price, and no float.
     if not isinstance(hour, int | float) or not 0 <= hour < _MOST_A_GPU_HOUR:

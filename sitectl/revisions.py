@@ -40,7 +40,7 @@ def text(project: Path, revision: str, name: str) -> str | None:
 
 
 def _folder(project: Path, revision: str) -> str:
-    """The checkout's folder at `revision`, in git's words: `COMMIT:` or `COMMIT:below/`."""
+    """The checkout's folder at `revision`, in git's syntax: `COMMIT:` or `COMMIT:below/`."""
     if revision.startswith("-"):
         raise SitectlError(
             "a revision does not begin with a dash", got=revision, fix="name a branch, tag or commit", status=Exit.USAGE

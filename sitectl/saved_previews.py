@@ -1,4 +1,4 @@
-"""A preview of the engine that somebody saved: read, and held to its form."""
+"""A saved preview of the engine: read, and its form checked."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def in_form(said: Any, name: str) -> dict[str, Any]:
 
 
 def _refuse_other_stack(preview: Mapping[str, Any], name: str, site: str) -> None:
-    """Raise SitectlError where the preview's resources belong to another stack; without resources nobody can tell."""
+    """Raise SitectlError where the preview's resources belong to another stack; without resources this is unknown."""
     stacks = {match[1] for step in preview["steps"] if (match := _STACK_OF_URN.match(step["urn"]))}
     if others := sorted(stacks - {site}):
         raise SitectlError(

@@ -1,4 +1,4 @@
-"""AIConfigurator's step times beside those of a site's proofs, for `proof --with-aiconfigurator`."""
+"""AIConfigurator's step times compared with those of a site's proofs, for `proof --with-aiconfigurator`."""
 
 from __future__ import annotations
 

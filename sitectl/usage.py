@@ -12,12 +12,12 @@ from sitectl.errors import Exit, SitectlError
 from stacks.loading.problems import nearest
 
 _NUMBERS = {"int": "a whole number", "float": "a number"}
-# Options of every command -> words that they take behind them.
+# Options of every command -> number of arguments after them.
 _SHARED = {"--json": 0, "--quiet": 0, "--debug": 0, "--project": 1}
 
 
 def error(parser: argparse.ArgumentParser, message: str) -> SitectlError:
-    """What argparse's message is about, in our words; one that is not known here stays as it is."""
+    """What argparse's message is about, in our own text; one that is not known here stays as it is."""
     if found := re.fullmatch(r"argument (\S+): invalid choice: '(.*?)' \(.*\)", message, re.DOTALL):
         return _not_a_choice(parser, found[1], found[2])
     if found := re.fullmatch(r"argument (\S+): invalid (int|float) value: '(.*)'", message, re.DOTALL):
@@ -26,7 +26,7 @@ def error(parser: argparse.ArgumentParser, message: str) -> SitectlError:
 
 
 def unknown(parser: argparse.ArgumentParser, extras: Sequence[str]) -> SitectlError:
-    """Words that no argument of the command takes."""
+    """Arguments that the command does not accept."""
     command = parser.prog.removeprefix(invocation.name()).strip() or "sitectl"
     option = next((word.partition("=")[0] for word in extras if word.startswith("-") and word != "-"), "")
     if not option:

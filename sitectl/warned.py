@@ -1,4 +1,4 @@
-"""Warnings of a valid site, for the commands that show them: the third state beside right and wrong."""
+"""Warnings of a valid site, for the commands that show them: the third state next to valid and invalid."""
 
 from __future__ import annotations
 

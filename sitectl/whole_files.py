@@ -1,4 +1,4 @@
-"""Writes a file as a whole: beside its place first, so that a full disk or a kill leaves the old file, or none."""
+"""Writes a file atomically: next to its place first, so that a full disk or a kill leaves the old file, or none."""
 
 from __future__ import annotations
 

@@ -196,12 +196,12 @@ def difference(changes: Sequence[Change]) -> list[str]:
 
 
 def changed_fields(change: Change) -> list[str]:
-    """Each changed field of one resource in words."""
+    """Each changed field of one resource as text."""
     return [line for leaf in change.fields() for line in field_words(leaf.path, leaf.before, leaf.after)]
 
 
 def field_words(path: str, before: object, after: object) -> list[str]:
-    """One changed leaf in words, lists by what came and went."""
+    """One changed leaf as text, lists by what was added and removed."""
     if isinstance(before, list) and isinstance(after, list):
         gone = [f"{path}: without {one}" for one in before if one not in after]
         come = [f"{path}: with {one}" for one in after if one not in before]

@@ -210,7 +210,7 @@ class CatalogueModel(Record):
     feed_forward: dict[str, FeedForward]
     """Feed-forward layers, by a name of its own choice."""
     pattern: str = ""
-    """The order of unlike layers, in words."""
+    """The order of different layers, as text."""
     draft_layers: int = Field(default=0, ge=0)
     """Layers for speculative decoding that are in the files and not loaded by default (num_nextn_predict_layers)."""
     vision_parameters: float = Field(default=0, ge=0)

@@ -1,4 +1,4 @@
-"""How a site's cluster becomes a provider: machines that are brought up first, or a cluster that exists."""
+"""How a site's cluster becomes a provider: machines that it installs first, or an existing cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def machines_of(plan: ClusterPlan) -> list[Machine]:
 
 
 def cluster_args(plan: ClusterPlan, limits: Limits = LIMITS) -> ClusterArgs:
-    """What the component is told of a plan."""
+    """The values of a plan that the component gets."""
     machines = plan.machines
     config = pulumi.Config()
     return ClusterArgs(

@@ -159,11 +159,11 @@ class MachinesSpec(MachineKeys):
     hgx: HgxSpec = Field(default_factory=HgxSpec)
     """The HGX nodes' driver, RDMA and storage."""
     firewall: FirewallSpec | None = None
-    """Who may reach the machines; without it, everybody."""
+    """Who may reach the machines; without it, every address."""
     registries: RegistriesSpec = Field(default_factory=RegistriesSpec)
     """Where machines get images from."""
     trusted_roots: dict[str, str] = Field(default_factory=dict)
-    """CA certificates (PEM) by name that machines trust beside the usual ones."""
+    """CA certificates (PEM) by name that machines trust in addition to the usual ones."""
     time_servers: tuple[str, ...] = ()
     """NTP servers; Talos's own default if left out."""
     resolvers: tuple[str, ...] = ()

@@ -192,7 +192,7 @@ def _schematic(extensions: tuple[str, ...], kernel_args: tuple[str, ...]) -> Sch
 
 
 def problems_of(name: str, machines: MachinesSpec, versions: Versions) -> list[Refused]:
-    """Everything that is wrong with the machines' configs; what no config could be made of is told and left out."""
+    """Every problem of the machines' configs; a machine without a possible config is reported and left out."""
     found: list[Refused] = []
     try:
         FactorySite(machines.image_factory)
@@ -285,7 +285,7 @@ def _patches(patches: Mapping[str, Mapping[str, Any]], level: Level) -> tuple[An
 
 
 def _bare(planned: PlannedNode) -> Node:
-    """The machine with nothing of its own, so that others can be checked beside it."""
+    """The machine with nothing of its own, so that others can be checked with it."""
     role: Literal["controlplane", "worker"] = "controlplane" if planned.is_control_plane else "worker"
     return Node(name=planned.name, role=role, install=install(InstallDiskSpec(device="/dev/sda"), planned.image))
 
@@ -296,7 +296,7 @@ def _alone(address: str) -> str:
 
 
 def _bundle_not_made_yet() -> SecretsBundle:
-    """A bundle for checking configs before there are secrets: all the same word, and of use to nobody."""
+    """A bundle for checking configs before there are secrets: all the same text, which opens nothing."""
     pair = KeyPair(certificate=_NOT_MADE_YET, key=_NOT_MADE_YET)
     return SecretsBundle(
         cluster_id=_NOT_MADE_YET,

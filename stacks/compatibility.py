@@ -98,7 +98,7 @@ def table() -> tuple[Row, ...]:
 
 
 def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
-    """What rows may ask for: versions as `1.2.3` without a v, words, and lists of words."""
+    """What rows may ask for: versions as `1.2.3` without a v, strings, and lists of strings."""
     picker_image, picker = versions.parts(pins.images.endpoint_picker)
     found: dict[str, Fact] = {
         "talos": pins.talos,

@@ -1,4 +1,4 @@
-"""Numbers of things in words."""
+"""Numbers of things as text."""
 
 from __future__ import annotations
 

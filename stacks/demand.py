@@ -1,4 +1,4 @@
-"""What a site expects of a model and what its GPUs cost: the words that the capacity and cost proof starts from."""
+"""What a site expects of a model and what its GPUs cost: the input of the capacity and cost proof."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class OverriddenShare(Spec):
 
 
 class OverridesSpec(Spec):
-    """Serving knobs that the proof derives and this site sets by hand."""
+    """Serving knobs that the proof derives and this site overrides."""
 
     max_num_seqs: OverriddenCount | None = None
     """Requests that one replica runs at once."""
@@ -113,7 +113,7 @@ class OrderedModelSpec(ModelSpec):
     slo: SloSpec | None = None
     """Latency targets; without them any latency will do."""
     overrides: OverridesSpec = Field(default_factory=OverridesSpec)
-    """Derived figures that this site sets by hand, each with its reason."""
+    """Derived figures that this site overrides, each with its reason."""
 
     @model_validator(mode="after")
     def _targets_under_a_load(self) -> OrderedModelSpec:

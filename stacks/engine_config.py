@@ -20,13 +20,13 @@ def site_of_stack(stack: str) -> SiteConfig:
 
 
 def trace_stack(stack: str) -> LoadedSite:
-    """`site_of_stack`, with origins. Lines are known where the file beside the program is the one that was read."""
+    """`site_of_stack`, with origins. Lines are known if the stack file next to the program is the one that was read."""
     origin = f"Pulumi.{stack}.yaml"
     config = pulumi.Config(PROJECT)
     try:
         values = config.get_object("site")
     except pulumi.ConfigTypeError:
-        # A word instead of a section is handed over as it is, not as JSON.
+        # Plain text instead of a section is passed on as it is, not as JSON.
         values = config.get("site")
     if values is None:
         raise no_site(origin, None, {})

@@ -50,7 +50,7 @@ class KubeletFields(Record):
     types: dict[Kind, tuple[str, ...]]
     """Fields that a site may set, by what they hold."""
     choices: dict[str, tuple[str, ...]]
-    """Words that a field may hold."""
+    """Values that a field may have."""
     ranges: dict[str, tuple[float | None, float | None]]
     """Least and most that a field may hold."""
     inner: dict[str, dict[str, Kind]]

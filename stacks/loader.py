@@ -25,7 +25,7 @@ __all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
 
 PROJECT = "inference-platform"
 KEY = f"{PROJECT}:site"
-# Beside a value that `init` could only guess.
+# Next to a value that `init` could only guess.
 UNFINISHED = "FILL IN"
 
 
@@ -48,7 +48,7 @@ def load_file(path: Path) -> SiteConfig:
 def load_site(values: Mapping[str, Any], origin: str, *, beside: Path | None = None) -> SiteConfig:
     """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem.
 
-    beside: where the file will be, to compare the site with those that are there.
+    beside: path of the future file, to compare the site with those in its folder.
     """
     return trace_document(Document(values=values), origin, beside=beside).site
 
@@ -160,12 +160,12 @@ def _problem_of(secret: PlainSecret, document: Document) -> Problem:
 
 
 def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
-    """Problems of other keys than `first` has: how an octal number is out of range need nobody know."""
+    """Problems of other keys than `first` has: that an octal number is out of range too helps no one."""
     told = {problem.path for problem in first if problem.path}
     return [
         problem
         for problem in found
-        # A hidden secret leads nowhere either, which is told with it.
+        # A hidden secret names nothing that exists either; one report is enough.
         if problem.path not in told and problem.path[:-1] not in told and HIDDEN not in problem.what
     ]
 

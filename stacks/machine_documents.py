@@ -59,7 +59,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def install(disk: InstallDiskSpec | None, image: str) -> Install:
-    """Where and what Talos installs. ConfigError comes later, with all others, where no disk is said."""
+    """Where and what Talos installs. ConfigError comes later, with all others, if no disk is set."""
     chosen = disk or InstallDiskSpec()
     selector = InstallDisk(**chosen.model_dump(exclude={"device"}))
     return Install(disk=chosen.device, disk_selector=selector if selector.wire() else None, image=image)

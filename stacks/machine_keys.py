@@ -139,7 +139,7 @@ def _of_machine(problem: document.Problem, machine: Machine) -> Path:
     for known, key in _FIELDS_OF_THE_CLUSTER.items():
         if field.startswith(known):
             return (*MACHINES, *key.split(".")) if key else ("name",)
-    # Problems that are told in the site's own keys already.
+    # Problems that are already reported under the site's own keys.
     if field and _plain(field)[0] in machine.keys:
         return machine.path(*_plain(field))
     return (*MACHINES, "nodes", machine.name)

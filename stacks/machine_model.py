@@ -1,6 +1,6 @@
 """What a site may say of a machine: its disk, links, volumes and settings. Keys are named as in `talos/`.
 
-The same keys may stand at the cluster, at a role and at a node; the more exact place wins, key by key.
+The same keys may be set for the cluster, a role and a node; the most specific place wins, key by key.
 """
 
 from __future__ import annotations
@@ -175,9 +175,9 @@ class MachineKeys(Spec):
     install_disk: InstallDiskSpec | None = None
     """Disk that Talos is installed on; its content is lost."""
     extensions: tuple[str, ...] = ()
-    """System extensions beside those of the role, such as `siderolabs/intel-ucode`."""
+    """System extensions in addition to those of the role, such as `siderolabs/intel-ucode`."""
     kernel_args: tuple[str, ...] = ()
-    """Kernel arguments beside those of the role, in this order."""
+    """Kernel arguments in addition to those of the role, in this order."""
     link_aliases: dict[str, str] = Field(default_factory=dict)
     """Names of our own for links that a CEL expression over `link` picks."""
     links: dict[str, LinkSpec] = Field(default_factory=dict)
@@ -209,7 +209,7 @@ class MachineKeys(Spec):
     udev_rules: tuple[str, ...] = ()
     """Rules of udev."""
     kernel_modules: tuple[str, ...] = ()
-    """Modules that are loaded beside those of the role."""
+    """Modules that are loaded in addition to those of the role."""
     cert_sans: tuple[str, ...] = ()
     """Further names and addresses in the certificate of the machine's API."""
     kubelet_config: dict[str, Any] = Field(default_factory=dict)

@@ -97,7 +97,7 @@ def demands_of(proofs: Mapping[str, Proof]) -> list[Demand]:
 
 
 def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) -> Iterator[Crowd]:
-    """Models that do not fit beside the others; none where all fit, or where nobody knows the nodes.
+    """Models that do not fit together with the others; none if all fit, or if the nodes are unknown.
 
     dead: whether nodes count that are; a site that takes a dead node out is not refused before it has.
     """

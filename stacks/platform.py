@@ -50,7 +50,7 @@ class Platform:
     keys: pulumi.Output[dict[str, str]]
     """Client id -> API key, secret."""
     kubeconfig: pulumi.Output[str] | None = None
-    """An administrator's access to the cluster that this program brought up, secret; None for one that exists."""
+    """An administrator's access to the cluster that this program made, secret; None for an existing one."""
     talosconfig: pulumi.Output[str] | None = None
     """An administrator's access to its machines, secret."""
 
@@ -149,7 +149,7 @@ def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMI
         GatewayArgs(
             spec=site.gateway,
             namespace=front,
-            # The listener opens only when keys are checked, and everybody's priority is known.
+            # The listener opens only when keys are checked, and every tenant's priority is known.
             needs=[*needs, *access.ready, *door.ready, *tiers],
             drain_s=longest_stream_s(site),
             body_kib=body_kib(site, proofs),

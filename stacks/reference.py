@@ -57,10 +57,10 @@ _RULES = (
     "must divide what it cuts.",
     "- `cluster` holds either `kubeconfig` or `machines`.",
     "- Machines of role hgx have eight GPUs of a kind on an HGX board: `cluster.gpu` is one of those then.",
-    "- Every key of `cluster.machines.roles.<name>` may also stand at `cluster.machines` itself, for all machines, "
+    "- Every key of `cluster.machines.roles.<name>` may also be set at `cluster.machines` itself, for all machines, "
     "and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
     "- Every machine's config is made and checked when the site is loaded: what Talos would refuse is an error at the "
-    "key that the site wrote it with, told once for all machines that inherit it.",
+    "key under which the site set it, reported once for all machines that inherit it.",
     "- `kubelet_config` takes the fields of [kubelet_fields.yaml](../stacks/kubelet_fields.yaml) that nothing else "
     "decides; `patches` set no field and no document that a key of the site sets.",
     "- `extraArgs` in `patches` takes the flags of [program_flags.yaml](../stacks/program_flags.yaml), each with a "
@@ -101,7 +101,7 @@ _RULES = (
     "## How the file is read",
     "",
     "- As Pulumi's engine reads it ([why](adr/0020-a-site-is-read-as-the-engine-reads-it.md)).",
-    "- Words that readers of YAML understand differently need quotes where they are text: `yes`, `no`, `on`, `off`, "
+    "- Values that YAML parsers read differently need quotes if they are text: `yes`, `no`, `on`, `off`, "
     "`y`, `n`, a number that begins with 0, `0x1F`, `12:30`, a date.",
     "- A key that occurs twice is an error. Anchors, aliases and `<<` are read.",
     "- A number may be written with an exponent: `1.5e+9`.",
@@ -129,7 +129,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
     """Every key below `model`, each section before its own keys."""
     for name, field in model.model_fields.items():
         if issubclass(model, MachineKeys) and model is not MachineKeys and name in MachineKeys.model_fields:
-            continue  # told once, at the roles
+            continue  # listed once, at the roles
         path = f"{prefix}{name}"
         inner, below = _section(field.annotation, path)
         yield Key(

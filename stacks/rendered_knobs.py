@@ -39,7 +39,7 @@ _NO_AUTOSCALER = (
 
 SHOWN_KNOBS: Mapping[str, str] = {
     "max_num_queued_tokens": "vLLM counts a whole prompt, cached parts too, until its first token: one long prompt "
-    "would have everybody else refused meanwhile",
+    "would make it refuse all other requests until then",
     "autoscale_min_replicas": _NO_AUTOSCALER,
     "autoscale_queue_tokens": _NO_AUTOSCALER,
     "autoscale_kv_share": _NO_AUTOSCALER,

@@ -30,7 +30,7 @@ _ALLOWED: Mapping[str, str] = {
 
 
 def today() -> datetime.date:
-    """The day on which a waiver holds or has expired, the same for everybody: in UTC."""
+    """The day on which a waiver holds or has expired, the same everywhere: in UTC."""
     return datetime.datetime.now(tz=datetime.UTC).date()
 
 
@@ -42,7 +42,7 @@ def facts(stack: str, said: RulesSpec, site: SiteConfig | None) -> SiteFacts:
 
 
 def _mirrored(said: RulesSpec, site: SiteConfig) -> tuple[str, ...]:
-    """Registries that the machines' own mirrors stand for, without a way back to them."""
+    """Registries that the machines' own mirrors replace, without a fallback to them."""
     machines = site.cluster.machines
     mirrors = machines.registries.mirrors if machines and machines.registries else {}
     return tuple(

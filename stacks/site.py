@@ -1,6 +1,6 @@
 """What a site is: every key that `Pulumi.<site>.yaml` may hold under `inference-platform:site`.
 
-The way in is `stacks.loader`, which checks beside the form of each key that what is named exists.
+The way in is `stacks.loader`, which checks the form of each key, and that everything it names exists.
 """
 
 from __future__ import annotations
@@ -86,5 +86,5 @@ class SiteConfig(Spec):
 
 
 def choices() -> dict[str, list[str]]:
-    """Words that a key takes because a file or table has them, by the key's path with `<name>` for chosen names."""
+    """Values that a key accepts because a file or table has them, by the key's path with `<name>` for chosen names."""
     return {"cluster.gpu": sorted(GPUS), "models.<name>.catalogue": catalogue.names()}

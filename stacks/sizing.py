@@ -1,4 +1,4 @@
-"""From the site's words to a proof, and from the proof to the plan and engine of one model."""
+"""From the site's settings to a proof, and from the proof to the plan and engine of one model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DoesNotFitError(Exception):
 
 
 class BrokenOverridesError(DoesNotFitError):
-    """Knobs that the site sets by hand do not go with the proof. `broken` holds them all."""
+    """Knobs that the site overrides are not consistent with the proof. `broken` holds them all."""
 
     def __init__(self, name: str, broken: Sequence[BrokenOverride], proof: Proof) -> None:
         lines = [
@@ -50,7 +50,7 @@ class BrokenOverridesError(DoesNotFitError):
 
 
 def order_of(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Order:
-    """What the site asks of this model, in the proof's words."""
+    """What the site requires of this model, in the proof's terms."""
     server, overrides = spec.server, spec.overrides
     batched = overrides.max_num_batched_tokens
     by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
@@ -164,7 +164,7 @@ def plan_of(proof: Proof, serving: Serving | None = None) -> ModelServerPlan:
         max_num_queued_reqs=int(derived["max_num_queued_reqs"].value),
         max_answer_tokens=int(answers.value) if answers else None,
         max_unavailable=int(derived["disruption_max_unavailable"].value),
-        # Encoders keep nothing; the simulator wants room for one request.
+        # Encoders keep nothing; the simulator needs room for one request.
         kv_blocks=max(int(derived["kv_blocks"].value), -(-case.context // BLOCK_TOKENS)),
         block_tokens=BLOCK_TOKENS,
         prefill_s_per_token=speed["prefill_per_token"].value / 1e6,
@@ -198,13 +198,13 @@ def parallel_requests(proof: Proof, serving: Serving | None = None) -> int:
 
 
 def longest_stream_s(site: SiteConfig) -> int:
-    """How long the gateway lets streams run on: as long as it was told, and no less than any of its models."""
+    """How long the gateway lets streams run: its own setting, and no less than any of its models."""
     said = [site.gateway.longest_stream_s, *(spec.server.longest_stream_s for spec in site.models.values())]
     return max((seconds for seconds in said if seconds is not None), default=60)
 
 
 def body_kib(site: SiteConfig, proofs: Mapping[str, Proof]) -> int:
-    """Largest request body at the gateway: the site's own word, or what the largest context can need."""
+    """Largest request body at the gateway: the site's own value, or what the largest context can need."""
     if site.gateway.max_body_mib is not None:
         # A little below, so that the picker's message around the body fits as well.
         return site.gateway.max_body_mib * 1024 - 4
@@ -212,7 +212,7 @@ def body_kib(site: SiteConfig, proofs: Mapping[str, Proof]) -> int:
 
 
 def sized(spec: OrderedModelSpec, proof: Proof) -> ModelSpec:
-    """The site's words with what the proof derives of them."""
+    """The site's settings with what the proof derives from them."""
     derived = knobs(proof, serving_of(spec))
     batched = int(derived["max_num_batched_tokens"].value)
     return spec.model_copy(update={"server": spec.server.model_copy(update={"max_num_batched_tokens": batched})})

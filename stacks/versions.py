@@ -79,7 +79,7 @@ class Versions(Spec):
             control_plane, kubelet = (int(each.split(".")[1]) for each in (self.kubernetes, self.kubelet))
             if not 0 <= control_plane - kubelet <= _KUBELET_BEHIND:
                 raise ValueError(
-                    f"kubelet is {self.kubelet} beside kubernetes {self.kubernetes}; allowed: the same minor version "
+                    f"kubelet is {self.kubelet} and kubernetes is {self.kubernetes}; allowed: the same minor version "
                     f"or up to {_KUBELET_BEHIND} before it; fix: name one of those, or leave kubelet out"
                 )
         return self

@@ -66,9 +66,9 @@ class MachineSettings:
 class ClusterSpec:
     """One cluster. `endpoint` is the Kubernetes API's URL; versions are texts such as `v1.36.3`.
 
-    `discovery` is who tells members about each other: nobody, or the service at a URL; `public` is the vendor's, which
+    `discovery` is how members find each other: not at all, or by the service at a URL; `public` is the vendor's, which
     learns (encrypted) that the cluster exists. `api_server_sans` are further names of the Kubernetes API.
-    `accepted_talos_cas` and `accepted_kubernetes_cas` (PEM) are trusted beside the bundle's own: while a CA is rotated.
+    `accepted_talos_cas` and `accepted_kubernetes_cas` (PEM) are trusted besides the bundle's own: during its rotation.
     """
 
     name: str

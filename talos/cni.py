@@ -1,4 +1,4 @@
-"""The pod network: Cilium over KubePrism, Talos's own flannel, or somebody else's."""
+"""The pod network: Cilium over KubePrism, Talos's own flannel, or an external one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Flannel:
 class Cilium:
     """Cilium in place of kube-proxy too. `manifest` is its rendered chart, out of `cilium_manifest`.
 
-    Talos applies it as soon as there is an API server, so that nodes become Ready with nobody's help. It only makes
+    Talos applies it as soon as there is an API server, so that nodes become Ready without any help. It only makes
     what is missing: changes reach a running cluster through the Kubernetes API. Without a manifest somebody must
     install Cilium right after bootstrap; until then no node is Ready.
     """
@@ -58,7 +58,7 @@ CNI = Cilium | Flannel | External
 
 
 def cilium_values() -> dict[str, Any]:
-    """What Cilium's chart must be told on Talos, whatever else a site tells it."""
+    """The chart values that Cilium needs on Talos, whatever else a site sets."""
     return {
         "ipam": {"mode": "kubernetes"},
         "kubeProxyReplacement": True,
@@ -116,7 +116,7 @@ def _problems(objects: list[Wire]) -> Iterator[Problem]:
         place = f"{each.get('kind')} {each['metadata'].get('name')}"
         if "helm.sh/hook" in (each["metadata"].get("annotations") or {}):
             yield Problem(
-                where=place, what="is a Helm hook, which nobody runs", fix="switch off the value that asks for it"
+                where=place, what="is a Helm hook, which nothing runs", fix="switch off the value that asks for it"
             )
         if each.get("kind") == "Secret" and (each.get("data") or each.get("stringData")):
             yield Problem(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 SUCCESSOR_FIRST = {"inference-platform/on-drain": "successor-first"}
-"""Label of pods whose Deployment can start a successor beside them (maxUnavailable 0)."""
+"""Label of pods whose Deployment can start a successor before they end (maxUnavailable 0)."""
 
 
 def movable(pods: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:

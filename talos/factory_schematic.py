@@ -143,7 +143,7 @@ class _Emitter(yaml.emitter.Emitter):
             self.indent = self.best_indent * (self.indent // self.best_indent + 1)
 
 
-# Words and numbers that Go's YAML would read back as something else than text, so it quotes them.
+# Text and numbers that Go's YAML would read back as something else than text, so it quotes them.
 _NOT_TEXT = re.compile(
     r"""(?xi) ^(?: y|n|yes|no|on|off|true|false|null|~|<<|
     [-+]?0b[01_]+ | [-+]?0o[0-7_]+ | [-+]?0x[0-9a-f_]+ | [-+]?[0-9][0-9_]* |

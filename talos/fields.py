@@ -176,7 +176,7 @@ def required(kind: str) -> tuple[tuple[str, ...], ...]:
 
 def _below(path: tuple[str, ...], value: Any, kind: Any) -> Iterator[Misfit]:
     if value is None or (isinstance(value, Mapping) and "$patch" in value):
-        # What a patch takes away, or leaves as it is, is told where patches are merged.
+        # The merge of patches reports what a patch removes or does not change.
         return
     if isinstance(kind, str) and kind.startswith(_PART):
         kind = _table()["parts"][kind.removeprefix(_PART)]
@@ -212,4 +212,4 @@ def _fault(value: Any, kind: str) -> Fault | None:
         return _KINDS[kind](value)
     words = kind.split("|")
     allowed = words[0] if len(words) == 1 else f"one of {', '.join(words)}"
-    return None if value in words else Fault("is not one of the words that Talos knows", allowed, f"write {allowed}")
+    return None if value in words else Fault("is not one of the values that Talos knows", allowed, f"write {allowed}")

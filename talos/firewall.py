@@ -61,7 +61,7 @@ class NetworkRuleConfig(Document):
     ingress: tuple[Ingress, ...]
 
     def wire(self) -> Wire:
-        # Talos groups ports and protocol, and an empty list of sources is a statement: nobody.
+        # Talos groups ports and protocol, and an empty list of sources means: no source.
         selector: dict[str, Any] = {"ports": list(self.ports), "protocol": self.protocol}
         return {"name": self.name, "portSelector": selector, "ingress": [each.wire() for each in self.ingress]}
 
@@ -81,7 +81,7 @@ def cluster_rules(
 
     `admins` may reach the Talos and Kubernetes APIs; `control_planes` and `nodes` (all nodes) are subnets in CIDR
     form; `clients` may reach `load_balancer_ports` where gateways answer: on workers, and on control planes that take
-    pods. An external pod network needs rules of its own beside these.
+    pods. An external pod network needs its own rules in addition.
     """
     every = (*nodes, *control_planes)
     rules = [

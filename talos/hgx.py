@@ -84,7 +84,7 @@ class HGXProfile:
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """Documents beside v1alpha1: the node's storage."""
+        """Documents other than v1alpha1: the node's storage."""
         return self.storage.documents if self.storage else ()
 
     def settings(self, *, node_ip_subnets: tuple[str, ...] = ()) -> MachineSettings:

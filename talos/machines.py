@@ -61,7 +61,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterDescription:
-    """A whole cluster. What is said of all nodes comes first, then of a role, of the HGX profile, of the node.
+    """A whole cluster. Settings for all nodes come first, then those of a role, of the HGX profile, of the node.
 
     `talos_version` such as `v1.13.9` decides the contract, and every installer image must be of it. `node_subnets`
     decide which of a machine's addresses is the node's: name one as soon as machines have several networks.

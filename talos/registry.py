@@ -22,7 +22,7 @@ class Endpoint(Part):
 class RegistryMirrorConfig(Document):
     """Where images of the registry `name` (`docker.io`, `*` for all) are looked for, in order.
 
-    With `skip_fallback` the registry itself is never asked: what an air-gapped site wants.
+    With `skip_fallback` the registry itself is never asked, as an air-gapped site requires.
     """
 
     kind: ClassVar[str] = "RegistryMirrorConfig"
@@ -82,7 +82,7 @@ class RegistryTLSConfig(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedRootsConfig(Document):
-    """CA certificates (PEM, one or several) that the whole machine trusts beside the usual ones."""
+    """CA certificates (PEM, one or several) that the whole machine trusts in addition to the usual ones."""
 
     kind: ClassVar[str] = "TrustedRootsConfig"
 

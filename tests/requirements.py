@@ -25,7 +25,7 @@ _HEAD = """\
 
 <!-- Written by `make docs` from requirements.yaml and the tests' marks `row`. Edit those. -->
 
-What the platform is to do, row by row: how far it is, and the tests that hold it. "Works" is said of what tests show on
+What the platform should do, row by row: how far it is, and the tests for it. "Works" means that tests show it on
 the emulated site: nothing here has run on a GPU yet. {count}
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# Stands for a value that is secret or not known yet; a rule never sees more of it.
+# Placeholder for a value that is secret or not known yet; a rule sees nothing else of it.
 HIDDEN = "[secret]"
 
 Level = Literal["error", "advice"]
@@ -127,11 +127,11 @@ def violations(resources: Sequence[Resource], facts: SiteFacts, rules: Iterable[
 class _Unjudged(Finding):
     """A resource that a rule could not read."""
 
-    problem: str = "the rule could not look: a whole section that it reads is a word or not known yet"
+    problem: str = "the rule could not look: a whole section that it reads is plain text or not known yet"
     fix: str = "give the section as plain data; only single values may be outputs"
 
 
-# What a rule trips over where a section is a word, or is not there.
+# The errors of a rule on a section that is plain text, or missing.
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 

@@ -85,7 +85,7 @@ def requests_set(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Fi
 
 
 def probes_fit(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:
-    """The startup probe must outlast the predicted load, or a replica is killed while it loads, for ever."""
+    """The startup probe must outlast the predicted load, or each replica is killed while it loads, again and again."""
     for resource, container in gpu_workloads(resources):
         missing = [name for name in ("startupProbe", "readinessProbe", "livenessProbe") if not container.get(name)]
         if missing:

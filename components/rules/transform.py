@@ -40,7 +40,7 @@ class Watch:
 
     def transform(self, args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
         """Note the resource and let its registration wait for the decision."""
-        # What is read by its id is somebody else's, and the program declares nothing of it.
+        # A resource that is read by its id belongs to others; the program does not declare it.
         if isinstance(args.resource, pulumi.CustomResource) and not args.opts.id:
             seen = Resource(
                 type=args.type_,
@@ -67,9 +67,9 @@ class Watch:
         self._gate.set_result([])
 
     def give_up(self, error: Exception) -> None:
-        """Shut the gate for good. Whoever waits for it gets the error, instead of waiting for ever."""
+        """Close the gate permanently. All that wait for it get the error instead of waiting forever."""
         self._gate.set_exception(error)
-        # A program that declared nothing has nobody who takes it, which asyncio would complain of.
+        # If a program declared nothing, nothing retrieves the error, and asyncio would warn about that.
         self._gate.exception()
 
 

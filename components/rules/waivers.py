@@ -37,14 +37,14 @@ class Waiver(Spec):
 
 
 class RulesSpec(Spec):
-    """A site's file beside its stack file: `rules.<site>.yaml`."""
+    """A site's file next to its stack file: `rules.<site>.yaml`."""
 
     sovereign: bool = False
     """Nothing of the site may reach out of it."""
     registries: tuple[str, ...] = ()
     """Hosts (and paths) that images, charts and weights of a sovereign site may come from."""
     privileged_namespaces: tuple[str, ...] = ()
-    """Namespaces that may run privileged pods, beside those of the gateway controllers."""
+    """Namespaces that may run privileged pods, in addition to those of the gateway controllers."""
     host_access: tuple[str, ...] = ()
     """Workloads that may reach into their host, as violations name them."""
     waivers: tuple[Waiver, ...] = ()

@@ -23,7 +23,7 @@ class LayoutSpec(Spec):
     pipeline: int = Field(default=1, ge=1)
     """Stages that the layers are divided into."""
     expert_parallel: bool = False
-    """Whole experts a GPU instead of a slice of each; `data` wants it."""
+    """Whole experts per GPU instead of a slice of each; `data` requires it."""
 
     @property
     def gpus(self) -> int:
@@ -35,7 +35,7 @@ class ModelServerSpec(Spec):
     """How a model is served."""
 
     engine: Literal["vllm", "simulator"] = "vllm"
-    """`simulator` answers with random words at the speed that the model's figures give; it says so of itself."""
+    """`simulator` answers with random text at the speed of the model's figures, and its model card says so."""
     replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
     """Pods that serve the model; two is the least that a rolling update leaves no gap with."""
     gpus: int | None = Field(default=None, ge=1)

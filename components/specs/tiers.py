@@ -8,7 +8,7 @@ from components.base import Spec
 
 
 class TierSpec(Spec):
-    """What the requests of a tier's tenants are worth beside those of others."""
+    """The priority of requests from a tier's tenants, compared with those of others."""
 
     priority: int = Field(ge=-1000, le=1000)
     """Below 0, requests get 429 while a model's replicas are saturated; from 0 on and without a tier they do not."""

@@ -129,7 +129,7 @@ def is_created(lab: Lab) -> bool:
 
 
 def api_names(lab: Lab) -> tuple[str, ...]:
-    """What the API server's certificate must be valid for, beside the names that the machine's config gives it."""
+    """What the API server's certificate must be valid for, in addition to the names in the machine's config."""
     plan = lab.network
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
     return (*names, "localhost", "127.0.0.1", str(plan.bridge_address), str(plan.services[1]), str(plan.uplink[2]))

@@ -39,7 +39,7 @@ def lock_file(lab: Lab) -> Path:
 
 
 def read_status(lab: Lab) -> dict[str, Any]:
-    """The supervisor's last word; empty when there is none."""
+    """The supervisor's last message; empty when there is none."""
     try:
         parsed: dict[str, Any] = json.loads(status_file(lab).read_text())
     except (OSError, ValueError):

@@ -76,7 +76,7 @@ def require_root() -> None:
 
 @contextlib.contextmanager
 def machine_lock(lab: Lab) -> Iterator[None]:
-    """Hold the right to change this lab index on this machine; raises `LabError` at once when somebody has it."""
+    """Hold the right to change this lab index on this machine; raises `LabError` at once if another process has it."""
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # An abstract address is machine-wide, leaves no file, and ends with its process.
@@ -116,7 +116,7 @@ def ensure(lab: Lab) -> None:
     plan = lab.network
     host_end, site_end = plan.uplink[1], plan.uplink[2]
     if lab.namespace not in _namespaces(lab):
-        # What is left of an earlier one, nameless by now, has the uplink and the processes; nobody can enter it again.
+        # A leftover namespace without a name still has the uplink and the processes; nothing can enter it.
         teardown(lab)
         _ip("netns", "add", lab.namespace)
     site = _links(lab)

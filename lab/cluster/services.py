@@ -1,6 +1,6 @@
 """What a cluster of the lab has from its bootstrap on, as Talos brings it: kube-proxy's account and cluster DNS.
 
-Beside it, what the assigner needs, which takes the place of a site's load balancer and storage.
+Also what the assigner needs, which replaces a site's load balancer and storage.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def changes(listing: Listing, *, resync_s: int, stopping: threading.Event) -> It
             since = listing(limit=1, _request_timeout=10).metadata.resource_version
             yield
             backoff_s = _FIRST_BACKOFF_S
-            # The read timeout ends a connection that died without a word.
+            # The read timeout ends a connection that died without a close.
             timeouts = {"timeout_seconds": resync_s, "_request_timeout": (5, resync_s + 10)}
             for _ in watch.Watch().stream(listing, resource_version=since, **timeouts):
                 yield

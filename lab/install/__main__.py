@@ -1,4 +1,4 @@
-"""`python -m lab.install`: the installer by itself, for a machine that wants the tools or the CRD bundle alone."""
+"""`python -m lab.install`: the installer by itself, for a machine that needs only the tools or the CRD bundle."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def obtain_bundle(
 def publish(entry: Path, target: Path) -> bool:
     """Make `target` a copy of a cached folder; False when it already is one.
 
-    The copy is made beside and renamed, so a reader sees the old files or the new ones.
+    The copy is written next to the target and renamed, so a reader sees the old files or the new ones.
     """
     if _same(entry, target):
         return False

@@ -14,13 +14,13 @@ from talos.document import ConfigError
 
 FILE = "cilium.yaml"
 SUMS = "SHA256SUMS"
-# What the chart asks the cluster for when nobody says it; a manifest must be the same wherever it is rendered.
+# What the chart asks the cluster for unless it is set; a manifest must be the same wherever it is rendered.
 _KUBERNETES_VERSION = "v1.36.3"
 _RENDER_LIMIT_S = 120
 
 
 def revision(helm_version: str) -> str:
-    """Everything beside the chart that decides the manifest's bytes."""
+    """Everything except the chart that decides the manifest's bytes."""
     return f"cilium-1 {helm_version} {_KUBERNETES_VERSION} {json.dumps(cilium_values(), sort_keys=True)}"
 
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def print_parts(run: Installation) -> None:
-    """One row a part: name, version, ready or not, size, and a word on its state."""
+    """One row per part: name, version, ready or not, size, and a note on its state."""
     rows = []
     total = 0
     for part in PARTS:

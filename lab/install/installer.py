@@ -38,7 +38,7 @@ _USERS_TO_MEND = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC
 
 @dataclass(frozen=True)
 class State:
-    """Whether a part is ready for use, its bytes where it is ours, and a word on it."""
+    """Whether a part is ready for use, its bytes if the installer made it, and a note on it."""
 
     ready: bool
     note: str
@@ -289,7 +289,7 @@ def _unlink_ours(lab: Lab, path: Path) -> None:
 
 
 def _unlink_strangers(lab: Lab) -> None:
-    """Drop links of parts that no longer exist, so that nobody runs a tool that is not pinned any more."""
+    """Drop links of parts that no longer exist, so that no one runs a tool that is not pinned any more."""
     ours = {name for family in GO_FAMILIES for name in family.names}
     for path in lab.bin.iterdir() if lab.bin.is_dir() else ():
         if path.name not in ours:
@@ -309,7 +309,7 @@ def drop_go_cache(run: Installation) -> None:
             if run_logged(command, log=log, label="go clean", environment=go_environment(lab), cwd=Path("/")) != 0:
                 raise LabError(
                     f"go could not remove its module cache {lab.cache / 'go'}: {' '.join(last_lines(log, 3))}",
-                    fix="remove the folder by hand: chmod -R u+w FOLDER && rm -r FOLDER",
+                    fix="remove the folder manually: chmod -R u+w FOLDER && rm -r FOLDER",
                 )
         shutil.rmtree(lab.cache / "go", ignore_errors=True)
         shutil.rmtree(lab.cache / "toolchain", ignore_errors=True)

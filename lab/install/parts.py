@@ -50,7 +50,7 @@ class GoFamily:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """Go files of the project's own beside the go.mod, where there are any."""
+        """The project's own Go files next to the go.mod, if there are any."""
         return tuple(sorted(self.folder.glob("*.go")))
 
     @property
@@ -269,5 +269,5 @@ CHART_SOURCES = {
     ),
 }
 
-# The module is big for what is wanted of it, and the only place beside Cilium's own servers that has the chart.
+# The module is big for one chart, but nothing else except Cilium's own servers has the chart.
 CILIUM_CHART = ModuleFolder(family="cilium", module="github.com/cilium/cilium", path="install/kubernetes/cilium")

@@ -1,4 +1,4 @@
-"""Builds a pinned module with the project's own changes on it: `*.patch` files beside the go.mod."""
+"""Builds a pinned module with the project's own changes on it: `*.patch` files next to the go.mod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A content-keyed store of built folders: filled beside, renamed whole, checked by size at each use.
+"""A content-keyed store of built folders: filled in a temporary folder, then renamed, checked by size at each use.
 
 A folder `<name>-<key>` is either absent or complete, because it is filled under another name and renamed. A lock per
 name makes two installers take turns. What a killed installer left is dropped by the next one that holds the lock.
@@ -42,7 +42,7 @@ def file_sha256(path: Path) -> str:
 
 
 def say(text: str) -> None:
-    """A line beside the progress lines; stderr, as they are."""
+    """A line between the progress lines; on stderr, as they are."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -141,7 +141,7 @@ class Store:
         return Entry(folder, fresh=True)
 
     def _sweep(self, name: str) -> None:
-        """Drop what killed installers left of this name; the caller holds its lock, so nobody is at it."""
+        """Delete what killed installers left of this name; the caller holds its lock, so no other installer uses it."""
         for pattern in (f".partial-{name}@*", f".discarded-{name}@*"):
             for leftover in self.root.glob(pattern):
                 shutil.rmtree(leftover)

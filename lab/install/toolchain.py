@@ -66,7 +66,7 @@ def choose_toolchain(lab: Lab, at_least: tuple[int, ...], environment: Mapping[s
 
 
 def go_environment(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of every go command: private caches, no cgo, no other toolchain, nobody's build settings."""
+    """The environment of every go command: private caches, no cgo, no other toolchain, no user's build settings."""
     kept = {name: value for name, value in environment.items() if not name.startswith(("GO", "CGO_"))}
     kept |= {name: value for name, value in environment.items() if name in _KEPT_GO_SETTINGS}
     return kept | {

@@ -96,7 +96,7 @@ def _validated(machine: Machine, config: bytes, in_maintenance: bool) -> tuple[s
 
 
 def _settled(asked: ApplyMode, change: Change, in_maintenance: bool) -> tuple[ApplyMode, str, str]:
-    """The mode that is carried out, its words, and why it is that one."""
+    """The mode that applies, its message, and the reason for that mode."""
     live = change.live or in_maintenance
     if asked is ApplyMode.STAGED:
         return asked, _STAGED, ""

@@ -37,7 +37,7 @@ class Identity:
 
 
 def self_signed(names: Sequence[str], now: datetime) -> Identity:
-    """What a machine in maintenance mode shows: signed by a CA that nobody knows."""
+    """What a machine in maintenance mode shows: signed by an unknown CA."""
     key = ed25519.Ed25519PrivateKey.generate()
     return _issued(names, now, x509.Name([]), key, key)
 
@@ -52,7 +52,7 @@ def signed_by(authority: KeyPair, names: Sequence[str], now: datetime) -> Identi
 
 
 def maintenance_tls(identity: Identity) -> ssl.SSLContext:
-    """TLS in maintenance mode: nobody is asked for a certificate."""
+    """TLS in maintenance mode: no client is asked for a certificate."""
     return _server(identity)
 
 
@@ -65,7 +65,7 @@ def mutual_tls(identity: Identity, authorities: Sequence[str]) -> ssl.SSLContext
 
 
 def client_roles(certificate: bytes | None, now: datetime) -> frozenset[str] | None:
-    """The roles in a client's certificate (DER), by the machine's own clock; None where Talos lets nobody in."""
+    """The roles in a client's certificate (DER), by the machine's own clock; None where Talos lets no client in."""
     if certificate is None:
         return None
     read = x509.load_der_x509_certificate(certificate)

@@ -1,4 +1,4 @@
-"""Faults on request: what an emulated machine does wrong until it is told otherwise.
+"""Faults on request: what an emulated machine does wrong until the fault is cleared.
 
 They are a JSON list in the machine's `faults.json`, read again at each use, so that any program can set them and they
 outlive the emulator. A fault with `times` ends after as many uses.

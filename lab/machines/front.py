@@ -85,7 +85,7 @@ class Front:
     def __init__(self, loop: FrontLoop, address: str, port: int) -> None:
         self.address, self.port = address, port
         self._loop = loop
-        self._folder = tempfile.TemporaryDirectory(prefix="machine-")  # mode 0700: nobody else may call unseen
+        self._folder = tempfile.TemporaryDirectory(prefix="machine-")  # mode 0700: no other user may call
         self.backend = Path(self._folder.name, "grpc")
         self._server: asyncio.Server | None = None
         self.calls = Outstanding()
@@ -147,7 +147,7 @@ class Front:
             writer.transport.abort()
 
     async def _drain(self) -> None:
-        # Told that nobody asks any more, the gRPC server ends its side after its last byte.
+        # When it learns that no more requests come, the gRPC server ends its side after its last byte.
         ending = [task for task in self._inner.values() if task is not None]
         for inner in list(self._inner):
             if not inner.transport.is_closing():
@@ -248,7 +248,7 @@ async def _outwards(reader: asyncio.StreamReader, stream: TlsStream) -> None:
 
 
 async def _until_one_ends(*directions: Coroutine[Any, Any, None]) -> None:
-    """Once one side is done the other has nobody to talk to."""
+    """Once one side is done, the other has no peer."""
     tasks = [asyncio.ensure_future(each) for each in directions]
     _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in left:

@@ -279,7 +279,7 @@ class Machine(PoweredMachine):
             self.store.save()
 
     def _done(self, what: str, act: Callable[[], None]) -> bool:
-        """Whether it worked; a failure is said once on the screen and tried again by the caller."""
+        """Whether it worked; a failure is shown once on the screen, and the caller retries."""
         try:
             act()
         except PowerLostError:

@@ -124,7 +124,7 @@ class PoweredMachine(ABC):
         self.front.dispose()
 
     def restart(self, session: Session) -> None:
-        """End this session and begin the next, unless somebody else has ended it."""
+        """End this session and begin the next, unless another caller has ended it."""
         late_s = self.faults.late_s()
         with self._lock:
             session.wait(0)
@@ -213,7 +213,7 @@ class PoweredMachine(ABC):
         if self._session is None or self._session.is_over:
             return
         self.lost(why)
-        # Whoever sees a connection break must not find the stage of before.
+        # A client that sees its connection break must not find the earlier stage.
         self.stage = "unknown"
         self._session.end()
         self.front.close()

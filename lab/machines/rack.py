@@ -1,4 +1,4 @@
-"""A rack of emulated machines in this process, with an image factory beside it."""
+"""A rack of emulated machines in this process, with an image factory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rack:
         cluster: Cluster,
         networks: Sequence[IPv4Network] = (),
     ) -> None:
-        """`networks` are where registries may be, beside loopback. LabError where the factory cannot listen."""
+        """`networks` are where registries may be, in addition to loopback. LabError if the factory cannot listen."""
         self.spec, self.folder = spec, folder
         self.checker, self.cluster, self.speed = checker, cluster, spec.speed
         folder.mkdir(parents=True, exist_ok=True)

@@ -29,12 +29,12 @@ class EngineLog:
     """Sends log lines to the engine, which shows them at the resource they belong to. Never raises."""
 
     def __init__(self, address: str) -> None:
-        """`address` is host:port as the engine gives it; an empty one drops every line (the plugin was run by hand)."""
+        """`address` is host:port as the engine gives it; an empty one drops every line (a manual start)."""
         channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS) if address else None
         self._engine = engine_pb2_grpc.EngineStub(channel) if channel else None
 
     def status(self, urn: str, message: str) -> None:
-        """A passing line, shown beside the resource while the operation runs."""
+        """A temporary line, shown next to the resource while the operation runs."""
         self._send(engine_pb2.INFO, urn, message, passing=True)
 
     def info(self, urn: str, message: str) -> None:

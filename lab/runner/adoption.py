@@ -60,7 +60,7 @@ def _surviving(pod: Object, state: ContainerState, before: Object, survivor: Run
         state.ready = state.kind == "init" and known_end.exit_code == 0
         return state
     state.current = Running(started_at=survivor.started_at)
-    # What was ready stays so until its probe says otherwise: nobody's requests go elsewhere because of the runner.
+    # A ready container stays ready until its probe fails: the runner must not redirect any requests.
     if int(before.get("restartCount", 0)) == survivor.number and "running" in (before.get("state") or {}):
         state.ready, state.started = bool(before.get("ready")), bool(before.get("started"))
     state.last = _ended({"lastState": before.get("lastState")})

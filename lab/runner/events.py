@@ -1,4 +1,4 @@
-"""Events about pods, written in the background; the same words twice in a short while are written once."""
+"""Events about pods, written in the background; the same text twice within a short time is written once."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def find(image: str) -> Program | None:
         return TABLE[name]
     for known, program in TABLE.items():
         path = known.partition("/")[2]
-        # A path of one word, such as kubectl, is anybody's; a mirror must then name the registry too.
+        # Any registry may have a path with one part, such as kubectl; a mirror must then name the registry too.
         if name.endswith(f"/{known}") or ("/" in path and name.endswith(f"/{path}")):
             return program
     return None

@@ -52,7 +52,7 @@ class PodContext(Protocol):
 
 
 class ContainerLoop:
-    """Runs one container until it is done or told to stop. `started` is set once its startup probe has passed."""
+    """Runs one container until it is done or stopped. `started` is set once its startup probe has passed."""
 
     def __init__(
         self,

@@ -103,7 +103,7 @@ async def run(
 async def check(argv: Sequence[str], *, stdin: str = "") -> str:
     """Run a host command that must work; its output.
 
-    Raises CommandError with the command's words when it does not.
+    Raises CommandError with the command's output when it does not.
     """
     finished = await run(argv, stdin=stdin)
     if finished.code != 0:

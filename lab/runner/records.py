@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-# The exit code of a run whose end nobody saw.
+# The exit code of a run whose end was not seen.
 LOST_EXIT_CODE = 137
 
 
@@ -75,7 +75,7 @@ class Records:
 
 
 def recorded(status_file: Path, key: str) -> int | None:
-    """`child-pid` or `exit-code` out of bubblewrap's status file; None while it has not said."""
+    """`child-pid` or `exit-code` out of bubblewrap's status file; None until it is written."""
     with suppress(OSError):
         for line in status_file.read_text().splitlines():
             with suppress(ValueError):

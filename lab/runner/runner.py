@@ -69,7 +69,7 @@ class Runner:
         # Boot id by node that is on: pods of a node that goes down, or was down unseen, end at once and begin again.
         self._boots: dict[str, str] = {}
         self._interrupted: set[str] = set()
-        # Pods of an earlier runner that nobody has asked for yet.
+        # Pods of an earlier runner that are not requested yet.
         self._survivors: dict[str, SurvivingPod] = {}
         self._nodes = Reflector(api, "/api/v1/nodes", "Node", self._on_node)
         self._secrets = Reflector(api, "/api/v1/secrets", "Secret", self._on_source)
@@ -165,7 +165,7 @@ class Runner:
                 self._on_pod(pod, False)
 
     def _interrupt_pods(self, node: str) -> None:
-        """The node's machine has lost its power: containers end without a word, the Pod objects stay."""
+        """The node's machine has lost its power: containers are killed without grace, the Pod objects stay."""
         for uid, worker in self._workers.items():
             if podspec.node_name(worker.pod) == node and uid not in self._interrupted:
                 _LOG.info("pod %s ends with its node %s", podspec.full_name(worker.pod), node)

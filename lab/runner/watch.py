@@ -18,7 +18,7 @@ Handler = Callable[[Object, bool], None]
 
 
 class Reflector:
-    """Objects of one kind by (namespace, name). `on_change` is told of each change, a relist's differences included."""
+    """Objects of one kind by (namespace, name). `on_change` gets each change, a relist's differences included."""
 
     def __init__(self, api: KubeApi, path: str, kind: str, on_change: Handler) -> None:
         self._api = api
@@ -35,7 +35,7 @@ class Reflector:
         return (found for (where, _), found in sorted(self._objects.items()) if where == namespace)
 
     async def run(self) -> None:
-        """List, then watch, for ever. An API server that is away is tried again, ever more slowly up to 10 s."""
+        """List, then watch, forever. While the API server is unavailable, retry with a growing pause of up to 10 s."""
         retry = RetryBackoff()
         version = ""
         while True:

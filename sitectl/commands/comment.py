@@ -13,7 +13,7 @@ from sitectl.forge.keeping import keep_comment
 
 MORE = """\
 Reads previews that the trusted job saved, one DIR/SITE.json a site, and keeps one comment on the request. The token is
-GITHUB_TOKEN or GITLAB_TOKEN. With --dry-run it prints the comment and asks nobody.
+GITHUB_TOKEN or GITLAB_TOKEN. With --dry-run it prints the comment and calls no forge.
 
   python -m sitectl comment previews --forge github --number 7 --dry-run
 """

@@ -14,7 +14,7 @@ from stacks.site import SiteConfig
 
 MORE = """\
 Renders both sides with their own program and says, a site at a time, which objects are added, changed and removed,
-each changed field in words, and what that means for those who use the site. The meaning is what Kubernetes' own rules
+each changed field as text, and what that means for those who use the site. The meaning is what Kubernetes' own rules
 give; `plan` asks the engine, which also knows the cluster.
 
   python -m sitectl diff main                    main and the files as they are

@@ -31,7 +31,7 @@ exit status 1: a site that was looked at now has drifted, or a site of DIR could
 
 _RULES = {
     "changed": "The cluster is what the site's file says.",
-    "set-by-others": "Nobody but the program sets fields of the site's objects.",
+    "set-by-others": "Only the program sets fields of the site's objects.",
 }
 
 

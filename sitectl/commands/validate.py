@@ -18,7 +18,7 @@ from stacks.loader import trace_file
 from stacks.loading.problems import SiteError
 
 MORE = """\
-Reads Pulumi.SITE.yaml, and rules.SITE.yaml beside it if there is one. Needs no engine, no cluster, no network.
+Reads Pulumi.SITE.yaml, and rules.SITE.yaml next to it if there is one. Needs no engine, no cluster, no network.
 
   python -m sitectl validate             all sites
   python -m sitectl validate berlin      one of them

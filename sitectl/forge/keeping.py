@@ -14,7 +14,7 @@ Did = Literal["added", "edited", "unchanged"]
 def keep_comment(forge: Forge, number: int, body: str, mark: str) -> Did:
     """Make `body` the one comment with this mark.
 
-    Anybody can write the mark into a comment of their own, so only the account's own comments count.
+    Any account can write the mark into its own comment, so only the account's own comments count.
     """
     own = next(
         (one for one in forge.comments(number) if one.author == forge.author and one.body.startswith(mark)), None

@@ -68,7 +68,7 @@ class Client:
         )
 
     def call(self, method: str, path: str, **values: Any) -> Any:
-        """The decoded answer. Raises SitectlError with the forge's own words for everything but success."""
+        """The decoded answer. Raises SitectlError with the forge's own message for everything but success."""
         for left in reversed(range(_TRIES)):
             try:
                 answer = self._http.request(method, path, **values)

@@ -40,7 +40,7 @@ def _install(change: Change, options: Mapping[str, str]) -> list[Verdict]:
 
 def _roll(change: Change, options: Mapping[str, str]) -> list[Verdict]:
     node = options.get("--name", change.name)
-    # The machine itself was asked in the preview; its answer is better than what can be told from outside.
+    # The machine itself was asked in the preview; its answer is better than any guess from outside.
     answer = next((note.partition(": ")[2] for note in change.notes if note.startswith(f"{node}: ")), "")
     match change.op:
         case "create":
@@ -71,7 +71,7 @@ def _secrets(change: Change, _options: Mapping[str, str]) -> list[Verdict]:
         return [verdict(change, Severity.LIVE, "makes the cluster's secrets", "new")]
     if change.op == "update":
         return [verdict(change, Severity.LIVE, "worded differently", "the secrets stay")]
-    reason = "nobody who has only the new ones can reach the machines"
+    reason = "no one with only the new ones can reach the machines"
     return [verdict(change, Severity.IRREVERSIBLE, "the cluster's secrets go", reason)]
 
 

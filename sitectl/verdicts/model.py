@@ -30,7 +30,7 @@ class Verdict:
     severity: Severity
     resource: str
     what: str
-    """What happens, in words."""
+    """What happens, as text."""
     reason: str
     """Why it is as severe as it is."""
     model: str = ""

@@ -158,7 +158,7 @@ def _answering(change: Change, body: Mapping[str, Any]) -> str:
 
 
 def _repository(pod: Sequence[Mapping[str, Any]]) -> str:
-    """What vLLM loads, its first word; empty for the simulator, whose words are flags."""
+    """What vLLM loads, its first argument; empty for the simulator, whose arguments are flags."""
     first_words = (str((container.get("args") or [""])[0]) for container in pod)
     return next((word for word in first_words if word and not word.startswith("-")), "")
 

@@ -39,14 +39,14 @@ Where = Callable[[Path], str]
 
 _DRAIN_S = int(MachinesSpec.model_fields["drain_timeout_s"].default)
 _STREAM_S = int(ModelServerSpec.model_fields["longest_stream_s"].default)
-# Beside its streams: a pod hears that it goes, says goodbye, and its node learns of it.
+# In addition to its streams: notice, shutdown, and the time until the node knows that the pod ended.
 _LEAVING_S = 60
 
 
 def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> list[Problem]:
     """Everything that is wrong between the keys of `values`.
 
-    malformed: a value has a wrong type, which is told already; a check that cannot read it says what it saw before.
+    malformed: a value has a wrong type, reported already; a check that cannot read it reports what it found before.
     """
     told: list[Problem] = []
     for check in (
@@ -90,7 +90,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Words that should be in a table or folder and are not."""
+    """Names that should be in a table or folder and are not."""
     for pattern, words in choices().items():
         for path, value in found(values, pattern):
             if isinstance(value, str) and value not in words:

@@ -26,7 +26,7 @@ _MOST_VALUES = 200_000
 
 
 class _Reader(_Fast):  # type: ignore[misc]
-    """Leaves it to us what a word means: a scalar's tag says only whether it was quoted."""
+    """Leaves the meaning of a scalar to us: its tag says only whether it was quoted."""
 
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
         if kind is yaml.ScalarNode:

@@ -47,7 +47,7 @@ def problems(models: Any) -> Iterator[Problem]:
 def _of_model(path: Path, items: Sequence[Any], flags: EngineFlags, model: _Model) -> Iterator[Problem]:
     given: set[str] = set()
     for index, item in enumerate(items):
-        # A secret and another type than text are told of elsewhere, once.
+        # Another check reports a secret, and a type other than text.
         if not isinstance(item, str) or looks_secret(item):
             continue
         here = (*path, str(index))

@@ -1,4 +1,4 @@
-"""What the site's model says of a key: its field, the values it takes in words, and the keys of a section."""
+"""What the site's model says of a key: its field, the allowed values as text, and the keys of a section."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stacks.site import SiteConfig, choices
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A key of the model: what may stand there, and the field that says so, if it is one."""
+    """A key of the model: its allowed values, and its field, if it has one."""
 
     annotation: Any
     section: type[BaseModel] | None = None
@@ -55,7 +55,7 @@ class Place:
         return None
 
     def words(self) -> list[str]:
-        """The words that may stand here, if they can be listed."""
+        """The allowed values here, if they can be listed."""
         if self.model:
             return sorted(self.model.model_fields)
         if get_origin(self.annotation) is Literal:
@@ -63,7 +63,7 @@ class Place:
         return choices().get(self.pattern, [])
 
     def allowed(self) -> str:
-        """What may stand here, as an error names it."""
+        """The allowed values here, as an error names them."""
         if words := self.words():
             return ", ".join(words)
         kind = get_origin(self.annotation) or self.annotation
@@ -91,7 +91,7 @@ class Place:
     def plural(self) -> str:
         """What a list of it holds."""
         if self.words() and not self.model:
-            return f"words out of {', '.join(self.words())}"
+            return f"values out of {', '.join(self.words())}"
         return _PLURALS.get(self.annotation, "sections" if self.model else f"items, each {self.kind()}")
 
 
@@ -131,7 +131,7 @@ def _is_model(annotation: Any) -> bool:
 def number_text(number: float) -> str:
     """A number as a site would write it: 1.0e+9, 1.25e+8, 0.5, 443."""
     if number >= 1e6 and float(f"{number:.2e}") == number:
-        # As YAML wants a number with an exponent: dot and sign.
+        # YAML requires a dot and a sign in a number with an exponent.
         digits, _, power = f"{number:.2e}".partition("e")
         return f"{digits.removesuffix('0')}e+{int(power)}"
     return f"{number:g}" if isinstance(number, float) else str(number)

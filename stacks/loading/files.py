@@ -34,7 +34,7 @@ def text_of(path: Path, *, largest: int = LARGEST_BYTES) -> str:
 
 def _content(path: Path, largest: int) -> bytes:
     try:
-        # Opening a FIFO would wait for somebody to write into it.
+        # Opening a FIFO would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise

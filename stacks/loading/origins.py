@@ -41,7 +41,7 @@ class Origin:
 def origins(site: SiteConfig, written: Document, file: str) -> dict[str, Origin]:
     """Origin of each leaf by its dotted path.
 
-    Beside the site's own keys there are `catalogue.<entry>.<key>` for every entry that the site orders, and
+    In addition to the site's own keys there are `catalogue.<entry>.<key>` for every entry that the site orders, and
     `versions.<key>` for every pin.
     """
     found = dict(_leaves(site, (), written, file))

@@ -28,7 +28,7 @@ class Problem:
     """As shown to people; a secret is hidden already."""
     allowed: str = ""
     near: str = ""
-    """The allowed word that was probably meant."""
+    """The allowed value that was probably meant."""
     file: str = ""
     """Where the mistake is, if in another file than the site's own."""
     line: int | None = None
@@ -41,7 +41,7 @@ class Problem:
         return ".".join(part if len(part) <= _LONGEST_SHOWN else f"{part[:_LONGEST_SHOWN]}..." for part in self.path)
 
     def redacted(self) -> Problem:
-        """The same without anything that looks like a secret, in names or in words."""
+        """The same without anything that looks like a secret, in names or texts."""
         return replace(
             self,
             path=tuple(shown_without_secrets(part) for part in self.path),

@@ -1,4 +1,4 @@
-"""What is right of a site that is wrong, so that the checks of whole parts speak beside those of single keys."""
+"""The valid parts of an invalid site, so that checks of whole parts run in addition to those of single keys."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def salvaged(values: Any) -> SiteConfig | None:
 
 
 def _mend(left: Any, path: Path, *, missing: bool) -> None:
-    """Put a stand-in where there is one, or take the section out that cannot be without this key."""
+    """Put a placeholder where there is one, or remove the section that needs this key."""
     target = path[:-1] if missing and path not in _STAND_INS else path
     cluster = left.get("cluster") if isinstance(left, dict) else None
     if target == ("cluster",) and isinstance(cluster, dict) and {"kubeconfig", "machines"} <= set(cluster):

@@ -1,7 +1,7 @@
-"""What an unquoted word of YAML means to Pulumi's engine, and which words mean something else to other readers.
+"""How Pulumi's engine reads an unquoted YAML scalar, and which scalars other parsers read differently.
 
 The engine reads stack files with Go's yaml.v3 (resolve.go of v3.0.1), whose rules are between YAML 1.1 and 1.2. The
-offline loader follows it, and refuses the words on which editors, linters and the engine disagree.
+offline loader follows it, and refuses the scalars on which editors, linters and the engine disagree.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def whole(number: float) -> float | int:
 
 
 def trap(text: str) -> tuple[str, str] | None:
-    """(what is unclear, the fix) of an unquoted word that readers of YAML understand differently, or None."""
+    """(what is unclear, the fix) of an unquoted scalar that YAML parsers read differently, or None."""
     if _looks_like_number(text) and len(text) > _MOST_DIGITS:
         return f"a number of {len(text)} characters", "write fewer digits, or put it in quotes if it is text"
     if text in _SWITCHES:

@@ -67,12 +67,12 @@ def without_secrets(text: str) -> str:
 
 
 def shown_without_secrets(text: str) -> str:
-    """The same for a text about a site's own words: what may be a secret is hidden too."""
+    """The same for a text that quotes a site: what may be a secret is hidden too."""
     return _RANDOM.sub(lambda match: HIDDEN if _is_random(match[0]) else match[0], without_secrets(text))
 
 
 def _is_random(text: str) -> bool:
-    """Not a path or a word: large and small letters take turns, with digits where that is short."""
+    """Not a path or a word: upper and lower case alternate, with digits if it is short."""
     # Base64 has slashes too: cut at them, the parts of a key may each be as short as a name.
     whole = text.replace("/", "")
     if _is_words(whole):

@@ -55,7 +55,7 @@ def right_part(site: SiteConfig, wrong: Sequence[Path]) -> RightPart:
 
 
 def _right_machines(machines: MachinesSpec, wrong: Sequence[Path]) -> MachinesSpec:
-    """Without wrong patches, machines with a wrong address, and with stand-ins for wrong parts of the address plan."""
+    """Without wrong patches, machines with a wrong address; with placeholders for wrong parts of the address plan."""
     below = [path[2:] for path in wrong if path[:2] == ("cluster", "machines")]
     nodes = {
         name: _right_patches(node, below, ("nodes", name))
@@ -73,7 +73,7 @@ def _right_machines(machines: MachinesSpec, wrong: Sequence[Path]) -> MachinesSp
 
 
 def _right_patches(keys: _Keys, wrong: Sequence[Path], level: Path) -> _Keys:
-    """The keys without the patches that are told already."""
+    """The keys without the patches that are reported already."""
     at = (*level, "patches")
     names = {path[len(at)] for path in wrong if path[: len(at)] == at and len(path) > len(at)}
     patches = {name: patch for name, patch in keys.patches.items() if name not in names}
@@ -95,7 +95,7 @@ def misfits(right: RightPart) -> Iterator[Problem]:
             yield from _misfit(name, spec, error)
     for name, proof in proofs.items():
         yield from _cut(name, right.site.models[name].request_timeout_s, proof)
-    # Where one does not fit by itself, nobody knows what it would take of the nodes.
+    # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     if right.whole and len(proofs) == len(site.models):
         for crowd in crowds(site, proofs):
             yield Problem(path=("models", crowd.model, "server", "replicas"), what=crowd.what, fix=crowd.fix)

@@ -31,7 +31,7 @@ _PARTED = re.compile(r"[0-9]{1,3}([, '][0-9]{3})+(\.[0-9]+)?")
 _PERCENT = re.compile(r"[0-9]+(\.[0-9]+)? ?%")
 _WITH_UNIT = re.compile(r"[0-9.]+ ?[A-Za-z/%]+")
 
-# pydantic's names of errors that are told in words of our own.
+# pydantic's names of errors that we report in our own words.
 _KINDS_OF_ERROR = (
     "bool", "dict", "finite", "float", "greater_than", "int", "less_than", "list", "literal_error", "model", "path",
     "string", "too_long", "too_short", "tuple",
@@ -95,7 +95,7 @@ def _validated(values: Any) -> tuple[SiteConfig | None, list[tuple[Path, ErrorDe
 
 
 def _coerced(value: Any, here: Place, path: Path = ()) -> Iterator[tuple[Path, ErrorDetails]]:
-    """Words and switches in the place of numbers, and the like, which pydantic would take: "80" is no 80.
+    """Text and switches instead of numbers, and the like, which pydantic would accept: "80" is no 80.
 
     Its strict mode does not, but takes no list for a tuple either; over JSON it does, and not below a validator that
     wraps a section.
@@ -117,7 +117,7 @@ def _coerced(value: Any, here: Place, path: Path = ()) -> Iterator[tuple[Path, E
 def _is_news(path: Path, detail: ErrorDetails, out: set[Path]) -> bool:
     """Whether a section's own rule speaks, which it does only once its keys are right; and not about keys that are out.
 
-    Everything else is told the first time, or is said only because values were taken out.
+    Everything else was reported the first time, or is reported only because values were removed.
     """
     if detail["type"] != "value_error" or path in out:
         return False
@@ -126,7 +126,7 @@ def _is_news(path: Path, detail: ErrorDetails, out: set[Path]) -> bool:
 
 
 def _first_causes(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Without keys that are missing because they are misspelt, which is said already."""
+    """Without keys that are missing because they are misspelt, which is reported already."""
     meant = {(*problem.path[:-1], problem.near) for problem in problems if problem.what == _UNKNOWN and problem.near}
     return tuple(one for one in dict.fromkeys(problems) if not (one.what == _MISSING and one.path in meant))
 

@@ -1,4 +1,4 @@
-"""Why a text is no YAML that is read here, in plain words: the parser's complaints, and the bounds."""
+"""Why a text is not YAML that is read here, in plain English: the parser's errors, and the limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stacks.loading.problems import Problem
 _DEEPEST = 100
 _LARGEST_PARSED_TWICE = 100_000
 
-# What the parser says -> the same in plain words, and what to do.
+# What the parser says -> the same in plain English, and the fix.
 _PLAINLY = (
     ("another document", "a second document begins here", "keep one document a file: take the line --- out"),
     ("quoted scalar", "a quote is not closed", "close the quote that begins here"),
@@ -36,7 +36,7 @@ _LEFT_OPEN = ("quoted scalar", "flow sequence", "flow mapping")
 def not_yaml(text: str, error: yaml.YAMLError) -> Problem:
     """The parser's complaint as one problem of the whole file, with what to do."""
     try:
-        # Its words are plainer than those of the C parser, and it takes ten times as long.
+        # Its messages are clearer than those of the C parser, but it takes ten times as long.
         if len(text) <= _LARGEST_PARSED_TWICE and not too_deep(yaml.parse(text, Loader=yaml.SafeLoader)):
             yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as plain:

@@ -1,4 +1,4 @@
-"""What is asked of a model: load, targets, and what the site pays. Plain values; a site's words become these."""
+"""The demand on a model: load, targets, and what the site pays. Plain values, made from a site's settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 _NORMAL = NormalDist()
 _Z95 = _NORMAL.inv_cdf(0.95)
-# Points of equal probability that stand for a distribution; their last but one is the 95th percentile.
+# Points of equal probability that represent a distribution; their last but one is the 95th percentile.
 _POINTS = 20
 # A 95th percentile of 700 times the median; beyond, the mean is all tail and says nothing.
 _WIDEST = 4.0

@@ -8,7 +8,7 @@ from typing import Literal
 
 Fidelity = Literal["published", "calibrated", "estimated"]
 """published: follows from published figures by exact arithmetic. calibrated: fitted to recorded timings. estimated: an
-assumption is in it that nobody has measured."""
+assumption in it was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ class Fix:
     """One way out."""
 
     text: str
-    """What to change, in the site's words."""
+    """What to change, in terms of the site's keys."""
     order: Order
     proof: Proof
 
@@ -236,7 +236,7 @@ def _targets(before: Order, after: Order) -> str:
 
 
 def out_of_reach(proof: Proof) -> str:
-    """What no layout of this GPU can do, in words; empty where the targets are within its reach.
+    """What no layout of this GPU can do, as text; empty if it can meet the targets.
 
     Measured on a replica that has one request to itself, which is as fast as it gets.
     """

@@ -1,4 +1,4 @@
-"""The geometry of a Hugging Face config.json in the catalogue's words, family by family.
+"""The geometry of a Hugging Face config.json in the catalogue's terms, family by family.
 
 A family reads the keys that it knows. A key that decides sizes and is not read is an error: a figure that was guessed
 would be worse than none.
@@ -46,7 +46,7 @@ class Reader:
         return self._config.get(name, default)
 
     def unread(self, ignored: frozenset[str]) -> list[str]:
-        """Keys that nobody read and that are not known to be harmless, sorted."""
+        """Keys that were not read and are not known to be harmless, sorted."""
         known = self._read | _HARMLESS | ignored
         silent: tuple[Any, ...] = (None, False, 0, [], {}, "")
         return sorted(
@@ -146,7 +146,7 @@ def _kinds(read: Reader, known: Mapping[str, str]) -> Counter[str]:
 
 
 def _order(read: Reader, names: Mapping[str, str]) -> str:
-    """The shortest run of layers that repeats, in words."""
+    """The shortest run of layers that repeats, as text."""
     listed = [names[kind] for kind in read.value("layer_types")]
     for size in range(1, len(listed) + 1):
         if all(kind == listed[place % size] for place, kind in enumerate(listed)):

@@ -25,7 +25,7 @@ START_SLACK_S = 300
 START_MARGIN = 2
 # Bytes of a body for each token of it: two characters, each escaped as JSON's \uXXXX\uXXXX; estimated, text has 4.
 BODY_BYTES_PER_TOKEN = 24
-# Of a body beside its text: settings of the request, roles, names.
+# Parts of a body other than its text: settings of the request, roles, names.
 _BODY_FRAME_KIB = 64
 # The picker takes a body as one message of gRPC, of 4 MiB at most, with a little around it.
 LARGEST_BODY_KIB = 4 * 1024 - 4
@@ -43,10 +43,10 @@ class Override:
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """What a site says beside the order, and the knobs need."""
+    """Settings of a site, other than the order, that the knobs need."""
 
     longest_stream_s: int = 600
-    """A replica that is told to stop lets its streams run on for this long."""
+    """A terminating replica lets its streams run for this long."""
     overrides: Mapping[str, Override] = field(default_factory=dict)
     """By the knob's name. What follows from an overridden knob follows from the site's value."""
 
@@ -75,7 +75,7 @@ def knobs(proof: Proof, serving: Serving | None = None) -> dict[str, Explanation
 
 
 def number(knob: Explanation) -> float:
-    """A knob's value as a number. Raises TypeError for one that is a word."""
+    """A knob's value as a number. Raises TypeError for text."""
     if isinstance(knob.value, str):
         raise TypeError(f"{knob.key} is {knob.value!r}")
     return knob.value

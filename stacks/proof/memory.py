@@ -22,7 +22,7 @@ DEFAULT_BATCHED_TOKENS = 8192
 # One token of sparse latent attention with --kv-cache-dtype=fp8 (fp8_ds_mla: 512 elements, 4 scales of 4 bytes, 64
 # positional elements of 2 bytes; vLLM 0.32 v1/attention/backends/mla).
 SPARSE_FP8_BYTES = 656
-# Scale beside an indexer's vector of one byte an element.
+# Scale next to an indexer's vector of one byte per element.
 INDEXER_SCALE_BYTES = 4
 # CUDA context, CUDA graphs and allocator slack of one rank; estimated from start-up logs.
 CONTEXT_BYTES = 2.0e9

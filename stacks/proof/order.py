@@ -40,7 +40,7 @@ class Order:
     load: Load | None = None
     slo: Slo = NO_TARGETS
     typical_request_tokens: int = TYPICAL_REQUEST_TOKENS
-    """Stands for the load's mean request where no load is declared."""
+    """Replaces the load's mean request if no load is declared."""
     storage_bytes_per_s: float = 1.0e9
     """What one replica reads from the weights' volume."""
     download_bytes_per_s: float | None = None

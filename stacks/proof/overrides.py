@@ -1,4 +1,4 @@
-"""Whether the knobs that a site sets by hand still go with its proof."""
+"""Whether the knobs that a site overrides are still consistent with its proof."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-# Nodes beyond which nobody searches how many are missing: their number follows from the count of GPUs alone.
+# Above this many nodes, no search for the missing number: it follows from the count of GPUs alone.
 _MOST_MISSING = 256
 
 
@@ -48,7 +48,7 @@ class Loss:
     node: str
     verdict: Literal["spare", "recovers", "degraded", "down"]
     """spare: no replica was on it. recovers: its replicas find room elsewhere. degraded: some do not, but every model
-    is still served. down: a model is served by nobody until the node is back."""
+    is still served. down: no replica serves the model until the node is back."""
     missing: tuple[tuple[str, int], ...]
     """Models that have fewer replicas afterwards, sorted, and how many fewer."""
 
@@ -73,7 +73,7 @@ class Placement:
     losses: tuple[Loss, ...]
     """One for each node, in the order of the nodes."""
     surge: dict[str, bool]
-    """By model, whether one replica more fits beside all others, so that a rollout can start it first."""
+    """By model, whether one more replica fits together with all others, so that a rollout can start it first."""
     crowded: tuple[str, ...]
     """Models that find no room where the small ones are placed first and spread, as a scheduler may that does not pack;
     empty where that does no harm."""

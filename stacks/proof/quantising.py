@@ -1,4 +1,4 @@
-"""How a published checkpoint is stored, from its config.json or NVIDIA's hf_quant_config.json beside it."""
+"""How a published checkpoint is stored, from its config.json or NVIDIA's hf_quant_config.json next to it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def erlang_c(servers: int, offered: float) -> float:
         return 0.0
     if servers > _MANY:
         slack = (1 - offered / servers) * math.sqrt(servers)
-        # Far from full: nobody waits, and the density below would vanish.
+        # Far from full: no request waits, and the density below would vanish.
         return 1 / (1 + slack * _NORMAL.cdf(slack) / _NORMAL.pdf(slack)) if slack < 30 else 0.0
     # Erlang's B by its recursion, which overflows for no number of servers.
     blocked = 1.0

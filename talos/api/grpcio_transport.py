@@ -15,7 +15,7 @@ from talos.api.transport import Metadata
 
 _LARGEST_MESSAGE_BYTES = 64 << 20
 
-# How grpcio itself words a broken connection; anything else is the machine's own text.
+# grpcio's own messages for a broken connection; anything else is the machine's own text.
 _OWN_WORDS = ("Stream removed", "Socket closed", "Connection reset", "failed to connect")
 
 

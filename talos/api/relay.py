@@ -31,7 +31,7 @@ class TlsRelay:
         self._connect_timeout_s = connect_timeout_s
         self.failure: RpcError | None = None
         self._closing = threading.Event()
-        self._folder = tempfile.mkdtemp(prefix="machine-api-")  # mode 0700: nobody else may use our identity
+        self._folder = tempfile.mkdtemp(prefix="machine-api-")  # mode 0700: no other user may use our identity
         self.path = Path(self._folder, "grpc")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
@@ -76,7 +76,7 @@ class TlsRelay:
                     self._note(connection_failure(error, sent=True))
 
     def _note(self, failure: RpcError) -> None:
-        # A refusal says more than the broken pipe of a connection beside it.
+        # A refusal says more than the broken pipe of a parallel connection.
         if self.failure is None or failure.code is not Code.UNAVAILABLE:
             self.failure = failure
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ApplyMode(IntEnum):
-    """How a config is brought into effect. There is no default: on the wire, no mode means a reboot."""
+    """How a config takes effect. There is no default: on the wire, no mode means a reboot."""
 
     REBOOT = 0
     AUTO = 1

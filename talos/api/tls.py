@@ -60,7 +60,7 @@ Trust = MutualTls | Pinned | FirstContact
 
 
 class TellingSocket(ssl.SSLSocket):
-    """A TLS socket that, where it cannot write, looks whether the peer has said why.
+    """A TLS socket that, if it cannot write, checks whether the peer sent the reason.
 
     With TLS 1.3 a client learns after its handshake that its certificate was refused; by then it may be writing.
     """

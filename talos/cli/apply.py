@@ -18,7 +18,7 @@ Change = Literal["none", "live", "reboot", "install", "refused"]
 
 HELP = "give a machine its config, or say what that would change"
 DESCRIPTION = """\
-Give a machine its config, from stdin unless said otherwise.
+Give a machine its config, from stdin by default.
 
 A machine of the talosconfig's cluster proves who it is by its certificate, and gets the config over mutual TLS. A new
 machine, in maintenance mode, has a self-signed certificate: it is known by the --fingerprint that its console shows, or

@@ -20,7 +20,7 @@ as it is, and the command says so.
 
 A second bootstrap on a machine without etcd data, as after its replacement, would found a second cluster. Name the
 other control planes with --peer: where etcd runs on one of them, the cluster exists, and this machine joins it by
-itself. A peer that does not answer is waited for, because nobody knows what it has.
+itself. The command waits for a peer that does not answer, because what it has is unknown.
 
 `bootstrap` in the result:
   done       started now

@@ -12,7 +12,7 @@ from talos.factory_schematic import FactoryError
 
 
 class Exit(IntEnum):
-    """Exit codes; Pulumi shows the last lines of stderr beside them."""
+    """Exit codes; Pulumi shows the last lines of stderr with them."""
 
     DONE = 0
     BUG = 1
@@ -65,7 +65,7 @@ class NotInTimeError(CommandError):
 
 
 class OtherOwnerError(CommandError):
-    """The machine belongs to somebody else, or is another machine."""
+    """The machine belongs to another cluster, or is another machine."""
 
     exit = Exit.UNTRUSTED
 
@@ -86,7 +86,7 @@ _EXITS: tuple[tuple[type[Exception], Exit], ...] = (
 
 
 def exit_for(error: Exception) -> Exit:
-    """The exit code for a failure; BUG for one that nobody has a fix for."""
+    """The exit code for a failure; BUG for one without a known fix."""
     if isinstance(error, CommandError):
         return error.exit
     return next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.BUG)

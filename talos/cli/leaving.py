@@ -24,7 +24,7 @@ other disks than the system's keep what they have.
 
   1. the node is drained, with respect for PodDisruptionBudgets       (with ${inputs.KUBECONFIG_VARIABLE} only)
   2. a control plane leaves etcd, once the other members are well; the last one of all is just erased. Of one that
-     cannot do so any more the others are told to forget the member
+     cannot do so any more the others remove the member
   3. STATE and EPHEMERAL are erased, and the machine boots into maintenance mode
   4. the Node object is deleted
 
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = watch.until("to leave the cluster", leaving.attempt, passing=(LostOrderError,))
         last = leaving.last
     removed = False
-    # With its last control plane the cluster is gone, and nobody is left to ask.
+    # With its last control plane the cluster is gone, and no member is left to ask.
     if cluster is not None and not last:
         if outcome != "done":
             removed = watch.until("to be forgotten by etcd", lambda: forget_member(machine, cluster, watch))
@@ -89,7 +89,7 @@ def forget_member(machine: Reach, cluster: Kubernetes, watch: Watch) -> bool:
         except (UnreachableError, TooSlowError) as error:
             unknown.append(f"{name}: {error.cause}")
     if unknown:
-        raise PendingError(f"nobody says who is a member of etcd: {'; '.join(unknown)}")
+        raise PendingError(f"no control plane could list the members of etcd: {'; '.join(unknown)}")
     return False
 
 

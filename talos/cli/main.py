@@ -107,6 +107,6 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _bug(error: Exception) -> str:
-    # Where it happened, without its text: nobody knows what an unforeseen error quotes.
+    # Where it happened, without its text: an unforeseen error may quote anything.
     places = "".join(traceback.format_tb(error.__traceback__))
     return f"{places}error: a bug of this program: {type(error).__name__}\n  fix: report the lines above"

@@ -1,4 +1,4 @@
-"""`plan`: what a config and an image would do to a machine, in words, before anything is touched."""
+"""`plan`: what a config and an image would do to a machine, as text, before anything is changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ then only the machine's state is looked at. A machine that does not answer is no
   upgrade      the same, into another Talos version or schematic; `config` says what the config alone would take
   install      the machine is in maintenance mode: Talos is installed on its disk
   refused      the machine does not accept it, or belongs to another cluster; `reason` and `fix` say why
-  unreachable  it does not answer, so nobody knows
+  unreachable  it does not answer, so this is unknown
   unknown      it is part of the cluster, and no config was given
 
   python -m talos plan --address 10.0.0.11 --name hgx-1 --image REF --insecure < hgx-1.yaml
@@ -182,6 +182,6 @@ def words(plan: Plan, target: Target) -> str:
         case "unknown":
             return "what it takes is not known before its config is"
         case "unreachable":
-            return f"does not answer, so nobody knows what it takes: {plan.reason}"
+            return f"does not answer, so what the change does to it is unknown: {plan.reason}"
         case _:
             return f"REFUSED: {plan.reason}; fix: {plan.fix}"

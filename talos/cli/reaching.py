@@ -1,4 +1,4 @@
-"""Finding out in which state a machine is: configured and ours, or in maintenance mode, or somebody else's."""
+"""Finding out in which state a machine is: configured and ours, or in maintenance mode, or of another cluster."""
 
 from __future__ import annotations
 

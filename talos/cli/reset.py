@@ -17,7 +17,7 @@ from talos.cli.waiting import PendingError, Watch, seconds
 
 HELP = "take a machine out of its cluster and erase it"
 DESCRIPTION = """\
-Erase a machine. Nothing of what is wiped can be brought back; drain and delete its Kubernetes node first.
+Erase a machine. Wiped data cannot be restored; drain and delete its Kubernetes node first.
 
 --wipe says what is erased: system-disk, user-disks (those of --disk), or all. --partition narrows the system disk to
 partitions, so that the installed system stays and boots into maintenance mode, ready for another config:

@@ -143,7 +143,7 @@ class Rolling:
             raise fell_back(self._machine.name, found, self._target)
         self._watch.say(f"pulling {self._target.image}")
         client.pull_image(self._target.image, on_progress=self._watch.say)
-        self._watch.say("installing beside the running system")
+        self._watch.say("installing next to the running system")
         client.install_upgrade(self._target.image, on_message=self._watch.say)
         self.done.append(difference(found, self._target))
         return True

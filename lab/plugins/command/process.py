@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 _MASK = "[secret]"
-# Shorter secrets are parts of ordinary words; masking them would only make the text unreadable.
+# Shorter secrets are parts of ordinary text; masking them would only make the text unreadable.
 _SHORTEST_MASKED = 4
 _TAIL_LINES = 20
 _COMMAND_SHOWN = 200

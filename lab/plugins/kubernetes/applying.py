@@ -211,7 +211,7 @@ def _take_over(operation: Operation, live: Tree, name: str, namespace: str, mana
         except ApiError as error:
             if error.status != 409 or attempt == _WRITE_ATTEMPTS:
                 raise
-        # Somebody wrote in between: look again.
+        # Another client wrote in between: read again.
         live = cluster.get(gvk_of(live), name, namespace)
     raise AssertionError("the last attempt returns or raises")
 

@@ -103,4 +103,4 @@ def _asset_path(asset: Any, target: Path) -> Path:
         target.touch(mode=0o600)
         target.write_text(str(asset.text))
         return target
-    raise ProviderError("the lab stand-in takes value files from files and strings only")
+    raise ProviderError("the lab stand-in accepts value files from files and strings only")

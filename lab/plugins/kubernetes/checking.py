@@ -43,7 +43,7 @@ class Naming:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckContext:
-    """What Check needs to know about the provider; `scope` says whether a kind is namespaced, None if nobody knows."""
+    """What Check needs to know about the provider; `scope` says whether a kind is namespaced, None if unknown."""
 
     server_side_apply: bool
     rendering: bool

@@ -318,7 +318,7 @@ def _passes(error: Exception) -> bool:
     if error.status in (429, 502, 503, 504):
         return True
     if error.status == 409:
-        # A write against an old version must be made again by its caller; the same request would fail for ever.
+        # The caller must redo a write against an old version; the same request would always fail.
         return "object is being deleted" in error.message
     return error.status == 500 and any(text in error.message for text in _PASSING)
 

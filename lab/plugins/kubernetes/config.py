@@ -130,7 +130,7 @@ def check(settings: Tree, environment: Mapping[str, str]) -> list[Failure]:
         return []
     failures = [Failure(key, _RENDERING_ALONE) for key in ("cluster", "context") if settings.get(key)]
     kubeconfig = settings.get("kubeconfig")
-    # The SDK fills kubeconfig from KUBECONFIG by itself; that is nobody's choice.
+    # The SDK fills kubeconfig from KUBECONFIG by itself; the user did not choose that.
     if kubeconfig and kubeconfig != environment.get("KUBECONFIG"):
         failures.append(Failure("kubeconfig", _RENDERING_ALONE))
     return failures

@@ -94,7 +94,7 @@ def _compare_lists(
 
 
 def _record(path: Path, change: Change, value: Any, replacing: Sequence[str], found: dict[str, PropertyChange]) -> None:
-    # Dropping all metadata cannot be told apart from renaming.
+    # Dropping all metadata looks the same as renaming.
     replaces = forces_replacement(path, value, replacing) or (change is Change.DELETE and path == ("metadata",))
     found[path_text(path)] = PropertyChange(change, replaces)
 

@@ -81,7 +81,7 @@ class ApiError(Exception):
 
     @property
     def immutable_field(self) -> bool:
-        """Whether the object can only be replaced; each kind says so in words of its own."""
+        """Whether the object can only be replaced; each kind has its own message for that."""
         return self.status == 422 and any(text in self.message for text in _IMMUTABLE)
 
 

@@ -90,7 +90,7 @@ class Helm:
                 stderr=subprocess.PIPE,
                 text=True,
                 env=self._environment(),
-                # A Ctrl-C on the terminal must not reach helm a second time beside the engine's cancellation.
+                # A Ctrl-C on the terminal must not reach helm a second time, in addition to the engine's cancellation.
                 start_new_session=True,
             )
         except FileNotFoundError as error:
@@ -164,7 +164,7 @@ class Helm:
             self.run("registry", "login", host, *login, "--registry-config", registry, given=password, cluster=False)
             command += ["--registry-config", registry]
         elif "://" in repository and login:
-            # The password goes by standard input into a repository list of our own: an argument is everybody's to see.
+            # The password goes through stdin into our own repository list: every user could see an argument.
             files = ["--repository-config", str(self.folder / "repositories.yaml")]
             files += ["--repository-cache", str(self.folder / "repository-cache")]
             self.run("repo", "add", "given", repository, *login, *command, *files, given=password, cluster=False)

@@ -37,7 +37,7 @@ _FORGOTTEN_WHEN_EMPTY: Final = frozenset(
     | {"mountOptions", "resourceNames", "nonResourceURLs", "subjects", "items", "readinessGates"}
 )
 
-# Booleans without a third state: false is the same as not said.
+# Booleans without a third state: false is the same as not set.
 _FORGOTTEN_WHEN_FALSE: Final = frozenset(
     {"hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "paused", "publishNotReadyAddresses"}
 )
@@ -186,7 +186,7 @@ def _prune_list(live: list[Any], shape: list[Any]) -> list[Any]:
 
 
 def is_zero(value: Any) -> bool:
-    """Whether the API server may treat the value as not said: null, false, zero, or empty."""
+    """Whether the API server may treat the value as not set: null, false, zero, or empty."""
     return value is None or value is False or value in (0, "", [], {})
 
 

@@ -163,7 +163,7 @@ def is_config_map(obj: Tree) -> bool:
 
 
 def to_object(properties: Tree) -> Tree:
-    """Properties as the API server wants them: no secret marks, dashed schema keywords."""
+    """Properties as the API server expects them: no secret marks, dashed schema keywords."""
     result: Tree = _rename_keys(plain(properties), _TO_DASHED)
     return result
 
@@ -191,7 +191,7 @@ def checkpoint(inputs: Tree, live: Tree, given: Tree, *, initial_api_version: st
 def secrets_of(properties: Tree) -> frozenset[str]:
     """Secret texts of inputs or of kept outputs, for keeping them out of messages."""
     kept = properties.get(INPUTS)
-    # A Release keeps its inputs secret as a whole; its name and namespace are nobody's secret for that.
+    # A Release keeps its inputs secret as a whole; its name and namespace are still not secret.
     return secret_texts({**properties, INPUTS: kept.value} if isinstance(kept, Secret) else properties)
 
 

@@ -89,7 +89,7 @@ def _decode_value(value: struct_pb2.Value) -> Any:
         return [_decode_value(item) for item in value.list_value.values]
     if kind == "number_value":
         number = value.number_value
-        # Struct numbers are doubles; Kubernetes refuses 3.0 where it wants an integer.
+        # Struct numbers are doubles; Kubernetes refuses 3.0 where it expects an integer.
         return int(number) if number.is_integer() and abs(number) < 2**53 else number
     if kind == "bool_value":
         return value.bool_value

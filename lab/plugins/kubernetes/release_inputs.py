@@ -130,7 +130,7 @@ def _read_asset(asset: Tree) -> Tree:
         except OSError as error:
             raise ProviderError(f"cannot read values file {source}: {error.strerror or error}") from error
     else:
-        raise ProviderError("the lab stand-in takes value files from files and strings only")
+        raise ProviderError("the lab stand-in accepts value files from files and strings only")
     merged: Tree = {}
     for document in parse_documents(text, source):
         merged = merge(merged, document)

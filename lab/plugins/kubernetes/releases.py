@@ -154,7 +154,7 @@ def _apply(operation: Operation, helm: Helm, inputs: Tree, present: Record | Non
     operation.session.cluster.kinds_changed()
     record = helm.record(name, namespace)
     if record is None:
-        raise ProviderError(f"release {_id(known)} is gone right after helm installed it: somebody uninstalled it")
+        raise ProviderError(f"release {_id(known)} is gone right after helm installed it: someone uninstalled it")
     return Stored(_id(known), _state(inputs, record))
 
 

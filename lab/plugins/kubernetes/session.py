@@ -80,7 +80,7 @@ class Operation:
     hidden: frozenset[str] = frozenset()
 
     def status(self, message: str) -> None:
-        """Show a passing line beside the resource; secret texts are blotted out here and in warnings."""
+        """Show a temporary line next to the resource; secret texts are masked here and in warnings."""
         self.session.log.status(self.urn, hide(message, self.hidden))
 
     def warn(self, message: str) -> None:

@@ -41,7 +41,7 @@ def test_a_dead_control_plane_is_forgotten_and_another_takes_its_name(make_rig: 
     broken.power_off()
     rig.nodes["cp-3"]["dead"] = True
     rig.write_site()
-    assert "cp-3: is said to be dead and is not asked" in rig.preview()
+    assert "cp-3: is marked dead and is not asked" in rig.preview()
     assert members(rig) == ["cp-1", "cp-2", "cp-3"]
     rig.calls()
     rig.up()

@@ -116,6 +116,6 @@ def test_kubernetes_versions_change_live(make_rig: NewRig) -> None:
     rig.write_site()
     rig.machine("worker-1").power_off()
     said = rig.preview()
-    assert "worker-1: does not answer, so nobody knows what it takes" in said
+    assert "worker-1: does not answer, so what the change does to it is unknown" in said
     assert "cp-1: nothing changes on the machine" in said
     assert "Traceback" not in said

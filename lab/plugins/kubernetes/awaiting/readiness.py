@@ -134,7 +134,7 @@ def pod(obj: Tree) -> Readiness:
 
 
 def pod_problems(obj: Tree) -> list[str]:
-    """Why a Pod is not ready: scheduling, image, crash, in words that name the container."""
+    """Why a Pod is not ready: scheduling, image, crash, with the name of the container."""
     status = section(obj, "status")
     known = conditions(obj)
     if known.get("Ready", {}).get("status") == "True" or status.get("phase") == "Succeeded":

@@ -184,7 +184,7 @@ class _Follower:
 
 
 def look_once(operation: Operation, inputs: Tree, live: Tree) -> list[str]:
-    """Reasons why a live object is not ready now; empty if it is, or if nobody would wait for it."""
+    """Reasons why a live object is not ready now; empty if it is, or if nothing waits for it."""
     if not readiness.checked_on_read(gvk_of(live)) or annotation(live, WAIT_FOR):
         return []
     probe = probe_for(operation, inputs, live, created=False)
@@ -229,7 +229,7 @@ def until_gone(operation: Operation, inputs: Tree, live: Tree) -> None:
         except (CancelledError, UnreachableError) as error:
             raise PartialError(str(error), live) from error
         if uid and metadata(live).get("uid") != uid:
-            # Somebody made another object of this name: ours is gone.
+            # Another client made a new object of this name: ours is gone.
             break
         if what_holds(live) != shown:
             shown = what_holds(live)
