@@ -1,7 +1,7 @@
 """`python -m tests.changed [--list] BASE`: the unit tests that the changes since BASE can touch, and the lab's folders.
 
 A test module is chosen when a changed file is among what it reads: itself, its conftest files, and everything that
-these import or start, directly or not. A file beside Python files counts as all of them. What no rule knows chooses
+these import or start, directly or not. A data file next to modules counts as all of them. What no rule knows chooses
 every test.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[1]
 # They read the whole project as text, and take seconds.
 ALWAYS = ("tests/unit/test_imports.py", "tests/unit/docs/")
-# Changed files that only these tests read, beside ALWAYS; the first that fits counts.
+# Changed files that only these tests read, in addition to ALWAYS; the first match counts.
 READERS: Mapping[str, tuple[str, ...]] = {
     "docs/": ("tests/unit/ci/", "tests/unit/sitectl/"),
     "README.md": (),
@@ -85,7 +85,7 @@ def selection(changed: Iterable[str], sources: Mapping[str, str]) -> Selection:
 def _touched(
     file: str, tests: Collection[str], reads: Mapping[str, set[str]], sources: Mapping[str, str]
 ) -> set[str] | None:
-    """The tests that read this file; None when nobody knows."""
+    """The tests that read this file; None if unknown."""
     if file in sources:
         return {test for test in tests if file in reads[test]}
     for start, readers in READERS.items():

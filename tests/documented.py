@@ -1,7 +1,7 @@
-"""What the pages show: their blocks, and their commands as words that a test runs.
+"""What the pages show: their blocks, and their commands as arguments that a test runs.
 
 A test that runs a page's command takes it from `argv` or `shell`, so it runs what is written there;
-tests/unit/docs/test_docs_commands.py finds these calls and refuses a page with a command that nobody runs.
+tests/unit/docs/test_docs_commands.py finds these calls and refuses a page with a command that no test runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def commands(page: Path, language: str = "sh") -> Iterator[str]:
 
 
 def argv(command: str) -> list[str]:
-    """The words of a command that a page shows. Raises ValueError for one that no page shows (any more)."""
+    """The arguments of a command that a page shows. Raises ValueError for one that no page shows (any more)."""
     return shlex.split(shell(command))
 
 

@@ -1,4 +1,4 @@
-"""A cluster made of a lab's machines without the program: configs by `talos`, brought onto them by its commands.
+"""A cluster made of a lab's machines without the program: configs by `talos`, applied by its commands.
 
 For tests that need a cluster and nothing on it. What a site's file would say is fixed here.
 """
@@ -36,7 +36,7 @@ _SPARES = 1
 def bring_up_cluster(lab: Lab, *, hgx: int) -> None:
     """`lab up`, and of its machines a cluster of `cp-1` and `hgx-1` to `hgx-N`; one machine more is in the rack.
 
-    Where there is a cluster already, its machines are only brought up.
+    If there is a cluster already, its machines are only switched on.
     """
     up.bring_up(lab, hgx=hgx + _SPARES)
     if not controlplane.is_created(lab):
@@ -49,7 +49,7 @@ def bring_up_cluster(lab: Lab, *, hgx: int) -> None:
 
 
 class ByHand:
-    """What an engineer would do by hand with `python -m talos`. Secrets and configs are kept in the lab's folder."""
+    """What an engineer would do manually with `python -m talos`. Secrets and configs are kept in the lab's folder."""
 
     def __init__(self, lab: Lab, *, hgx: int) -> None:
         self.lab = lab

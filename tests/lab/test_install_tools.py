@@ -36,7 +36,7 @@ OTHER_PINS = {"envoy": "/1.39.1/"}
 
 @pytest.fixture(scope="module")
 def installed() -> Lab:
-    """This checkout's lab folder with every tool in it; nothing is brought up."""
+    """This checkout's lab folder with every tool in it; no lab runs."""
     lab = Lab.from_environment()
     install(lab)
     return lab

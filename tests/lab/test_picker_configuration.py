@@ -22,7 +22,7 @@ from lab.paths import Lab
 pytestmark = pytest.mark.row("000.27", "opening 2")
 
 GOLDEN = Path(__file__).parents[1] / "unit" / "golden"
-# Nobody listens there.
+# Nothing listens there.
 NOWHERE = {
     "apiVersion": "v1",
     "kind": "Config",

@@ -1,4 +1,4 @@
-"""The lab's pulumi session with the checked-in stack file: nothing that a user does by hand may change that file.
+"""The lab's pulumi session with the checked-in stack file: no command of a user may change that file.
 
 Needs the built or an official `pulumi`, but no cluster.
 """

@@ -35,7 +35,7 @@ def lab(lab_of_tools: Lab) -> Lab:
 
 @pytest.fixture
 def project(tmp_path: Path, lab: Lab) -> Path:
-    """The program with the lab's models and tenants, on a cluster that is somebody else's and out of reach."""
+    """The program with the lab's models and tenants, on an external cluster that is out of reach."""
     folder = tmp_path / "project"
     folder.mkdir()
     copy_project(lab, folder)

@@ -117,7 +117,7 @@ def test_a_tenant_without_a_tier_names_none(door: httpx.Client) -> None:
 
 
 def test_a_request_without_a_model_names_none(door: httpx.Client) -> None:
-    """GET /v1/models, and what nobody serves."""
+    """GET /v1/models, and a model that the site does not serve."""
     assert objective(door, **{CLIENT_HEADER: "acme.laptop"}) == ""
     assert objective(door, **{MODEL_HEADER: "m"}) == ""
 

@@ -28,7 +28,7 @@ def in_own_runtime(
 ) -> T:
     """What `program` returns, run under `mocks` with an event loop of its own.
 
-    config: the stack's configuration, by full key. monitor: stands in for the engine, where not the SDK's own does.
+    config: the stack's configuration, by full key. monitor: replaces the engine, if not the SDK's own.
 
     The SDK keeps its root resource, calls and configuration in context variables, so that an empty context has none of
     an earlier program, which this one would wait for on a loop that runs no more.
@@ -45,7 +45,7 @@ def in_own_runtime(
 
 def _run(use: Callable[[], None], program: Callable[[], Coroutine[Any, Any, T]]) -> T:
     loop = asyncio.new_event_loop()
-    # Refused registrations that no test asks for would be told when they are collected, in the middle of another test.
+    # Refused registrations that no test checks would be reported at garbage collection, in the middle of another test.
     loop.set_exception_handler(lambda *_: None)
     asyncio.set_event_loop(loop)
     try:

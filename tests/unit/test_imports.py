@@ -22,7 +22,7 @@ MAY_IMPORT = {
     # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
     "lab": {"talos"},
     "policy": {"components"},
-    # Works on a site from outside: what it is told of the program comes out of a run of the program.
+    # Works on a site from outside: what it knows of the program comes from a run of the program.
     "sitectl": {"stacks", "components"},
     "ci": {"sitectl", "stacks"},
 }

@@ -1,4 +1,4 @@
-"""A small cluster in a spare lab, and what its tests stand on."""
+"""A small cluster in a spare lab, and the fixtures of its tests."""
 
 from __future__ import annotations
 

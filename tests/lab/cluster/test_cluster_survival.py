@@ -205,7 +205,7 @@ class Deaths:
 
     @property
     def leaves_pods_alone(self) -> bool:
-        """Whether neither a parent nor a name leads to the pods: nobody restarts what dies after these two."""
+        """Whether neither a parent nor a name leads to the pods: nothing restarts what dies after these two."""
         parts = [part for part, _ in self.order]
         if POD_RUNNER not in parts or self.networks_lost < 1:
             return False
@@ -287,7 +287,7 @@ def test_down_leaves_nothing(spare_lab: Lab, ending: str | int) -> None:
         subprocess.run(["mount", "--no-mtab", "-t", "tmpfs", "none", str(mount_point)], check=True)
         assert str(mount_point) in left_behind(spare_lab, before)["mounts"]
     elif ending == "namespace without its name":
-        # As when somebody deletes it by hand: its processes live on where no listing by name finds them.
+        # As after a manual deletion: its processes live on where no listing by name finds them.
         subprocess.run(["ip", "netns", "del", spare_lab.namespace], check=True)
     elif ending == "everything killed":
         for pid in network.namespace_processes(spare_lab):

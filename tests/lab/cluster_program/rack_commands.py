@@ -51,7 +51,7 @@ class Done:
 
 
 class RackCommands:
-    """Each command as `components/machine_commands.py` words it for the site, with short limits."""
+    """Each command as `components/machine_commands.py` writes it for the site, with short limits."""
 
     def __init__(self, site: RackSite) -> None:
         self._site = site

@@ -133,13 +133,13 @@ class Rig(RackSite):
         return session.run_pulumi(self.lab, *arguments, project=self.project, check=check)
 
     def up(self, *arguments: str, check: bool = True) -> str:
-        """`pulumi up` without preview; all that it said."""
+        """`pulumi up` without preview; all of its output."""
         done = self.pulumi("up", "--yes", "--skip-preview", *arguments, check=check)
         assert check or done.returncode != 0, done.stdout
         return done.stdout + done.stderr
 
     def preview(self, *, check: bool = True) -> str:
-        """All that `pulumi preview` said."""
+        """All output of `pulumi preview`."""
         done = self.pulumi("preview", "--diff", check=check)
         assert check or done.returncode != 0, done.stdout
         return done.stdout + done.stderr

@@ -81,7 +81,7 @@ def test_a_dead_node_is_removed_without_being_asked(make_rig: NewRig) -> None:
         del rig.nodes[name]
         rig.write_site()
         rig.up()
-        assert machine.store.config is not None, "nobody could erase it"
+        assert machine.store.config is not None, "no command could erase it"
         rig.pulumi("preview", "--expect-no-changes")
     assert members(rig) == ["cp-1", "cp-3"]
 

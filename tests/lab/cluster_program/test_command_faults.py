@@ -1,6 +1,6 @@
 """Faults of machines as each command of `up` meets them: the message names them, and the command again completes.
 
-The commands run in this process, as the program words them; test_cluster_faults.py has the engine run them.
+The commands run in this process, as the program writes them; test_cluster_faults.py has the engine run them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def installs(node: str) -> dict[str, Case]:
     """What may go wrong with the install of a node."""
     late = Fault(kind="late", seconds=NEVER_S, times=1)
     skewed = Fault(kind="clock-skew", seconds=SKEW_S)
-    # Nobody can tell from outside whether a machine is late or dead.
+    # From outside, a late machine looks the same as a dead one.
     gone = "waited 5 s to install and boot; last: Get: Connection refused"
     return {
         f"{node}-apply-slow": at_install(

@@ -25,7 +25,7 @@ from tests.lab.engine_state import differences, resources
 from tests.lab.provider_driver import Declared, Driver
 from tests.lab.waiting import eventually
 
-# Declares what lies in a file beside it, by type tokens: importing the whole SDK takes longer than most of these tests.
+# Declares what a file next to it holds, by type tokens: importing the whole SDK takes longer than most of these tests.
 PROGRAM = f"""
 import json, pathlib
 import pulumi
@@ -57,7 +57,7 @@ _LISTENERS = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-schedul
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listened on a moment ago."""
+    """Ports without a listener a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -189,7 +189,7 @@ class Site:
         return self.pulumi("up", "--yes", "--skip-preview", *arguments, check=check)
 
     def begin_up(self, until: str) -> subprocess.Popen[str]:
-        """An `up` that goes on by itself, its words in stdout; returns when the ConfigMap `until` is there."""
+        """An `up` in the background, its output in stdout; returns when the ConfigMap `until` is there."""
         engine = subprocess.Popen(
             [self.plane.bin / "pulumi", "up", "--yes", "--skip-preview", "--non-interactive"],
             cwd=self.folder,

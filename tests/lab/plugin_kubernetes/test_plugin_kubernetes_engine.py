@@ -106,7 +106,7 @@ def test_the_engine_and_the_driver_leave_the_same_state(site: Site, driver: Driv
         for name, resource in driver.state.items():
             mine = {"type": resource.declared.type, "inputs": resource.inputs, "outputs": resource.outputs}
             assert comparable(mine, "by-driver") == comparable(kept[name], "by-engine")
-        # Beside the resources the engine keeps its stack and its provider.
+        # In addition to the resources, the engine keeps its stack and its provider.
         assert len(kept) == len(driver.state) + 2
     site.unchanged()
 

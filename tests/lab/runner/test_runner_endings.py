@@ -82,7 +82,7 @@ def test_api_server_may_be_away(bare_lab: Lab, core: client.CoreV1Api, namespace
     os.kill(component_pid(bare_lab, "kube-apiserver"), signal.SIGKILL)
     assert get(address)["secret"] == "first"
     eventually(lambda: read(core, namespace, "web"))
-    # The server answers reads before it lets anybody write.
+    # The server answers reads before it accepts writes.
     eventually(lambda: core.patch_namespaced_secret("secret", namespace, {"stringData": {"key": "later"}}))
     eventually(lambda: get(address)["secret"] == "later")
     assert main_status(core, namespace, "web").restart_count == 0

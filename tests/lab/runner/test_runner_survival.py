@@ -42,7 +42,7 @@ def kill_supervisor(lab: Lab) -> None:
 
 
 def kill_both(lab: Lab) -> None:
-    # Nobody knows the runner's pid between two supervisors.
+    # The runner's pid is unknown between two supervisors.
     runner = component_pid(lab, "pod-runner")
     _kill_and_wait_for_a_runner(lab, eventually(lambda: guard.pid(lab)), runner)
 

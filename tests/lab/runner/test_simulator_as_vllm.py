@@ -120,7 +120,7 @@ def test_full_engine_refuses_as_vllm_does_and_forgets_those_who_left(engine: str
         else:
             data = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
             assert [json.loads(text) if text != "[DONE]" else text for text in data] == expected["events"]
-    # Those that ran and those that waited: nobody is there to take their answers.
+    # Those that ran and those that waited: no client is left to read their answers.
     eventually(lambda: set(counts(engine).values()) == {0.0})
     set_pace(engine, prefill_overhead="1ms", inter_token_latency="1ms")
     url = f"{engine}/v1/chat/completions"

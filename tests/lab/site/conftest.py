@@ -1,4 +1,4 @@
-"""The lab's platform, brought up by the checked-in program and stack file, for each group of this folder's tests."""
+"""The lab's platform, made by the checked-in program and stack file, for each group of this folder's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pulumi` as an engineer runs it on the lab's stack: by hand, with the lab's stack file or an edited copy."""
+"""`pulumi` as an engineer runs it on the lab's stack: with the lab's stack file or an edited copy."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Pulumi:
         return deployment
 
     def resources(self) -> dict[str, Document]:
-        """URN -> what the state holds of every resource; secrets as a word, since each run encrypts them again."""
+        """URN -> what the state holds of every resource; secrets as a fixed text: each run encrypts them again."""
         return {item["urn"]: _without_secrets(item) for item in self.state().get("resources", [])}
 
     def inputs(self) -> dict[str, Any]:
-        """URN -> inputs of every resource, secrets as a word, and a command's id as its URN: each run draws another."""
+        """URN -> every resource's inputs, secrets as text, and a command's id as its URN: each run draws another."""
         resources = self.resources()
         drawn = {item["id"]: urn for urn, item in resources.items() if item["type"] == _COMMAND}
         return {urn: _named(item.get("inputs"), drawn) for urn, item in resources.items()}

@@ -18,7 +18,7 @@ from tests.lab.waiting import PATIENCE_S
 
 # An engine with such a prefill answers nothing until its clients leave, however long a busy machine takes to ask.
 HOLD_S = 1800
-# The simulator's tokenizer takes a word for a token; what matters is that no two prompts share a prefix by chance.
+# The simulator's tokenizer counts a word as a token; what matters is that no two prompts share a prefix by chance.
 _WORD_BYTES = 2
 
 

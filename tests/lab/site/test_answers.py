@@ -76,7 +76,7 @@ def test_either_header_carries_the_key(site: Site) -> None:
 
 
 def test_model_list_needs_a_key_and_says_simulator(site: Site) -> None:
-    """The cards name who answers; nobody takes a simulator's words for a model's."""
+    """The cards name who answers; no one mistakes a simulator's text for a model's."""
     with httpx.Client(base_url=site.front.endpoint, trust_env=False, timeout=60) as nobody:
         refused = nobody.get("/models")
     assert refused.status_code == 401

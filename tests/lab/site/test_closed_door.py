@@ -1,4 +1,4 @@
-"""The front door fails closed: without a SecurityPolicy in force nobody comes in, and none goes by mistake."""
+"""The front door fails closed: no client gets in without a SecurityPolicy, and none is deleted by mistake."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refused(lab: Lab, *arguments: str) -> str:
 
 
 def statuses(site: Site) -> set[int]:
-    """What is answered to nobody, to a forged client and to a good key: of a model, and of the list of models."""
+    """The answers without a key, to a forged client and to a valid key: from a model, and for the list of models."""
     bearers: list[dict[str, str]] = [
         {},
         {"x-gateway-inference-fairness-id": site.front.client},
@@ -84,18 +84,18 @@ def overridden_policy(site: Site, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def never_open(site: Site) -> None:
-    """Closed for everybody soon, and never open for nobody meanwhile."""
+    """Soon closed for every client, and never open without a key until then."""
     with httpx.Client(base_url=site.front.endpoint, trust_env=False, timeout=60) as nobody:
         deadline = time.monotonic() + WATCHED_S
         while time.monotonic() < deadline:
             answer = nobody.post("/chat/completions", json=chat("qwen3-32b"))
             assert answer.status_code == 401, answer.text
             assert nobody.get("/models").status_code == 401
-    until(lambda: statuses(site) == {401}, what="401 for everybody")
+    until(lambda: statuses(site) == {401}, what="401 for every client")
 
 
 def test_a_deleted_policy_closes_the_gateway(site: Site, tmp_path: Path) -> None:
-    """By somebody who says that they mean it."""
+    """By someone who states a reason."""
     with overridden_policy(site, tmp_path):
         kubectl(site.lab, "delete", POLICY, "-n", FRONT)
         never_open(site)

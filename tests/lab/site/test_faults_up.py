@@ -63,7 +63,7 @@ def test_destroyed_without_a_trace_and_brought_up_through_faults(site: Site, tmp
     _api_server_dies(lab, created=5)
 
     pulumi("up", "--yes", "--skip-preview")
-    # What a killed engine had under way stays on the state's list until somebody says that it is settled.
+    # What a killed engine had under way stays on the state's list until someone confirms the result.
     pulumi("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
     assert not pulumi.state().get("pending_operations")
     pulumi("preview", "--refresh", "--expect-no-changes")
@@ -115,7 +115,7 @@ def _api_server_pid(lab: Lab) -> int:
     api_server = next(part for part in controlplane.components(lab) if "apiserver" in part.name)
     deadline = time.monotonic() + 60
     while (pid := api_server.pid()) is None:
-        assert time.monotonic() < deadline, "nobody started the API server again"
+        assert time.monotonic() < deadline, "nothing restarted the API server"
         time.sleep(0.2)
     return pid
 

@@ -59,7 +59,7 @@ def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, 
         assert whole.status_code == VLLM["whole"]["status"]
         assert whole.json() == VLLM["whole"]["body"]
         assert json.loads(streamed_refusal) == VLLM["streamed"]["events"][0]
-        # Long before their answers would have been written: nobody waits for these.
+        # Long before their answers would have been written: no client waits for these.
         until(lambda: not any(replica.under_way() for replica in replicas), what="replicas without work")
     with site.http() as client:
         assert client.post("/chat/completions", json=body).status_code == 200

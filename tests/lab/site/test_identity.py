@@ -170,7 +170,7 @@ def test_no_spelling_opens_another_model(site: Site, names: str, status: int) ->
 
 
 def test_client_claims_of_an_allowed_client(site: Site) -> None:
-    """Claiming to be a client that may call the model helps nobody."""
+    """A claim to be a client that may call the model has no effect."""
     claims = {"x-gateway-inference-fairness-id": site.front.client, "x-ai-eg-model": "glm-5-1"}
     with site.http(key=site.front.keys["globex.laptop"]) as client:
         assert client.post("/chat/completions", json=chat("glm-5-1"), headers=claims).status_code == 403

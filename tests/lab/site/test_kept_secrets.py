@@ -58,7 +58,7 @@ def test_the_access_log_names_client_and_model(site: Site) -> None:
 
 
 def test_traces_hold_no_prompts(cluster: Cluster) -> None:
-    """As soon as somebody gives the processor a collector, it would send them."""
+    """As soon as the processor gets a collector, it would send them."""
     for envoy in cluster.envoys():
         pod = cluster.core.read_namespaced_pod(envoy.name, ENVOYS)
         containers = [*pod.spec.containers, *(pod.spec.init_containers or [])]

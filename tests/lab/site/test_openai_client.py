@@ -81,7 +81,7 @@ def test_model_of_others(official: openai.OpenAI, site: Site) -> None:
 
 
 def test_too_long_context(official: openai.OpenAI) -> None:
-    """The engine's own words on its limit reach the client."""
+    """The engine's own message about its limit reaches the client."""
     with pytest.raises(openai.BadRequestError) as caught:
         official.chat.completions.create(
             model="qwen3-32b", messages=[{"role": "user", "content": prompt_of(400)}], max_tokens=4

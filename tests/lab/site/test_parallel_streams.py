@@ -21,7 +21,7 @@ pytestmark = pytest.mark.row("002.17")
 MODEL = "qwen3-32b"
 STREAMS = 1_200
 DEFAULT_LIMIT = 1_024
-# httpx opens at most 100 streams on a connection; the rest waits where nobody sees it.
+# httpx opens at most 100 streams on a connection; the rest waits unseen in the client.
 CONNECTIONS = 13
 _LIMIT = re.compile(r"^(?P<cluster>.+)::default_priority::(?P<limit>max_\w+)::(?P<value>\d+)$", re.MULTILINE)
 

@@ -191,7 +191,7 @@ def _outage(site: Site, cluster: Cluster, model: str, victim: Replica) -> list[h
 
 
 def test_killed_picker(site: Site, cluster: Cluster) -> None:
-    """Without a picker nothing is served, the client is told so in OpenAI's form, and it ends by itself."""
+    """Without a picker nothing is served, the client gets an error in OpenAI's form, and the outage ends by itself."""
     model = "qwen3-32b"
     picker = until(
         lambda: next((one for one in cluster.pickers(model) if one.ready and not one.leaving), None),

@@ -1,4 +1,4 @@
-"""A picker goes and nobody notices: neither streams that it placed long ago, nor requests that come meanwhile."""
+"""A picker ends without effect on clients: neither on streams that it placed long ago, nor on new requests."""
 
 from __future__ import annotations
 

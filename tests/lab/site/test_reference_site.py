@@ -1,6 +1,6 @@
 """The annotated production site under the real engine: previewed from a machine that reaches nothing of it.
 
-The lab lends its tools and its copies of the charts; nothing is created, and nothing is asked of anybody.
+The lab lends its tools and its copies of the charts; nothing is created, and no server is called.
 """
 
 from __future__ import annotations

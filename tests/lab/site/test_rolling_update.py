@@ -33,7 +33,7 @@ class Roll:
     during: list[Streamed]
     """Streams that began while it went on."""
     held: dict[str, int]
-    """Streams that each old replica held when it was told to go."""
+    """Streams of each old replica when its termination began."""
     old: set[str]
     new: set[str]
 

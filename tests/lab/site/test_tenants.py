@@ -78,7 +78,7 @@ def up_under_streams(site: Site, change: Callable[[], Front]) -> Front:
 
 
 def test_life_of_a_tenant(site: Site, cluster: Cluster, tmp_path: Path) -> None:
-    """Keys come and go without anybody else noticing: their keys stay, their streams run on, no listener means
+    """Keys come and go without effect on other tenants: their keys stay, their streams run on, no listener means
     anything else."""
     before = listeners(cluster)
     assert "endpointpicker" in json.dumps(before)

@@ -1,4 +1,4 @@
-"""A full model makes room: requests of a tier below 0 are refused, others are taken, and nobody gives itself a tier."""
+"""A full model refuses requests of a tier below 0, serves others, and no client chooses its own tier."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.row("002.15", "004.09")
 MODEL = "glm-5-1"
 SHEDDABLE, OTHER = "globex.batch", "acme.laptop"
 OBJECTIVE_HEADERS = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
-# Above half of the queue, and below all of it, where the gateway refuses everybody.
+# Above half of the queue, and below all of it, where the gateway refuses every client.
 QUEUED_SHARE = 0.7
 # Apart, so that the picker has read of one queue before it fills the next.
 APART_S = 0.05
-# Who is let in waits in an engine's queue; who is refused is told at once.
+# An admitted request waits in an engine's queue; a refused one gets its answer at once.
 REFUSED_WITHIN_S = 10
 
 
@@ -56,7 +56,7 @@ def test_a_full_model_makes_room_for_those_who_wait(site: Site, cluster: Cluster
         until(lambda: answers(site, keys[SHEDDABLE]), what="the tenant's new model")
         before = listeners(cluster)
         stack.up(demoted)
-        # Beside a busy machine's late scrapes the picker may take a moment to see the room.
+        # On a busy machine scrapes are late, so the picker may need a moment to see the room.
         until(lambda: answers(site, keys[SHEDDABLE]), what="an answer while there is room")
         asyncio.run(_with_a_full_model(site, cluster, keys))
         assert listeners(cluster) == before

@@ -1,4 +1,4 @@
-"""Talos's own CEL compiler on each field beside each kind of literal: our first look agrees with it."""
+"""Talos's own CEL compiler on each field with each kind of literal: our own check agrees with it."""
 
 from __future__ import annotations
 

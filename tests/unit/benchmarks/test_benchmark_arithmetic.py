@@ -1,4 +1,4 @@
-"""The formulas behind the benchmarks' figures, on numbers worked out by hand."""
+"""The formulas behind the benchmarks' figures, on numbers that were calculated manually."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a preview costs beside `kubectl diff`: commands that are timed, objects of a state, sentences of figures."""
+"""What a preview costs compared with `kubectl diff`: timed commands, objects of a state, sentences of figures."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_the_models_of_the_benchmarks_go_with_the_lab(tmp_path: Path) -> None:
 
 
 def declare_one(project: Path, files: Mapping[str, Path]) -> dict[str, checkout.Declared]:
-    """A stand-in for the program: one object a site, and an error for a site named so."""
+    """A stand-in for the program: one object per site, and an error for a site with that name."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}}
     kind = "kubernetes:core/v1:ConfigMap"
     return {

@@ -47,7 +47,7 @@ PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
 
 
 def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As they stand, one page after the other, from a checkout without a site."""
+    """Unchanged, one page after the other, from a checkout without a site."""
     ran = 0
     for page in RUN_WHOLE:
         # Those of a shell are run by tests that test_docs_commands.py finds.

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.row("opening 3", "C.06")
 
 @dataclass
 class Ground:
-    """A fake, the words that lead to it, and a folder of previews."""
+    """A fake, the options that select it, and a folder of previews."""
 
     kind: str
     forge: FakeForge
@@ -78,7 +78,7 @@ def test_the_same_again_writes_nothing(ground: Ground) -> None:
 
 
 def test_a_comment_of_somebody_else_with_our_mark_is_left_alone(ground: Ground) -> None:
-    """Whoever plants the mark would else have a bot write into their comment."""
+    """Otherwise a planted mark would make the bot write into a stranger's comment."""
     ground.forge.comment("mallory", f"{MARK}\nLGTM")
     ground.put("berlin", "replica-cut")
     assert ground.comment() == Exit.OK
@@ -111,7 +111,7 @@ def test_a_preview_that_is_none_is_seen_in_the_comment(ground: Ground) -> None:
     assert "| `berlin` | **preview failed** | ? | ? | - | ? | ? | ? |" in body
     assert "**The preview failed:**" in body
     assert "cannot be read" in body
-    assert "Resources: not known." in body, "it was told as no change"
+    assert "Resources: not known." in body, "it was reported as no change"
 
 
 @pytest.mark.row("opening 13")

@@ -23,7 +23,7 @@ PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A commit with the site prod, and an edited file beside it."""
+    """A commit with the site prod, and an edited file next to it."""
     folder = make_checkout(tmp_path_factory.mktemp("repository"), sites=("prod",), own_program=True)
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
@@ -62,7 +62,7 @@ def test_without_a_revision_to_compare_with_nothing_is_compared(repository: Path
 
 
 def engine(folder: Path, recording: str, *, status: int = 0) -> None:
-    """A stand-in for `pulumi` on PATH that prints a recording, and notes its words and the token that it sees."""
+    """A stand-in for `pulumi` on PATH that prints a recording, and notes its arguments and the token that it sees."""
     program = folder / "pulumi"
     lines = ["#!/bin/sh", f'echo "$@ token=${{GITHUB_TOKEN:-none}}" >> {folder}/asked']
     lines += [print_recording(recording), f"exit {status}", ""]

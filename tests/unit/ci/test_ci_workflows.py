@@ -174,7 +174,7 @@ def test_gitlab_keeps_the_token_from_the_change() -> None:
 
 
 def test_gitlabs_target_is_checked_out_twice_on_one_runner(tmp_path: Path) -> None:
-    """A runner keeps what is beside the project: a folder of one name was in the way of the second job."""
+    """A runner keeps files outside the project: a folder with a fixed name blocked the second job."""
     (job,) = (job for job in gitlab_jobs().values() if "worktree" in str(job["before_script"]))
     project = tmp_path / "project"
     project.mkdir()

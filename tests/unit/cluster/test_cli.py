@@ -46,7 +46,7 @@ def test_a_folder_that_cannot_be_written_is_printed_without_a_traceback(
 
 
 def test_without_root_make_lab_says_so_before_it_builds_anything(tmp_path: Path) -> None:
-    """It built for half an hour, and then said so."""
+    """It built for half an hour, and only then refused."""
     stub = tmp_path / "id"
     stub.write_text("#!/bin/sh\necho 1000\n")
     stub.chmod(0o755)

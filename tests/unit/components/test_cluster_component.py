@@ -132,7 +132,7 @@ def test_every_part_is_declared_once() -> None:
 
 
 def options_of(monkeypatch: pytest.MonkeyPatch, **more: Any) -> dict[str, Any]:
-    """Of a cluster of six: resource -> what the engine is told of it beside its inputs."""
+    """Of a cluster of six: resource -> what the engine gets for it in addition to its inputs."""
     options: dict[str, Any] = {}
     from_init = pulumi.CustomResource.__init__
 
@@ -236,7 +236,7 @@ def test_the_words_of_a_node_follow_what_the_site_says() -> None:
 
 
 def test_commands_keep_their_own_limits_unless_a_program_sets_others() -> None:
-    """Under the defaults no word of a command changes, so no resource of a site that exists does."""
+    """With the defaults no text of a command changes, so no resource of an existing site changes."""
     ours = rollout(limits=Limits(call_s=1, plan_s=2, install_s=3, bootstrap_s=4, kubeconfig_s=5, health_s=6))
     for preview in (False, True):
         plain, limited = (_lines(declare(machine("cp-1"), preview=preview, rollout=each)) for each in (rollout(), ours))
@@ -264,7 +264,7 @@ def _lines(recorder: Recorder) -> dict[str, str]:
 
 
 def test_a_dead_machine_is_taken_out_and_asked_nothing() -> None:
-    """Every command that could wait for it for ever is another one, also that of an `up` which says that it is dead."""
+    """Every command that could wait for it forever changes, also in the `up` that marks it dead."""
     dead = machine("cp-3", dead=True)
     assert machine_commands.install(dead) == machine_commands.erase(dead) == "true"
     leaves = machine_commands.leave(dead, drain_timeout_s=5)

@@ -52,7 +52,7 @@ class NoMocks(Mocks):
 
 
 class Recorder(MockMonitor):
-    """Keeps what an engine is told of each object."""
+    """Records what an engine gets for each object."""
 
     def __init__(self) -> None:
         super().__init__(NoMocks())

@@ -41,7 +41,7 @@ def test_values_are_written_as_a_site_writes_them() -> None:
 
 
 def test_kinds_of_a_section_are_told_one_after_the_other() -> None:
-    """`kind` stood six times in one table, each with another word, and said nowhere that they are choices."""
+    """`kind` was in one table six times, each with another value, and nothing showed that they are choices."""
     text = reference.REFERENCE.read_text()
     assert (
         "| `mixers.<name>.kind` | text | **required** | `full` | Selects these keys: Attention over the whole" in text

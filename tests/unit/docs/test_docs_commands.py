@@ -114,7 +114,7 @@ def test_commands_that_tests_run_are_on_a_page(command: str) -> None:
 
 
 def test_git_ignores_what_the_pages_have_commands_write() -> None:
-    """Output and credentials beside the program, in a checkout that people commit from."""
+    """Output and credentials next to the program, in a checkout that people commit from."""
     written = re.compile(r"(?:--out|--output|--save|--file|>) ([a-z][\w./-]*)")
     files = {
         name

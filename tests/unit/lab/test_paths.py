@@ -45,7 +45,7 @@ NOBODY = 65534
 
 
 def readable_by_nobody(folder: Path) -> bytes:
-    """Looked at from inside, so that the folders above, which are not the lab's, do not stand in the way."""
+    """Checked from inside, so that the folders above, which are not the lab's, have no effect."""
     find = ["find", ".", "-readable"]
     return subprocess.run(find, cwd=folder, user=NOBODY, extra_groups=[], capture_output=True, check=False).stdout
 

@@ -57,7 +57,7 @@ def loopback(count: int) -> list[str]:
 
 
 class PlainChecker:
-    """Stands in for Talos's libraries: knows what is no mapping, what is incomplete, and the commonest live changes."""
+    """Replaces Talos's libraries: recognises a non-mapping, an incomplete config, and the commonest live changes."""
 
     def validate(self, config: bytes) -> Verdict:
         documents = list(yaml.safe_load_all(config))

@@ -1,4 +1,4 @@
-"""Which answers of an API server the stand-in takes for passing ones, against a scripted HTTP server."""
+"""Which answers of an API server the stand-in treats as temporary, against a scripted HTTP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minutes until a replica answers, and the scaling settings beside them: known answers, worked out by hand."""
+"""Minutes until a replica answers, and the scaling settings with them: known answers, calculated manually."""
 
 from __future__ import annotations
 

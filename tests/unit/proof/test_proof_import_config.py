@@ -178,7 +178,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def meta(name: str) -> dict[str, Any]:
-    """What the catalogue's own file says beside the geometry."""
+    """What the catalogue's own file has in addition to the geometry."""
     keys = ("repository", "licence", "task", "published", "sources", "engine_flags")
     return {key: value for key, value in yaml.safe_load(file_of(name)).items() if key in keys}
 

@@ -77,7 +77,7 @@ def test_knobs_never_promise_more_than_is_proven(name: str) -> None:
 
 @pytest.mark.parametrize("name", GENERATING)
 def test_the_start_budget_outlasts_the_first_download(name: str) -> None:
-    """The startup probe would kill a replica that is still downloading, and its successor too, for ever."""
+    """The startup probe would kill a replica that is still downloading, and each successor too."""
     asked = order(name, load=CHAT, slo=TARGETS)
     proofs = [prove(replace(asked, download_bytes_per_s=speed)) for speed in (None, 1e10, 1.25e9, 5.8e8, 1.25e8, 1e6)]
     budgets = [number(knobs(proof), "start_budget_s") for proof in proofs]

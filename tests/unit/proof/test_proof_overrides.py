@@ -1,4 +1,4 @@
-"""What a site sets by hand over a proof must still go with it."""
+"""What a site overrides must still be consistent with its proof."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_follows_from_an_overridden_knob_follows_from_the_sites_value() -> 
 
 
 def test_an_override_is_judged_beside_the_others() -> None:
-    """The gateway may pass on more where the replicas were told to hold more."""
+    """The gateway may pass on more if the replicas are configured to hold more."""
     free = prove(replace(PROOF.order, slo=replace(TARGETS, ttft_p95_ms=None)))
     both = serving(max_num_queued_reqs=1200, gateway_parallel_requests=4800)
     assert broken_overrides(free, both) == []

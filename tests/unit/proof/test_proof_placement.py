@@ -123,7 +123,7 @@ def test_small_models_spread_over_nodes_too() -> None:
 
 
 def test_a_site_that_is_far_too_small_is_answered_soon() -> None:
-    """Beyond 256 nodes nobody tries them out one by one: a million replicas are a slip of the finger."""
+    """Above 256 nodes the search does not try each number: a million replicas are a typo."""
     placement = place(H200, [Demand(model="glm", gpu="h200-sxm", gpus=8, replicas=1_000_000)])
     assert placement.missing_nodes == {"h200-sxm": 999_997}
     assert len(placement.replicas) == 3

@@ -1,4 +1,4 @@
-"""From a site's words to its proofs, plans and engines."""
+"""From a site's settings to its proofs, plans and engines."""
 
 from __future__ import annotations
 

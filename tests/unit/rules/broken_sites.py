@@ -159,7 +159,7 @@ def _container(found: Bodies) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Broken:
-    """How a rule is broken, and a part of what is said then."""
+    """How a rule is broken, and a part of the message."""
 
     change: Callable[[Bodies], object]
     says: str

@@ -201,7 +201,7 @@ def test_sitectl_says_each_mistake_of_each_site(project: Path) -> None:
 
 
 def test_a_site_that_breaks_a_rule_can_still_be_rendered(project: Path, tmp_path: Path) -> None:
-    """To fix it one wants to see what it declares."""
+    """To fix the site, an engineer needs to see what it declares."""
     said = run(project, "render", "broken", "--out", str(tmp_path))
     assert said.status == 0
     assert (tmp_path / "broken" / "inference-models" / "deployment.apps_glm-5-1-epp.yaml").is_file()

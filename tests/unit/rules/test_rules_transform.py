@@ -121,7 +121,7 @@ def test_a_waiver_lets_it_through_until_its_last_day(expires: datetime.date) -> 
 
 
 def test_a_program_that_fails_half_way_ends_and_registers_nothing() -> None:
-    """Without an end to their wait, the registrations before it would keep the engine for ever."""
+    """Without an end to their wait, the registrations before it would block the engine forever."""
 
     def program() -> None:
         with enforced(SiteFacts(name="test"), (), TODAY):

@@ -93,7 +93,7 @@ def test_next_runner_reads_on_and_the_writer_notices_nothing(tmp_path: Path) -> 
         writing = os.dup(sink.writing)
         os.write(writing, b"one ")
         await asyncio.sleep(0.2)
-        # As a killed process: closed, and nothing said to anybody.
+        # As a killed process: closed, without a message.
         asyncio.get_running_loop().remove_reader(sink._reading)
         os.close(sink._reading)
         sink.close_writing()
@@ -154,7 +154,7 @@ def item(name: str, version: str, uid: str) -> dict[str, Any]:
 
 
 class FakeApi:
-    """Lists what it is told, then plays events; an exception among the events is raised."""
+    """Lists the given objects, then plays events; an exception among the events is raised."""
 
     def __init__(self, lists: list[list[dict[str, Any]]], events: list[list[dict[str, Any] | Exception]]) -> None:
         self.lists, self.events, self.versions = lists, events, []  # type: ignore[var-annotated]

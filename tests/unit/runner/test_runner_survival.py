@@ -101,7 +101,7 @@ def test_container_that_ended_while_no_runner_looked_gives_its_exit_code(lab: La
 
 
 def test_program_whose_watcher_was_killed_is_ended_and_counts_as_lost(lab: Lab) -> None:
-    """Its exit code would reach nobody, so it must not go on as if somebody looked after it."""
+    """Nothing would read its exit code, so it must not continue as if it were supervised."""
     started_by_a_killed_runner(lab, "sleep 600", 65532)
     watching = json.loads((lab.pods / UID / "runs" / "main.run.json").read_text())["pid"]
     os.kill(watching, signal.SIGKILL)

@@ -20,7 +20,7 @@ def stream(*tokens: str) -> bytes:
 
 
 def gateway(*answers: httpx.Response | Exception) -> tuple[httpx.MockTransport, list[httpx.Request]]:
-    """Answers in turn, the last one for ever; the requests that came."""
+    """Answers in turn, then always the last one; the requests that came."""
     requests: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -298,7 +298,7 @@ EXPECTED = {
         cold_start_s=GLM_START_S,
         tenants=BOTH,
     ),
-    # A replica that somebody added by hand: the next `up` takes it away again.
+    # A replica that someone added manually: the next `up` removes it again.
     "drift-replicas": Expected(
         rows=[(AGAIN, f"Deployment {MODELS}/qwen3-32b", "3 -> 2 replicas")], gpus=-1, restarts=1, tenants=BOTH
     ),

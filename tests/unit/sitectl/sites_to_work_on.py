@@ -145,7 +145,7 @@ class Said:
 
 
 def run(folder: Path, *words: str) -> Said:
-    """`python -m sitectl WORDS` on the checkout in `folder`, in this process."""
+    """`python -m sitectl ARGUMENTS` on the checkout in `folder`, in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stderr(err):
         status = main([words[0], "--project", str(folder), *words[1:]], out=out)

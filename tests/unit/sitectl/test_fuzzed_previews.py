@@ -1,4 +1,4 @@
-"""A saved preview may come from anybody: `plan --from` judges it, or says why it is none."""
+"""A saved preview may come from any source: `plan --from` judges it, or says why it is not a preview."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_checkout(tmp_path_factory.mktemp("scan") / "project", sites=("lab",))
     (folder / "rules.lab.yaml").write_text(yaml.safe_dump({"sovereign": True, "registries": ["ghcr.io"]}))
     text = (folder / "Pulumi.lab.yaml").read_text()
-    # A site of its own, beside the lab's.
+    # A separate site, next to the lab's.
     own = text.replace("name: lab", "name: bad").replace("198.18.", "198.19.")
     bad = own.replace("catalogue: glm-5.1-fp8", "catalogue: glm-5,1%").replace("priority: 100", "priority: high")
     (folder / "Pulumi.bad.yaml").write_text(bad)

@@ -1,4 +1,4 @@
-"""The command line: what each command prints, its exit status, and that its own words lead on."""
+"""The command line: what each command prints, its exit status, and that its messages name the next command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def edit(folder: Path, site: str, **values: Any) -> None:
 
 
 def test_from_init_to_a_checked_site_by_the_printed_words_alone(own: Path) -> None:
-    """Whoever follows `next:` gets from nothing to a site that is valid and keeps the rules."""
+    """A user who follows `next:` gets from nothing to a site that is valid and keeps the rules."""
     said = run(own, "validate")
     walked = []
     assert said.status == Exit.REFUSED
@@ -164,7 +164,7 @@ def test_explain_a_section_lists_its_keys(checkout_folder: Path) -> None:
 
 
 def test_explain_an_object_says_its_fields(checkout_folder: Path) -> None:
-    """Without a field it was told that the site has no such key."""
+    """Without a field the error was that the site has no such key."""
     said = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1")
     assert said.status == Exit.OK
     assert said.out.splitlines() == [
@@ -280,7 +280,7 @@ def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: P
 
 
 def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path) -> None:
-    """Fragments, a lost node and a rollout, or that nobody named the nodes."""
+    """Fragments, a lost node and a rollout, or that the site names no nodes."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     assert "\n\nplacement: unknown, as cluster.kubeconfig does not say the nodes. 2 GPUs are" in run(own, "proof").out
     assert json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["placement"]["known"] is False

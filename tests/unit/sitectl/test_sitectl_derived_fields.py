@@ -105,7 +105,7 @@ def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: Si
 
 
 def test_a_flag_without_a_value_is_a_yes() -> None:
-    """Of a layout that the engine wants whole experts for."""
+    """Of a layout for which the engine needs whole experts."""
     words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "tenants": {}}
     site = load_site({**words, "models": {"m": {"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}}}}, "a")
     one = deployment("m", ["--enable-expert-parallel"])

@@ -1,4 +1,4 @@
-"""Two revisions or folders compared without a cluster: objects, fields in words, and what it means."""
+"""Two revisions or folders compared without a cluster: objects, fields as text, and the effect."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_two_revisions_say_what_changes_on_each_site(history: Path, tmp_path: Pa
 
 @pytest.mark.row("001.34")
 def test_price_and_targets_are_those_of_the_sites_own_files(history: Path, tmp_path: Path) -> None:
-    """The reference site has both; `diff` said that no price is known and no target declared."""
+    """The reference site has both; `diff` reported that no price is known and no target declared."""
     said = run(history, "diff", "before", "HEAD", "--site", "prod", "--markdown", str(tmp_path / "diff.md"))
     data = run(history, "diff", "before", "HEAD", "--site", "prod", "--json").data["prod"]
     assert (data["cost_per_month"], data["currency"]) == (-1 * 3.5 * 730, "EUR")
@@ -123,7 +123,7 @@ def test_a_checkout_of_another_owner_says_how_to_trust_it(history: Path, monkeyp
 
 
 def test_a_link_out_of_the_checkout_is_refused(tmp_path: Path) -> None:
-    """Whoever writes a revision must not have us read or write elsewhere."""
+    """The author of a revision must not make us read or write elsewhere."""
     folder = make_checkout(tmp_path / "linked", sites=("prod",), own_program=True)
     (folder / "stacks" / "outside").symlink_to("/etc")
     git(folder, "init", "-q")
@@ -213,6 +213,6 @@ def listed(*names: str, limit: int = 1) -> dict[str, object]:
     ],
 )
 def test_an_item_of_a_list_that_comes_or_goes_is_one_change(before: object, after: object, paths: list[str]) -> None:
-    """A model whose name comes first moved every item behind it, and each was told as changed."""
+    """A model whose name comes first moved every item behind it, and each was reported as changed."""
     change = Change(op="update", type="kubernetes:v1:Thing", name="a", before=before, after=after)  # type: ignore[arg-type]
     assert [field.path for field in change.fields()] == paths

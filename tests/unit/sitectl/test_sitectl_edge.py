@@ -1,4 +1,4 @@
-"""The command line's edge: whatever goes wrong is told in the form of our errors, and no traceback is shown."""
+"""The command line's edge: every failure is reported in the form of our errors, and no traceback is shown."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_closed_output_leaves_the_status(tmp_path: Path) -> None:
-    """As a script does that wants to know only whether a site is valid."""
+    """As in a script that only checks whether a site is valid."""
     prod = tmp_path / "Pulumi.prod.yaml"
     prod.write_text((ROOT / prod.name).read_text())
     command = f"{shlex.quote(sys.executable)} -m sitectl validate {shlex.quote(str(prod))} >&-"

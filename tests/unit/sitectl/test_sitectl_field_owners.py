@@ -91,7 +91,7 @@ def entry(manager: str, fields: Mapping[str, Any], **more: str) -> dict[str, Any
 def look(
     spec: Mapping[str, Any], *entries: Mapping[str, Any], declared: Any = None, **more: Any
 ) -> list[ForeignFields]:
-    """Of one object; `declared` is what the program says beside its metadata."""
+    """Of one object; `declared` is what the program declares in addition to its metadata."""
     annotations = {FIELD_MANAGER: STACK}
     body = {
         "apiVersion": "v1",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.row("opening 3", "C.06")
 
 
 def limited(limit: str, folder: Path, *words: str) -> Said:
-    """`python -m sitectl WORDS` under a limit of the shell."""
+    """`python -m sitectl ARGUMENTS` under a limit of the shell."""
     command = shlex.join([sys.executable, "-m", "sitectl", *words, "--project", str(folder)])
     # Python leaves half of a compiled module where a write is cut short, and every later import of it fails.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -26,7 +26,7 @@ def block(page: Path, language: str) -> str:
 
 
 def shown(page: Path, module: str) -> list[list[str]]:
-    """The words of each command of the page's text blocks that this module is asked."""
+    """The arguments of each command in the page's text blocks that this module runs."""
     lines = [line for named, content in documented.fences(page) if named == "text" for line in content.splitlines()]
     return [shlex.split(line)[3:] for line in lines if line.strip().startswith(f"python -m {module} ")]
 

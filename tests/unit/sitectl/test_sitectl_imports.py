@@ -51,5 +51,5 @@ def test_help_imports_no_part_of_the_program() -> None:
 
 
 def test_a_value_that_up_alone_knows_has_one_word() -> None:
-    """The mocked program needs the SDK, so the commands have the word a second time."""
+    """The mocked program needs the SDK, so the commands define the text a second time."""
     assert checkout.LATER == mocked_program.LATER

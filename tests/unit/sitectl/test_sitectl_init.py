@@ -27,7 +27,7 @@ def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
     assert site.prices and (site.prices.gpu_hour, site.prices.currency) == (2.5, "NOK")
     text = (own / "Pulumi.berlin.yaml").read_text()
     assert "# File with address and credentials of a cluster that exists" in text
-    assert text.count("# Name of the model's file in the catalogue.") == 1, "a meaning is told once"
+    assert text.count("# Name of the model's file in the catalogue.") == 1, "a meaning is printed once"
     assert max(len(line) for line in text.splitlines()) <= 120
 
 

@@ -104,7 +104,7 @@ def test_one_file_an_object_with_the_object_in_its_name(declared: dict[str, chec
 
 
 def test_secrets_have_no_values(declared: dict[str, checkout.Declared]) -> None:
-    """And no placeholder: applied, it would let in everybody who sends the placeholder as a key."""
+    """And no placeholder: if applied, every client could use the placeholder as a key."""
     files = contents(declared["lab"].resources)
     found = yaml.safe_load(files["inference-gateway/secret_keys-acme.yaml"])
     assert set(found) == {"apiVersion", "kind", "metadata", "type"}

@@ -89,7 +89,7 @@ def test_options_that_the_way_names_are_those_of_init(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_keys_of_a_site_exist(page: Path) -> None:
-    """A page told of keys that no site can set."""
+    """A page named keys that no site can set."""
     known = {key.path for key in keys(SiteConfig)}
     known |= {path.rpartition(".")[0] for path in known}
     named = re.findall(

@@ -42,7 +42,7 @@ def parser_of(module: str) -> argparse.ArgumentParser:
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Each string of a source file, with words in the place of what is filled in."""
+    """Each string of a source file, with sample values for its placeholders."""
     tree = ast.parse(path.read_text())
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     for node in ast.walk(tree):
@@ -56,15 +56,15 @@ def _words(part: ast.expr) -> str:
     if isinstance(part, ast.Constant):
         return str(part.value)
     source = ast.unparse(part)
-    # What joins words by blanks may fill in several.
+    # A join by blanks may fill in several arguments.
     return "one two" if ".join(" in source and "' '" in source.split(".join(")[0] else "one"
 
 
 @cache
 def proposals() -> list[tuple[str, str, str]]:
-    """(where, module, its arguments) of each command in a text; in help, the words behind two blanks explain it."""
+    """(where, module, its arguments) of each command in a text; in help, the text after two blanks explains it."""
     found = []
-    # Each worker of the tests asks: what has no such word need not be parsed.
+    # Each test worker calls this: a text without such a command need not be parsed.
     for path in (path for path in SOURCES if "python -m" in path.read_text()):
         for line, text in texts(path):
             for match in COMMAND.finditer(text):

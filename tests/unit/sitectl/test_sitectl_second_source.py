@@ -1,4 +1,4 @@
-"""`proof --with-aiconfigurator`: NVIDIA's kernel timings beside the proof's step times."""
+"""`proof --with-aiconfigurator`: NVIDIA's kernel timings next to the proof's step times."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fake_package(
 
 @pytest.fixture(autouse=True)
 def no_fake_outlives_its_test() -> Iterator[None]:
-    """What a test imported out of its stand-in is not there for the next."""
+    """A module that one test imports from its stand-in must not be there for the next."""
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -89,7 +89,7 @@ def test_another_series_is_refused(berlin: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_figures_stand_beside_each_other(berlin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the model that it knows, each step with ratio and verdict; the other is said, and refuses nothing."""
+    """Of the model that it knows, each step with ratio and verdict; the other is reported, and refuses nothing."""
     fake_package(tmp_path / "fake", monkeypatch, RECORDED)
     said = run(berlin, *ASK)
     assert said.status == Exit.OK, said.out

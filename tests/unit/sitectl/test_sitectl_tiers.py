@@ -1,4 +1,4 @@
-"""What a changed tier means, told by tenant: from the site's words to verdicts."""
+"""What a changed tier means, per tenant: from the site's settings to verdicts."""
 
 from __future__ import annotations
 

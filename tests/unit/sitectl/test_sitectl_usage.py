@@ -1,4 +1,4 @@
-"""A wrong command line is told as every other error; `docs` takes pages as people and links name them."""
+"""A wrong command line is reported as every other error; `docs` accepts the names that people and links use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on changes that no lab of today makes: charts, certificates, and what nobody has a rule for."""
+"""Verdicts on changes that no lab of today makes: charts, certificates, and changes without a rule."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_change_is_judged(name: str) -> None:
 def test_policies_of_the_front_door_are_told_for_what_they_do(
     kind: str, name: str, op: Op, what: str, reason: str
 ) -> None:
-    """Patches of keys, models and errors were told as limits and timeouts; a missing SecurityPolicy as an open door."""
+    """Patches of keys, models, errors were shown as limits or timeouts; a missing SecurityPolicy as an open door."""
     body = {"kind": kind, "metadata": {"name": name, "namespace": "g"}, "spec": {"jsonPatches": []}}
     before, after = ({}, body) if op == "create" else (body, {})
     (said,) = classify(Change(op=op, type=f"kubernetes:g/v1:{kind}", name=name, before=before, after=after))
@@ -302,7 +302,7 @@ def test_only_a_start_without_weights_counts_the_download(
 
 
 def test_a_rotated_key_touches_its_own_tenant_whatever_dashes_the_names_have() -> None:
-    """`access-first-team-weekly-report`: the tenant was told as `first`, and init calls its own `first-team`."""
+    """`access-first-team-weekly-report`: the tenant was shown as `first`, and init calls its own `first-team`."""
     tenants = {
         "first": {"models": ["chat"], "keys": {"laptop": {}}},
         "first-team": {"models": ["chat"], "keys": {"weekly-report": {"rotation": 2}}},

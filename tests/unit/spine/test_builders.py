@@ -190,7 +190,7 @@ def test_grace_outlasts_notice_hold_and_the_longest_stream() -> None:
         assert hold < pod["terminationGracePeriodSeconds"]
 
 
-# What the pinned AI gateway (internalapi) and endpoint picker (pkg/epp/metadata) read, copied from there by hand.
+# What the pinned AI gateway (internalapi) and endpoint picker (pkg/epp/metadata) read, copied from there manually.
 DECIDES_INSIDE = {
     "endpoint-load-metrics-format",
     "x-data-parallel-rank",

@@ -151,7 +151,7 @@ def test_the_simulator_queues_as_many_as_vllm_would() -> None:
 
 
 def test_what_may_be_shed_leaves_half_of_the_queue_to_the_others() -> None:
-    """At the whole queue the gateway refuses everybody, so a tier would come too late."""
+    """At the full queue the gateway refuses every client, so a tier would come too late."""
     said = places()
     assert 1 < said["shedding queue"] == said["picker queue"] // 2
     assert said["shedding cache"] == said["picker cache"]
@@ -213,7 +213,7 @@ def test_a_model_that_sees_takes_pictures_whatever_its_context() -> None:
 def test_more_replicas_or_load_restart_no_engine_and_no_picker(
     edit: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart costs minutes a replica; what an engine is told follows from one full replica."""
+    """A restart costs minutes per replica; an engine's settings follow from one full replica."""
     monkeypatch.setitem(MODEL, "slo", {"itl_p95_ms": 100, "ttft_p95_ms": 6000})
     before = places()
     for key, value in edit.items():

@@ -56,7 +56,7 @@ def files(texts: Sequence[str], count: int, seed: int) -> Iterator[bytes]:
 
 
 def holds_a_secret(content: bytes) -> bool:
-    """Whether one of them is whole after all the damage: what is left of a broken one nobody can know."""
+    """Whether one of them is intact after all the damage; the rest of a broken one is unknown."""
     return any(json.dumps(secret)[1:-1].encode() in content or secret.encode() in content for secret in SECRETS)
 
 

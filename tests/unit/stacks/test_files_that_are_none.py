@@ -1,4 +1,4 @@
-"""One reader for all YAML files: what is no text within bounds is told, in every kind of file."""
+"""One reader for all YAML files: what is not text within the limits is reported, in every kind of file."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_an_empty_file_of_facts_is_an_error_of_that_file(kind: str, tmp_path: Pa
 
 @pytest.mark.parametrize("broken", ["other:\n  a: {<<: {}, <<: {}}\n", "other: &x [*x]\n", "other: {a: 1, a: 2}\n"])
 def test_what_the_engine_refuses_outside_of_the_sites_section_is_refused(broken: str, tmp_path: Path) -> None:
-    """The engine reads the whole file; words of other programs' sections are theirs."""
+    """The engine reads the whole file; values in other programs' sections are theirs."""
     path = tmp_path / LAB.name
     path.write_text(LAB.read_text() + broken)
     with pytest.raises(SiteError) as caught:

@@ -9,7 +9,7 @@ import textwrap
 
 from lab.paths import CHECKOUT
 
-# The program itself, but for its first step, which here takes for ever.
+# The program itself, except its first step, which never ends here.
 PROGRAM = textwrap.dedent(
     """
     import runpy, time

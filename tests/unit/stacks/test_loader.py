@@ -1,4 +1,4 @@
-"""A site's mistakes are told all at once, with file, key, what was got, what is allowed and the fix."""
+"""A site's mistakes are reported all at once, with file, key, value, allowed values and fix."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Door(Spec):
 
 
 class House(Spec):
-    """Stands in for a site."""
+    """Replaces a site."""
 
     door: Door
     """The door."""

@@ -122,7 +122,7 @@ def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
 
 
 def test_a_dead_node_is_no_room_and_no_refusal() -> None:
-    """Whoever takes a dead node out needs an `up` before the site can be made smaller."""
+    """Removing a dead node takes an `up` before the site can become smaller."""
     values = copy.deepcopy(FULL)
     values["cluster"]["machines"]["nodes"]["hgx-2"]["dead"] = True
     config = load_site(values, "site.yaml")

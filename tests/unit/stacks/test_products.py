@@ -1,4 +1,4 @@
-"""A model or GPU that nobody knows is answered with one of its family, generation and size, or with none (005.08)."""
+"""For an unknown model or GPU the error names one of its family, generation and size, or none (005.08)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_models(word: str, meant: str) -> None:
     ],
 )
 def test_gpus(word: str, meant: str) -> None:
-    """Among these, whatever the hardware table gets beside them: with two kinds of H100, `h100` means neither."""
+    """Among these, whatever else the hardware table gets: with two kinds of H100, `h100` means neither."""
     assert nearest_product(word, KINDS) == meant
 
 

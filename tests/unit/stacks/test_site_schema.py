@@ -28,7 +28,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-# Words of JSON schema that `mistakes` understands; others only describe.
+# Keywords of JSON schema that `mistakes` understands; others only describe.
 CHECKED = {
     "$ref", "anyOf", "type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "minLength",
     "required", "properties", "additionalProperties", "propertyNames", "minProperties", "maxProperties",

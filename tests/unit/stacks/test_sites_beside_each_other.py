@@ -71,7 +71,7 @@ def test_two_sites_of_one_kubeconfig_are_one_cluster(tmp_path: Path) -> None:
     ("site", "every"), [("lab", 1), ("prod", 7), pytest.param("prod", 1, marks=pytest.mark.exhaustive)]
 )
 def test_a_file_cut_short_at_any_line_is_refused_or_warned_of(site: str, every: int, tmp_path: Path) -> None:
-    """Down to the tenants, which come last: what is missing from there on is a tenant, and nobody else knows of it."""
+    """Down to the tenants, which come last: anything missing from there on is a tenant; nothing else refers to it."""
     lines = (ROOT / f"Pulumi.{site}.yaml").read_text().splitlines(keepends=True)
     last = next(number for number, line in enumerate(lines) if line.startswith("    tenants:"))
     for count in range(last, 0, -every):

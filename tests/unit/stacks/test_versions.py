@@ -1,4 +1,4 @@
-"""One file names versions: each pin is read by somebody, and nobody else names one."""
+"""One file names versions: the program reads each pin, and no other file names one."""
 
 from __future__ import annotations
 

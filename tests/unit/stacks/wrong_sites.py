@@ -42,7 +42,7 @@ def changed(site: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def refused_and_mended(wrong: Wrong) -> None:
-    """The site is refused at this key alone, since what follows from a mistake is not told beside it; the fix works."""
+    """The site is refused at this key alone, because consequences of a mistake are not reported too; the fix works."""
     with pytest.raises(SiteError) as caught:
         load_site(changed(prod(), wrong.change), "site.yaml")
     error = caught.value

@@ -31,7 +31,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def readable() -> SecretsBundle:
-    """Texts that say what they stand for, so that golden files show what goes where and hold no key."""
+    """Texts that name what they represent, so that golden files show what goes where and hold no key."""
 
     def pair(name: str) -> KeyPair:
         return KeyPair(certificate=f"{name} certificate", key=f"{name} key")

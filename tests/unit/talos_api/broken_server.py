@@ -1,4 +1,4 @@
-"""An HTTP/2 server that breaks off where a test wants it to, as a machine does that dies half-way."""
+"""An HTTP/2 server that breaks off where a test needs it, like a machine that dies half-way."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Site:
     ) -> None:
         self.bench, self._capsys, self._folder, self._names = bench, capsys, folder, names
         self.progress = ""
-        """What the last command said on its way."""
+        """The progress output of the last command."""
 
     def __call__(self, command: str, machine: str, *options: str, config: bytes = b"", code: int = 0) -> Any:
         spec = self.bench.rack.machines[machine].spec

@@ -1,4 +1,4 @@
-"""Whom the client talks to: the cluster's CA, a pinned key, first contact; and that nothing is sent to anybody else."""
+"""Which server the client trusts: the cluster's CA, a pinned key, first contact; it calls no other."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_dead_control_plane_is_forgotten_by_etcd_once(bench: Bench, site: Site
     assert members(bench) == ["cp-1", "cp-2"]
     assert kubectl.calls() == ["delete"]
     assert site("leave", "m3", "--dead")["etcd_member_removed"] is False
-    # It was not as dead as was said: its data is of no use any more, until it is erased.
+    # It was marked dead but was not: its data is useless until it is erased.
     returned = bench.rack.machines["m3"]
     returned.power_on()
     eventually(lambda: returned.cri_up)

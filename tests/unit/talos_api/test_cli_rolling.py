@@ -83,7 +83,7 @@ def test_a_plan_says_what_a_machine_would_do(bench: Bench, site: Site) -> None:
     bench.rack.machines["m2"].power_off()
     away = site("plan", "m2", *image, "--timeout", "2s", config=worker)
     assert away["change"] == "unreachable"
-    assert "nobody knows" in away["says"]
+    assert "what the change does to it is unknown" in away["says"]
 
 
 def test_a_machine_of_another_cluster_is_refused(
@@ -96,7 +96,7 @@ def test_a_machine_of_another_cluster_is_refused(
     assert site("plan", "m2", *image, config=bench.worker("gpu"))["change"] == "refused"
     monkeypatch.delenv("TALOS_SECRETS_TEXT")
     said = site("plan", "m2", *image)
-    assert said["change"] == "refused", "nobody knows its secrets, so it is not ours"
+    assert said["change"] == "refused", "its secrets are unknown, so it is not ours"
 
 
 def test_only_what_must_reboot_is_drained(bench: Bench, site: Site, kubectl: Kubectl) -> None:
@@ -125,7 +125,7 @@ def picker(node: str) -> dict[str, Any]:
 def test_what_wants_its_successor_first_is_moved_before_the_drain(
     bench: Bench, site: Site, kubectl: Kubectl, nowhere: bool
 ) -> None:
-    """A cluster where no other node takes the successor is drained all the same, and it is said."""
+    """A cluster where no other node accepts the successor is drained anyway, with a message."""
     bring_up(bench)
     kubectl.write(kubectl.read() | {"pods": [picker("cp"), picker("gpu")], "nowhere": nowhere})
     site("roll", "m2", "--image", bench.image, config=rebooting(bench))
