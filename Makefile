@@ -37,35 +37,35 @@ venv: ## .venv with exactly the packages of requirements.lock
 tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
 	@$(RUN) -m lab install
 
-bundle: venv ## the CRDs, charts and pod network that the program brings, out of their pinned sources (no lab needed)
+bundle: venv ## the CRDs, charts and pod network that the program installs, from their pinned sources (no lab needed)
 	@$(RUN) -m lab install --only crds --only charts --only cilium
 
 lab: root tools ## from emulated machines in maintenance mode to the platform, and a streamed answer
 	@$(RUN) -m lab up
 	@$(RUN) -m lab deploy
 
-lab-down: venv ## take the lab down; leaves no process, namespace, link or mount
+lab-down: venv ## remove the lab; leaves no process, namespace, link or mount
 	@$(RUN) -m lab down
 
-doctor: venv ## can this machine carry the lab; which engine and plugins serve
+doctor: venv ## can this machine run the lab; which engine and plugins it uses
 	@$(RUN) -m lab doctor
 
-test: root check test-lab ## lint, types and the fast tier, then the lab tier (as root; brings its own labs up)
+test: root check test-lab ## lint, types and the fast tier, then the lab tier (as root; starts its own labs)
 
-test-changed: venv ## unit tests that the changes since BASE=<revision> can touch; says which lab tests they concern
+test-changed: venv ## unit tests that the changes since BASE=<revision> can touch; names the lab tests they concern
 	@[ -n "$(BASE)" ] || { printf 'error: BASE is not set\n  fix: make test-changed BASE=main\n' >&2; exit 1; }
 	@$(RUN) -m tests.changed $(if $(LIST),--list) $(BASE)
 
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) tests/unit
 
-test-lab: root tools ## tests against running labs, each worker with labs of its own
+test-lab: root tools ## tests against running labs, each worker with its own labs
 	@$(LAB_TESTS) tests/lab
 
 test-site: root tools ## of these, the tests of the running platform
 	@$(LAB_TESTS) tests/lab/site
 
-test-all: root check tools ## all of `make test`, and what takes minutes for one fact
+test-all: root check tools ## all of `make test`, and the slow tests that it leaves out
 	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m exhaustive tests/unit
 	@$(LAB_TESTS) -m "" tests/lab
 	@$(RUN) -m tests.exhaustive.second_source
@@ -75,10 +75,10 @@ check: venv ## lint, format, types and the fast tests
 	@$(RUN) -m ruff format --check .
 	@$(MAKE) --no-print-directory -j2 types test-fast
 
-types: venv ## the type checker alone
+types: venv ## only the type checker
 	@$(RUN) -m mypy
 
-format: venv ## format and fix what the linter can
+format: venv ## format, and apply the fixes of the linter
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 

@@ -88,7 +88,7 @@ def _layout_flags(layout: LayoutSpec) -> Iterator[str]:
         yield f"--pipeline-parallel-size={layout.pipeline}"
     if layout.data > 1:
         yield f"--data-parallel-size={layout.data}"
-        # vLLM starts one a rank by itself, and those learn of each other's requests only from time to time.
+        # vLLM starts one per rank by itself, and those learn of each other's requests only from time to time.
         yield "--api-server-count=1"
     if layout.expert_parallel:
         yield "--enable-expert-parallel"

@@ -156,7 +156,7 @@ class Lab:
 
     @property
     def pods(self) -> Path:
-        """The pod runner's folders, one a pod."""
+        """The pod runner's folders, one per pod."""
         return self.home / "pods"
 
     @property

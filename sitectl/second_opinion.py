@@ -48,7 +48,7 @@ def of_model(site: SiteConfig, model: str) -> dict[str, Any]:
 
 def lines(told: dict[str, Any]) -> str:
     """The same as lines below a model's block."""
-    head = f"  beside      {told['source']}"
+    head = f"  compared    {told['source']}"
     if "unknown" in told:
         return f"{head}: nothing to compare, {told['unknown']}"
     rows = [

@@ -176,18 +176,18 @@ class Quantisation(Record):
     format: Literal["none", "fp8", "fp8-block", "mxfp4", "nvfp4", "int4"] = "none"
     """Storage of the quantised parts; fp8-block has one scale for 128 x 128 elements."""
     parts: tuple[Part, ...] = ()
-    """Parts of the model that are stored so."""
+    """Parts of the model with this storage."""
 
 
 class Published(Record):
-    """What the maker says, to hold the derived figures against."""
+    """The maker's figures, to compare the derived figures with."""
 
     parameters: float = Field(gt=0)
     """All parameters, without draft layers."""
     active_parameters: float = Field(gt=0)
     """Parameters that one token passes through."""
     source: str
-    """Where the maker says so."""
+    """Where the maker publishes them."""
 
 
 class CatalogueModel(Record):
@@ -196,7 +196,7 @@ class CatalogueModel(Record):
     repository: str
     """Name at the hub, `owner/model`."""
     licence: str
-    """Licence of the weights, by its SPDX name where it has one."""
+    """Licence of the weights, by its SPDX name if it has one."""
     task: Task = "generate"
     """What clients ask of it."""
     hidden: int = Field(gt=0)
@@ -206,9 +206,9 @@ class CatalogueModel(Record):
     tied: bool = False
     """Whether input and output embeddings are one matrix, or there is no output embedding."""
     mixers: dict[str, Mixer]
-    """What mixes tokens, by a name of its own choice: attention of one or several kinds, state-space layers."""
+    """What mixes tokens, by a freely chosen name: attention of one or several kinds, state-space layers."""
     feed_forward: dict[str, FeedForward]
-    """Feed-forward layers, by a name of its own choice."""
+    """Feed-forward layers, by a freely chosen name."""
     pattern: str = ""
     """The order of different layers, as text."""
     draft_layers: int = Field(default=0, ge=0)
@@ -222,9 +222,9 @@ class CatalogueModel(Record):
     engine_flags: tuple[str, ...] = ()
     """vLLM flags that this model needs (parsers of its tool calls and reasoning, its task)."""
     published: Published
-    """What the maker says, to hold the derived figures against."""
+    """The maker's figures, to compare the derived figures with."""
     sources: dict[str, str] = Field(min_length=1)
-    """Where the figures come from: `geometry`, `licence` and whatever else needs saying."""
+    """Where the figures come from: `geometry`, `licence` and other notes."""
 
 
 def names() -> list[str]:

@@ -149,11 +149,11 @@ class MachinesSpec(MachineKeys):
     networks: NetworksSpec
     """Address plan of the cluster."""
     cni: Literal["cilium", "external"] = "cilium"
-    """Who gives pods their network: Cilium from this program, or something that the site brings."""
+    """What gives pods their network: Cilium from this program, or a CNI that the site installs itself."""
     cilium_manifest: Path = Path(".lab/bundle/cilium/cilium.yaml")
     """Cilium's manifest as `make bundle` writes it; checked against the pinned digest. Relative to the project."""
     nodes: dict[NodeName, NodeSpec] = Field(min_length=1)
-    """Machines by host name; their order means nothing."""
+    """Machines by host name; their order has no effect."""
     roles: dict[Literal["controlplane", "worker", "hgx"], MachineKeys] = Field(default_factory=dict)
     """What all machines of a role have in common."""
     hgx: HgxSpec = Field(default_factory=HgxSpec)
@@ -183,7 +183,7 @@ class MachinesSpec(MachineKeys):
     secrets_import: str | None = None
     """File with the secrets bundle of a cluster that exists already, read once when the stack has none."""
     credentials_rotation: int = Field(default=1, ge=1)
-    """Count it up to have kubeconfig and talosconfig issued again; each lives for a year."""
+    """Increase it to issue kubeconfig and talosconfig again; each is valid for a year."""
     parallel: int = Field(default=8, ge=1)
     """Machines that are installed at once."""
     drain_timeout_s: int = Field(default=1800, ge=1, le=MOST_SECONDS)

@@ -53,7 +53,7 @@ class SloSpec(Spec):
     ttft_p95_ms: float | None = Field(default=None, gt=0, le=_LONGEST_MS)
     """19 of 20 requests get their first token within this many milliseconds."""
     itl_p95_ms: float | None = Field(default=None, gt=0, le=_LONGEST_MS)
-    """19 of 20 tokens come at most this many milliseconds after the one before."""
+    """19 of 20 tokens come at most this many milliseconds after the previous one."""
 
     @model_validator(mode="after")
     def _says_something(self) -> SloSpec:
@@ -86,17 +86,17 @@ class OverridesSpec(Spec):
     max_num_seqs: OverriddenCount | None = None
     """Requests that one replica runs at once."""
     max_num_batched_tokens: OverriddenCount | None = None
-    """Tokens that one engine step takes."""
+    """Tokens that one engine step processes."""
     max_model_len: OverriddenCount | None = None
     """Longest prompt plus answer, in tokens."""
     max_num_queued_reqs: OverriddenCount | None = None
-    """Requests that one replica runs or keeps waiting; it refuses the next. Thresholds of picker and gateway follow."""
+    """Requests that one replica runs or queues; it refuses the next. Thresholds of picker and gateway follow."""
     picker_queue_threshold: OverriddenCount | None = None
     """Waiting requests from which on the picker prefers another replica."""
     picker_kv_threshold: OverriddenShare | None = None
     """Share of a replica's cache in use from which on the picker prefers another replica."""
     gateway_parallel_requests: OverriddenCount | None = None
-    """Requests for this model that one Envoy pod has under way at once; it refuses the next."""
+    """Parallel requests for this model in one Envoy pod; it refuses the next."""
     gateway_max_tokens: OverriddenCount | None = None
     """Most tokens of an answer, whatever its request asks for."""
     start_budget_s: OverriddenCount | None = None
@@ -111,7 +111,7 @@ class OrderedModelSpec(ModelSpec):
     load: LoadSpec | None = None
     """Expected traffic; without it the proof says what a replica can hold, and nothing about targets."""
     slo: SloSpec | None = None
-    """Latency targets; without them any latency will do."""
+    """Latency targets; without them any latency is accepted."""
     overrides: OverridesSpec = Field(default_factory=OverridesSpec)
     """Derived figures that this site overrides, each with its reason."""
 
@@ -133,4 +133,4 @@ class PricesSpec(Spec):
     currency: str = Field(default="EUR", pattern=r"^[A-Z]{3}$")
     """Three capital letters, as ISO 4217 has them."""
     power_kwh: float = Field(default=0.0, ge=0, le=_MOST_COST)
-    """Cost of one kilowatt-hour; 0 if gpu_hour holds it."""
+    """Cost of one kilowatt-hour; 0 if gpu_hour includes it."""

@@ -48,7 +48,7 @@ class RouteSpec(Spec):
     source: str | None = None
     """Source address of what is sent over it."""
     metric: int | None = None
-    """The smaller, the sooner it is taken."""
+    """The route with the smallest metric is used."""
     mtu: int | None = None
     """Largest packet in bytes."""
     table: str | int | None = None
@@ -71,7 +71,7 @@ class LinkSpec(Spec):
     routes: tuple[RouteSpec, ...] = ()
     """Static routes."""
     multicast: bool | None = None
-    """Whether it takes multicast packets."""
+    """Whether it accepts multicast packets."""
 
 
 class BondSpec(LinkSpec):
@@ -80,17 +80,17 @@ class BondSpec(LinkSpec):
     links: tuple[str, ...] = ()
     """Names of its links."""
     bond_mode: BondMode | None = None
-    """How they share the work; required for every bond."""
+    """How its links share the traffic; required for every bond."""
     hardware_addr: str | None = None
     """MAC address of the bond."""
     miimon_ms: int | None = None
-    """How often links are watched, in milliseconds."""
+    """How often links are checked, in milliseconds."""
     updelay_ms: int | None = None
     """How long a link must be up before it is used, in milliseconds."""
     downdelay_ms: int | None = None
-    """How long a link must be down before it is given up, in milliseconds."""
+    """How long a link must be down before it is no longer used, in milliseconds."""
     xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4"] | None = None
-    """What of a packet decides over which link it goes."""
+    """Which fields of a packet choose its link."""
     lacp_rate: Literal["slow", "fast"] | None = None
     """How often LACP partners talk; 802.3ad alone."""
     ad_select: Literal["stable", "bandwidth", "count"] | None = None
@@ -224,12 +224,12 @@ class NodeSpec(MachineKeys):
     role: Literal["controlplane", "worker", "hgx"]
     """controlplane; hgx for 8 GPUs on NVSwitches; worker for a machine without GPUs."""
     address: str
-    """Address that the machine is reached at, before and after it is installed."""
+    """Address of the machine, before and after it is installed."""
     schedulable: bool = False
-    """Control planes: takes pods as workers do."""
+    """Control planes: accepts pods as workers do."""
     fingerprint: str | None = None
-    """The new machine's key as its console shows it; without it, the machine that answers there first is believed."""
+    """The new machine's key as its console shows it; without it, `up` trusts the machine that answers there first."""
     replacement: int = Field(default=0, ge=0)
-    """Count it up when other hardware takes the machine's place: the old one is forgotten, this one installed."""
+    """Increase it when other hardware replaces the machine: `up` removes the old one and installs this one."""
     dead: bool = False
-    """The machine will never answer again: etcd and Kubernetes forget it, and it is asked nothing; then remove it."""
+    """The machine will never answer again: `up` removes it from etcd and Kubernetes. Then remove its key."""

@@ -43,60 +43,62 @@ _EMPTY: Mapping[str, str] = {"()": "none", "{}": "none", "": "none", "None": "no
 _RULES = (
     "## Rules between keys",
     "",
-    "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served on port 80 alone.",
+    "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served only on port 80.",
     "- `tenants.<name>.models` names models of the same site, each once, and `tenants.<name>.tier` one of its `tiers`.",
-    "- An alias is the name of no model and occurs once in a site; `tenants.<name>.models` takes no alias.",
-    "- No model may be called like another with `-epp` behind it: that is the name of the other's endpoint picker.",
-    "- `models.<name>.slo` needs `models.<name>.load`: a target means nothing without the traffic that it holds under.",
+    "- An alias is the name of no model and occurs once in a site; `tenants.<name>.models` accepts no alias.",
+    "- No model may be called like another with the suffix `-epp`: that is the name of the other's endpoint picker.",
+    "- `models.<name>.slo` needs `models.<name>.load`: a target has no meaning without the traffic that it applies to.",
     "- `p95` is at least `p50`.",
-    "- `models.<name>.overrides` must go with the model's proof: no queue beyond the TTFT target, no start budget "
-    "below the cold start, no more replicas drained than the load can spare; the error says what is allowed.",
-    "- `models.<name>.server.extra_args` takes the flags that [engine_flags.yaml](../stacks/engine_flags.yaml) lists "
-    "as free, each as one item by its full name (`--seed=7`); for all others the error names what decides them.",
+    "- `models.<name>.overrides` must be consistent with the model's proof: no queue beyond the TTFT target, no "
+    "start budget below the cold start, no more replicas drained than the load can spare.",
+    "- `models.<name>.server.extra_args` accepts the flags that [engine_flags.yaml](../stacks/engine_flags.yaml) lists "
+    "as free, each as one item by its full name (`--seed=7`); for all others the error names what sets them.",
     "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, and each size of a layout "
-    "must divide what it cuts.",
+    "must divide the model's dimension that it splits.",
     "- `cluster` holds either `kubeconfig` or `machines`.",
-    "- Machines of role hgx have eight GPUs of a kind on an HGX board: `cluster.gpu` is one of those then.",
+    "- Machines of role hgx have eight GPUs on an HGX board: `cluster.gpu` must be a kind with such a board then.",
     "- Every key of `cluster.machines.roles.<name>` may also be set at `cluster.machines` itself, for all machines, "
-    "and at `cluster.machines.nodes.<name>`, for one; the more exact place wins, key by key.",
+    "and at `cluster.machines.nodes.<name>`, for one; the most specific place wins, key by key.",
     "- Every machine's config is made and checked when the site is loaded: what Talos would refuse is an error at the "
     "key under which the site set it, reported once for all machines that inherit it.",
-    "- `kubelet_config` takes the fields of [kubelet_fields.yaml](../stacks/kubelet_fields.yaml) that nothing else "
-    "decides; `patches` set no field and no document that a key of the site sets.",
-    "- `extraArgs` in `patches` takes the flags of [program_flags.yaml](../stacks/program_flags.yaml), each with a "
+    "- `kubelet_config` accepts the fields of [kubelet_fields.yaml](../stacks/kubelet_fields.yaml) that nothing else "
+    "sets; `patches` set no field and no document that a key of the site sets.",
+    "- `extraArgs` in `patches` accepts the flags of [program_flags.yaml](../stacks/program_flags.yaml), each with a "
     "value that its program reads.",
     "- `name` is the `<site>` of the file's own name. Sites of one folder share no kubeconfig, endpoint, VIP or "
     "machine.",
-    "- `models` and `tenants` are written also where there are none, as `{}`; so a file that was cut short is refused.",
+    "- `models` and `tenants` are required, as `{}` if there are none; so a file that was cut short is refused.",
     "- `engine: simulator` needs `purpose: trial`.",
-    "- `models.<name>.server.gpu_family` is the family of `cluster.gpu`; AMD's GPUs can be proven, and not served on.",
-    "- A machine that takes pods which need no GPU: a node of role worker, or a control plane with `schedulable`.",
-    "- `networks`: the VIP and the nodes' addresses lie in `nodes` and are theirs alone; `services` is /12 to /28, "
-    "`pods` at most /8, all of one family; no server that machines ask lies in `pods` or `services`, or has a "
+    "- `models.<name>.server.gpu_family` is the family of `cluster.gpu`; AMD's GPUs can be proven, but not served on.",
+    "- One machine must accept pods without GPUs: a node of role worker, or a control plane with `schedulable`.",
+    "- `networks`: the VIP and the nodes' addresses lie in `nodes`, and nothing else has them; `services` is /12 to "
+    "/28, `pods` at most /8, all of one family; no server that machines use lies in `pods` or `services`, or has a "
     "machine's address; no link overlaps `pods` or `services`.",
-    "- A machine that names its links keeps its own address on one that is on and takes packets of 1280 bytes; a link "
+    "- A machine that names its links keeps its own address on one that is up and has an MTU of at least 1280; a link "
     "in a bond has no address; a bond's delays are multiples of its `miimon_ms`.",
     "- A route's gateway lies in a subnet of its link, its `source` is the machine's own, its `mtu` is no more than "
-    "its link's; two routes of a machine to one place have two metrics; one of them, or a subnet of a link, leads to "
-    "each of `firewall.admins`.",
-    "- A fingerprint, a hardware address, and the `serial`, `uuid` or `wwid` of an `install_disk` are of one machine.",
+    "its link's; two routes of a machine to the same destination need different metrics; one of them, or a "
+    "subnet of a link, leads to each of `firewall.admins`.",
+    "- A fingerprint, a hardware address, and the `serial`, `uuid` or `wwid` of an `install_disk` belong to one "
+    "machine only.",
     "- `firewall.load_balancer_ports` opens `gateway.port`, and never the ports of Talos's API and the kubelet, nor "
     "the Kubernetes API's, etcd's and trustd's where a control plane is `schedulable`.",
-    "- The names of a tenant and its key, joined by a dash, are those of no other key.",
-    "- `install_disk` cannot match a disk of Longhorn or of a volume; no two disks of Longhorn have one selector.",
-    "- A patch sets nothing that a key of the site says: type, hostname, networks, installer, endpoint, secrets.",
+    "- The names of a tenant and its key, joined by a dash, must be unique.",
+    "- `install_disk` cannot match a disk of Longhorn or of a volume; no two disks of Longhorn have the same selector.",
+    "- A patch sets nothing that a key of the site sets: type, hostname, networks, installer, endpoint, secrets.",
     "- `models.<name>.request_timeout_s` is no shorter than `server.longest_stream_s`; it and "
     "`gateway.stream_idle_timeout_s` outlast `slo.ttft_p95_ms`.",
     "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
-    "many GPUs would do.",
-    "- All replicas together must find room on the nodes of `cluster.machines`; the error says which replicas or nodes "
-    "would do.",
-    "- Versions and settings that are known not to go together are refused, by the rows of "
+    "many GPUs are enough.",
+    "- All replicas together must fit on the nodes of `cluster.machines`; the error says which replicas or nodes would "
+    "fit.",
+    "- Versions and settings that are known to be incompatible are refused, by the rows of "
     "[compatibility.yaml](../stacks/compatibility.yaml).",
     "",
-    "What works and is not wise is a warning: an even number of control planes, an endpoint that fails with one of "
-    "them, a model that no tenant may call, a file whose last line has no end. `validate`, `proof`, `rules`, `plan`, "
-    "the comment on a change and `up` show it in the form of an error, and go on; `--json` has it as `warnings`.",
+    "A valid but unwise setting gives a warning: an even number of control planes, an endpoint that fails with one of "
+    "them, a model that no tenant may call, a file whose last line has no line end. `validate`, `proof`, `rules`, "
+    "`plan`, the comment on a change and `up` show it in the form of an error, and continue; `--json` has it as "
+    "`warnings`.",
     "",
     "## How the file is read",
     "",
@@ -105,8 +107,8 @@ _RULES = (
     "`y`, `n`, a number that begins with 0, `0x1F`, `12:30`, a date.",
     "- A key that occurs twice is an error. Anchors, aliases and `<<` are read.",
     "- A number may be written with an exponent: `1.5e+9`.",
-    "- Nothing in a site is a secret, and what looks like one is an error: keys of tenants are made by `up`, "
-    "certificates and credentials are named.",
+    "- A site holds no secret, and a value that looks like one is an error: `up` makes the keys of tenants; name "
+    "certificates and credentials instead.",
 )
 
 
@@ -161,7 +163,7 @@ def render() -> str:
             "there. -->",
             "",
             f"Every key that `Pulumi.<site>.yaml` may hold under `config.{KEY}`. An unknown key, a wrong type and a "
-            "name that leads nowhere are errors before anything is touched, all of them at once. "
+            "name of something that does not exist are errors before `up` changes anything, all at once. "
             "[Pulumi.prod.yaml](../Pulumi.prod.yaml) is an example with comments; "
             "[site.schema.json](site.schema.json) lets an editor complete and check the file.",
             "",

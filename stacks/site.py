@@ -27,9 +27,9 @@ class ClusterSpec(Spec):
     """The cluster that the platform is declared on: one that exists, or machines that become one."""
 
     kubeconfig: Path | None = None
-    """File with address and credentials of a cluster that exists; relative to the project."""
+    """File with address and credentials of an existing cluster; relative to the project."""
     machines: MachinesSpec | None = None
-    """Machines that this program makes a cluster of."""
+    """Machines from which this program makes a cluster."""
     gpu: str = "h200-sxm"
     """Kind of GPU in the nodes; the figures of every model follow from it."""
 

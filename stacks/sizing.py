@@ -78,7 +78,7 @@ def order_of(site: SiteConfig, spec: OrderedModelSpec, name: str = "") -> Order:
 
 
 def kv_dtype(site: SiteConfig) -> KvDtype:
-    """fp8 where the site's GPUs have units for it: half the bytes a token."""
+    """fp8 where the site's GPUs have units for it: half the bytes per token."""
     return "fp8" if "fp8" in GPUS[site.cluster.gpu].flops else "bf16"
 
 

@@ -11,7 +11,7 @@ class KeySpec(Spec):
     """One API key of a tenant."""
 
     rotation: int = Field(default=1, ge=1)
-    """Count it up to replace the key; the old one stops working as soon as `up` is done."""
+    """Increase it to replace the key; the old one stops working as soon as `up` is done."""
 
 
 class TenantSpec(Spec):
@@ -22,4 +22,4 @@ class TenantSpec(Spec):
     keys: dict[Name, KeySpec] = Field(min_length=1, max_length=MOST_VALUES)
     """Keys by purpose, so that one can be replaced while the others go on."""
     tier: str | None = None
-    """The tier of its requests, out of `tiers`; without one their priority is 0."""
+    """The tier of its requests, one of `tiers`; without one their priority is 0."""

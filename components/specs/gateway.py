@@ -15,7 +15,7 @@ class GatewaySpec(Spec):
     controllers: Literal["chart", "external"] = "chart"
     """`chart`: this program installs Envoy Gateway and the AI gateway; `external`: the cluster has them already."""
     webhook_certificate_rotation: int = Field(default=1, ge=1)
-    """Count up within a year: the certificate that the AI gateway's chart makes for its webhook lasts 365 days."""
+    """Increase it within a year: the certificate that the AI gateway's chart makes for its webhook lasts 365 days."""
     port: int = Field(default=443, ge=1, le=65535)
     """Port on the load balancer's address."""
     certificate_secret: str | None = None
@@ -23,7 +23,7 @@ class GatewaySpec(Spec):
     replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
     """Envoy pods."""
     external_traffic_policy: Literal["Local", "Cluster"] = "Local"
-    """`Local` keeps client addresses; `Cluster` lets every node take traffic."""
+    """`Local` keeps client addresses; `Cluster` lets every node accept traffic."""
     load_balancer_class: str | None = None
     """Class of the load balancer that serves the address; the cluster's default if not given."""
     max_body_mib: int | None = Field(default=None, ge=1, le=4)

@@ -43,6 +43,6 @@ class ModelSpec(Spec):
     pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)
     """How requests are spread over its replicas."""
     volume: Keeping | None = None
-    """`protected` or `disposable`, where it is not as `storage.volumes` says for all models."""
+    """`protected` or `disposable`, if it differs from `storage.volumes`, which is for all models."""
     request_timeout_s: int = Field(default=3600, ge=60, le=MOST_SECONDS)
     """Longest time from request to last token."""

@@ -37,22 +37,22 @@ class ModelServerSpec(Spec):
     engine: Literal["vllm", "simulator"] = "vllm"
     """`simulator` answers with random text at the speed of the model's figures, and its model card says so."""
     replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
-    """Pods that serve the model; two is the least that a rolling update leaves no gap with."""
+    """Pods that serve the model; two is the minimum for a rolling update without a gap."""
     gpus: int | None = Field(default=None, ge=1)
-    """GPUs a replica; without it as few as the proof finds. `layout` says it too, so give one of the two."""
+    """GPUs per replica; without it the fewest that the proof finds. `layout` sets it too, so set one of the two."""
     layout: LayoutSpec | None = None
-    """How a replica is cut over its GPUs; without it the proof's best, tensor-parallel alone where that is enough."""
+    """How a replica is split over its GPUs; without it the proof's best, only tensor-parallel where that is enough."""
     gpu_family: str = "hopper"
     """Value of the node label `nvidia.com/gpu.family` that replicas need."""
     max_num_batched_tokens: int = Field(default=8192, ge=256)
-    """Tokens that one engine step takes: more speeds prefill up, less keeps running streams smooth."""
+    """Tokens that one engine step processes: more speeds prefill up, fewer keep running streams smooth."""
     typical_request_tokens: int = Field(default=16_384, ge=1)
     """Prompt plus answer of a usual request; decides how many run at once."""
     longest_stream_s: int = Field(default=600, ge=1, le=MOST_SECONDS)
     """Streams run on for this long when their replica stops. When an Envoy stops, or the gateway's listener changes,
     they do so for `gateway.longest_stream_s`, or for this where it is longer."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
-    """The simulator takes this share of the predicted load time to start; vLLM ignores it."""
+    """The simulator needs this share of the predicted load time to start; vLLM ignores it."""
     extra_args: tuple[str, ...] = ()
     """Flags of the engine that neither a setting nor the proof depends on, such as `--seed=7`."""
 

@@ -68,7 +68,7 @@ def _components(lab: Lab) -> dict[str, Path]:
 
 
 def _containers(lab: Lab) -> dict[str, Path]:
-    """`namespace/pod/container` -> folder with one file a run; of two pods of one name the later one counts."""
+    """`namespace/pod/container` -> folder with one file per run; of two pods of one name the later one counts."""
     folders = [folder for folder in lab.logs.glob("pods/*_*_*/*") if folder.is_dir() and _runs(folder)]
     folders.sort(key=lambda folder: _runs(folder)[-1].stat().st_mtime)
     named = {}

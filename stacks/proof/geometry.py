@@ -13,7 +13,7 @@ from typing import Any
 
 Section = dict[str, Any]
 
-# Keys of config.json that change neither sizes nor speed, one a line.
+# Keys of config.json that change neither sizes nor speed, one per line.
 _HARMLESS = frozenset((Path(__file__).parent / "harmless-keys.txt").read_text().split())
 
 

@@ -36,7 +36,7 @@ class Costs:
     blended: float
     """A million tokens of any kind, as the load mixes them."""
     output_only: float
-    """A million answer tokens if they alone were sold: bill / (tokens a second x 3600)."""
+    """A million answer tokens if they alone were sold: bill / (tokens per second x 3600)."""
 
 
 def hourly(case: Case, prices: Prices) -> float:

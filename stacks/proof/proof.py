@@ -43,7 +43,7 @@ class Proof:
 
     @cached_property
     def capacity_requests_per_s(self) -> float:
-        """The most requests a second of the declared kind that these replicas carry within the targets."""
+        """The most requests per second of the declared kind that these replicas carry within the targets."""
         load = self.order.load
         if load is None or self.case.fit_problems:
             return 0.0

@@ -33,7 +33,7 @@ def require_no_newer_kubelet(name: str, config: bytes, cluster: Kubernetes) -> N
     said = ", ".join(f"{version} on {other}" for other, version in sorted(older.items()))
     if image_version(config, "cluster", "apiServer"):
         raise NotAllowedError(
-            f"{name}: its kubelet would be 1.{kubelet} beside API servers of {said}; no kubelet may be newer than an "
+            f"{name}: its kubelet would be 1.{kubelet} with API servers of {said}; no kubelet may be newer than an "
             "API server",
             fix="name the kubelet of now as `kubelet` in stacks/versions.yaml and run `up`, which moves the control "
             "planes; then take that line out and run `up` again",

@@ -1,4 +1,4 @@
-"""Readers who take a few bytes a second fill neither Envoy's memory nor the places of an engine.
+"""Readers of a few bytes per second fill neither Envoy's memory nor the places of an engine.
 
 The real Envoy with the platform's own actions, scaled down: answers of 20 MB, and a heap that few of them fill.
 """

@@ -72,7 +72,7 @@ def test_a_minor_version_of_kubernetes_goes_over_api_servers_before_kubelets(mak
     rig.versions(kubernetes="v1.36.3")
     for said in (rig.preview(check=False), rig.up(check=False)):
         assert "cp-1: " in said
-        assert "its kubelet would be 1.36 beside API servers of v1.35.2 on cp-2, v1.35.2 on cp-3" in said
+        assert "its kubelet would be 1.36 with API servers of v1.35.2 on cp-2, v1.35.2 on cp-3" in said
         assert "`kubelet` in stacks/versions.yaml" in said
     assert {node.api_server_version for node in rig.cluster.nodes.values()} == {"v1.35.2", ""}
 

@@ -1,4 +1,4 @@
-"""Clients that take 10 bytes a second, through the whole path: their answers wait in Envoy, and hold no engine."""
+"""Clients that read 10 bytes per second, through the whole path: their answers wait in Envoy, and hold no engine."""
 
 from __future__ import annotations
 

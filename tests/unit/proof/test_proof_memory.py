@@ -64,7 +64,7 @@ def test_a_published_log_of_mistral() -> None:
 
 
 def test_half_of_gpt_oss_stops_growing() -> None:
-    """36,864 bytes a token grow; the other half is bounded by its window."""
+    """36,864 bytes per token grow; the other half is bounded by its window."""
     cache = cache_of(catalogue.load("gpt-oss-120b"), ONE, "bf16")
     assert cache.growing == 36_864
     assert cache.request_bytes(100_000) == 36_864 * 100_000 + 36_864 * (128 + BLOCK_TOKENS)

@@ -29,7 +29,7 @@ def test_prices_by_kind_of_token_pay_the_bill() -> None:
 
 
 def test_price_a_token_is_cost_over_throughput() -> None:
-    """Price = hourly cost / (tokens a second x 3600); 4 GPUs at 2.50."""
+    """Price = hourly cost / (tokens per second x 3600); 4 GPUs at 2.50."""
     paid = money.costs(CASE, PRICES)
     rate = CHAT.requests_per_s * CHAT.answer_tokens.mean
     assert paid.hour == 10

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.row("001.03", "001.23", "003.15", "003.16")
 
 
 def tokens_per_s_per_gpu(name: str, layout: Layout, load: Load, itl_ms: float) -> float:
-    """The most answer tokens a second and GPU that one replica gives with a mean ITL of at most that."""
+    """The most answer tokens per second and GPU that one replica gives with a mean ITL of at most that."""
     low, high = 0.0, 1000.0
     for _ in range(30):
         rate = (low + high) / 2

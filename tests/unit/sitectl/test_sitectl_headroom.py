@@ -23,7 +23,7 @@ pytestmark = pytest.mark.row("opening 3")
 
 
 def words(rate: float, **slo: float) -> dict[str, Any]:
-    """A site with one model on one H200 a replica, asked this many times a second."""
+    """A site with one model on one H200 per replica, asked this many times per second."""
     model: dict[str, Any] = {"catalogue": "qwen3-32b-fp8", "server": {"replicas": 2}, "load": {"requests_per_s": rate}}
     if slo:
         model["slo"] = slo

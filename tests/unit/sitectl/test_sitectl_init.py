@@ -26,7 +26,7 @@ def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
     assert (site.name, sorted(site.models), sorted(site.tenants)) == ("berlin", ["chat", "glm-5-1"], ["ops", "search"])
     assert site.prices and (site.prices.gpu_hour, site.prices.currency) == (2.5, "NOK")
     text = (own / "Pulumi.berlin.yaml").read_text()
-    assert "# File with address and credentials of a cluster that exists" in text
+    assert "# File with address and credentials of an existing cluster" in text
     assert text.count("# Name of the model's file in the catalogue.") == 1, "a meaning is printed once"
     assert max(len(line) for line in text.splitlines()) <= 120
 

@@ -93,7 +93,7 @@ def test_figures_stand_beside_each_other(berlin: Path, tmp_path: Path, monkeypat
     fake_package(tmp_path / "fake", monkeypatch, RECORDED)
     said = run(berlin, *ASK)
     assert said.status == Exit.OK, said.out
-    assert f"beside      aiconfigurator {SERIES}.0: prompts of 2,048 tokens, 16-bit cache; band {BAND}" in said.out
+    assert f"compared    aiconfigurator {SERIES}.0: prompts of 2,048 tokens, 16-bit cache; band {BAND}" in said.out
     assert "nothing to compare, aiconfigurator does not know Qwen/Qwen3-Embedding-8B" in said.out
     told = run(berlin, *ASK, "--json").data["berlin"]
     assert told["agrees"]
