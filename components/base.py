@@ -1,4 +1,4 @@
-"""The floor under every Spec: what a site may say, the names that it may choose, and the limits that others set."""
+"""The floor under every Spec: what a site may set, the names that it may choose, and the limits of other systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Helm charts come from: each from its publisher, or all from a mirror that the site names."""
+"""Where Helm charts come from: each from its publisher, or all from a mirror that the site sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster out of machines in maintenance mode: secrets, configs, Ready nodes, and what a preview says of them."""
+"""A cluster from machines in maintenance mode: secrets, configs, Ready nodes, and their report in a preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a cluster this one and no other: its secrets bundle, made once; and a talosconfig for administrators."""
+"""The identity of a cluster: its secrets bundle, made once; and a talosconfig for administrators."""
 
 from __future__ import annotations
 

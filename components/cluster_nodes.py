@@ -1,4 +1,4 @@
-"""A cluster's machines: installed side by side, founded once, and rolled one at a time.
+"""A cluster's machines: installed in parallel, bootstrapped once, and rolled one at a time.
 
 Each machine is two resources. `install` brings it out of maintenance mode, several at once. `roll` holds its config and
 image, and is a chain over all nodes, control planes first: so every change of a running cluster goes over it node by

@@ -1,4 +1,4 @@
-"""What every component is to the engine: a named part with children."""
+"""The base of every component: for the engine, a named part with children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The custom resource definitions that the platform's objects need, installed first and from pinned sources alone."""
+"""The custom resource definitions that the platform's objects need, installed first and only from pinned sources."""
 
 from __future__ import annotations
 

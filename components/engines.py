@@ -1,4 +1,4 @@
-"""The engines that serve a model: vLLM, or its simulator where there is no GPU. Pure: a site is proven with them."""
+"""The engines that serve a model: vLLM, or its simulator if there is no GPU. Pure: the proof of a site uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of parts of Envoy's configuration: what Envoy Gateway and the AI gateway call them, and filters of our own."""
+"""Names of parts of Envoy's configuration: those of Envoy Gateway and the AI gateway, and of our own filters."""
 
 from __future__ import annotations
 

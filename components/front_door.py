@@ -1,4 +1,4 @@
-"""What every request meets first: the key check, the body's limit, and the script that refuses what no engine may see.
+"""What every request passes first: the key check, the body limit, and the script that refuses what no engine may see.
 
 Envoy Gateway makes the first two out of its policies, off by default and on for each route. Here they are on by default
 and know no key, so a policy that is gone or refused leaves nothing but 401.

@@ -1,4 +1,4 @@
-"""Envoy Gateway and the AI gateway, installed by chart where the cluster does not have them yet."""
+"""Envoy Gateway and the AI gateway, installed by chart if the cluster does not have them yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers that mean something behind the gateway."""
+"""Headers that have a meaning behind the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels and annotations by which the platform tells its own objects and fields."""
+"""Labels and annotations by which the platform recognises its own objects and fields."""
 
 from __future__ import annotations
 

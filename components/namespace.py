@@ -1,4 +1,4 @@
-"""A namespace: what may run in it, and that its pods refuse what no policy of theirs lets in."""
+"""A namespace: its pod security, and a policy that denies ingress unless another policy allows it."""
 
 from __future__ import annotations
 

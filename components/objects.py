@@ -1,4 +1,4 @@
-"""The one door from a builder's dict to a Pulumi resource. Builders never import pulumi."""
+"""The only way from a builder's dict to a Pulumi resource. Builders never import pulumi."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose requests are served while a model has no room for all: a tier a tenant, and its priority."""
+"""Whose requests are served while a model has no room for all: a tier per tenant, and its priority."""
 
 from __future__ import annotations
 

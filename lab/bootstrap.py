@@ -1,4 +1,4 @@
-"""Makes the virtual environment; run by the machine's own Python before anything is installed, so stdlib alone.
+"""Makes the virtual environment; run by the machine's own Python before anything is installed, so only with the stdlib.
 
 Its syntax is that of Python 3.6: an old one must get as far as the sentence that says what is missing.
 """

@@ -17,7 +17,7 @@ from lab import session
 from lab.errors import LabError
 from lab.paths import Lab
 
-HELP = "bring the platform up with pulumi, and ask a model through its gateway"
+HELP = "deploy the platform with pulumi, and ask a model through its gateway"
 QUESTION = "Where does this answer come from?"
 _TOKENS = 64
 # Routes reach Envoy some seconds after the objects that pulumi waits for.

@@ -1,4 +1,4 @@
-"""`lab doctor`: can this machine carry the lab, what serves in it, what of it is real. Changes nothing."""
+"""`lab doctor`: can this machine run the lab, what does it use, what of it is real. Changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lab.install.choices import pulumi_choice
 from lab.install.installer import PARTS, Installation
 from lab.paths import CHECKOUT, Lab
 
-HELP = "say whether this machine can carry the lab, and what serves in it"
+HELP = "check whether this machine can run the lab, and show what it uses"
 OLDEST_PYTHON = (3, 11)
 GIB = 2**30
 # Go's caches while tools are built (21.7 GB measured), then the tools with a lab's state, and its memory.

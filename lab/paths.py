@@ -1,4 +1,4 @@
-"""Where the lab keeps things, and its addresses. Other lab modules take a `Lab`; none builds paths itself."""
+"""Where the lab keeps things, and its addresses. Other lab modules use a `Lab`; none builds paths itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it takes to run `pulumi` against the lab: which engine and plugins serve, the environment, the stack's state."""
+"""What `pulumi` needs to run against the lab: engine and plugins, the environment, the stack's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renders configuration text out of templates; the result is parsed and emitted again, so bad text fails here."""
+"""Renders configuration text from templates; the result is parsed and emitted again, so bad text fails here."""
 
 from __future__ import annotations
 

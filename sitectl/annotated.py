@@ -1,4 +1,4 @@
-"""A site's values as YAML, each key under its meaning, with marks where a person has to fill in a fact."""
+"""A site's values as YAML, each key below its meaning, with marks where a person must fill in a fact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes between two states of a site: out of the engine's preview, or out of two sets of declared resources."""
+"""What changes between two states of a site: from the engine's preview, or from two sets of declared resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line. A subcommand is a module of `sitectl.commands`, imported when it is asked for."""
+"""The command line. A subcommand is a module of `sitectl.commands`, imported when it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left between a model's proven latencies and its targets, on the site as it was and as it becomes."""
+"""What is left between a model's proven latencies and its targets, for the site before and after a change."""
 
 from __future__ import annotations
 

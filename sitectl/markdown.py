@@ -1,4 +1,4 @@
-"""Reports as Markdown that is safe to post on a forge, whatever the names and values in a site say.
+"""Reports as Markdown that is safe to post on a forge, whatever the names and values in a site are.
 
 Names, images and messages come from a pull request. Nothing of them may become a link, a mention, a reference, HTML, a
 quick action of GitLab or the end of a fence; and one comment has a largest size.

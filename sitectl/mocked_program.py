@@ -1,4 +1,4 @@
-"""Runs a checkout's program for some stacks without engine or cluster, and writes down what it declares.
+"""Runs a checkout's program for some stacks without engine or cluster, and records what it declares.
 
 A program of its own, run as `python mocked_program.py OUT NAME=FILE...` in the checkout's folder: it imports nothing
 of this package, so that it runs the program of any revision. FILE is the stack file's content in JSON. The bundle's

@@ -1,4 +1,4 @@
-"""The machines of a new site out of a few facts: how many, in which network, on which link and disk."""
+"""The machines of a new site from a few facts: how many, in which network, on which link and disk."""
 
 from __future__ import annotations
 

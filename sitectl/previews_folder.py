@@ -1,4 +1,4 @@
-"""A folder with one saved preview a site, as the jobs of CI hand it on."""
+"""A folder with one saved preview per site, as the jobs of CI pass it on."""
 
 from __future__ import annotations
 

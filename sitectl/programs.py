@@ -1,4 +1,4 @@
-"""Runs another program, whose absence or refusal is an error that the user can read."""
+"""Runs another program, and turns its absence or failure into an error that the user can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says on stderr what is being done, layer by layer, and names what was slow."""
+"""Prints on stderr the current step, layer by layer, and the slow ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes on one site, as people ask it: how bad, how many GPUs, what it costs, what restarts, whom it touches."""
+"""What changes on one site: the severity, GPUs, cost, restarts, and the tenants that are affected."""
 
 from __future__ import annotations
 

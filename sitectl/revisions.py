@@ -1,4 +1,4 @@
-"""The files of a git revision in a folder of their own, without touching the checkout or its worktrees."""
+"""The files of a git revision in a separate folder, without changing the checkout or its worktrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong command line in the form of every other error, out of what argparse says of it."""
+"""A wrong command line in the form of every other error, from argparse's message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site may say of a cluster that this program brings up from machines: `cluster.machines`."""
+"""What a site may set for a cluster that this program makes from machines: `cluster.machines`."""
 
 from __future__ import annotations
 

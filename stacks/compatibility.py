@@ -1,4 +1,4 @@
-"""Executes `compatibility.yaml`: which versions and settings do not go together, each with the source that says so.
+"""Executes `compatibility.yaml`: which versions and settings are incompatible, each with its source.
 
 A row speaks where all of its `when` hold. `illegal` does not work at all, `known-bad` works and hurts, `needs` fails
 unless its `needs` hold too. Conditions are about facts (see `facts`):

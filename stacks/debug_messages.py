@@ -1,4 +1,4 @@
-"""What the SDK tells the engine at debug level, without the values of a stack's outputs."""
+"""The SDK's messages to the engine at debug level, without the values of a stack's outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the site of a running program out of the engine's configuration; as `stacks.loader` does out of its file."""
+"""Reads the site of a running program from the engine's configuration, as `stacks.loader` does from its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads `engine_flags.yaml`: every flag of the engines, and what decides it."""
+"""Reads `engine_flags.yaml`: every flag of the engines, and what sets it."""
 
 from __future__ import annotations
 

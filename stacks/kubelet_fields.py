@@ -1,4 +1,4 @@
-"""Reads `kubelet_fields.yaml`: every field of the kubelet's configuration, and what decides it."""
+"""Reads `kubelet_fields.yaml`: every field of the kubelet's configuration, and what sets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what Talos would refuse in a machine's config to the key that the site wrote it with."""
+"""From what Talos would refuse in a machine's config to the key under which the site set it."""
 
 from __future__ import annotations
 

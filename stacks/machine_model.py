@@ -1,4 +1,4 @@
-"""What a site may say of a machine: its disk, links, volumes and settings. Keys are named as in `talos/`.
+"""What a site may set for a machine: its disk, links, volumes and settings. Keys are named as in `talos/`.
 
 The same keys may be set for the cluster, a role and a node; the most specific place wins, key by key.
 """

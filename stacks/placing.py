@@ -1,4 +1,4 @@
-"""A site's models on the nodes that it names: whether all fit together, and what a lost node or a rollout leaves."""
+"""A site's models on its nodes: whether all fit together, and what a lost node or a rollout leaves."""
 
 from __future__ import annotations
 

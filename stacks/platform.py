@@ -1,4 +1,4 @@
-"""Wires a site: definitions, controllers, front door, tenants, tiers, models, each after what it needs."""
+"""Wires a site: CRDs, controllers, front door, tenants, tiers, models, each after what it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that hold facts: the base of what they say, and how they are read.
+"""Files that hold facts: the base of their models, and how they are read.
 
 As components.base.Spec, without the engine: the proof runs where no engine is.
 """

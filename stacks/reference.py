@@ -1,4 +1,4 @@
-"""Writes the reference of everything that a site may say: docs/configuration.md, and a JSON schema for editors.
+"""Writes the reference of everything that a site may set: docs/configuration.md, and a JSON schema for editors.
 
 Both come out of the pydantic models alone (`make docs`), so they cannot say anything that the loader does not do.
 """

@@ -1,4 +1,4 @@
-"""The file `rules.<site>.yaml`: what a site says of the rules of `components/rules`, and the facts that they need."""
+"""The file `rules.<site>.yaml`: a site's waivers of the rules in `components/rules`, and the facts that they need."""
 
 from __future__ import annotations
 

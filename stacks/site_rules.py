@@ -1,4 +1,4 @@
-"""Holds the running program to the rules of `components/rules`."""
+"""Enforces the rules of `components/rules` in the running program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads `versions.yaml`: the one place that names versions."""
+"""Reads `versions.yaml`: the only place that names versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of an image factory: which extensions it has, and telling it a schematic.
+"""The client of an image factory: list its extensions, and register a schematic.
 
 Its API: https://github.com/siderolabs/image-factory/blob/v1.5.0/docs/api.md
 """

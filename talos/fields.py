@@ -1,4 +1,4 @@
-"""What Talos's loader takes at each field of a machine config, out of `fields.yaml`."""
+"""What Talos's loader accepts in each field of a machine config, from `fields.yaml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a worker an HGX H200 node: NVIDIA's driver out of extensions, kernel modules, sysctls, RDMA, storage."""
+"""What makes a worker an HGX H200 node: NVIDIA's driver from extensions, kernel modules, sysctls, RDMA, storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine's whole config: its documents, patched, checked for doubles, and rendered as one YAML text."""
+"""A machine's whole config: its documents, patched, checked for duplicates, and rendered as one YAML text."""
 
 from __future__ import annotations
 

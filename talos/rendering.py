@@ -1,4 +1,4 @@
-"""Documents as YAML text that readers of YAML 1.1 and 1.2 understand alike; equal documents give equal bytes."""
+"""Documents as YAML text that parsers of YAML 1.1 and 1.2 read the same way; equal documents give equal bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The secrets of a cluster, in the very format of `talosctl gen secrets`: generated, imported, exported.
+"""The secrets of a cluster, in the format of `talosctl gen secrets`: generated, imported, exported.
 
 No secret is in a repr or in the text of an error.
 """

@@ -1,4 +1,4 @@
-"""The v1alpha1 document of contract v1.13: what is not yet a document of its own, for machine and cluster.
+"""The v1alpha1 document of contract v1.13: what has no separate document yet, for machine and cluster.
 
 Keys and certificates are base64 of their PEM text here, unlike in the other documents.
 """

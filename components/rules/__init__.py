@@ -1,1 +1,1 @@
-"""What no site may do, as pure functions over its resources; one list, `listing.RULES`, that every host takes."""
+"""What no site may do, as pure functions over its resources; one list, `listing.RULES`, that every host uses."""

@@ -1,4 +1,4 @@
-"""The one list of rules. Stack transform, tests and policy pack take it as it is.
+"""The one list of rules. Stack transform, tests and policy pack use it unchanged.
 
 Not here, because nothing of today's site could satisfy them: no tenant without a quota, no route without a cap on
 max_tokens and context.

@@ -1,4 +1,4 @@
-"""What rules look at and what they say."""
+"""What rules check and what they report."""
 
 from __future__ import annotations
 

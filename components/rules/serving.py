@@ -1,4 +1,4 @@
-"""Rules about serving: a model survives a node, a route leads somewhere, no client gets in without a key."""
+"""Rules about serving: a model survives a node, a route leads to a pool, no client gets in without a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules as a stack transform: preview fails with every violation at once, and `up` touches nothing before.
+"""The rules as a stack transform: preview fails with every violation at once, and `up` changes nothing before.
 
 `enforced` goes around everything that a program declares. Every registration waits for the decision at its end, so
 that `up --skip-preview` cannot create what the rules forbid.

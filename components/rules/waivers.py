@@ -1,4 +1,4 @@
-"""What a site says of the rules: facts that they need, and waivers with a reason and an end."""
+"""A site's settings for the rules: facts that they need, and waivers with a reason and a last day."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a site may say of each component. Nothing here imports the SDK: a site is read without it."""
+"""What a site may set for each component. Nothing here imports the SDK: a site is read without it."""

@@ -1,4 +1,4 @@
-"""What a site may say of its tenants and their keys."""
+"""What a site may set for its tenants and their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site may say of the custom resource definitions."""
+"""What a site may set for the custom resource definitions."""
 
 from __future__ import annotations
 

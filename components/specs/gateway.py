@@ -1,4 +1,4 @@
-"""What a site may say of how the platform is reached."""
+"""What a site may set for access to the platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site may say of how requests are spread, and what the figures say of it."""
+"""What a site may set for the distribution of requests, and the derived figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site may say of a model."""
+"""What a site may set for a model."""
 
 from __future__ import annotations
 

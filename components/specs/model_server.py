@@ -1,4 +1,4 @@
-"""What a site may say of how a model is served, and what the figures say of a replica."""
+"""What a site may set for the servers of a model, and the derived figures of a replica."""
 
 from __future__ import annotations
 

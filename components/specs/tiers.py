@@ -1,4 +1,4 @@
-"""What a site may say of a tier."""
+"""What a site may set for a tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses for Services of type LoadBalancer, out of the lab's range; kube-proxy then serves them."""
+"""Addresses for Services of type LoadBalancer, from the lab's range; kube-proxy then serves them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m lab.cluster.assigner`: what a site's load balancer, storage and CNI do, in small.
+"""`python -m lab.cluster.assigner`: a small version of a site's load balancer, storage and CNI.
 
 Addresses of Services, volumes of claims, and who may reach whom by NetworkPolicies.
 """

@@ -1,4 +1,4 @@
-"""Credentials of the lab's own processes: a ServiceAccount each with the rights it needs, as a kubeconfig file."""
+"""Credentials of the lab's own processes: one ServiceAccount each, with the rights it needs, as a kubeconfig file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lab down`: end the lab and leave nothing of it on the machine but the cache of built tools."""
+"""`lab down`: stop the lab and leave nothing of it on the machine except the cache of built tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.cluster import guard, network, processes
 from lab.paths import Lab
 from lab.progress import Progress
 
-HELP = "end the lab: no process, namespace, link, route or mount of it is left"
+HELP = "stop the lab: no process, namespace, link, route or mount of it remains"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The lab's own network: one namespace with the pod bridge, joined to the host by one veth pair and one route.
+"""The lab's own network: one namespace with the pod bridge, connected to the host by one veth pair and one route.
 
 Everything that a lab changes lives in this namespace and the pods' namespaces, so taking a lab down is ending their
 processes and deleting them. The host keeps no firewall rule and no sysctl of ours. The uplink's alias names the folder

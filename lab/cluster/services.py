@@ -1,4 +1,4 @@
-"""What a cluster of the lab has from its bootstrap on, as Talos brings it: kube-proxy's account and cluster DNS.
+"""What a cluster of the lab has from its bootstrap on, as with Talos: kube-proxy's account and cluster DNS.
 
 Also what the assigner needs, which replaces a site's load balancer and storage.
 """

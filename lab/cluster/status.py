@@ -1,4 +1,4 @@
-"""`lab status`: what runs, what the machines are at, and what memory it takes."""
+"""`lab status`: what runs, the state of the machines, and the memory in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lab up`: bring the emulated site up, or what is missing of it: its network, its machines, their image factory.
+"""`lab up`: start the emulated site, or what is missing of it: its network, its machines, their image factory.
 
 The machines wait in maintenance mode for their configs; who configures and bootstraps them makes a cluster of them. A
 second run changes nothing and is quick. A cluster that was there before comes up again with its machines.
@@ -22,7 +22,7 @@ from lab.machines.admin import ask
 from lab.paths import Lab
 from lab.progress import Progress
 
-HELP = "bring the emulated site up, machines waiting for their configs, or restore what is missing of it"
+HELP = "start the emulated site, with machines waiting for their configs, or restore what is missing of it"
 _MACHINES_WITHIN_S = 60
 _READY_WITHIN_S = 120
 _POLL_S = 0.2

@@ -1,4 +1,4 @@
-"""Builds one Go tool family into the store, and reads what went wrong out of Go's output."""
+"""Builds one Go tool family into the store, and finds the cause of a failure in Go's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart bundle: the gateways' Helm charts out of the pinned modules, filled in as their releases are."""
+"""The chart bundle: the gateways' Helm charts from the pinned modules, filled in as their releases are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Pulumi engine and which provider plugins serve the lab: official ones where they are installed, else ours."""
+"""Which Pulumi engine and which provider plugins the lab uses: official ones if they are installed, else ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cilium's manifest: its chart out of the pinned module, rendered as the machines of a site take it."""
+"""Cilium's manifest: its chart from the pinned module, rendered as the machines of a site use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs one long command with its output in a log file, and says every half minute that it lives."""
+"""Runs one long command with its output in a log file, and prints every half minute that it still runs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Emulated Talos machines: each serves the machine API on an address of its own and does what its config says."""
+"""Emulated Talos machines: each serves the machine API on its own address and does what its config sets."""

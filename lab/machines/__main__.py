@@ -1,4 +1,4 @@
-"""`python -m lab.machines`: run a rack of emulated Talos machines, and tell it what to do.
+"""`python -m lab.machines`: run a rack of emulated Talos machines, and control it.
 
 Run it where the machines' addresses are: in the lab's network namespace, or on loopback. An example of a rack:
 
@@ -81,9 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a rack until SIGTERM")
     run.add_argument("rack", type=Path, help="its description, YAML or JSON")
     for name, text in (
-        ("show", "what the machines are at"),
+        ("show", "show the state of the machines"),
         ("power", "switch machines on or off"),
-        ("fault", "make a machine misbehave"),
+        ("fault", "make a machine fail"),
         ("clear", "end all faults of a machine"),
     ):
         command = commands.add_parser(name, help=text)

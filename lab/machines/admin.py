@@ -1,4 +1,4 @@
-"""Telling a running rack what to do: a Unix socket in its folder, one JSON request and one JSON answer a connection."""
+"""Controls a running rack: a Unix socket in its folder, one JSON request and one JSON answer per connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ApplyConfiguration: validation, what a change takes, and the five modes.
+"""ApplyConfiguration: validation, what a change requires, and the five modes.
 
 Order of the checks, codes and texts are those of Talos v1.13.9's handler.
 """

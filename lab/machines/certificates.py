@@ -1,4 +1,4 @@
-"""The certificates that an emulated machine shows, and the roles in those that it is shown."""
+"""The certificates that an emulated machine shows, and the roles in those of its clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Talos's own libraries on a config: whether it is valid, and what a change of it takes. By the checker program."""
+"""Talos's own libraries on a config: whether it is valid, and what a change of it requires. By the checker program."""
 
 from __future__ import annotations
 

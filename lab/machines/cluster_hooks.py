@@ -1,4 +1,4 @@
-"""What emulated machines cause in a Kubernetes cluster: the protocol, and a cluster that is a mere record."""
+"""What emulated machines cause in a Kubernetes cluster: the protocol, and a cluster that only records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the emulation fails: as a call that gets a gRPC status, or as a machine whose power is gone."""
+"""How the emulation fails: as a call that gets a gRPC status, or as a machine that lost power."""
 
 from __future__ import annotations
 

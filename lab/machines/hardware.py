@@ -1,4 +1,4 @@
-"""What an emulated machine shows by its hardware alone: sizes, and the labels that GPU feature discovery would find.
+"""What follows from an emulated machine's hardware: sizes, and the labels that GPU feature discovery would find.
 
 Those of a real HGX H200 node under the GPU operator, so that what the scheduler and the platform's selectors do here is
 what they do on a site.

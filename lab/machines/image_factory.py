@@ -1,4 +1,4 @@
-"""An emulated image factory: schematics, versions, official extensions, and installer images as manifests alone.
+"""An emulated image factory: schematics, versions, official extensions, and installer images as manifests only.
 
 Paths and answers are those of siderolabs/image-factory v1.5.0. Nothing is built: an installer's manifest names what the
 image would hold, and there are no layers behind it.

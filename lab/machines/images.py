@@ -1,4 +1,4 @@
-"""Pulling installer images: a manifest asked of a registry over plain HTTP, by way of the config's mirrors.
+"""Pulling installer images: a manifest from a registry over plain HTTP, through the config's mirrors.
 
 Emulated machines only ever ask hosts inside the lab's network or on this machine; every other one is unreachable.
 """

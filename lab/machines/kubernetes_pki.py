@@ -1,4 +1,4 @@
-"""The certificates of the emulated control plane, out of the Kubernetes CA in the machines' config."""
+"""The certificates of the emulated control plane, from the Kubernetes CA in the machines' config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One emulated Talos machine: boot, maintenance mode, install, and life by its config."""
+"""One emulated Talos machine: boot, maintenance mode, install, and running with its config."""
 
 from __future__ import annotations
 

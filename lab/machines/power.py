@@ -1,4 +1,4 @@
-"""What a machine does whatever runs on it: power, sessions, restarts, dying on request, and its screen.
+"""What a machine does independently of its system: power, sessions, restarts, faults on request, and its screen.
 
 What runs does so in threads of a session, which lasts from one power-on to the next reboot or loss of power; a
 wait in it that outlasts it gets PowerLostError.

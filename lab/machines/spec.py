@@ -1,4 +1,4 @@
-"""What a rack is made of, as its description says: addresses, hardware, what machines boot from, how fast all goes."""
+"""What a rack is made of, from its description: addresses, hardware, what machines boot from, and its speed."""
 
 from __future__ import annotations
 

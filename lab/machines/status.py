@@ -1,4 +1,4 @@
-"""What an emulated machine says of itself: its services, its stage with what is unmet, and what is in its image."""
+"""What an emulated machine reports: its services, its stage with unmet conditions, and the content of its image."""
 
 from __future__ import annotations
 

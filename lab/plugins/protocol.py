@@ -1,4 +1,4 @@
-"""What every stand-in plugin owes the engine: a server on loopback, its port on stdout, log lines, a timely end."""
+"""What every stand-in plugin must do: a server on loopback, its port on stdout, log lines, a timely end."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The lab pod runner: takes the kubelet's place and executes Pods of emulated nodes with local programs."""
+"""The lab pod runner: replaces the kubelet and executes Pods of emulated nodes with local programs."""

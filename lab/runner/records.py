@@ -1,4 +1,4 @@
-"""What the runner writes down of a pod that runs, so that its successor takes it over: in files of the pod's folder."""
+"""What the runner records of a running pod, so that its successor can take it over: in files of the pod's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Pod's status out of what the runner knows; no side effects."""
+"""The Pod's status from what the runner knows; no side effects."""
 
 from __future__ import annotations
 

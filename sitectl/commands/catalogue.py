@@ -1,4 +1,4 @@
-"""`catalogue`: the models that a site can order, and new ones out of their config.json."""
+"""`catalogue`: the models that a site can order, and new ones from their config.json."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MORE = """\
   python -m sitectl catalogue show glm-5.1-fp8   one, and a replica's GPUs
   python -m sitectl catalogue add --help         what a new one needs
 
-`add` writes stacks/catalogue/NAME.yaml, and only where it understands every key of
+`add` writes stacks/catalogue/NAME.yaml, and only if it understands every key of
 config.json and the figures agree with the published number of parameters.
 
 exit status 1: the model is not understood, or the name is taken; nothing is written

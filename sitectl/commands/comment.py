@@ -12,18 +12,18 @@ from sitectl.forge import choosing
 from sitectl.forge.keeping import keep_comment
 
 MORE = """\
-Reads previews that the trusted job saved, one DIR/SITE.json a site, and keeps one comment on the request. The token is
-GITHUB_TOKEN or GITLAB_TOKEN. With --dry-run it prints the comment and calls no forge.
+Reads previews that the trusted job saved, one DIR/SITE.json per site, and keeps one comment on the request. The token
+is GITHUB_TOKEN or GITLAB_TOKEN. With --dry-run it prints the comment and calls no forge.
 
   python -m sitectl comment previews --forge github --number 7 --dry-run
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("previews", type=Path, metavar="DIR", help="folder with one preview a site")
+    parser.add_argument("previews", type=Path, metavar="DIR", help="folder with one preview per site")
     choosing.add_arguments(parser)
     parser.add_argument("--number", type=int, required=True, help="number of the pull or merge request")
-    parser.add_argument("--rest", default="", metavar="TEXT", help="where the whole is, if the comment is cut")
+    parser.add_argument("--rest", default="", metavar="TEXT", help="where the full text is, if the comment is cut")
     parser.add_argument("--whole", type=Path, metavar="FILE", help="write the uncut Markdown, for the job's artifact")
     parser.add_argument("--dry-run", action="store_true", help="print the comment instead of posting it")
 

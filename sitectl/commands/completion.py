@@ -1,4 +1,4 @@
-"""`completion`: what a shell offers behind `sitectl`."""
+"""`completion`: what a shell offers after `sitectl`."""
 
 from __future__ import annotations
 

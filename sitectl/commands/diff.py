@@ -13,9 +13,9 @@ from sitectl.errors import Exit, SitectlError
 from stacks.site import SiteConfig
 
 MORE = """\
-Renders both sides with their own program and says, a site at a time, which objects are added, changed and removed,
-each changed field as text, and what that means for those who use the site. The meaning is what Kubernetes' own rules
-give; `plan` asks the engine, which also knows the cluster.
+Renders both sides with their own program and shows, site by site, which objects are added, changed and removed, each
+changed field as text, and the effect on users of the site. The effect follows from Kubernetes' own rules; `plan` asks
+the engine, which also knows the cluster.
 
   python -m sitectl diff main                    main and the files as they are
   python -m sitectl diff v1.2.0 HEAD             two revisions
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "after", nargs="?", metavar="REV_B|DIR_B", help="the other one (default: the files as they are now)"
     )
-    parser.add_argument("--site", action="append", metavar="SITE", help="this site alone; may be repeated")
+    parser.add_argument("--site", action="append", metavar="SITE", help="only this site; may be repeated")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write it as Markdown that is safe to post")
 
 

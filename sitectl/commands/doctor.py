@@ -22,8 +22,9 @@ from stacks.loader import load_file
 from stacks.loading.problems import SiteError
 
 MORE = """\
-`validate`, `render` and `rules` need Python and the packages alone, `diff` git too; `plan` and `drift` need the engine,
-its plugins and a cluster. What only they need is a note here, no error. The lab has a doctor of its own: make doctor
+`validate`, `render` and `rules` need only Python and the packages, `diff` also git; `plan` and `drift` need the engine,
+its plugins and a cluster. If only they miss something, that is a note here, not an error. The lab has its
+own doctor: make doctor
 """
 _VERSIONS_BACK = "take it back from version control: git checkout stacks/versions.yaml"
 _PLUGINS = ("kubernetes", "command")

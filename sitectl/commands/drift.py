@@ -1,4 +1,4 @@
-"""`drift`: where a cluster is not what its site's file says; now, or in one issue a site."""
+"""`drift`: where a cluster differs from its site's file; now, or in one issue per site."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sitectl.forge.keeping import drift_mark, keep_issues
 from sitectl.report import SiteReport, of_preview_document
 
 MORE = """\
-A site has drifted where a refreshed preview shows a change, or where a field of its objects was set by another manager
-than the program (metadata.managedFields), which no `up` changes. Each such field is named with its manager and the
-command that takes it back.
+A site has drifted if a refreshed preview shows a change, or if a manager other than the program has set a field of its
+objects (metadata.managedFields), which no `up` changes. Each such field is shown with its manager and the command that
+reverts it.
 
-  python -m sitectl drift --site berlin          looks now
-  python -m sitectl drift DIR --forge github     keeps one issue a site
+  python -m sitectl drift --site berlin          checks now
+  python -m sitectl drift DIR --forge github     keeps one issue per site
 
 --site needs engine, state, cluster and kubectl. DIR holds what the scheduled job saved: `plan SITE --refresh --save
 DIR/SITE.json`. The token is GITHUB_TOKEN or GITLAB_TOKEN.
 
-exit status 1: a site that was looked at now has drifted, or a site of DIR could not be looked at
+exit status 1: a site that was checked now has drifted, or a site of DIR could not be checked
 """
 
 _RULES = {
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "previews", nargs="?", type=Path, metavar="DIR", help="folder with one refreshed preview a site"
     )
-    parser.add_argument("--site", action="append", metavar="SITE", help="look at this site now; may be repeated")
+    parser.add_argument("--site", action="append", metavar="SITE", help="check this site now; may be repeated")
     parser.add_argument("--format", choices=FORMATS, default="text", help="of --site: as in `rules`")
     choosing.add_arguments(parser, is_needed=False)
     parser.add_argument("--dry-run", action="store_true", help="print the issues instead of keeping them")

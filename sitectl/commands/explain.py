@@ -20,9 +20,9 @@ from stacks.reference import keys
 from stacks.site import SiteConfig
 
 MORE = """\
-A key gives its value, where it is set, what it means and what is allowed. An object's field gives its value as the
-program declares it, and where it or a part of it follows from a model's proof: origin, formula and inputs. Objects are
-named as `rules` and `diff` name them, or by kind/name.
+For a key, it shows the value, where it is set, its meaning and the allowed values. For an object's field, it shows the
+value that the program declares, and, if it or a part of it follows from a model's proof: origin, formula and inputs.
+Name an object as `rules` and `diff` print it, or as kind/name.
 
   python -m sitectl explain --site prod models.glm-5-1.server.gpus
   python -m sitectl explain --site prod models.glm-5-1.knobs.max_num_seqs

@@ -19,14 +19,14 @@ from stacks.loading.problems import SiteError
 from stacks.loading.products import nearest_product
 
 MORE = """\
-Everything has a safe default, and every key says what it means. Nothing is overwritten.
+Everything has a safe default, and every key has a comment. Nothing is overwritten.
 
-  python -m sitectl init berlin                      a cluster that exists
+  python -m sitectl init berlin                      an existing cluster
   python -m sitectl init berlin --model chat=qwen3-32b-fp8 --tenant search
   python -m sitectl init berlin --machines 3+6 --network 10.1.0.0/24
 
 With --machines, `up` makes the cluster: three control planes, six HGX nodes, two for
-the gateway. What only you can know is marked FILL IN in the file; options name it.
+the gateway. Values that only you can know are marked FILL IN in the file; options set them.
 """
 
 # A chat model whose catalogue entry asks for one GPU.
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         action="append",
         metavar="NAME[=CATALOGUE]",
-        help=f"a model; may be repeated. Of the catalogue: {', '.join(catalogue.names())} (default: {FIRST_MODEL})",
+        help=f"a model; may be repeated. In the catalogue: {', '.join(catalogue.names())} (default: {FIRST_MODEL})",
     )
     parser.add_argument(
         "--tenant", action="append", metavar="NAME", help="a team that may call every model; may be repeated"
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replicas", type=int, default=2, metavar="N", help="pods of each model (default: %(default)s)"
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster (default: kubeconfig.SITE)")
-    rack = parser.add_argument_group("a cluster of machines, in the place of --kubeconfig")
+    rack = parser.add_argument_group("a cluster of machines, instead of --kubeconfig")
     rack.add_argument("--machines", metavar="N+M", help="control planes and HGX nodes, such as 3+6")
     rack.add_argument(
         "--gateway-nodes", type=int, metavar="N", help="machines without GPUs for gateway and pickers (default: 2)"

@@ -1,4 +1,4 @@
-"""`plan`: what `pulumi up` would do to a site, as people ask it."""
+"""`plan`: what `pulumi up` would do to a site, for people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sitectl.verdicts.model import Severity
 
 MORE = """\
 Runs `pulumi preview --json` for the site's stack, so it needs the engine, its state and the cluster; or reads a
-preview that was saved. Each row says what happens, why it is as severe as it is, and whom it touches.
+saved preview. Each row shows what happens, the reason for its severity, and which tenants it affects.
 
   python -m sitectl plan berlin
   python -m sitectl plan berlin --from preview.json     a saved one
@@ -38,7 +38,7 @@ preview that was saved. Each row says what happens, why it is as severe as it is
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", metavar="SITE", help="name of the site, which is its stack")
     parser.add_argument("--from", dest="file", type=Path, metavar="FILE", help="a saved `pulumi preview --json`")
-    parser.add_argument("--refresh", action="store_true", help="look at the cluster first, so that drift shows")
+    parser.add_argument("--refresh", action="store_true", help="read the cluster first, so that drift shows")
     parser.add_argument("--config-file", type=Path, metavar="FILE", help="the stack file, if it is another one")
     parser.add_argument(
         "--since", metavar="REVISION", help="SLO headroom against the site at this revision (default: the last commit)"

@@ -15,17 +15,17 @@ from stacks.loading.problems import SiteError
 from stacks.sizing import describe
 
 MORE = """\
-Arithmetic alone: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;
+Only arithmetic: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;
 --json adds its formula's source, and every engine setting that follows from the proof with formula and inputs. The last
-block says where all replicas find room, and what a lost node or a rollout leaves.
+block shows where all replicas fit, and what a lost node or a rollout leaves.
 
   python -m sitectl proof berlin
   python -m sitectl proof --json berlin
   python -m sitectl proof --with-aiconfigurator berlin
 
-exit status 1: a model does not fit, misses its targets or finds no room, and the lines say the nearest fix; or a step
-time leaves the band around the second source. 3: the second source is asked for and not installed. A model that it does
-not know is reported, and is no failure.
+exit status 1: a model does not fit, misses its targets or has no room on the nodes, and the output names the nearest
+fix; or a step time leaves the band around the second source. 3: the second source is requested but not installed. A
+model that it does not know is reported, and is no failure.
 """
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with-aiconfigurator",
         dest="second",
         action="store_true",
-        help="compare step times with NVIDIA's AIConfigurator, an optional package; takes seconds a model",
+        help="compare step times with NVIDIA's AIConfigurator, an optional package; takes seconds per model",
     )
 
 

@@ -11,9 +11,9 @@ from sitectl.checkout import Declared, Told
 from stacks.counts import counted
 
 MORE = """\
-Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets are without
-their values and say so, what only `up` can know is `[known after up]`. Custom resource definitions are left out: they
-are pinned by digest (see `versions`). What is not a Kubernetes object is in the folder `program`.
+Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets have no
+values and a note about that; a value that only `up` can know is `[known after up]`. CRDs are left out: they are pinned
+by digest (see `versions`). Resources that are not Kubernetes objects are in the folder `program`.
 
   python -m sitectl render berlin --out /tmp/out    files below /tmp/out/berlin
 """

@@ -20,8 +20,8 @@ from stacks.loading.problems import SiteError
 
 MORE = """\
 Renders each site and applies every rule to its objects; no engine, no cluster. `pulumi preview` and `pulumi up` apply
-the same ones before they touch anything. A site waives a rule for one resource in rules.SITE.yaml, with a reason and a
-last day:
+the same rules before they change anything. A site waives a rule for one resource in rules.SITE.yaml, with a reason and
+a last day:
 
   waivers:
     - rule: image-pinned

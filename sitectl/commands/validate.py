@@ -1,4 +1,4 @@
-"""`validate`: is a site's file right, by itself."""
+"""`validate`: is a site's file valid, by itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Reads Pulumi.SITE.yaml, and rules.SITE.yaml next to it if there is one. Needs no
   python -m sitectl validate FILE        a file by its path, wherever it is
   python -m sitectl validate --format sarif > validate.sarif
 
-exit status 1: a site is wrong; the lines say where and how to correct it. 0 with warnings: it works, and is not wise
+exit status 1: a site is invalid; the output says where and how to fix it. 0 with warnings: it works, but is unwise
 """
 
 

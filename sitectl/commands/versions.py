@@ -10,7 +10,7 @@ from typing import Any
 from stacks import versions
 
 MORE = """\
-Out of stacks/versions.yaml, which alone names versions; files are pinned by their digest. Python packages are in
+From stacks/versions.yaml, the only file that names versions; files are pinned by their digest. Python packages are in
 requirements.lock.
 """
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -1,1 +1,1 @@
-"""What a forge (GitHub, GitLab) is asked for: comments on a change, and issues."""
+"""Calls of a forge (GitHub, GitLab): comments on a change, and issues."""

@@ -1,4 +1,4 @@
-"""One comment that is edited in place, and one issue a site: found again by a mark, and only among one's own."""
+"""One comment that is edited in place, and one issue per site: found again by a mark, only among the account's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few things that we ask of a forge, and the HTTP under them."""
+"""The few calls that we make to a forge, and the HTTP below them."""
 
 from __future__ import annotations
 

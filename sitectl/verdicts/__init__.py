@@ -1,1 +1,1 @@
-"""What a change means for those who use the site: a pure function of one change, one module a part of the platform."""
+"""The effect of a change on users of the site: a pure function of one change, one module per part of the platform."""

@@ -1,4 +1,4 @@
-"""From one change to its verdicts: the table of who judges what."""
+"""From one change to its verdicts: the table of which function judges what."""
 
 from __future__ import annotations
 

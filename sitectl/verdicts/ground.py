@@ -1,4 +1,4 @@
-"""Verdicts on the ground: namespaces, definitions, providers, charts, and everything without a rule of its own."""
+"""Verdicts on the ground: namespaces, CRDs, providers, charts, and everything without its own rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on tiers: who is in which, and what a tier is worth."""
+"""Verdicts on tiers: which tenant has which tier, and its priority."""
 
 from __future__ import annotations
 

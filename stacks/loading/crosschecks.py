@@ -1,4 +1,4 @@
-"""Rules between keys, over plain values: they speak also where other keys of the file are wrong."""
+"""Rules between keys, over plain values: they also report problems if other keys of the file are wrong."""
 
 from __future__ import annotations
 

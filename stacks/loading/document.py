@@ -1,4 +1,4 @@
-"""The one reader of our YAML files: values as the engine reads them, with the line of each key.
+"""The only reader of our YAML files: values as the engine reads them, with the line of each key.
 
 It refuses what people misread, and what is too large, too deep or no file of text.
 """

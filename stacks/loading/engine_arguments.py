@@ -1,4 +1,4 @@
-"""Checks `extra_args`: flags of the pinned engine that nothing else decides, in the one form that is read here."""
+"""Checks `extra_args`: flags of the pinned engine that nothing else sets, in the only form that is read here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the site's model says of a key: its field, the allowed values as text, and the keys of a section."""
+"""What the site's model knows about a key: its field, the allowed values as text, and the keys of a section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a file that a person names: a regular file of text within bounds, or the one sentence that says why not."""
+"""Reads a file that a person names: a regular text file within limits, or one sentence with the reason why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of one machine out of the cluster, its role and the node itself; the most exact place wins, key by key."""
+"""Keys of one machine from the cluster, its role and the node itself; the most specific place wins, key by key."""
 
 from __future__ import annotations
 

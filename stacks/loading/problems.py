@@ -1,4 +1,4 @@
-"""A mistake of a site as its engineer reads it, and the error that carries all of them."""
+"""A mistake in a site as its engineer reads it, and the error that contains all of them."""
 
 from __future__ import annotations
 

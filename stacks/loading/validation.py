@@ -1,4 +1,4 @@
-"""The site's model over plain values: every mistake at once, each with what is allowed and what to do."""
+"""The site's model over plain values: every mistake at once, each with the allowed values and the fix."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a model needs and gives on a site's GPUs, by arithmetic, before one is touched."""
+"""What a model needs and gives on a site's GPUs, by arithmetic, before a GPU is used."""

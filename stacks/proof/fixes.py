@@ -1,4 +1,4 @@
-"""The nearest way out of an order that does not work. A fix is an order that was proven, and what it changes."""
+"""The nearest fix for an order that does not work. A fix is an order that was proven, and what it changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalogue file out of a model's config.json; `sitectl catalogue add` writes it."""
+"""A catalogue file from a model's config.json; `sitectl catalogue add` writes it."""
 
 from __future__ import annotations
 

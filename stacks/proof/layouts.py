@@ -1,4 +1,4 @@
-"""How a replica's model is cut over GPUs, which cuts the engine allows, and what each GPU then holds of the weights."""
+"""How a replica's model is split over GPUs, the layouts that the engine allows, and the weights on each GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site asks of one model, in plain values: the proof's input."""
+"""What a site requires of one model, as plain values: the proof's input."""
 
 from __future__ import annotations
 

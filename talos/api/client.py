@@ -1,4 +1,4 @@
-"""The machine API's client: typed calls to one machine, deadlines, safe repeats, errors that say what to do."""
+"""The machine API's client: typed calls to one machine, deadlines, safe retries, errors with a fix."""
 
 from __future__ import annotations
 

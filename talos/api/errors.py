@@ -1,4 +1,4 @@
-"""What can go wrong between us and a machine, each as an exception that says node, call, cause and fix."""
+"""What can go wrong between us and a machine, each as an exception with node, call, cause and fix."""
 
 from __future__ import annotations
 

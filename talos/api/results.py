@@ -1,4 +1,4 @@
-"""What the machine API's calls return, and the choices that they take."""
+"""What the machine API's calls return, and the choices that they accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the replies that come in pieces mean, and by what it is known that the last piece was the last."""
+"""Replies that come in pieces, and how the client knows that the last piece has come."""
 
 from __future__ import annotations
 

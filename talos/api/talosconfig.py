@@ -1,4 +1,4 @@
-"""Reading a talosconfig: whom to call, and as whom."""
+"""Reading a talosconfig: which machines to call, and with which credentials."""
 
 from __future__ import annotations
 

@@ -16,27 +16,28 @@ from talos.cli.waiting import PendingError, Watch, seconds
 
 Change = Literal["none", "live", "reboot", "install", "refused"]
 
-HELP = "give a machine its config, or say what that would change"
+HELP = "give a machine its config, or show what that would change"
 DESCRIPTION = """\
 Give a machine its config, from stdin by default.
 
-A machine of the talosconfig's cluster proves who it is by its certificate, and gets the config over mutual TLS. A new
-machine, in maintenance mode, has a self-signed certificate: it is known by the --fingerprint that its console shows, or
-believed with --insecure. It then installs itself and reboots, and the command waits until it answers with its config.
+A machine of the talosconfig's cluster proves its identity by its certificate, and gets the config over mutual TLS. A
+new machine, in maintenance mode, has a self-signed certificate: it is checked with the --fingerprint that its console
+shows, or trusted with --insecure. It then installs itself and reboots, and the command waits until it answers with its
+config.
 
-The machine is asked first what the config would change there, so nothing is sent that is in effect already:
+The command first asks the machine what the config would change, so it sends nothing that is already in effect:
   none      the config is in effect
   live      takes effect at once
   reboot    takes effect after a reboot
   install   the machine has no config yet: it installs itself
   refused   the machine does not accept the config; `reason` says why
 
-With --dry-run this is all that happens. Otherwise --mode says what is allowed:
+With --dry-run the command stops here. Otherwise --mode sets what is allowed:
   auto       live if possible, else with a reboot (drain the node first)
   no-reboot  live only; exit code 3 if it would need a reboot
-  reboot     with a reboot, also where live would do
+  reboot     with a reboot, also if live is possible
   staged     takes effect at the next reboot, whenever that is
-  try        live, and taken back after a minute unless applied again: for firewall and network
+  try        live, and reverted after a minute unless applied again: for firewall and network
 
   python -m talos apply --address 10.0.0.11 --name hgx-1 --mode auto --fingerprint c29tZ... < hgx-1.yaml"""
 

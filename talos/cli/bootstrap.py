@@ -15,11 +15,11 @@ from talos.cli.waiting import PendingError, Watch, seconds
 
 HELP = "start the cluster's first control plane, once"
 DESCRIPTION = """\
-Start etcd's first member on a control plane, and with it Kubernetes. Once in a cluster's life: what runs already stays
-as it is, and the command says so.
+Start etcd's first member on a control plane, and with it Kubernetes. Once in a cluster's life: if etcd
+already runs, the command changes nothing and reports that.
 
-A second bootstrap on a machine without etcd data, as after its replacement, would found a second cluster. Name the
-other control planes with --peer: where etcd runs on one of them, the cluster exists, and this machine joins it by
+A second bootstrap on a machine without etcd data, as after its replacement, would create a second cluster. Name the
+other control planes with --peer: if etcd runs on one of them, the cluster exists, and this machine joins it by
 itself. The command waits for a peer that does not answer, because what it has is unknown.
 
 `bootstrap` in the result:

@@ -58,7 +58,7 @@ class IssuedTalosconfig:
     HELP = "issue a talosconfig from the secrets bundle, without asking any machine"
     DESCRIPTION = f"""\
 Print a talosconfig signed by the Talos CA of the bundle in ${inputs.SECRETS_VARIABLE}. It is a secret, and cannot be
-taken back: give it the least role and the shortest life that will do.
+revoked: give it the least role and the shortest lifetime that work.
 
   python -m talos talosconfig --context prod --endpoint 10.0.0.2 --role os:reader --lifetime 8h"""
 

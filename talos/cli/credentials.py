@@ -53,7 +53,7 @@ class ClientCertificate:
     HELP = "issue a talosconfig with a role and a lifetime"
     DESCRIPTION = """\
 Have a control plane issue a client certificate, and print a talosconfig around it, or write it to --output with mode
-0600. It is a secret. It cannot be taken back, so give it the least role and the shortest life that will do.
+0600. It is a secret. It cannot be revoked, so give it the least role and the shortest lifetime that work.
 
   python -m talos client-cert --address 10.0.0.2 --role os:reader --lifetime 8h --output talosconfig"""
 

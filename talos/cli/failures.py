@@ -1,4 +1,4 @@
-"""What a command ends with: exit codes, and the failures that are the command line's own."""
+"""How a command ends: exit codes, and the failures of the command line itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`health` and `status`: what state a machine is in, and waiting until it is a good one."""
+"""`health` and `status`: the state of a machine, and waiting until it is healthy."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from talos.cli import inputs
 from talos.cli.reaching import Reach, add_maintenance_arguments, reach
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "wait until a machine is well"
+HELP = "wait until a machine is healthy"
 DESCRIPTION = """\
-Wait until a machine is well: it runs its config, Talos calls it ready, each of its services runs and is healthy, and,
-with --etcd-members, etcd has just so many members, each with a vote. Says on stderr what is still missing. A node is
-not ready for Kubernetes before it has a network: --allow-unmet nodeReady leaves that out.
+Wait until a machine is healthy: it runs its config, Talos reports it ready, each of its services runs and is healthy,
+and, with --etcd-members, etcd has exactly that many members, each with a vote. Reports on stderr what is missing. A
+node is not ready for Kubernetes before it has a network: --allow-unmet nodeReady leaves that out.
 
   python -m talos health --address 10.0.0.2 --name cp-1 --etcd-members 3 --timeout 15m"""
 
-STATUS_HELP = "say what a machine is and runs"
+STATUS_HELP = "show what a machine is and runs"
 STATUS_DESCRIPTION = """\
-Say what a machine is and runs: its state, stage, Talos version, schematic, extensions and boot id.
+Show what a machine is and runs: its state, stage, Talos version, schematic, extensions and boot id.
 
-  python -m talos status --address 10.0.0.11 --insecure     (--insecure: also where it is in maintenance mode)"""
+  python -m talos status --address 10.0.0.11 --insecure     (--insecure: also in maintenance mode)"""
 
 _WELL = {"Running", "Finished", "Skipped"}
 

@@ -1,4 +1,4 @@
-"""What a command is given: addresses as options; secrets by file, stdin or environment, never as an option's value."""
+"""The inputs of a command: addresses as options; secrets by file, stdin or environment, never as an option's value."""
 
 from __future__ import annotations
 

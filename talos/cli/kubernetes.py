@@ -1,4 +1,4 @@
-"""What a node's life needs of Kubernetes: is it Ready, cordon, drain, delete. By kubectl, which knows how to drain.
+"""Calls of Kubernetes for a node: is it Ready, cordon, drain, delete. By kubectl, which knows how to drain.
 
 kubectl gets the kubeconfig through a file without a place on the disk.
 """

@@ -1,4 +1,4 @@
-"""`leave`: take a node out of its cluster: drain it, erase its machine, forget its Node object."""
+"""`leave`: take a node out of its cluster: drain it, erase its machine, delete its Node object."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from talos.cli.waiting import PendingError, Watch, seconds
 HELP = "take a node out of its cluster: drain it, erase its machine, delete its Node"
 DESCRIPTION = f"""\
 Take a machine out of its cluster. It ends in maintenance mode, with the installed system but without config and data;
-other disks than the system's keep what they have.
+disks other than the system's keep their data.
 
   1. the node is drained, with respect for PodDisruptionBudgets       (with ${inputs.KUBECONFIG_VARIABLE} only)
-  2. a control plane leaves etcd, once the other members are well; the last one of all is just erased. Of one that
-     cannot do so any more the others remove the member
+  2. a control plane leaves etcd, once the other members are healthy; the last control plane is just erased. If it
+     can no longer leave by itself, the others remove its member
   3. STATE and EPHEMERAL are erased, and the machine boots into maintenance mode
   4. the Node object is deleted
 
-With --dead nothing is asked of the machine, and only its member of etcd and its Node object go; for hardware that
-will not answer again. The other control planes are found by their Node objects, which takes
+With --dead the command does not call the machine, and only removes its etcd member and its Node object; for hardware
+that will not answer again. It finds the other control planes by their Node objects, which requires
 ${inputs.KUBECONFIG_VARIABLE}.
 
   python -m talos leave --address 10.0.0.11 --name hgx-1"""

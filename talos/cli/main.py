@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and what the process ends with."""
+"""The command line: its commands, and the exit code of the process."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ from talos.cli.waiting import PendingError, Watch, seconds
 
 Step = Literal["none", "live", "reboot", "upgrade", "install", "refused", "unreachable", "unknown"]
 
-HELP = "say what a config and an image would do to a machine"
+HELP = "show what a config and an image would do to a machine"
 DESCRIPTION = f"""\
-Say what `roll`, or for a new machine `apply`, would do, without doing it. The config comes by stdin, or not at all:
-then only the machine's state is looked at. A machine that does not answer is no failure. `change` in the result:
+Show what `roll`, or for a new machine `apply`, would do, without doing it. The config comes from stdin; without one,
+only the machine's state is checked. A machine that does not answer is no failure. `change` in the result:
 
   none         nothing
   live         the config takes effect at once

@@ -1,4 +1,4 @@
-"""Finding out in which state a machine is: configured and ours, or in maintenance mode, or of another cluster."""
+"""Finds out the state of a machine: configured and ours, or in maintenance mode, or of another cluster."""
 
 from __future__ import annotations
 

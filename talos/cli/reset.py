@@ -24,11 +24,11 @@ partitions, so that the installed system stays and boots into maintenance mode, 
 
   python -m talos reset --address 10.0.0.11 --wipe system-disk --partition STATE --partition EPHEMERAL
 
-A machine that keeps STATE keeps its config, boots with it, and is waited for as such. Run again it is erased again.
+A machine that keeps STATE keeps its config and boots with it; the command waits for that. Another run erases it again.
 
-Without --partition the machine has nothing to boot from its disk afterwards: use --then shutdown, or have PXE or an ISO
-there. A control plane leaves etcd first, unless --no-graceful (for one whose etcd is lost). A machine that is in
-maintenance mode already is done; that is looked up with its key unchecked, since nothing but a question is sent.
+Without --partition the machine has nothing to boot from its disk afterwards: use --then shutdown, or provide PXE or an
+ISO. A control plane leaves etcd first, unless --no-graceful (for one whose etcd is lost). A machine that is already
+in maintenance mode is done; the command checks that without verifying the key, because it sends only a query.
 
 `reset` in the result: done, before (was in maintenance mode), unreachable (with --if-unreachable done)."""
 

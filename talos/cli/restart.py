@@ -1,4 +1,4 @@
-"""`reboot`: restart a machine, and see that it did."""
+"""`reboot`: restart a machine, and verify that it did."""
 
 from __future__ import annotations
 

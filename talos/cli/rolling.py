@@ -1,4 +1,4 @@
-"""`roll`: bring a machine that is part of a cluster to its config and its Talos, and leave it well."""
+"""`roll`: bring a machine of a cluster to its config and its Talos version, and leave it healthy."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from talos.cli.skew import require_api_server, require_no_newer_kubelet
 from talos.cli.upgrade import Target, difference, fell_back, running
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "bring a machine of a cluster to its config and image, drained where it must reboot, and leave it well"
+HELP = "bring a machine of a cluster to its config and image, drained if it must reboot, and leave it healthy"
 DESCRIPTION = f"""\
-Bring a machine to a config (stdin) and an installer image, and wait until it is well and its node is Ready.
+Bring a machine to a config (stdin) and an installer image, and wait until it is healthy and its node is Ready.
 
   1. the image is installed into the slot that boots next, if the machine runs another    (disturbs nothing)
   2. a config that takes effect at once is applied
-  3. only if it must reboot: the other members of etcd are well; the node is drained, with respect for
+  3. only if it must reboot: the other members of etcd are healthy; the node is drained, with respect for
      PodDisruptionBudgets; the machine reboots, and must come back with that version and schematic
-  4. Talos's services are healthy, the node is Ready, and takes pods again; where it was the only control plane, some
-     time passes, because clients that missed its API look for it again after pauses of up to 30 s, and who has not
-     found it yet, such as an endpoint picker, does not learn of the next node's drain
+  4. Talos's services are healthy, the node is Ready, and accepts pods again; after a single control plane, `roll` waits
+     longer, because clients retry its API after pauses of up to 30 s, and a client that has not reconnected yet,
+     such as an endpoint picker, does not learn of the next node's drain
 
-A kubelet of a newer minor version than an API server is not let in: a worker waits until all of them serve that
-version, and a control plane refuses before anything is touched.
+A kubelet of a newer minor version than an API server is refused: a worker waits until all of them serve that
+version, and a control plane refuses before anything is changed.
 
-What is in effect already is not done again, so after a failure or an interruption the same command goes on. Run it
+The command skips steps that are already done, so after a failure or an interruption the same command continues. Run it
 for one machine at a time. ${inputs.KUBECONFIG_VARIABLE} is the cluster; without it nothing is drained.
 
   python -m talos roll --address 10.0.0.11 --name hgx-1 --image REF < hgx-1.yaml"""

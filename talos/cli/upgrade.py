@@ -14,18 +14,18 @@ from talos.cli.failures import CommandError, InputError, NotAllowedError
 from talos.cli.reaching import PASSING_STAGES, Reach, reach, wait_up
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "bring another Talos version or schematic onto a machine"
+HELP = "install another Talos version or schematic on a machine"
 DESCRIPTION = """\
-Bring a machine to the Talos version and schematic of an installer image. Does nothing where it runs them already.
+Bring a machine to the Talos version and schematic of an installer image. Does nothing if it already runs them.
 
-  1. the machine pulls the image                               (repeatable, changes nothing that runs)
+  1. the machine pulls the image                               (repeatable, changes nothing at runtime)
   2. the installer writes it to the slot that boots next       (repeatable)
   3. the machine reboots, which a new boot id shows            (left out with --no-reboot)
-  4. it must come back with that version and schematic; a machine that fell back to the old slot is exit code 6
+  4. it must come back with that version and schematic; exit code 6 if it fell back to the old slot
 
-Draining the node is the caller's: run with --no-reboot, drain, then `reboot --if-boot-id ID` with the id that was
+The caller must drain the node: run with --no-reboot, drain, then `reboot --if-boot-id ID` with the id that was
 printed, or run the same upgrade again. Machines older than Talos 1.13 have one call that installs and reboots; it is
-used where the machine does not offer the new ones, or with --method legacy.
+used if the machine does not offer the new ones, or with --method legacy.
 
 `change` in the result: none, installed (with --no-reboot), upgraded.
 

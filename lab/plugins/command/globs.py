@@ -1,4 +1,4 @@
-"""The path rules of assetPaths and archivePaths: `*` stays inside a folder, `**` does not, a leading `!` takes out."""
+"""The path rules of assetPaths and archivePaths: `*` stays inside a folder, `**` does not, a leading `!` excludes."""
 
 from __future__ import annotations
 

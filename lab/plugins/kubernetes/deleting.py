@@ -1,4 +1,4 @@
-"""Delete: removes the object, or gives up the fields of a Patch, and waits until it is gone."""
+"""Delete: removes the object, or releases the fields of a Patch, and waits until it is gone."""
 
 from __future__ import annotations
 

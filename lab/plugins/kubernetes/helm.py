@@ -1,4 +1,4 @@
-"""The helm binary, run in private: kubeconfig, values and pulled charts stay in a folder that this user alone reads."""
+"""The helm binary, run privately; kubeconfig, values and pulled charts are in a folder that only this user can read."""
 
 from __future__ import annotations
 

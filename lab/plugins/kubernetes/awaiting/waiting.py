@@ -1,4 +1,4 @@
-"""Follows an object through the API server until it is ready or gone, and says what it waits for."""
+"""Follows an object through the API server until it is ready or gone, and reports what it waits for."""
 
 from __future__ import annotations
 
