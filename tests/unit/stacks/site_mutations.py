@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,9 @@ def files(texts: Sequence[str], count: int, seed: int) -> Iterator[bytes]:
 
 
 def holds_a_secret(content: bytes) -> bool:
-    """Whether one of them is intact after all the damage; the rest of a broken one is unknown."""
-    return any(json.dumps(secret)[1:-1].encode() in content or secret.encode() in content for secret in SECRETS)
+    """Whether one of them is intact after all the damage, and not lengthened; the rest of a broken one is unknown."""
+    forms = (form.encode() for secret in SECRETS for form in (secret, json.dumps(secret)[1:-1]))
+    return any(re.search(re.escape(form) + rb"(?![A-Za-z0-9])", content) for form in forms)
 
 
 def structured(text: str, chance: random.Random, planted: bool) -> str:
