@@ -47,7 +47,8 @@ def security_policy(
 
     Keys are checked here and on no route: authentication runs before the model is known, so a route's own policy
     would not be reached by the requests that it should stop. What a tenant may call is checked after the model is
-    known. A request for a model that the site does not serve passes, and gets that answer later.
+    known. A request for a model that the site does not serve passes, and gets 404 later, unless its route leads to a
+    cluster, as a manual one could; without a model that the AI gateway has read, a request is refused.
     """
     allowed = [
         {
@@ -67,7 +68,8 @@ def security_policy(
     unknown = {
         "name": "unknown-model",
         "action": "Allow",
-        "cel": f"!('{MODEL_HEADER}' in request.headers) || !(request.headers['{MODEL_HEADER}'] in [{served}])",
+        "cel": f"'{MODEL_HEADER}' in request.headers && !(request.headers['{MODEL_HEADER}'] in [{served}]) "
+        "&& !has(xds.cluster_name)",
     }
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",

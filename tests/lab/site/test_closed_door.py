@@ -14,15 +14,21 @@ import httpx
 import pytest
 
 from components.gateway_protection import OVERRIDE
+from components.headers import MODEL_HEADER
 from lab import session
 from lab.paths import Lab
 from tests.lab.site.cluster_objects import FIELD_MANAGER, kubectl
-from tests.lab.site.replicas import until
+from tests.lab.site.replicas import ENGINE_PORT, Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat
+from tests.lab.site.test_answers import error_of
 
 pytestmark = pytest.mark.row("004.11")
 FRONT, MODELS = "inference-gateway", "inference-models"
+GATEWAY_API = "gateway.networking.k8s.io"
+# A model that the second tenant may not call.
+CLOSED = "glm-5-1"
+PATH = "/v1/completions"
 POLICY = "securitypolicy/tenants"
 PROTECTED = (
     POLICY,
@@ -150,3 +156,117 @@ def test_no_second_policy_is_put_beside_ours(
     }
     second.write_text(json.dumps(body))
     assert "belongs to the front door" in refused(site.lab, "create", "-f", str(second))
+
+
+PARENT = {"group": GATEWAY_API, "kind": "Gateway", "name": "inference", "namespace": FRONT}
+BY_HAND: dict[str, dict[str, Any]] = {
+    "HTTPRoute": {
+        "apiVersion": f"{GATEWAY_API}/v1",
+        "metadata": {"name": "by-hand", "namespace": MODELS},
+        "spec": {"parentRefs": [PARENT]},
+    },
+    "GRPCRoute": {
+        "apiVersion": f"{GATEWAY_API}/v1",
+        "metadata": {"name": "by-hand", "namespace": MODELS},
+        "spec": {"parentRefs": [PARENT]},
+    },
+    "AIGatewayRoute": {
+        "apiVersion": "aigateway.envoyproxy.io/v1beta1",
+        "metadata": {"name": "by-hand", "namespace": MODELS},
+        "spec": {"parentRefs": [PARENT], "rules": []},
+    },
+    "ReferenceGrant": {
+        "apiVersion": f"{GATEWAY_API}/v1beta1",
+        "metadata": {"name": "by-hand", "namespace": MODELS},
+        "spec": {
+            "from": [{"group": "gateway.envoyproxy.io", "kind": "SecurityPolicy", "namespace": "default"}],
+            "to": [{"group": GATEWAY_API, "kind": "HTTPRoute"}],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_nothing_is_hung_on_the_gateway_by_hand(site: Site, tmp_path: Path, kind: str) -> None:
+    """A route of one's own leads around what tenants may call; a grant lets others put their policy on ours."""
+    file = tmp_path / "by-hand.json"
+    body = {"kind": kind, **BY_HAND[kind]}
+    file.write_text(json.dumps(body))
+    assert "belongs to the front door" in refused(site.lab, "create", "--dry-run=server", "-f", str(file))
+    body["metadata"] = {**body["metadata"], "annotations": {OVERRIDE: "a drill"}}
+    file.write_text(json.dumps(body))
+    kubectl(site.lab, "create", "--dry-run=server", "-f", str(file))
+
+
+OPEN_TO_ALL = {"op": "add", "path": "/spec/listeners/0/allowedRoutes/namespaces", "value": {"from": "All"}}
+FOR_ANY_MODEL = {"op": "remove", "path": "/spec/rules/0/matches"}
+
+
+@pytest.mark.parametrize(
+    ("target", "patch"),
+    [
+        ((FRONT, "gateway/inference"), OPEN_TO_ALL),
+        ((MODELS, "aigatewayroute/qwen3-32b"), FOR_ANY_MODEL),
+        ((MODELS, "httproute/qwen3-32b"), FOR_ANY_MODEL),
+    ],
+    ids=["listener", "the program's route", "the AI gateway's route"],
+)
+def test_what_hangs_on_the_gateway_is_not_changed_by_hand(
+    site: Site, target: tuple[str, str], patch: dict[str, Any]
+) -> None:
+    """A listener for all namespaces lets each of them bring its own keys."""
+    space, name = target
+    change = ("--type=json", "--dry-run=server", "-p", json.dumps([patch]))
+    assert "belongs to the front door" in refused(site.lab, "patch", name, "-n", space, *change)
+
+
+@contextmanager
+def route_around_the_ai_gateway(site: Site, cluster: Cluster, folder: Path) -> Iterator[None]:
+    """By path, and by a model's name that no file has, to an engine, made by somebody who overrides the refusal."""
+    meta = {"name": "by-hand", "namespace": MODELS, "annotations": {OVERRIDE: "a drill"}}
+    engine = {"address": cluster.ready_replicas(CLOSED)[0].ip, "port": ENGINE_PORT}
+    backend = {"group": "gateway.envoyproxy.io", "kind": "Backend", "name": "by-hand"}
+    rules = [
+        {"matches": [{"path": {"type": "Exact", "value": PATH}}], "backendRefs": [backend]},
+        {"matches": [{"headers": [{"name": MODEL_HEADER, "value": "by-hand"}]}], "backendRefs": [backend]},
+    ]
+    items = [
+        {
+            "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+            "kind": "Backend",
+            "metadata": meta,
+            "spec": {"endpoints": [{"ip": engine}]},
+        },
+        {
+            "apiVersion": f"{GATEWAY_API}/v1",
+            "kind": "HTTPRoute",
+            "metadata": meta,
+            "spec": {"parentRefs": [PARENT], "rules": rules},
+        },
+    ]
+    file = folder / "by-hand.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    kubectl(site.lab, "create", "-f", str(file))
+    try:
+        yield
+    finally:
+        kubectl(site.lab, "delete", "-f", str(file))
+
+
+def test_a_route_by_hand_opens_no_model(site: Site, cluster: Cluster, tmp_path: Path) -> None:
+    """Who may call what holds on every route: also before a model is known, and for a name that no file has."""
+    with site.http(key=site.front.keys["globex.laptop"]) as stranger:
+
+        def asked(path: str, model: str) -> httpx.Response:
+            return stranger.post(f"{site.address}{path}", json={**chat(model), "prompt": "hi"})
+
+        def unknown() -> bool:
+            return bool(error_of(asked("/v1/chat/completions", "by-hand"))["code"] == "model_not_found")
+
+        assert unknown()
+        with route_around_the_ai_gateway(site, cluster, tmp_path):
+            until(lambda: not unknown(), what="the route in Envoy")
+            by_name, by_path = asked("/v1/chat/completions", "by-hand"), asked(PATH, CLOSED)
+            assert (by_name.status_code, error_of(by_name)["code"]) == (403, "model_not_allowed"), by_name.text
+            assert by_path.status_code in {400, 403}, by_path.text
+        until(unknown, what="a gateway without the route")

@@ -112,6 +112,8 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         ),
         gateway_protection.admission_policy(["g", "m"], "inference-platform-lab"),
         gateway_protection.admission_binding(gateway.GATEWAY, "g"),
+        gateway_protection.routes_policy(["g", "m"], "inference-platform-lab"),
+        gateway_protection.routes_binding(),
         tiers.tier_policy(
             "g", gateway.target_gateway(), {name: one.tier for name, one in site.tenants.items() if one.tier}
         ),
