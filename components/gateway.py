@@ -215,6 +215,8 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
                 "initialConnectionWindowSize": "24Mi",
                 # Envoy Gateway's default of 100 is below what one agent's connection carries.
                 "maxConcurrentStreams": 1000,
+                # Envoy Gateway's own ends all of a connection's streams for one request that breaks HTTP.
+                "onInvalidMessage": "TerminateStream",
             },
             "timeout": {
                 "http": {

@@ -30,6 +30,7 @@ SITE_GROUPS = {
         "test_network_policies",
         "test_openai_client",
         "test_protocol_errors",
+        "test_http2_frames",
         "test_kept_secrets",
         "test_request_sizes",
         "test_documented_commands",
