@@ -20,6 +20,7 @@ SITE_GROUPS = {
         "test_tiers",
         "test_node_added",
         "test_picker_handover",
+        "test_killed_parts",
         "test_rolling_update",
     ),
     "site-serves": (

@@ -89,9 +89,17 @@ def prompt_of(kilobytes: int) -> str:
     return (secrets.token_hex(16) + " " + "lorem " * (kilobytes * 1000 // 6 + 1))[: kilobytes * 1000]
 
 
-async def stream(client: httpx.AsyncClient, body: dict[str, Any], headers: dict[str, str] | None = None) -> Streamed:
-    """Send and read to the end. Never raises: what went wrong is in `refusal`."""
-    answer = Streamed()
+async def stream(
+    client: httpx.AsyncClient,
+    body: dict[str, Any],
+    headers: dict[str, str] | None = None,
+    answer: Streamed | None = None,
+) -> Streamed:
+    """Send and read to the end. Never raises: what went wrong is in `refusal`.
+
+    answer: filled as the tokens come, for a caller that watches.
+    """
+    answer = answer or Streamed()
     try:
         async with client.stream("POST", "/chat/completions", json=body, headers=headers) as response:
             answer.status = response.status_code
