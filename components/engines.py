@@ -11,6 +11,8 @@ from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServ
 from components.weights import WeightsSpec
 
 PORT = 8000
+# OpenAI accepts no larger `n`. vLLM's default is 16,384, and each of them takes a place in its queue.
+_MOST_ANSWERS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ def vllm_engine(
     source: WeightsSpec,
 ) -> Engine:
     """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list."""
+    # A request that an empty queue cannot hold is the client's error; vLLM would answer 503, try again.
+    most_answers = str(min(_MOST_ANSWERS, plan.max_num_queued_reqs))
     args = [
         repository,
         *_served(served_names),
@@ -67,6 +71,7 @@ def vllm_engine(
         env={
             **weights.environment(source),
             "VLLM_ENGINE_READY_TIMEOUT_S": str(plan.start_budget_s),
+            "VLLM_MAX_N_SEQUENCES": most_answers,
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
         },

@@ -61,9 +61,11 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
     detector, shedding = plugins["utilization-detector"], plugins["shedding"]
     limit = model_route.parallel_limit("m", "n", requests=parallel_requests(proof, serving), connections=65_536)
     budget = model_server.disruption_budget("m", "n", max_unavailable=plan.max_unavailable)
+    told = {one["name"]: one.get("value") for one in container["env"]}
     return {
         **dict(flag.partition("=")[::2] for flag in container["args"]),
-        "ready": next((one["value"] for one in container["env"] if one["name"] == "VLLM_ENGINE_READY_TIMEOUT_S"), ""),
+        "ready": told.get("VLLM_ENGINE_READY_TIMEOUT_S", ""),
+        "answers": told.get("VLLM_MAX_N_SEQUENCES", ""),
         "deadline": built["spec"]["progressDeadlineSeconds"],
         "failures": container["startupProbe"]["failureThreshold"],
         "period": container["startupProbe"]["periodSeconds"],
@@ -108,6 +110,13 @@ def test_objects_say_what_is_derived() -> None:
         assert float(said[place]) == number(found[knob]), knob
     assert said["--override-generation-config"] == f'{{"max_new_tokens": {found["gateway_max_tokens"].value}}}'
     assert said["period"] == PROBE_PERIOD_S
+
+
+@pytest.mark.parametrize(("queue", "most"), [(900, "128"), (100, "100")], ids=["long", "short"])
+def test_one_request_asks_for_no_more_answers_than_the_queue_has_places(queue: int, most: str) -> None:
+    """vLLM counts each of its `n` answers; what it can never hold is the client's error, not a full engine."""
+    said = places(overrides={"max_num_seqs": 64, "max_num_queued_reqs": queue})
+    assert said["answers"] == most
 
 
 @pytest.mark.parametrize(
