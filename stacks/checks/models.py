@@ -244,7 +244,7 @@ def _longest(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _unwritten(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is said of tokens that the model does not write would be left aside without a word."""
+    """Keys about tokens that the model does not write would have no effect, and no message."""
     entry = model.get("catalogue")
     if entry not in catalogue.names() or catalogue.load(str(entry)).task == "generate":
         return
