@@ -83,7 +83,7 @@ format: venv ## format, and apply the fixes of the linter
 	@$(RUN) -m ruff check --fix .
 
 docs: venv ## write docs/configuration.md, site.schema.json (from the site's model) and requirements.md
-	@$(RUN) -m stacks.reference
+	@$(RUN) -m stacks.site.reference
 	@$(RUN) -m tests.requirements
 
 bench: root tools ## measure the lab; results go to benchmarks/

@@ -2,10 +2,11 @@
 
 import pulumi
 
-from stacks import debug_messages, interrupts, site_rules, versions
-from stacks.engine_config import trace_stack
-from stacks.platform import declare_platform
-from stacks.program_errors import told_by_the_engine
+from stacks.facts import versions
+from stacks.program import debug_messages, interrupts, site_rules
+from stacks.program.engine_config import trace_stack
+from stacks.program.errors import told_by_the_engine
+from stacks.program.platform import declare_platform
 
 interrupts.end_without_a_traceback()
 debug_messages.hide_outputs()

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from stacks import catalogue
-from stacks.loader import KEY
+from stacks.facts import catalogue
+from stacks.site.loader import KEY
 
 # What a site may serve, with a load per second that two replicas on their usual GPUs carry.
 _SERVED = {

@@ -19,8 +19,8 @@ from benchmarks.report import Cell, Result, Row, Table
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
 from sitectl import checkout, manifests_folder, proofs
-from stacks.loader import trace_file
-from stacks.site import SiteConfig
+from stacks.site.loader import trace_file
+from stacks.site.model import SiteConfig
 
 HELP = "processor time of validate, proof and render of many generated sites"
 NEEDS_LAB = False

@@ -20,8 +20,8 @@ from lab.cluster import api
 from lab.deploy import Front
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
-from stacks.loader import KEY
-from stacks.platform import MODELS_NAMESPACE
+from stacks.program.platform import MODELS_NAMESPACE
+from stacks.site.loader import KEY
 
 _STACK_FILE = CHECKOUT / f"Pulumi.{session.STACK}.yaml"
 # The smallest catalogue model on one GPU: three replicas of it fit next to the lab's own models.

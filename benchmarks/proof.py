@@ -9,8 +9,8 @@ from statistics import median
 
 from benchmarks.report import Result, Table
 from lab.paths import Lab
-from stacks import catalogue
-from stacks.proof.block import block
+from stacks.facts import catalogue
+from stacks.plan.block import block
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove

@@ -25,7 +25,7 @@ from benchmarks.report import Result, Row, Table
 from lab import deploy, session
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
-from stacks.loader import KEY
+from stacks.site.loader import KEY
 
 HELP = "a no-op preview of a site against `kubectl diff --server-side` of its objects, 100 to 3,000 of them"
 SIZES = (100, 300, 1000, 3000)

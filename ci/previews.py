@@ -15,12 +15,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from floor.problems import SiteError
 from sitectl import checkout, engine, headroom, live_objects, project_folder, revisions, warned, whole_files
 from sitectl.errors import Exit, SitectlError
 from sitectl.previews_folder import SUFFIX, failed
 from sitectl.proofs import blocks_of_file
-from stacks.loader import load_file
-from stacks.loading.problems import SiteError
+from stacks.site.loader import load_file
 
 VARIABLE = "SITE_KUBECONFIGS"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from components.metadata import FIELD_MANAGER
+from floor.metadata import FIELD_MANAGER
 
 # The SDK's own classes ask for the plugin of their version; ours must ask for the same one.
 _PLUGIN_VERSION = version("pulumi-kubernetes")

@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pulumi_policy import EnforcementLevel, PolicyPack, StackValidationPolicy  # type: ignore[import-not-found]
 
-from components.rules.listing import RULES
-from components.rules.model import SiteFacts
 from policy.adapter import validation
+from policy.listing import RULES
+from policy.model import SiteFacts
 
 SITE = SiteFacts(name=os.environ.get("PULUMI_STACK", "the site"))
 LEVELS = {"error": EnforcementLevel.MANDATORY, "advice": EnforcementLevel.ADVISORY}

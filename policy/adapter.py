@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from components.rules.model import HIDDEN, Resource, Rule, SiteFacts, violations
+from policy.model import HIDDEN, Resource, Rule, SiteFacts, violations
 
 # What the SDK has for a list and an object that are not known yet (pulumi_policy/proxy.py of 1.21).
 _UNKNOWN_SECTIONS = ("6a19a0b0-7e62-4c92-b797-7f8e31da9cc2", "dd056dcd-154b-4c76-9bd3-c8f88648b5ff")

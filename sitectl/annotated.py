@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from stacks.reference import keys
-from stacks.site import SiteConfig
+from stacks.site.model import SiteConfig
+from stacks.site.reference import keys
 
 _WIDTH = 116
 # Sections whose keys are names that the site chooses.

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, Literal
 
-from components.rules.model import Resource
+from policy.model import Resource
 from sitectl.errors import SitectlError
 from sitectl.saved_previews import SAVE_ONE
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from components.rules.model import HIDDEN, Resource
+from floor.counts import counted
+from floor.problems import site_error
+from floor.reading.document import read_file
+from policy.model import HIDDEN, Resource
 from sitectl import temporary
 from sitectl.errors import Exit, SitectlError, no_resources
 from sitectl.progress import Progress
 from sitectl.project_folder import PROJECT_FILE
-from stacks.counts import counted
-from stacks.loading.document import read_file
-from stacks.loading.problems import site_error
 
 _PROGRAM = Path(__file__).with_name("mocked_program.py")
 # As the mocked program writes it, which is not imported: it needs the SDK.

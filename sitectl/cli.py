@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO, cast
 
+from floor.problems import SiteError
+from floor.secret_texts import without_secrets
 from sitectl import invocation, project_folder, terminal, usage
 from sitectl.errors import MEANINGS, Exit, SitectlError, bug, no_resources, unusable_file, unwritable_output
 from sitectl.progress import Progress
-from stacks.loading.problems import SiteError
-from stacks.loading.secrets import without_secrets
 
 COMMANDS: Mapping[str, str] = {
     "init": "write a commented, valid file for a new site; asks nothing",

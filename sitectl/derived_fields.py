@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.rules.model import Resource
+from policy.model import Resource
 from sitectl.proofs import explanations, told
 from stacks.proof.figures import Explanation
-from stacks.site import SiteConfig
+from stacks.site.model import SiteConfig
 
 # Flags of the engines are called as the settings are, but for these.
 _FLAGS = {"kv_cache_size": "kv_blocks"}

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from components.metadata import FIELD_MANAGER, PROTECTED
-from components.rules.model import Resource
+from floor.metadata import FIELD_MANAGER, PROTECTED
+from policy.model import Resource
 from sitectl.known_writers import is_expected
 
 # Keys of `fieldsV1` from the root: `f:spec`; items of lists by `k:{"name":"main"}`, `v:"text"` or `i:0`.

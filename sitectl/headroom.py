@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from floor.problems import SiteError
 from sitectl import revisions, temporary
 from sitectl.errors import SitectlError
 from sitectl.saved_previews import SAVE_ONE
-from stacks.loader import load_file
-from stacks.loading.problems import SiteError
+from stacks.plan.sizing import order_of
 from stacks.proof.proof import prove
-from stacks.site import SiteConfig
-from stacks.sizing import order_of
+from stacks.site.loader import load_file
+from stacks.site.model import SiteConfig
 
 # Figure of the proof, and the target that it is held against.
 _FIGURES = {"ttft_p95": "TTFT p95", "itl_p95": "ITL p95"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from floor.reading.files import UnreadableError, text_of
 from sitectl import markdown, saved_previews, whole_files
 from sitectl.errors import Exit, SitectlError
-from stacks.loading.files import UnreadableError, text_of
 
 
 def markdown_file(option: str, path: Path | None) -> None:

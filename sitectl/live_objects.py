@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from components.metadata import FIELD_MANAGER
+from floor.metadata import FIELD_MANAGER
 from sitectl import programs
 from sitectl.errors import SitectlError, unusable_file
 from sitectl.field_owners import ForeignFields, foreign_fields
-from stacks.loader import load_file
+from stacks.site.loader import load_file
 
 _KUBECTL = "install kubectl where pulumi runs, in the version of the cluster"
 _LIMIT = "--request-timeout=60s"

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from components.rules.model import Resource
+from floor.reading.files import UnreadableError, text_of
+from policy.model import Resource
 from sitectl import whole_files
 from sitectl.errors import Exit, SitectlError
-from stacks.loading.files import UnreadableError, text_of
 
 MARK = ".rendered-by-sitectl"
 # In the mark while files are written: such a folder is not read, and may be written again.

@@ -10,10 +10,10 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from floor.secret_texts import HIDDEN, looks_secret, without_secrets
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
 from sitectl.words import TITLES, figures, foreign, minutes, signed, targets, tightest
-from stacks.loading.secrets import HIDDEN, looks_secret, without_secrets
 
 MARK = "<!-- inference-platform: plan of all sites -->"
 # GitHub takes 65,536 characters; GitLab takes more.

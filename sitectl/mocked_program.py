@@ -145,10 +145,11 @@ def _leave_files_out(site: Any) -> None:
 
 
 def _leave_rules_out() -> None:
-    # An older revision's program knows no rules.
-    with contextlib.suppress(ImportError):
-        rules: Any = importlib.import_module("stacks.site_rules")
-        rules.enforced = lambda *_: contextlib.nullcontext()
+    # An older revision's program has them in another place, or knows none.
+    for place in ("stacks.program.site_rules", "stacks.site_rules"):
+        with contextlib.suppress(ImportError):
+            rules: Any = importlib.import_module(place)
+            rules.enforced = lambda *_: contextlib.nullcontext()
 
 
 def _run() -> None:

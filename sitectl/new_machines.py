@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sitectl.errors import Exit, SitectlError
-from stacks.loader import UNFINISHED
+from stacks.site.loader import UNFINISHED
 
 # Places in the network: the VIP, then each kind of machine from a round number on.
 _VIP, _FIRST, _STEP = 10, 11, 10

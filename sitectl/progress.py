@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from stacks.loading.secrets import without_secrets
+from floor.secret_texts import without_secrets
 
 # Shorter steps are not slow.
 SLOW_S = 2.0

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stacks.loader import load_file
-from stacks.loading.problems import SiteError
-from stacks.placing import demands_of, describe_placement, nodes_of
+from floor.problems import SiteError
+from stacks.plan.placement import place
+from stacks.plan.placing import demands_of, describe_placement, nodes_of
+from stacks.plan.rendered_knobs import effect
+from stacks.plan.sizing import describe, explain_knobs, prove_model
 from stacks.proof.figures import Explanation, Figure
-from stacks.proof.placement import place
 from stacks.proof.proof import Proof
-from stacks.rendered_knobs import effect
-from stacks.site import SiteConfig
-from stacks.sizing import describe, explain_knobs, prove_model
+from stacks.site.loader import load_file
+from stacks.site.model import SiteConfig
 
 
 def proven(site: SiteConfig) -> dict[str, Proof]:

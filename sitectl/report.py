@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from components.rules.model import Resource
+from policy.model import Resource
 from sitectl import field_owners
 from sitectl.changes import Change, of_preview
 from sitectl.errors import SitectlError
@@ -19,7 +19,7 @@ from sitectl.saved_previews import SAVE_ONE
 from sitectl.verdicts import front
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity, Verdict
-from stacks.loading.raw import mapping
+from stacks.site.reading.raw import mapping
 
 # Hours of a year by twelve.
 HOURS_A_MONTH = 730

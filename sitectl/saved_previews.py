@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, StringConstraints, ValidationError
 
+from floor.reading.files import UnreadableError, text_of
 from sitectl.errors import Exit, SitectlError
-from stacks.loading.files import UnreadableError, text_of
 
 # The engine repeats every resource's inputs in it, before and after.
 LARGEST_BYTES = 256 * 1024 * 1024

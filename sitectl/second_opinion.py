@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sitectl.errors import Exit, SitectlError
+from stacks.plan.sizing import prove_model
 from stacks.proof import second_source
 from stacks.proof.second_source import BAND, INSTALL, PROMPT_TOKENS, SERIES, SecondSourceError
-from stacks.site import SiteConfig
-from stacks.sizing import prove_model
+from stacks.site.model import SiteConfig
 
 
 def require() -> None:

@@ -7,9 +7,9 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
+from floor.problems import nearest
 from sitectl import invocation
 from sitectl.errors import Exit, SitectlError
-from stacks.loading.problems import nearest
 
 _NUMBERS = {"int": "a whole number", "float": "a number"}
 # Options of every command -> number of arguments after them.

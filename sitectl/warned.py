@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from floor.problems import Problem, SiteError
 from sitectl import checkout
-from stacks.loader import LoadedSite, trace_file
-from stacks.loading.problems import Problem, SiteError
+from stacks.site.loader import LoadedSite, trace_file
 
 
 def lines(loaded: LoadedSite, project: Path) -> list[str]:

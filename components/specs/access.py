@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from components.base import MOST_VALUES, Name, Spec
+from floor.spec import MOST_VALUES, Name, Spec
 
 
 class KeySpec(Spec):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from components.base import Spec
+from floor.spec import Spec
 
 
 class CrdBundleSpec(Spec):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from components.base import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
+from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
 
 
 class GatewaySpec(Spec):

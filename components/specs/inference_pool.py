@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from components.base import Spec
+from floor.spec import Spec
 
 
 class InferencePoolSpec(Spec):

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from components.base import MOST_SECONDS, Spec
+from components.models.weights import Keeping
 from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model_server import ModelServerSpec
-from components.weights import Keeping
+from floor.spec import MOST_SECONDS, Spec
 
 # Scripts, logs and engines take an alias as it is, so nothing of JSON's or Lua's own may be in it.
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")

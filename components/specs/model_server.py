@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from components.base import MOST_REPLICAS, MOST_SECONDS, Spec
+from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 
 # On a Deployment whose first replica downloads: the start budget of all later ones, for those who foretell a restart.
 LATER_START = "inference-platform/later-start-budget-s"

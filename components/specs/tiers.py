@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from components.base import Spec
+from floor.spec import Spec
 
 
 class TierSpec(Spec):

@@ -8,27 +8,27 @@ import re
 from pathlib import Path
 from typing import Any
 
+from floor.counts import counted
 from sitectl import invocation, terminal, whole_files
 from sitectl.cli import Parser
 from sitectl.errors import Exit, SitectlError
-from stacks import catalogue
-from stacks.catalogue import CatalogueModel
-from stacks.counts import counted
-from stacks.hardware import GPUS
-from stacks.loading.products import nearest_product
-from stacks.proof.geometry import NotUnderstoodError, Section
-from stacks.proof.import_config import catalogue_file, read_json, text
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel
+from stacks.facts.hardware import GPUS
+from stacks.importing.config import catalogue_file, read_json, text
+from stacks.importing.geometry import NotUnderstoodError, Section
 from stacks.proof.memory import KvDtype
 from stacks.proof.order import Order
 from stacks.proof.proof import prove
 from stacks.proof.weights import parameters, weight_bytes
+from stacks.site.checks.products import nearest_product
 
 MORE = """\
   python -m sitectl catalogue list               names, sizes, contexts
   python -m sitectl catalogue show glm-5.1-fp8   one, and a replica's GPUs
   python -m sitectl catalogue add --help         what a new one needs
 
-`add` writes stacks/catalogue/NAME.yaml, and only if it understands every key of
+`add` writes stacks/facts/catalogue/NAME.yaml, and only if it understands every key of
 config.json and the figures agree with the published number of parameters.
 
 exit status 1: the model is not understood, or the name is taken; nothing is written
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         actions.add_parser(
             "add",
             help="write a new model's file from its config.json",
-            description="Write a new model's file, stacks/catalogue/NAME.yaml, from its config.json.",
+            description="Write a new model's file, stacks/facts/catalogue/NAME.yaml, from its config.json.",
             epilog=invocation.as_called(_ADD_MORE),
             formatter_class=terminal.Help,
         )
@@ -161,7 +161,7 @@ def _replica(name: str, gpu: str) -> str:
 
 def _add(context: Any, arguments: argparse.Namespace) -> Exit:
     _refuse_no_provenance(arguments)
-    folder: Path = context.project / "stacks" / "catalogue"
+    folder: Path = context.project / "stacks" / "facts" / "catalogue"
     name = arguments.name or arguments.repository.rpartition("/")[2].lower()
     if not _NAME.fullmatch(name):
         raise SitectlError(

@@ -9,7 +9,7 @@ from typing import Any
 from sitectl import cli
 from sitectl.commands import docs
 from sitectl.errors import Exit
-from stacks import catalogue
+from stacks.facts import catalogue
 
 MORE = """\
 Completes commands, options, pages, models of the catalogue, and names of sites: those of the folder that you are in.

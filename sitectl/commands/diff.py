@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.rules.model import Resource
+from policy.model import Resource
 from sitectl import changes, checkout, headroom, kept_files, manifests_folder, markdown, report, revisions, words
 from sitectl.errors import Exit, SitectlError
-from stacks.site import SiteConfig
+from stacks.site.model import SiteConfig
 
 MORE = """\
 Renders both sides with their own program and shows, site by site, which objects are added, changed and removed, each

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from floor.problems import nearest
 from sitectl.errors import Exit, SitectlError
-from stacks.loading.problems import nearest
 
 MORE = """\
   python -m sitectl docs                 all pages with their titles

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from floor.counts import counted
+from floor.problems import SiteError
 from sitectl import checkout
 from sitectl.errors import Exit, SitectlError
-from stacks import versions
-from stacks.counts import counted
-from stacks.loader import load_file
-from stacks.loading.problems import SiteError
+from stacks.facts import versions
+from stacks.site.loader import load_file
 
 MORE = """\
 `validate`, `render` and `rules` need only Python and the packages, `diff` also git; `plan` and `drift` need the engine,
 its plugins and a cluster. If only they miss something, that is a note here, not an error. The lab has its
 own doctor: make doctor
 """
-_VERSIONS_BACK = "take it back from version control: git checkout stacks/versions.yaml"
+_VERSIONS_BACK = "take it back from version control: git checkout stacks/facts/versions.yaml"
 _PLUGINS = ("kubernetes", "command")
 _OLDEST_PYTHON = (3, 11)
 

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.rules.model import Resource
+from floor.problems import SiteError, nearest
+from policy.model import Resource
 from sitectl import checkout, derived_fields
 from sitectl.errors import Exit, SitectlError
 from sitectl.proofs import explanations, in_text, in_words, told
-from stacks import catalogue, versions
-from stacks.loader import LoadedSite, trace_file
-from stacks.loading.problems import SiteError, nearest
-from stacks.reference import keys
-from stacks.site import SiteConfig
+from stacks.facts import catalogue, versions
+from stacks.site.loader import LoadedSite, trace_file
+from stacks.site.model import SiteConfig
+from stacks.site.reference import keys
 
 MORE = """\
 For a key, it shows the value, where it is set, its meaning and the allowed values. For an object's field, it shows the

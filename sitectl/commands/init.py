@@ -9,14 +9,14 @@ from typing import Any
 import yaml
 
 from components.specs.model_server import ModelServerSpec
+from floor.counts import counted
+from floor.problems import SiteError
 from sitectl import annotated, new_machines, whole_files
 from sitectl.errors import Exit, SitectlError
-from stacks import catalogue
-from stacks.counts import counted
-from stacks.hardware import GPUS
-from stacks.loader import KEY, UNFINISHED, load_site
-from stacks.loading.problems import SiteError
-from stacks.loading.products import nearest_product
+from stacks.facts import catalogue
+from stacks.facts.hardware import GPUS
+from stacks.site.checks.products import nearest_product
+from stacks.site.loader import KEY, UNFINISHED, load_site
 
 MORE = """\
 Everything has a safe default, and every key has a comment. Nothing is overwritten.

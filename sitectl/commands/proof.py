@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from floor.counts import counted
+from floor.problems import SiteError
 from sitectl import checkout, invocation, proofs, second_opinion, warned
 from sitectl.checkout import Told
-from stacks.counts import counted
-from stacks.loader import trace_file
-from stacks.loading.problems import SiteError
-from stacks.sizing import describe
+from stacks.plan.sizing import describe
+from stacks.site.loader import trace_file
 
 MORE = """\
 Only arithmetic: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from floor.counts import counted
 from sitectl import checkout, manifests_folder
 from sitectl.checkout import Declared, Told
-from stacks.counts import counted
 
 MORE = """\
 Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets have no

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from components.rules.listing import RULES
-from components.rules.waivers import Judgement, judge
+from floor.problems import SiteError
+from policy.listing import RULES
+from policy.waivers import Judgement, judge
 from sitectl import checkout, warned
 from sitectl.checkout import Declared, Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from sitectl.errors import Exit
-from stacks import rules_file
-from stacks.loader import LoadedSite, trace_file
-from stacks.loading.problems import SiteError
+from stacks.site import rules_file
+from stacks.site.loader import LoadedSite, trace_file
 
 MORE = """\
 Renders each site and applies every rule to its objects; no engine, no cluster. `pulumi preview` and `pulumi up` apply

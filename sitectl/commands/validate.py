@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from floor.counts import counted
+from floor.problems import SiteError
 from sitectl import checkout, invocation, warned
 from sitectl.checkout import Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
-from stacks import rules_file
-from stacks.counts import counted
-from stacks.loader import trace_file
-from stacks.loading.problems import SiteError
+from stacks.site import rules_file
+from stacks.site.loader import trace_file
 
 MORE = """\
 Reads Pulumi.SITE.yaml, and rules.SITE.yaml next to it if there is one. Needs no engine, no cluster, no network.

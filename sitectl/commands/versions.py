@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stacks import versions
+from stacks.facts import versions
 
 MORE = """\
-From stacks/versions.yaml, the only file that names versions; files are pinned by their digest. Python packages are in
-requirements.lock.
+From stacks/facts/versions.yaml, the only file that names versions; files are pinned by their digest. Python packages
+are in requirements.lock.
 """
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from components.envoy_names import MODEL_NAMES_FILTER
+from components.gateway.envoy_names import MODEL_NAMES_FILTER
 from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.rules.model import Resource
-from components.rules.pods import GPU, asks, containers, pod_spec, startup_budget_s
 from components.specs.model_server import LATER_START
+from floor.counts import counted
+from policy.model import Resource
+from policy.pods import GPU, asks, containers, pod_spec, startup_budget_s
 from sitectl.changes import Change, FieldChange
 from sitectl.verdicts.model import Severity, Verdict, verdict
-from stacks.counts import counted
 
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
 # Engine arguments whose cut takes something from callers, with what it takes.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from stacks.counts import counted
+from floor.counts import counted
 from stacks.proof.layouts import Layout, weights_per_gpu, why_illegal
 from stacks.proof.memory import (
     BLOCK_TOKENS,

@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from stacks.counts import counted
-from stacks.hardware import GPUS
+from floor.counts import counted
+from stacks.facts.hardware import GPUS
 from stacks.proof.case import Case
 from stacks.proof.demand import NO_TARGETS, Slo
 from stacks.proof.layouts import candidates

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from stacks import catalogue
-from stacks.catalogue import CatalogueModel, Experts
-from stacks.hardware import Gpu
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel, Experts
+from stacks.facts.hardware import Gpu
 from stacks.proof.weights import weight_bytes
 
 # Elements of a block-quantised matrix that share a scale, in each direction (weight_block_size of the checkpoints).

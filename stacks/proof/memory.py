@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from stacks import catalogue
-from stacks.catalogue import CatalogueModel, Mixer
-from stacks.hardware import Gpu
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel, Mixer
+from stacks.facts.hardware import Gpu
 from stacks.proof.layouts import Layout, experts_of, layer_count, weights_per_gpu
 
 KvDtype = Literal["bf16", "fp8"]

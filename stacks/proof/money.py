@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stacks.hardware import Gpu
+from stacks.facts.hardware import Gpu
 from stacks.proof.case import Case
 from stacks.proof.demand import Prices
 

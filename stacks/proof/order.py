@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stacks.catalogue import CatalogueModel
-from stacks.hardware import GPUS, Gpu
+from stacks.facts.catalogue import CatalogueModel
+from stacks.facts.hardware import GPUS, Gpu
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import KvDtype

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stacks import catalogue
-from stacks.catalogue import CatalogueModel, Part
-from stacks.hardware import Gpu, Precision
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel, Part
+from stacks.facts.hardware import Gpu, Precision
 from stacks.proof.layouts import Layout, experts_of, layer_count
 from stacks.proof.memory import KvDtype, token_bytes
 from stacks.proof.weights import Parameters, WeightBytes, parameters, weight_bytes

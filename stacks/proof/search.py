@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stacks.counts import counted
+from floor.counts import counted
 from stacks.proof.case import Case
 from stacks.proof.layouts import Layout, candidates
 from stacks.proof.order import Order

@@ -16,8 +16,8 @@ import math
 import sys
 from dataclasses import dataclass
 
-from stacks import catalogue
-from stacks.hardware import GPUS
+from stacks.facts import catalogue
+from stacks.facts.hardware import GPUS
 from stacks.proof.layouts import Layout, experts_of
 from stacks.proof.roofline import Roofline
 

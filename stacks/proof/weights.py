@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stacks import catalogue
-from stacks.catalogue import CatalogueModel, Experts, Mixer, Part
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel, Experts, Mixer, Part
 
 # Stored bits of one parameter with its scales: OCP MX (one 8-bit scale for 32), NVFP4 (one for 16), int4 groups of 32
 # with 16-bit scales, FP8 with one 32-bit scale for 128 x 128 elements.

@@ -35,8 +35,8 @@ def require_no_newer_kubelet(name: str, config: bytes, cluster: Kubernetes) -> N
         raise NotAllowedError(
             f"{name}: its kubelet would be 1.{kubelet} with API servers of {said}; no kubelet may be newer than an "
             "API server",
-            fix="name the kubelet of now as `kubelet` in stacks/versions.yaml and run `up`, which moves the control "
-            "planes; then take that line out and run `up` again",
+            fix="name the kubelet of now as `kubelet` in stacks/facts/versions.yaml and run `up`, which moves the "
+            "control planes; then take that line out and run `up` again",
         )
     raise PendingError(f"its kubelet would be 1.{kubelet}, and there are API servers of {said}")
 

@@ -19,6 +19,7 @@ from lab.cluster import api, logs
 from lab.paths import CHECKOUT, Lab
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.waiting import eventually
+from tests.program_folders import FOLDERS
 
 pytestmark = pytest.mark.row("000.30")
 
@@ -28,11 +29,11 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from components.charts import chart_of
-from components.crd_bundle import CrdBundle, read_bundle
-from components.gateway_controllers import GatewayControllers, GatewayControllersArgs
+from components.addons.charts import chart_of
+from components.addons.crd_bundle import CrdBundle, read_bundle
+from components.gateway.gateway_controllers import GatewayControllers, GatewayControllersArgs
 from components.objects import declare
-from stacks import versions as pins
+from stacks.facts import versions as pins
 
 versions = pins.load()
 provider = kubernetes.Provider("cluster", enable_server_side_apply=True, upsert_existing_objects=True)
@@ -100,7 +101,7 @@ def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project
     (folder / "__main__.py").write_text(PROGRAM)
     for name in ("crds", "charts"):
         (folder / name).symlink_to(own.bundle / name)
-    for name in ("components", "stacks", "manifests"):
+    for name in FOLDERS:
         (folder / name).symlink_to(CHECKOUT / name)
     bring_up_cluster(spare_lab, hgx=0)
     made = Project(spare_lab, folder)
@@ -137,7 +138,7 @@ def test_a_second_up_changes_nothing(project: Project) -> None:
 def test_an_upgrade_keeps_the_certificate_of_the_webhook(project: Project) -> None:
     before = project.secret(*WEBHOOK_CERTIFICATE)
     program = project.folder / "__main__.py"
-    source = "import components.gateway_controllers as module\nmodule._PATIENCE_S = 599\n"
+    source = "import components.gateway.gateway_controllers as module\nmodule._PATIENCE_S = 599\n"
     program.write_text(source + PROGRAM)
     preview = json.loads(project.pulumi("preview", "--json"))
     changed = {

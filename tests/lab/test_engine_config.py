@@ -13,7 +13,7 @@ import pytest
 
 from lab import session
 from lab.paths import CHECKOUT, Lab
-from stacks.loader import KEY, load_file, load_site
+from stacks.site.loader import KEY, load_file, load_site
 
 pytestmark = pytest.mark.row("C.05")
 

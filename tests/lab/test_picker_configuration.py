@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.inference_pool import picker_config
+from components.models.inference_pool import picker_config
 from components.specs.inference_pool import InferencePoolSpec, PickerPlan
 from lab.install import install
 from lab.paths import Lab

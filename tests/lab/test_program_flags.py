@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.paths import Lab
-from stacks import program_flags
+from stacks.facts import program_flags
 
 pytestmark = pytest.mark.row("004.12")
 

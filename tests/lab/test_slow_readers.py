@@ -20,7 +20,7 @@ import h2.connection
 import httpx
 import pytest
 
-from components.gateway_overload import buffer_accounting, overload_actions
+from components.gateway.gateway_overload import buffer_accounting, overload_actions
 from lab.paths import Lab
 from tests.lab.waiting import eventually
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
-from components.tiers import objective_name, tier_policy
+from components.tenants.tiers import objective_name, tier_policy
+from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 from lab.install import install
 from lab.paths import Lab
 from tests.lab.waiting import PATIENCE_S

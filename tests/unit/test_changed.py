@@ -82,12 +82,12 @@ def test_lab_tests_are_named_by_folder() -> None:
 @pytest.mark.parametrize(
     ("file", "chosen", "left_out"),
     [
-        ("stacks/proof/knobs.py", "proof/test_proof_knobs.py", "runner/test_runner_env.py"),
-        ("components/access.py", "spine/test_builders.py", "proof/test_proof_knobs.py"),
+        ("stacks/plan/knobs.py", "proof/test_proof_knobs.py", "runner/test_runner_env.py"),
+        ("components/tenants/access.py", "spine/test_builders.py", "proof/test_proof_knobs.py"),
         # Through the program, which a process of its own runs.
-        ("components/access.py", "sitectl/test_sitectl_diff.py", "machines/test_machines_applying.py"),
-        ("stacks/versions.yaml", "stacks/test_versions.py", "runner/test_runner_env.py"),
-        ("stacks/catalogue/qwen3-8b.yaml", "proof/test_proof_catalogue.py", "cluster/test_cli.py"),
+        ("components/tenants/access.py", "sitectl/test_sitectl_diff.py", "machines/test_machines_applying.py"),
+        ("stacks/facts/versions.yaml", "stacks/test_versions.py", "runner/test_runner_env.py"),
+        ("stacks/facts/catalogue/qwen3-8b.yaml", "proof/test_proof_catalogue.py", "cluster/test_cli.py"),
         ("lab/plugins/kubernetes/helm.py", "plugin_kubernetes/test_kubernetes_releases.py", "cluster/test_cli.py"),
         ("tests/unit/golden/model-vllm.yaml", "spine/test_builders.py", "runner/test_runner_env.py"),
         ("tests/fixtures/previews/replica-cut.json", "sitectl/test_sitectl_plan.py", "cluster/test_cli.py"),

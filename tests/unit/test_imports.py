@@ -11,31 +11,48 @@ import pytest
 pytestmark = pytest.mark.row("C.03")
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("stacks", "components", "talos", "manifests", "services", "lab", "policy", "sitectl", "ci")
+PACKAGES = ("floor", "stacks", "components", "talos", "manifests", "services", "lab", "policy", "sitectl", "ci")
+# Folders inside of these are rooms of their own.
+WITH_ROOMS = ("floor", "stacks", "components")
 MAY_IMPORT = {
-    "__main__": {"stacks"},
-    "stacks": {"components", "talos", "manifests"},
-    "components": {"talos", "manifests"},
-    "talos": set(),
+    "__main__": {"stacks.program", "stacks.facts"},
+    "floor": set(),
+    "floor.reading": {"floor"},
     "manifests": set(),
-    "services": set(),
+    "services": {"floor"},
+    "talos": {"floor"},
+    "policy": {"floor", "floor.reading", "components.models"},
+    "components": {"floor"},
+    "components.specs": {"floor", "components.models"},
+    "components.addons": {"floor", "components"},
+    "components.machines": {"floor", "components", "talos"},
+    "components.tenants": {"floor", "components", "components.specs"},
+    "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
+    "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"},
+    "stacks": set(),
+    "stacks.facts": {"floor", "floor.reading"},
+    "stacks.proof": {"floor", "stacks.facts"},
+    "stacks.importing": {"floor", "floor.reading", "stacks.facts", "stacks.proof"},
+    "stacks.site": {"floor", "floor.reading", "stacks.facts", "stacks.plan", "policy", "talos"}
+    | {"components.specs", "components.models", "components.addons"},
+    "stacks.plan": {"floor", "stacks.facts", "stacks.proof", "stacks.site", "talos"}
+    | {"components.specs", "components.models"},
+    "stacks.program": {"floor", "floor.reading", "policy", "stacks.facts", "stacks.site", "stacks.plan"}
+    | {"components", "components.addons", "components.gateway", "components.machines"}
+    | {"components.models", "components.tenants"},
     # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
     "lab": {"talos"},
-    "policy": {"components"},
     # Works on a site from outside: what it knows of the program comes from a run of the program.
-    "sitectl": {"stacks", "components"},
-    "ci": {"sitectl", "stacks"},
+    "sitectl": {"floor", "floor.reading", "policy", "components.gateway", "components.specs"}
+    | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site"},
+    "ci": {"floor", "sitectl", "stacks.site"},
 }
-# Inside components: all import the floor, composites import all, the rest import none of the others.
-FLOOR = {"base", "component", "specs", "objects", "namespace", "network_policies", "headers", "envoy_names"} | {
-    "machine_commands",
-    "metadata",
-}
+# Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text.
+TEXTS = {"envoy_names", "machine_commands"}
 COMPOSITES = {"model", "cluster"}
 PARTS = {
     "front_door": {"gateway_errors"},
     "gateway": {"gateway_errors", "gateway_overload"},
-    "gateway_controllers": {"charts"},
     "model_server": {"weights", "engines"},
     "engines": {"weights"},
 }
@@ -50,20 +67,42 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def imported(path: Path) -> set[str]:
+    """Modules and packages that a file imports."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if _is_module(name) else node.module for name in inner}
     return names
+
+
+def _is_module(name: str) -> bool:
+    place = ROOT.joinpath(*name.split("."))
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
+def room(module: str) -> str:
+    """The package of a module, with its folder where the package has rooms."""
+    package, _, rest = module.partition(".")
+    folder = f"{package}.{rest.partition('.')[0]}"
+    return folder if package in WITH_ROOMS and folder in MAY_IMPORT else package
 
 
 @pytest.mark.parametrize(("package", "path"), list(modules()), ids=lambda value: str(value).removeprefix(f"{ROOT}/"))
 def test_nothing_imports_upward(package: str, path: Path) -> None:
-    names = {name.partition(".")[0] for name in imported(path)}
-    assert names & set(PACKAGES) - {package} <= MAY_IMPORT[package]
-    assert not names & NEVER.get(package, set())
+    own = room(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    names = imported(path)
+    assert {room(name) for name in names if name.partition(".")[0] in PACKAGES} - {own} <= MAY_IMPORT[own]
+    assert not {name.partition(".")[0] for name in names} & NEVER.get(package, set())
+
+
+def test_every_folder_is_a_room() -> None:
+    """A new folder says what it may import before anything is in it."""
+    for package in WITH_ROOMS:
+        folders = {f"{package}.{path.parent.name}" for path in (ROOT / package).glob("*/__init__.py")}
+        assert folders == {name for name in MAY_IMPORT if name.startswith(f"{package}.")}
 
 
 def test_only_emulated_machines_and_their_pod_network_know_talos() -> None:
@@ -73,12 +112,13 @@ def test_only_emulated_machines_and_their_pod_network_know_talos() -> None:
             assert "talos" not in {name.partition(".")[0] for name in imported(path)}, path
 
 
-def test_components_know_their_floor_alone() -> None:
-    for path in sorted((ROOT / "components").glob("*.py")):
-        if path.stem in COMPOSITES | {"__init__"}:
-            continue
-        siblings = {name.split(".")[1] for name in imported(path) if name.startswith("components.")}
-        assert siblings <= FLOOR | PARTS.get(path.stem, set()), path.name
+def test_components_do_not_import_each_other() -> None:
+    for folder in ("addons", "gateway", "machines", "models", "tenants"):
+        for path in sorted((ROOT / "components" / folder).glob("*.py")):
+            own = f"components.{folder}."
+            siblings = {name.removeprefix(own).split(".")[0] for name in imported(path) if name.startswith(own)}
+            if path.stem not in COMPOSITES:
+                assert siblings <= TEXTS | PARTS.get(path.stem, set()), path.name
 
 
 def test_no_file_is_too_long_and_no_drawer_is_nameless() -> None:

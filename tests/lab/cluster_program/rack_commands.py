@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from unittest import mock
 
-from components import machine_commands
-from components.machine_commands import SECRETS_VARIABLE, Limits
+from components.machines import machine_commands
+from components.machines.machine_commands import SECRETS_VARIABLE, Limits
 from lab.machines.machine import Machine
-from stacks import versions
-from stacks.cluster_access import machines_of
-from stacks.cluster_model import MachinesSpec
-from stacks.cluster_plan import ClusterPlan, plan_cluster
+from stacks.facts import versions
+from stacks.plan.cluster import ClusterPlan, plan_cluster
+from stacks.program.cluster_access import machines_of
+from stacks.site.machines import MachinesSpec
 from talos import secrets
 from talos.api import client as api_client
 from talos.cli import waiting
@@ -51,7 +51,7 @@ class Done:
 
 
 class RackCommands:
-    """Each command as `components/machine_commands.py` writes it for the site, with short limits."""
+    """Each command as `components/machines/machine_commands.py` writes it for the site, with short limits."""
 
     def __init__(self, site: RackSite) -> None:
         self._site = site

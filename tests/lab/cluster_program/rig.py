@@ -20,13 +20,15 @@ from lab.machines.cluster_hooks import NodeFacts, RecordedCluster
 from lab.machines.spec import Hardware
 from lab.paths import CHECKOUT, Lab
 from tests.lab.cluster_program.rack_site import RackSite, new_rack_site
+from tests.program_folders import FOLDERS
 
 PROJECT = "inference-platform"
 PROGRAM = """
 import pulumi
-from stacks import debug_messages, interrupts, versions
-from stacks.cluster_access import cluster_access
-from stacks.engine_config import site_of_stack
+from stacks.facts import versions
+from stacks.program import debug_messages, interrupts
+from stacks.program.cluster_access import cluster_access
+from stacks.program.engine_config import site_of_stack
 
 interrupts.end_without_a_traceback()
 debug_messages.hide_outputs()
@@ -126,7 +128,7 @@ class Rig(RackSite):
 
     def versions(self, **changes: Any) -> None:
         """Change versions of the program."""
-        file = self.project / "stacks" / "versions.yaml"
+        file = self.project / "stacks" / "facts" / "versions.yaml"
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | changes))
 
     def pulumi(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -187,7 +189,7 @@ def new_rig(folder: Path, *hardware: Hardware) -> Rig:
 
     project = folder / "project"
     project.mkdir()
-    for name in ("components", "talos", "manifests", ".venv"):
+    for name in {*FOLDERS, ".venv"} - {"stacks"}:
         (project / name).symlink_to(CHECKOUT / name)
     shutil.copytree(CHECKOUT / "stacks", project / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
     (project / "Pulumi.yaml").write_text((CHECKOUT / "Pulumi.yaml").read_text())

@@ -6,7 +6,7 @@ from lab.machines.faults import Fault
 from tests.lab.cluster_program.conftest import NewRig
 from tests.lab.cluster_program.rig import Rig
 
-# Drivers that each version's extensions carry; stacks/compatibility.yaml knows them too.
+# Drivers that each version's extensions carry; stacks/facts/compatibility.yaml knows them too.
 DRIVERS = {
     "v1.13.7": {"production": "595.71.05", "lts": "580.173.02"},
     "v1.13.9": {"production": "595.91.07", "lts": "580.178.04"},
@@ -73,7 +73,7 @@ def test_a_minor_version_of_kubernetes_goes_over_api_servers_before_kubelets(mak
     for said in (rig.preview(check=False), rig.up(check=False)):
         assert "cp-1: " in said
         assert "its kubelet would be 1.36 with API servers of v1.35.2 on cp-2, v1.35.2 on cp-3" in said
-        assert "`kubelet` in stacks/versions.yaml" in said
+        assert "`kubelet` in stacks/facts/versions.yaml" in said
     assert {node.api_server_version for node in rig.cluster.nodes.values()} == {"v1.35.2", ""}
 
     rig.cluster.versions.clear()

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from lab.paths import CHECKOUT
+from tests.program_folders import FOLDERS
 
-_PARTS = ("components", "manifests", "stacks", "talos")
 _REST = (".venv", ".lab")
 
 
@@ -16,7 +16,7 @@ def copy_project(folder: Path, *changed: str) -> Path:
     folder.mkdir()
     for name in ("Pulumi.yaml", "__main__.py"):
         shutil.copy(CHECKOUT / name, folder)
-    for name in (*_PARTS, *_REST):
+    for name in (*FOLDERS, *_REST):
         if name in changed:
             shutil.copytree(CHECKOUT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:

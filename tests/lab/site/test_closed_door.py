@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from components.gateway_protection import OVERRIDE
-from components.headers import MODEL_HEADER
+from components.gateway.gateway_protection import OVERRIDE
+from floor.headers import MODEL_HEADER
 from lab import session
 from lab.paths import Lab
 from tests.lab.site.cluster_objects import FIELD_MANAGER, kubectl

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from components.headers import TRUSTED_HEADERS
+from floor.headers import TRUSTED_HEADERS
 from tests.lab.site import wire
 from tests.lab.site.replicas import ENGINE_PORT, Cluster
 from tests.lab.site.running_site import Site

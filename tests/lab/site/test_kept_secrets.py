@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from components.gateway_controllers import AI_NAMESPACE
+from components.gateway.gateway_controllers import AI_NAMESPACE
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import ENVOYS, Cluster, until
 from tests.lab.site.running_site import Site

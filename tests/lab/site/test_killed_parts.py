@@ -10,7 +10,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from components.gateway_controllers import AI_NAMESPACE, ENVOY_NAMESPACE
+from components.gateway.gateway_controllers import AI_NAMESPACE, ENVOY_NAMESPACE
 from lab.cluster import supervisor
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site

@@ -10,9 +10,9 @@ import pytest
 
 from lab.cluster import logs
 from lab.paths import CHECKOUT
-from stacks.loader import load_file
+from stacks.plan.sizing import explain_knobs
 from stacks.proof.figures import Explanation
-from stacks.sizing import explain_knobs
+from stacks.site.loader import load_file
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import HOLD_S, Streamed, all_arrived, chat, stream

@@ -25,10 +25,10 @@ _UP = ("up", "--yes", "--skip-preview")
 _IMPATIENT = """\
 import pulumi
 
-from components.machine_commands import Limits
-from stacks import versions
-from stacks.engine_config import site_of_stack
-from stacks.platform import declare_platform
+from components.machines.machine_commands import Limits
+from stacks.facts import versions
+from stacks.program.engine_config import site_of_stack
+from stacks.program.platform import declare_platform
 
 declare_platform(site_of_stack(pulumi.get_stack()), versions.load(), Limits(install_s=15))
 """

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from lab.paths import CHECKOUT
-from stacks.loader import load_file
-from stacks.sizing import explain_knobs
+from stacks.plan.sizing import explain_knobs
+from stacks.site.loader import load_file
 from tests.lab.site.replicas import MODELS, Cluster, Replica
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import HOLD_S, Streamed, all_arrived, chat, stream

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from kubernetes import client
 
-from components.envoy_names import picker_cluster
+from components.gateway.envoy_names import picker_cluster
 from lab.paths import CHECKOUT
-from stacks.loader import load_file
+from stacks.site.loader import load_file
 from tests import documented
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from components.front_door import MODEL_PATHS
-from components.headers import INNER_HEADERS
+from components.gateway.front_door import MODEL_PATHS
+from floor.headers import INNER_HEADERS
 from tests.lab.site.raw_http import Answer, everything, http1, send, send_http2
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat

@@ -18,10 +18,11 @@ import yaml
 
 from lab import session
 from lab.paths import CHECKOUT, Lab
+from tests.program_folders import FOLDERS
 
 pytestmark = pytest.mark.row("C.05", "000.02")
 
-SOURCES = ("Pulumi.yaml", "Pulumi.prod.yaml", "__main__.py", "stacks", "components", "manifests", "talos")
+SOURCES = ("Pulumi.yaml", "Pulumi.prod.yaml", "__main__.py", *FOLDERS)
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> Non
     """All violations at once, and not one resource written, also without a preview before."""
     copy_project(site.lab, tmp_path)
     # Volumes of both models that one node alone can mount.
-    volume = tmp_path / "components" / "weights.py"
+    volume = tmp_path / "components" / "models" / "weights.py"
     assert volume.read_text().count('"ReadWriteMany"') == 1
     volume.write_text(volume.read_text().replace('"ReadWriteMany"', '"ReadWriteOnce"'))
     file = tmp_path / "Pulumi.lab.yaml"

@@ -80,7 +80,7 @@ def _with_infra(lab: Lab, site: Document) -> None:
 def bumped(tmp_path: Path) -> Path:
     """The project with another Talos version, and the drivers that go with it."""
     project = copy_project(tmp_path / "project", "stacks")
-    file = project / "stacks" / "versions.yaml"
+    file = project / "stacks" / "facts" / "versions.yaml"
     nvidia = {fork: {"driver": one, "fabric_manager": one} for fork, one in DRIVERS.items()}
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"talos": VERSION, "nvidia": nvidia}))
     return project

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from lab.paths import CHECKOUT
-from stacks.loader import load_file
-from stacks.sizing import explain_knobs
+from stacks.plan.sizing import explain_knobs
+from stacks.site.loader import load_file
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.loader import KEY
+from stacks.site.loader import KEY
 from tests.lab.talos_checker.checking import Checker
 from tests.unit.stacks.site_examples import ROOT, configs, every_key
 

@@ -11,12 +11,12 @@ import yaml
 
 from benchmarks import gateway_latency, generated_sites, many_sites, models, routing
 from benchmarks.many_sites import PHASES, Walk, findings, walk
-from components.rules.model import Resource
 from lab.errors import LabError
 from lab.paths import Lab
+from policy.model import Resource
 from sitectl import checkout
 from sitectl.proofs import blocks
-from stacks.loader import load_file
+from stacks.site.loader import load_file
 
 
 def test_sites_are_valid_and_proven_and_no_two_alike(tmp_path: Path) -> None:

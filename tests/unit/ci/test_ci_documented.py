@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ci import offline, previews
-from components.rules.listing import RULES
+from policy.listing import RULES
 from sitectl.cli import COMMANDS, parser
 from sitectl.cli import main as sitectl
 from sitectl.errors import MEANINGS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from components.charts import Chart, chart_of
-from stacks.loader import SiteError, load_site
+from components.addons.charts import Chart, chart_of
+from stacks.site.loader import SiteError, load_site
 from tests.unit.stacks.site_examples import prod
 
 PUBLISHED = "oci://docker.io/envoyproxy/gateway-helm"

@@ -14,11 +14,11 @@ import pulumi
 import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
-from components import cluster_preview, machine_commands
-from components.cluster import Cluster, ClusterArgs
-from components.cluster_nodes import Rollout
-from components.cluster_preview import LeakError, require_no_secret
-from components.machine_commands import LIMITS, Limits, Machine
+from components.machines import cluster_preview, machine_commands
+from components.machines.cluster import Cluster, ClusterArgs
+from components.machines.cluster_nodes import Rollout
+from components.machines.cluster_preview import LeakError, require_no_secret
+from components.machines.machine_commands import LIMITS, Limits, Machine
 from talos import secrets
 from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.talos import talos_examples as examples

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from components.access import security_policy
-from components.envoy_names import KEY_FILTER
-from components.front_door import Picker, first_filters, front_door, listed_models, model_list, script
-from components.gateway import client_traffic_policy, envoy_proxy, target_gateway
-from components.gateway_errors import ERROR_STATUSES, openai_errors
-from components.gateway_protection import admission_policy
-from components.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS
-from components.metadata import PROTECTED
-from stacks.loader import load_file
-from stacks.sizing import body_kib, prove_model
+from components.gateway.envoy_names import KEY_FILTER
+from components.gateway.front_door import Picker, first_filters, front_door, listed_models, model_list, script
+from components.gateway.gateway import client_traffic_policy, envoy_proxy, target_gateway
+from components.gateway.gateway_errors import ERROR_STATUSES, openai_errors
+from components.gateway.gateway_protection import admission_policy
+from components.tenants.access import security_policy
+from floor.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS
+from floor.metadata import PROTECTED
+from stacks.plan.sizing import body_kib, prove_model
+from stacks.site.loader import load_file
 
 pytestmark = pytest.mark.row("004.11")
 ROOT = Path(__file__).parents[3]

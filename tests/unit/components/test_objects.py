@@ -12,8 +12,8 @@ from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 
-from components.metadata import FIELD_MANAGER
 from components.objects import declare
+from floor.metadata import FIELD_MANAGER
 from tests.unit.pulumi_runtime import in_own_runtime
 
 pytestmark = pytest.mark.row("C.02")

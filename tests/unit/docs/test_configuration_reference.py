@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks import reference
-from stacks.catalogue import CatalogueModel
-from stacks.loader import KEY
-from stacks.site import SiteConfig
+from stacks.facts.catalogue import CatalogueModel
+from stacks.site import reference
+from stacks.site.loader import KEY
+from stacks.site.model import SiteConfig
 
 ROOT = Path(__file__).parents[3]
 KEYS = {key.path: key for key in reference.keys(SiteConfig)}

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.engines import PORT as ENGINE_PORT
-from components.inference_pool import picker_service
+from components.models.engines import PORT as ENGINE_PORT
+from components.models.inference_pool import picker_service
 from lab import doctor
-from stacks import versions
-from stacks.platform import MODELS_NAMESPACE
+from stacks.facts import versions
+from stacks.program.platform import MODELS_NAMESPACE
 from tests import documented
 from tests.documented import PAGES, ROOT, shown
 
@@ -150,7 +150,7 @@ def test_no_file_names_the_place_where_it_was_written() -> None:
 
 def test_each_page_that_the_product_names_is_there() -> None:
     """An error's fix leads to a page by its path."""
-    folders = ("stacks", "sitectl", "components", "talos", "lab", "ci", "policy", "tools", "benchmarks")
+    folders = ("floor", "stacks", "sitectl", "components", "talos", "lab", "ci", "policy", "tools", "benchmarks")
     missing = [
         f"{path.relative_to(ROOT)}: {page}"
         for folder in folders

@@ -16,7 +16,7 @@ import pytest
 
 from lab import cli
 from lab.install import command as install
-from stacks.loader import load_file
+from stacks.site.loader import load_file
 from tests import documented
 from tests.documented import PAGES, ROOT, RUN_WHOLE, shown
 from tests.unit.sitectl.sites_to_work_on import make_checkout
@@ -43,7 +43,7 @@ PROMISES = {
     "test-all": ["-m exhaustive tests/unit", '-m "" tests/lab', "-m tests.exhaustive.second_source"],
     "test-changed": ["-m tests.changed"],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
-    "docs": ["-m stacks.reference", "-m tests.requirements"],
+    "docs": ["-m stacks.site.reference", "-m tests.requirements"],
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stacks import catalogue
+from stacks.facts import catalogue
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.order import Order
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from stacks import catalogue
-from stacks.hardware import GPUS
-from stacks.proof.block import block
+from stacks.facts import catalogue
+from stacks.facts.hardware import GPUS
+from stacks.plan.block import block
 from stacks.proof.demand import Prices, Slo
 from stacks.proof.figures import shown
 from stacks.proof.fixes import nearest

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stacks import catalogue
-from stacks.hardware import FOLDER, GPUS, Gpu
-from stacks.loading.problems import SiteError
+from floor.problems import SiteError
+from stacks.facts import catalogue
+from stacks.facts.hardware import FOLDER, GPUS, Gpu
+from stacks.facts.records import read_facts
 from stacks.proof.layouts import Layout, layer_count, weights_per_gpu
 from stacks.proof.weights import parameters, part_bits, weight_bytes
-from stacks.records import read_facts
 
 pytestmark = pytest.mark.row("000.02", "000.18", "000.40")
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from stacks.proof.block import block
+from stacks.plan.block import block
+from stacks.plan.knobs import knobs
 from stacks.proof.figures import Explanation
-from stacks.proof.knobs import knobs
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order

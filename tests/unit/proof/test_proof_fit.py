@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stacks import catalogue
+from stacks.facts import catalogue
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.fixes import nearest
 from stacks.proof.layouts import Layout, why_illegal

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks import catalogue
-from stacks.catalogue import CatalogueModel
-from stacks.proof.geometry import NotUnderstoodError, geometry
-from stacks.proof.import_config import catalogue_file, text
-from stacks.proof.quantising import quantisation
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel
+from stacks.importing.config import catalogue_file, text
+from stacks.importing.geometry import NotUnderstoodError, geometry
+from stacks.importing.quantising import quantisation
 
 pytestmark = pytest.mark.row("000.40", "003.01")
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from stacks.proof.block import block
+from stacks.plan.block import block
+from stacks.plan.knobs import PROBE_PERIOD_S, START_MARGIN, START_SLACK_S, Override, Serving, knobs
 from stacks.proof.demand import Slo
 from stacks.proof.figures import Explanation
-from stacks.proof.knobs import PROBE_PERIOD_S, START_MARGIN, START_SLACK_S, Override, Serving, knobs
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
 

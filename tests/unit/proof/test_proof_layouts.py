@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from components.model_server import deployment
-from stacks import catalogue, versions
-from stacks.hardware import GPUS
-from stacks.loader import load_file
+from components.models.model_server import deployment
+from stacks.facts import catalogue, versions
+from stacks.facts.hardware import GPUS
+from stacks.plan.sizing import describe, engine_of, explain_knobs, plan_of, prove_model
 from stacks.proof.demand import Load, Slo
 from stacks.proof.layouts import Layout, allowed, refusals
 from stacks.proof.proof import prove
 from stacks.proof.search import best
-from stacks.sizing import describe, engine_of, explain_knobs, plan_of, prove_model
+from stacks.site.loader import load_file
 from tests.unit.proof.proof_orders import CHAT, order
 
 pytestmark = pytest.mark.row("opening 1")

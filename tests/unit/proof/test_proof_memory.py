@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stacks import catalogue
-from stacks.hardware import GPUS
+from stacks.facts import catalogue
+from stacks.facts.hardware import GPUS
 from stacks.proof.layouts import Layout, candidates
 from stacks.proof.memory import (
     BLOCK_TOKENS,

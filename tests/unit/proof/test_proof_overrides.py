@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from stacks.plan.knobs import Override, Serving, knobs, needed_replicas, number, token_s
+from stacks.plan.overrides import broken_overrides
 from stacks.proof.fixes import nearest
-from stacks.proof.knobs import Override, Serving, knobs, needed_replicas, number, token_s
-from stacks.proof.overrides import broken_overrides
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from stacks.proof.placement import Demand, Node, Placement, fits, place
+from stacks.plan.placement import Demand, Node, Placement, fits, place
 
 pytestmark = pytest.mark.row("opening 1", "002.12")
 

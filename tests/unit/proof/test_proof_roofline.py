@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stacks import catalogue
-from stacks.catalogue import CatalogueModel, Quantisation
-from stacks.hardware import GPUS
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel, Quantisation
+from stacks.facts.hardware import GPUS
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import KvDtype
 from stacks.proof.roofline import CALIBRATION, Calibration, Roofline

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stacks import catalogue
+from stacks.facts import catalogue
 from stacks.proof.case import Case
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.layouts import Layout

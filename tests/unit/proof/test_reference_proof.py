@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks import catalogue
-from stacks.loader import load_file
-from stacks.proof.knobs import knobs
+from stacks.facts import catalogue
+from stacks.plan.knobs import knobs
+from stacks.plan.sizing import prove_model, serving_of
 from stacks.proof.proof import prove
-from stacks.sizing import prove_model, serving_of
+from stacks.site.loader import load_file
 from tests.unit.proof.proof_orders import order
 
 pytestmark = pytest.mark.row("opening 1", "opening 2")

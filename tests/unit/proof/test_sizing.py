@@ -10,11 +10,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from stacks import versions
-from stacks.loader import KEY, load_file
+from stacks.facts import versions
+from stacks.plan.sizing import DoesNotFitError, describe, engine_of, order_of, plan_model, plan_of, prove_model, sized
 from stacks.proof.memory import BLOCK_TOKENS
-from stacks.site import SiteConfig
-from stacks.sizing import DoesNotFitError, describe, engine_of, order_of, plan_model, plan_of, prove_model, sized
+from stacks.site.loader import KEY, load_file
+from stacks.site.model import SiteConfig
 
 pytestmark = pytest.mark.row("opening 2")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.rules.model import HIDDEN, Resource, SiteFacts
+from policy.model import HIDDEN, Resource, SiteFacts
 
 Bodies = dict[str, dict[str, Any]]
 LABELS = {"app.kubernetes.io/name": "model-server", "app.kubernetes.io/instance": "chat"}

@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
-from components.rules.listing import RULES, names
-from components.rules.model import HIDDEN, Resource, SiteFacts, violations
+from policy.listing import RULES, names
+from policy.model import HIDDEN, Resource, SiteFacts, violations
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, Broken, bodies, resources
 
 pytestmark = pytest.mark.row("opening 15", "001.39")

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from components.rules.listing import RULES
-from components.rules.model import HIDDEN
 from policy.adapter import plain, resource, validation
+from policy.listing import RULES
+from policy.model import HIDDEN
 from tests.unit.rules.broken_sites import BROKEN, FACTS, bodies
 
 pytestmark = pytest.mark.row("opening 15")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from floor.reading.document import read_file
 from sitectl import checkout
-from stacks.loading.document import read_file
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
 
 pytestmark = pytest.mark.row("opening 15")

@@ -18,9 +18,9 @@ from pulumi_kubernetes import core
 
 from components.network_policies import deny_ingress
 from components.objects import declare
-from components.rules.model import HIDDEN, SiteFacts
-from components.rules.transform import RulesError, body_of, enforced
-from components.rules.waivers import RulesSpec, Waiver
+from policy.model import HIDDEN, SiteFacts
+from policy.transform import RulesError, body_of, enforced
+from policy.waivers import RulesSpec, Waiver
 from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, bodies
 

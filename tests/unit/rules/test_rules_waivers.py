@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from components.rules.model import HIDDEN
-from components.rules.waivers import RulesSpec, Waiver, judge
-from stacks import rules_file
-from stacks.loading.problems import SiteError
+from floor.problems import SiteError
+from policy.model import HIDDEN
+from policy.waivers import RulesSpec, Waiver, judge
+from stacks.site import rules_file
 from tests.unit.rules.broken_sites import BROKEN, FACTS, bodies, resources
 
 pytestmark = pytest.mark.row("opening 15")

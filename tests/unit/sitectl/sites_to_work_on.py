@@ -15,14 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from components.rules.model import Resource
+from policy.model import Resource
 from sitectl import checkout
 from sitectl.cli import main
 from sitectl.progress import Progress
+from tests.program_folders import FOLDERS
 
 ROOT = Path(__file__).parents[3]
 PREVIEWS = ROOT / "tests" / "fixtures" / "previews"
-PROGRAM = ("__main__.py", "Pulumi.yaml", "stacks", "components", "talos", "manifests", "docs")
+PROGRAM = ("__main__.py", "Pulumi.yaml", *FOLDERS, "docs")
 
 
 def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod"), own_program: bool = False) -> Path:

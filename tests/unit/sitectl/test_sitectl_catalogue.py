@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from sitectl.errors import Exit
-from stacks import catalogue
-from stacks.catalogue import CatalogueModel
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel
 from stacks.proof.weights import parameters
 from tests.unit.proof.test_proof_import_config import CONFIGS
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
@@ -33,7 +33,7 @@ def add(own: Path, config: object, *more: str, repository: str = "Qwen/Qwen3-32B
 
 
 def files(own: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in (own / "stacks" / "catalogue").iterdir()}
+    return {path.name: path.read_text() for path in (own / "stacks" / "facts" / "catalogue").iterdir()}
 
 
 def test_list_names_every_model(checkout_folder: Path) -> None:
@@ -61,12 +61,12 @@ def test_show_of_an_unknown_model_leads_on(checkout_folder: Path) -> None:
 def test_add_writes_a_file_that_loads_and_says_what_is_next(own: Path) -> None:
     said = run(own, *add(own, CONFIGS["qwen3-32b-fp8"], "--flag=--reasoning-parser=qwen3"))
     assert said.status == Exit.OK, said.err
-    written = own / "stacks" / "catalogue" / "qwen3-32b-new.yaml"
+    written = own / "stacks" / "facts" / "catalogue" / "qwen3-32b-new.yaml"
     assert written.read_text().startswith("# Qwen/Qwen3-32B-New: 32.8 billion, 34.3 GB.")
     model = CatalogueModel.model_validate(yaml.safe_load(written.read_text()))
     assert parameters(model) == parameters(catalogue.load("qwen3-32b-fp8"))
     assert model.engine_flags == ("--reasoning-parser=qwen3",)
-    assert "wrote stacks/catalogue/qwen3-32b-new.yaml" in said.out
+    assert "wrote stacks/facts/catalogue/qwen3-32b-new.yaml" in said.out
     assert "next: make docs" in said.out
 
 
@@ -98,7 +98,7 @@ def test_what_is_refused_writes_no_file(own: Path, content: object, more: list[s
     assert reason in said.err
     assert "Traceback" not in said.err
     assert files(own) == before
-    assert not (own / "stacks" / "up.yaml").exists()
+    assert not (own / "stacks" / "facts" / "up.yaml").exists()
 
 
 @pytest.mark.parametrize(

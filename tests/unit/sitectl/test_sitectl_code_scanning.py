@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ci import offline
-from components.rules.listing import names
+from policy.listing import names
 from sitectl.code_scanning import Result, sarif, workflow_commands
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 

@@ -15,7 +15,7 @@ from sitectl.cli import COMMANDS, command_parsers, load, parser
 from sitectl.commands.doctor import Machine, checks
 from sitectl.errors import MEANINGS, Exit
 from sitectl.progress import Progress
-from stacks import versions
+from stacks.facts import versions
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 
 pytestmark = pytest.mark.row("opening 2", "C.06")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from components.rules.model import Resource
+from policy.model import Resource
 from sitectl import checkout
 from sitectl.derived_fields import derivations
 from sitectl.proofs import explanations
-from stacks.loader import load_file, load_site
-from stacks.site import SiteConfig
+from stacks.site.loader import load_file, load_site
+from stacks.site.model import SiteConfig
 from tests.unit.sitectl.sites_to_work_on import ROOT, remembering, run
 
 pytestmark = pytest.mark.row("opening 2")

@@ -144,24 +144,24 @@ def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, 
     copy = make_checkout(tmp_path / "copy", sites=("lab",), own_program=True)
     shutil.copytree(ROOT / "sitectl", copy / "sitectl")
     shutil.copy(ROOT / "pyproject.toml", copy)
-    (copy / "stacks" / file).write_text("")
+    (copy / "stacks" / "facts" / file).write_text("")
     for words in (["--help"], ["init", "--help"], ["docs"]):
         assert process(copy, *words, root=copy).status == Exit.OK
     said = process(copy, "validate", root=copy)
     assert (said.status, "Traceback" in said.out + said.err) == (Exit.REFUSED, False)
-    assert f"stacks/{file}: " in said.out + said.err
+    assert f"stacks/facts/{file}: " in said.out + said.err
     if file == "versions.yaml":
-        assert f"stacks/{file}: " in process(copy, "versions", root=copy).err
+        assert f"stacks/facts/{file}: " in process(copy, "versions", root=copy).err
 
 
 def test_a_missing_file_of_versions_is_named_by_every_command(tmp_path: Path) -> None:
     copy = make_checkout(tmp_path / "copy", sites=("lab",), own_program=True)
     shutil.copytree(ROOT / "sitectl", copy / "sitectl")
-    (copy / "stacks" / "versions.yaml").unlink()
+    (copy / "stacks" / "facts" / "versions.yaml").unlink()
     for words in (["validate"], ["rules"], ["init", "oslo"], ["doctor"]):
         said = process(copy, *words, root=copy)
         told = said.out + said.err
-        assert (said.status, "stacks/versions.yaml: 1 error in the file" in told) == (Exit.REFUSED, True), said
+        assert (said.status, "stacks/facts/versions.yaml: 1 error in the file" in told) == (Exit.REFUSED, True), said
         assert "change the argument" not in told and "Traceback" not in told
     assert "bad   site lab" in told and "ok    python" in told, "doctor goes on"
 

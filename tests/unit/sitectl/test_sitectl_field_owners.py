@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from ci import previews
-from components.metadata import FIELD_MANAGER, PROTECTED
+from floor.metadata import FIELD_MANAGER, PROTECTED
 from sitectl.errors import Exit
 from sitectl.field_owners import ForeignField, ForeignFields, foreign_fields
 from sitectl.known_writers import KNOWN_WRITERS

@@ -15,8 +15,8 @@ from sitectl.headroom import Headroom, between, least, of_records
 from sitectl.markdown import document
 from sitectl.report import of_preview_document
 from sitectl.words import targets, tightest
-from stacks.loader import KEY, load_site
-from stacks.site import SiteConfig
+from stacks.site.loader import KEY, load_site
+from stacks.site.model import SiteConfig
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, print_recording, run
 
 pytestmark = pytest.mark.row("opening 3")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.hardware import Gpu
+from stacks.facts.hardware import Gpu
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout, run
 
@@ -37,9 +37,9 @@ def test_the_page_on_gpus_adds_one(tmp_path: Path) -> None:
     page = PAGES / "add-a-gpu.md"
     own = make_checkout(tmp_path / "own", sites=(), own_program=True)
     shutil.copytree(ROOT / "sitectl", own / "sitectl", ignore=shutil.ignore_patterns("__pycache__"))
-    named = re.search(r"`stacks/hardware/([a-z0-9-]+)\.yaml`", page.read_text())
+    named = re.search(r"`stacks/facts/hardware/([a-z0-9-]+)\.yaml`", page.read_text())
     assert named
-    (own / "stacks" / "hardware" / f"{named[1]}.yaml").write_text(block(page, "yaml"))
+    (own / "stacks" / "facts" / "hardware" / f"{named[1]}.yaml").write_text(block(page, "yaml"))
 
     def program(*words: str) -> str:
         done = subprocess.run(
@@ -53,7 +53,7 @@ def test_the_page_on_gpus_adds_one(tmp_path: Path) -> None:
     assert re.search(rf"^  {named[1]} +1 GPU \(TP1\)", said["catalogue"], re.MULTILINE)
     assert f"on {named[1]}, 2 x TP1 = 2 GPUs" in said["proof"]
     assert "calibrated" not in said["proof"]
-    program("stacks.reference")
+    program("stacks.site.reference")
     for file in ("configuration.md", "site.schema.json"):
         assert named[1] in (own / "docs" / file).read_text(), "make docs"
 

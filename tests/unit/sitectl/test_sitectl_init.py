@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sitectl.errors import Exit
-from stacks.loader import load_file
+from stacks.site.loader import load_file
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
 pytestmark = pytest.mark.row("C.05")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sitectl.errors import Exit
-from stacks.cluster_model import MachinesSpec
-from stacks.loader import load_file
+from stacks.site.loader import load_file
+from stacks.site.machines import MachinesSpec
 from tests.unit.sitectl.sites_to_work_on import Said, make_checkout, run
 
 pytestmark = pytest.mark.row("C.05")

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from kubernetes import client
 
-from components.rules.listing import RULES
-from components.rules.model import HIDDEN, Resource, SiteFacts, violations
+from policy.listing import RULES
+from policy.model import HIDDEN, Resource, SiteFacts, violations
 from sitectl import checkout
 from sitectl.errors import SitectlError
 from sitectl.manifests_folder import contents, file_name, read, redacted, write

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from components.rules.listing import RULES
 from lab.install import parts
+from policy.listing import RULES
 from sitectl.errors import Exit
 from sitectl.proofs import blocks
-from stacks import catalogue
-from stacks.hardware import GPUS
-from stacks.loader import load_file
+from stacks.facts import catalogue
+from stacks.facts.hardware import GPUS
 from stacks.proof.layouts import Layout
-from stacks.reference import keys
-from stacks.site import SiteConfig
+from stacks.site.loader import load_file
+from stacks.site.model import SiteConfig
+from stacks.site.reference import keys
 from tests import documented
 from tests.unit.proof import test_proof_second_source
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sitectl.errors import Exit
-from stacks.loader import KEY
+from stacks.site.loader import KEY
 from tests.unit.sitectl.sites_to_work_on import print_recording, run
 
 pytestmark = pytest.mark.row("opening 3")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.rules.model import Resource
+from policy.model import Resource
 from sitectl.changes import between, of_preview
 from sitectl.report import SiteReport, of_preview_document
 from tests.fixtures.previews.scenarios import SCENARIOS

@@ -10,7 +10,7 @@ import pytest
 
 from sitectl import terminal
 from sitectl.cli import COMMANDS, load, main, parser
-from stacks import catalogue
+from stacks.facts import catalogue
 
 pytestmark = pytest.mark.row("C.05")
 

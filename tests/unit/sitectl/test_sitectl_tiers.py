@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from components.gateway import target_gateway
+from components.gateway.gateway import target_gateway
 from components.specs.tiers import TierSpec
-from components.tiers import inference_objective, tier_policy
+from components.tenants.tiers import inference_objective, tier_policy
 from sitectl.changes import Change, Op
 from sitectl.report import report
 from sitectl.verdicts.classify import classify

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.front_door import listed_models
-from components.gateway import target_gateway
+from components.gateway.front_door import listed_models
+from components.gateway.gateway import target_gateway
 from sitectl.changes import Change, Op
 from sitectl.report import HOURS_A_MONTH, Price, folded, of_preview_document, report
 from sitectl.verdicts.classify import classify

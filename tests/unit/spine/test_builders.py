@@ -12,27 +12,19 @@ from typing import Any
 import pytest
 import yaml
 
-from components import (
-    access,
-    front_door,
-    gateway,
-    gateway_protection,
-    inference_pool,
-    model_route,
-    model_server,
-    namespace,
-    tiers,
-    weights,
-)
-from components.engines import PORT
-from components.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
-from components.gateway_errors import openai_errors
-from components.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
+from components import namespace
+from components.gateway import front_door, gateway, gateway_protection
+from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
+from components.gateway.gateway_errors import openai_errors
+from components.models import inference_pool, model_route, model_server, weights
+from components.models.engines import PORT
 from components.network_policies import deny_ingress, peer
 from components.specs.gateway import GatewaySpec
-from stacks import versions
-from stacks.loader import load_file
-from stacks.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
+from components.tenants import access, tiers
+from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
+from stacks.facts import versions
+from stacks.plan.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
+from stacks.site.loader import load_file
 
 pytestmark = pytest.mark.row("000.16", "000.22", "000.27", "000.30", "000.31", "000.36")
 

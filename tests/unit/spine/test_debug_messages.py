@@ -8,7 +8,7 @@ import pulumi
 import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
-from stacks import debug_messages
+from stacks.program import debug_messages
 from tests.unit.pulumi_runtime import in_own_runtime
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from components.model_server import network_policy
-from components.weights import WeightsSpec, egress
-from stacks import versions
-from stacks.loader import load_file
-from stacks.sizing import engine_of, plan_model
+from components.models.model_server import network_policy
+from components.models.weights import WeightsSpec, egress
+from stacks.facts import versions
+from stacks.plan.sizing import engine_of, plan_model
+from stacks.site.loader import load_file
 from tests.unit.spine.test_builders import ROOT
 
 pytestmark = pytest.mark.row("000.03", "004.11")

@@ -12,12 +12,12 @@ import pytest
 from pulumi.runtime import rpc
 from pulumi.runtime.stack import wait_for_rpcs
 
-from components.crd_bundle import CrdBundleError, read_bundle
-from components.machine_commands import LIMITS, Limits
-from stacks import versions
-from stacks.loader import load_file
-from stacks.platform import declare_platform
-from stacks.site import SiteConfig
+from components.addons.crd_bundle import CrdBundleError, read_bundle
+from components.machines.machine_commands import LIMITS, Limits
+from stacks.facts import versions
+from stacks.program.platform import declare_platform
+from stacks.site.loader import load_file
+from stacks.site.model import SiteConfig
 from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.talos import talos_examples as examples
 

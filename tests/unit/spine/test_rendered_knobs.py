@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from components import gateway, inference_pool, model_route, model_server
-from stacks import versions
-from stacks.loader import KEY, load_file
-from stacks.proof.knobs import PROBE_PERIOD_S, number
-from stacks.rendered_knobs import RENDERED_KNOBS, SHOWN_KNOBS, effect
-from stacks.site import SiteConfig
-from stacks.sizing import (
+from components.gateway import gateway
+from components.models import inference_pool, model_route, model_server
+from stacks.facts import versions
+from stacks.plan.knobs import PROBE_PERIOD_S, number
+from stacks.plan.rendered_knobs import RENDERED_KNOBS, SHOWN_KNOBS, effect
+from stacks.plan.sizing import (
     body_kib,
     engine_of,
     explain_knobs,
@@ -28,6 +27,8 @@ from stacks.sizing import (
     serving_of,
     sized,
 )
+from stacks.site.loader import KEY, load_file
+from stacks.site.model import SiteConfig
 
 pytestmark = pytest.mark.row("opening 2", "001.37")
 

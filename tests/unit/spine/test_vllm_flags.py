@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stacks import catalogue, versions
-from stacks.loader import load_file
-from stacks.sizing import engine_of, plan_model
+from stacks.facts import catalogue, versions
+from stacks.plan.sizing import engine_of, plan_model
+from stacks.site.loader import load_file
 
 pytestmark = pytest.mark.row("000.14", "000.15", "000.16")
 

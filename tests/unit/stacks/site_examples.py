@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from stacks import versions
-from stacks.cluster_model import MachinesSpec
-from stacks.cluster_plan import ClusterPlan, plan_cluster
-from stacks.loader import KEY
+from stacks.facts import versions
+from stacks.plan.cluster import ClusterPlan, plan_cluster
+from stacks.site.loader import KEY
+from stacks.site.machines import MachinesSpec
 from tests.unit.talos import talos_examples as examples
 
 ROOT = Path(__file__).parents[3]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from components.front_door import first_filters, listed_models
-from components.gateway import target_gateway
-from components.gateway_errors import openai_errors
-from components.headers import MODEL_HEADER, REWRITE_HEADER, TRUSTED_HEADERS
-from stacks.loader import SiteError, load_site
+from components.gateway.front_door import first_filters, listed_models
+from components.gateway.gateway import target_gateway
+from components.gateway.gateway_errors import openai_errors
+from floor.headers import MODEL_HEADER, REWRITE_HEADER, TRUSTED_HEADERS
+from stacks.site.loader import SiteError, load_site
 from tests.unit.stacks.site_examples import prod
 
 pytestmark = pytest.mark.row("000.36")

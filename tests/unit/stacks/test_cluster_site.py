@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.loader import SiteError, load_site
-from stacks.loading import crosschecks
+from stacks.site.checks import crosschecks
+from stacks.site.loader import SiteError, load_site
 from tests.unit.stacks.site_examples import configs, every_key, plan, prod
 
 pytestmark = pytest.mark.row("C.01", "opening 13")

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks import compatibility, versions
-from stacks.compatibility import Fact, Row
-from stacks.loader import SiteError, load_file
-from stacks.site import SiteConfig
+from stacks.facts import compatibility, versions
+from stacks.facts.compatibility import Fact, Row
+from stacks.plan import conflicts
+from stacks.site.loader import SiteError, load_file
+from stacks.site.model import SiteConfig
 from talos.contract import CONTRACTS
 
 pytestmark = pytest.mark.row("opening 7")
@@ -150,21 +151,21 @@ def test_talos_rows_say_what_the_contracts_say() -> None:
 
 
 def test_all_facts_come_from_a_site_that_decides_everything(prod: SiteConfig) -> None:
-    facts = compatibility.facts(versions.load(), prod)
+    facts = conflicts.facts(versions.load(), prod)
     assert set(facts) == set(GOOD)
     assert all(not isinstance(value, str) or not value.startswith("v") for value in facts.values())
-    assert compatibility.conflicts(versions.load(), prod) == []
+    assert conflicts.conflicts(versions.load(), prod) == []
 
 
 def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     lab = load_file(ROOT / "Pulumi.lab.yaml")
-    facts = compatibility.facts(versions.load(), lab)
+    facts = conflicts.facts(versions.load(), lab)
     assert set(GOOD) - set(facts) == {"vllm", "vllm_flags"}
     gateway = prod.gateway.model_copy(update={"controllers": "external"})
-    others = compatibility.facts(versions.load(), prod.model_copy(update={"gateway": gateway}))
+    others = conflicts.facts(versions.load(), prod.model_copy(update={"gateway": gateway}))
     assert set(GOOD) - set(others) == {"envoy_gateway", "ai_gateway"}
     shared = prod.model_copy(update={"crds": prod.crds.model_copy(update={"owner": "external"})})
-    assert not [name for name in compatibility.facts(versions.load(), shared) if name.endswith("_crds")]
+    assert not [name for name in conflicts.facts(versions.load(), shared) if name.endswith("_crds")]
 
 
 def pins(**changes: Any) -> versions.Versions:
@@ -191,7 +192,8 @@ def test_a_forbidden_set_stops_every_site_with_row_source_and_both_owners(monkey
     with pytest.raises(SiteError) as caught:
         load_file(ROOT / "Pulumi.prod.yaml")
     said = {
-        problem.fix.partition("stacks/compatibility.yaml: ")[2].partition(";")[0] for problem in caught.value.problems
+        problem.fix.partition("stacks/facts/compatibility.yaml: ")[2].partition(";")[0]
+        for problem in caught.value.problems
     }
     assert said == {
         "talos-iscsi-records",
@@ -202,12 +204,14 @@ def test_a_forbidden_set_stops_every_site_with_row_source_and_both_owners(monkey
     }
     text = str(caught.value)
     assert re.search(
-        r"Pulumi\.prod\.yaml:\d+:storage\.storage_class: known-bad: talos 1\.13\.8 \(stacks/versions\.yaml:\d+\) with "
-        r"storage_class longhorn \(\S*Pulumi\.prod\.yaml:\d+\): its open-iscsi",
+        r"Pulumi\.prod\.yaml:\d+:storage\.storage_class: known-bad: talos 1\.13\.8 \(stacks/facts/versions\.yaml:\d+\) "
+        r"with storage_class longhorn \(\S*Pulumi\.prod\.yaml:\d+\): its open-iscsi",
         text,
     )
     assert "source: siderolabs/extensions#1182" in text
-    assert re.search(r"stacks/versions\.yaml:\d+:charts\.envoy_gateway\.version: needs: envoy_gateway 1\.8\.3", text)
+    assert re.search(
+        r"stacks/facts/versions\.yaml:\d+:charts\.envoy_gateway\.version: needs: envoy_gateway 1\.8\.3", text
+    )
 
 
 @pytest.mark.parametrize(

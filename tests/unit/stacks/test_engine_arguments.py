@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from stacks import catalogue, engine_flags, versions
-from stacks.compatibility import conflicts, named_flags
-from stacks.demand import OrderedModelSpec
-from stacks.loader import SiteError, load_site
-from stacks.loading import engine_arguments
-from stacks.loading.fields import place
-from stacks.loading.problems import Problem
-from stacks.site import SiteConfig
+from floor.problems import Problem
+from stacks.facts import catalogue, engine_flags, versions
+from stacks.facts.compatibility import named_flags
+from stacks.plan.conflicts import conflicts
+from stacks.site.checks import engine_arguments
+from stacks.site.demand import OrderedModelSpec
+from stacks.site.loader import SiteError, load_site
+from stacks.site.model import SiteConfig
+from stacks.site.reading.fields import place
 from tests.unit.stacks.site_examples import prod
 
 pytestmark = pytest.mark.row("000.14")
@@ -65,7 +66,7 @@ def test_each_decided_flag_is_refused_with_what_decides_it(flag: str) -> None:
     decided = VLLM.decision[flag]
     assert decided is not None
     found = problems(flag)
-    named = {"catalogue": "stacks/catalogue/qwen3-32b-fp8.yaml", "proof": "the proof", "platform": "the platform"}
+    named = {"catalogue": "stacks/facts/catalogue/qwen3-32b-fp8.yaml", "proof": "the proof", "platform": "the platform"}
     assert [problem.key for problem in found] == ["models.qwen3-32b.server.extra_args.0"]
     assert named.get(decided.by, f"models.qwen3-32b.{decided.by}") in found[0].what + found[0].fix
 
@@ -110,8 +111,8 @@ def test_every_form_that_vllm_reads_is_recognised(item: str, flag: str) -> None:
         (["--seed=7", "--seed=8"], ["remove one"]),
         (["Qwen/Qwen3-0.6B"], ["write a flag like --seed=7, or remove it"]),
         (["--sed=7"], ["write --seed, or remove it"]),
-        (["--no-such-flag"], ["remove it; stacks/engine_flags.yaml lists all flags"]),
-        (["--"], ["remove it; stacks/engine_flags.yaml lists all flags"]),
+        (["--no-such-flag"], ["remove it; stacks/facts/engine_flags.yaml lists all flags"]),
+        (["--"], ["remove it; stacks/facts/engine_flags.yaml lists all flags"]),
         (["--gpu-memory-utilisation=0.5"], ["remove it"]),
     ],
 )

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from components.rules.waivers import RulesSpec
-from stacks import catalogue, compatibility, hardware, rules_file, versions
-from stacks.loader import KEY, SiteError, load_file
-from stacks.loading.document import read, read_file
-from stacks.loading.files import LARGEST_BYTES
+from floor.reading.document import read, read_file
+from floor.reading.files import LARGEST_BYTES
+from policy.waivers import RulesSpec
+from stacks.facts import catalogue, compatibility, hardware, versions
+from stacks.site import rules_file
+from stacks.site.loader import KEY, SiteError, load_file
 
 pytestmark = pytest.mark.row("opening 13")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stacks import rules_file
-from stacks.loader import SiteError, load_file
+from stacks.site import rules_file
+from stacks.site.loader import SiteError, load_file
 from tests.unit.stacks import site_mutations
 
 pytestmark = pytest.mark.row("opening 13")

@@ -13,7 +13,7 @@ from lab.paths import CHECKOUT
 PROGRAM = textwrap.dedent(
     """
     import runpy, time
-    from stacks import engine_config
+    from stacks.program import engine_config
 
     def declare(name):
         print("declaring", flush=True)

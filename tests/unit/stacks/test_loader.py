@@ -11,9 +11,9 @@ import yaml
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from components.base import Spec
-from stacks.loader import KEY, SiteError, load_file, load_site
-from stacks.loading import fields, validation
+from floor.spec import Spec
+from stacks.site.loader import KEY, SiteError, load_file, load_site
+from stacks.site.reading import fields, validation
 
 ROOT = Path(__file__).parents[3]
 LAB: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.lab.yaml").read_text())["config"][KEY]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stacks import loader
-from stacks.loader import SiteError
-from stacks.loading.document import read
+from floor.reading.document import read
+from stacks.site import loader
+from stacks.site.loader import SiteError
 
 SITES = Path(__file__).parents[2] / "fixtures" / "sites"
 FULL = SITES / "valid" / "four-hgx-nodes.yaml"

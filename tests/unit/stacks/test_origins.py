@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stacks import catalogue, loader, versions
-from stacks.catalogue import CatalogueModel
-from stacks.loader import LoadedSite
-from stacks.loading.fields import place
-from stacks.loading.origins import FROM_CATALOGUE
+from stacks.facts import catalogue, versions
+from stacks.facts.catalogue import CatalogueModel
+from stacks.site import loader
+from stacks.site.loader import LoadedSite
+from stacks.site.reading.fields import place
+from stacks.site.reading.origins import FROM_CATALOGUE
 
 pytestmark = pytest.mark.row("opening 13")
 
@@ -45,10 +46,10 @@ def test_a_default_has_the_file_of_the_class_that_declares_it(prod: LoadedSite) 
     for key, file in {
         "gateway.load_balancer_class": "components/specs/gateway.py",
         "models.qwen3-32b.request_timeout_s": "components/specs/model.py",
-        "models.qwen3-32b.overrides.max_num_seqs": "stacks/demand.py",
+        "models.qwen3-32b.overrides.max_num_seqs": "stacks/site/demand.py",
         "models.qwen3-32b.server.longest_stream_s": "components/specs/model_server.py",
         "tenants.search.keys.assistant.rotation": "components/specs/access.py",
-        "cluster.kubeconfig": "stacks/site.py",
+        "cluster.kubeconfig": "stacks/site/model.py",
     }.items():
         assert str(prod.origins[key]) == f"default of {file}", key
         assert (ROOT / file).is_file()
@@ -61,7 +62,7 @@ def test_what_a_site_leaves_to_the_catalogue_comes_from_there(prod: LoadedSite) 
 
 def test_pins_have_their_line(prod: LoadedSite) -> None:
     origin = prod.origins["versions.images.vllm"]
-    assert (origin.layer, origin.file) == ("versions", "stacks/versions.yaml")
+    assert (origin.layer, origin.file) == ("versions", "stacks/facts/versions.yaml")
     assert origin.line == line_of(versions.FILE, "vllm-openai")
 
 

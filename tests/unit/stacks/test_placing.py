@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.loader import KEY, SiteError, load_file, load_site
-from stacks.placing import crowds, demands_of, describe_placement, fewest_nodes, nodes_of
-from stacks.proof.placement import place
+from stacks.plan.placement import place
+from stacks.plan.placing import crowds, demands_of, describe_placement, fewest_nodes, nodes_of
+from stacks.plan.sizing import prove_model
 from stacks.proof.proof import Proof
-from stacks.site import SiteConfig
-from stacks.sizing import prove_model
+from stacks.site.loader import KEY, SiteError, load_file, load_site
+from stacks.site.model import SiteConfig
 
 pytestmark = pytest.mark.row("opening 1", "002.12")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stacks import catalogue
-from stacks.hardware import GPUS
-from stacks.loading.products import nearest_product
+from stacks.facts import catalogue
+from stacks.facts.hardware import GPUS
+from stacks.site.checks.products import nearest_product
 
 KINDS = ("a100-80gb", "b200", "gb200", "h100-sxm", "h200-sxm", "l4", "l40s", "mi300x")
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from stacks import feature_gates, kubelet_fields, program_flags
-from stacks.loader import SiteError, load_site
-from stacks.loading.secrets import (
+from floor.secret_texts import (
     HIDDEN,
     PlainSecret,
     is_secret_name,
@@ -19,6 +17,8 @@ from stacks.loading.secrets import (
     shown_without_secrets,
     without_secrets,
 )
+from stacks.facts import feature_gates, kubelet_fields, program_flags
+from stacks.site.loader import SiteError, load_site
 from talos.secrets import SecretsBundle, generate, utc_now
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, changed
@@ -36,7 +36,7 @@ HARMLESS = (
     "registry.k8s.io/pause@sha256:" + "0123456789abcdef" * 4,
     "https://github.com/NVIDIA/gpu-operator/blob/v25.3.0/deployments/gpu-operator/values.yaml",
     "models.glm-5-1.server.longest_stream_s",
-    "stacks/loading/document.py:123",
+    "floor/reading/document.py:123",
     "https://10.5.0.10:6443",
     "10.5.0.0/24",
     "disk.bus_path == '/pci0000:3a/0000:3a:00.0/nvme'",

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from stacks import engine_config, loader
-from stacks.loader import LoadedSite, SiteError
-from stacks.loading import validation
-from stacks.loading.document import read
-from stacks.loading.fields import place
-from stacks.loading.scalars import meaning, trap
-from stacks.loading.secrets import looks_secret
+from floor.reading.document import read
+from floor.reading.scalars import meaning, trap
+from floor.secret_texts import looks_secret
+from stacks.program import engine_config
+from stacks.site import loader
+from stacks.site.loader import LoadedSite, SiteError
+from stacks.site.reading import validation
+from stacks.site.reading.fields import place
 
 pytestmark = pytest.mark.row("opening 13")
 
@@ -85,7 +86,7 @@ def test_an_invalid_site_gives_the_error_that_it_begins_with(path: Path, monkeyp
     wanted = expected(text)
     assert re.fullmatch(rf"{re.escape(path.name)}: \d+ errors? in the site", wanted[0] if wanted else "")
     error = refusal(path, monkeypatch)
-    said = re.sub(r"[0-9.]+ \(stacks/versions\.yaml:\d+\)", "{pin}", str(error))
+    said = re.sub(r"[0-9.]+ \(stacks/facts/versions\.yaml:\d+\)", "{pin}", str(error))
     assert said.splitlines() == wanted
     assert len(error.problems) == int(re.findall(r": (\d+) error", wanted[0])[0])
     assert all(problem.fix for problem in error.problems)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from stacks import reference
-from stacks.loader import KEY
-from stacks.loading.document import read
-from stacks.loading.validation import plain
+from floor.reading.document import read
+from stacks.site import reference
+from stacks.site.loader import KEY
+from stacks.site.reading.validation import plain
 
 ROOT = Path(__file__).parents[3]
 SITES = ROOT / "tests" / "fixtures" / "sites"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks.loader import SiteError, load_file, trace_file
+from stacks.site.loader import SiteError, load_file, trace_file
 from tests.unit.stacks.site_examples import ROOT
 from tests.unit.stacks.wrong_sites import M, N
 

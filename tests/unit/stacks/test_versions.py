@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from lab.install.parts import CRD_SOURCES
-from stacks import compatibility, program_flags, versions
-from stacks.compatibility import table
+from stacks.facts import program_flags, versions
+from stacks.facts.compatibility import table
+from stacks.plan import conflicts
 
 pytestmark = pytest.mark.row("000.07")
 
@@ -93,7 +94,7 @@ def test_every_pin_has_a_reader() -> None:
 
 def test_every_fact_about_a_version_is_asked_for_by_a_row() -> None:
     asked = {fact for row in table() for fact in (*row.when, *row.needs)}
-    assert set(compatibility.KEYS) - asked == set()
+    assert set(conflicts.KEYS) - asked == set()
 
 
 def test_pins_are_releases_or_digests() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stacks.checks.selectors import canonical, evaluate
-from stacks.loader import load_site
+from stacks.site.checks.selectors import canonical, evaluate
+from stacks.site.loader import load_site
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 

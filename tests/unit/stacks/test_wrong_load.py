@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stacks.loader import SiteError, load_site
+from stacks.site.loader import SiteError, load_site
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_mended
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from components.base import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS
-from stacks.loading import crosschecks
+from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS
+from stacks.site.checks import crosschecks
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stacks.loader import load_site
+from stacks.site.loader import load_site
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, N, Wrong, changed, refused_and_mended
 

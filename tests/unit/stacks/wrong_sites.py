@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from stacks.loader import SiteError, load_site
+from stacks.site.loader import SiteError, load_site
 from tests.unit.stacks.site_examples import prod
 
 M = "cluster.machines"

@@ -126,7 +126,7 @@ def test_no_kubelet_gets_ahead_of_an_api_server(bench: Bench, site: Site, kubect
     planned = site("plan", "m1", *image, config=both)
     assert planned["change"] == "refused"
     assert "cp-1: its kubelet would be 1.37 with API servers of v1.36.3 on cp-2, v1.36.3 on cp-3" in planned["says"]
-    assert "`kubelet` in stacks/versions.yaml" in planned["says"]
+    assert "`kubelet` in stacks/facts/versions.yaml" in planned["says"]
     assert "v1.36.3 on cp-2" in site("roll", "m1", *image, config=both, code=3)
     assert bench.rack.machines["m1"].store.config == before
 

@@ -1,0 +1,1 @@
+"""What others publish and the platform installs."""

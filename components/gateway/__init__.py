@@ -1,0 +1,1 @@
+"""The way in: controllers, front door, listener, and their protection."""

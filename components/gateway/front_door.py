@@ -1,0 +1,291 @@
+"""What every request passes first: the key check, the body limit, and the script that refuses what no engine may see.
+
+Envoy Gateway makes the first two out of its policies, off by default and on for each route. Here they are on by default
+and know no key, so a policy that is gone or refused leaves nothing but 401.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.component import Component
+from components.gateway.envoy_names import (
+    BODY_LIMIT_FILTER,
+    KEY_FILTER,
+    MODEL_NAMES_FILTER,
+    ROUTER_FILTER,
+    http_manager,
+    model_route,
+    picker_cluster,
+    picker_filter,
+)
+from components.gateway.gateway_errors import ERROR_STATUSES
+from components.namespace import NamespaceHandle
+from floor.headers import CLIENT_HEADER, INNER_HEADERS, MODEL_HEADER, REFUSAL_HEADER, REWRITE_HEADER
+from floor.metadata import PROTECTED
+from manifests.render import render_text
+
+# The AI gateway puts its processor before the first filter whose name it knows, so this one must not be like those.
+_SCRIPT = "inference-platform.front-door"
+# The method, for the script's work on the answer.
+_METHOD_FILTER = "inference-platform.method"
+_REQUEST_METADATA = "inference-platform.request"
+_TYPE = "type.googleapis.com/envoy."
+_LISTENER = f"{_TYPE}config.listener.v3.Listener"
+_ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"
+# The endpoint picker takes no larger message.
+_MOST_BYTES = 4 * 2**20
+# Envoy's default of 100 is below what proxies and tracing add to one another.
+_MOST_HEADERS = 200
+# A full model has room again within seconds. OpenAI's clients honour a Retry-After of up to a minute.
+_RETRY_AFTER_S = 5
+# The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
+MODEL_PATHS = (
+    "/anthropic/v1/messages",
+    "/cohere/v2/rerank",
+    "/v1/audio/speech",
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/images/generations",
+    "/v1/responses",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picker:
+    """The endpoint picker of a pool."""
+
+    pool: str
+    namespace: str
+    authority: str
+    """Host and port of its Service."""
+
+
+def model_list(owners: Mapping[str, str]) -> str:
+    """Body of GET /v1/models; owners: model -> its `owned_by`."""
+    cards = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in sorted(owners.items())]
+    return json.dumps({"object": "list", "data": cards})
+
+
+def script() -> str:
+    """Lua that no name of a site is in: tenants' lists come as data of the routes, so the listener never changes."""
+    return render_text(
+        "front-door.lua.j2",
+        client_header=CLIENT_HEADER,
+        refusal_header=REFUSAL_HEADER,
+        inner_headers=INNER_HEADERS,
+        model_paths=MODEL_PATHS,
+        retry_after_s=_RETRY_AFTER_S,
+        statuses=sorted(ERROR_STATUSES.items()),
+        request_metadata=_REQUEST_METADATA,
+    )
+
+
+def model_names_script() -> str:
+    """Lua that gives a request for an alias the model's own name; the aliases come as data of the routes."""
+    return render_text("model-names.lua.j2", model_header=MODEL_HEADER, rewrite_header=REWRITE_HEADER)
+
+
+def first_filters() -> list[dict[str, Any]]:
+    """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
+
+    That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
+    """
+    method = {"metadata_namespace": _REQUEST_METADATA, "key": "method"}
+    return [
+        _filter(
+            _METHOD_FILTER,
+            "header_to_metadata.v3.Config",
+            {"request_rules": [{"header": ":method", "on_header_present": method}]},
+        ),
+        _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
+        _filter(BODY_LIMIT_FILTER, "buffer.v3.Buffer", {"max_request_bytes": _MOST_BYTES}),
+        _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": script()}}),
+        _filter(MODEL_NAMES_FILTER, "lua.v3.Lua", {"default_source_code": {"inline_string": model_names_script()}}),
+    ]
+
+
+def asking(picker: Picker) -> dict[str, Any]:
+    """The filter through which Envoy asks a picker, as the AI gateway v1.0.0 makes it, but off without a route.
+
+    The AI gateway (internal/extensionserver/inferencepool.go) leaves a filter of this name alone. Its own is on for
+    requests that found no route, such as those that break HTTP: their refusal waits for the picker until the connection
+    is closed. It also draws a new order of its filters each time, which replaces the listener. It sends answers, too,
+    which the picker's plugins do not read, and which would be cut when the picker dies.
+    """
+    settings = {
+        "grpc_service": {
+            "envoy_grpc": {
+                "cluster_name": picker_cluster(picker.pool, picker.namespace),
+                "authority": picker.authority,
+            },
+            "retry_policy": _ask_another_picker(),
+        },
+        "processing_mode": {
+            "request_header_mode": "SEND",
+            "request_body_mode": "FULL_DUPLEX_STREAMED",
+            "request_trailer_mode": "SEND",
+            "response_header_mode": "SKIP",
+            "response_body_mode": "NONE",
+            "response_trailer_mode": "SKIP",
+        },
+        "message_timeout": "300s",
+    }
+    return {
+        **_filter(picker_filter(picker.pool, picker.namespace), "ext_proc.v3.ExternalProcessor", settings),
+        "disabled": True,
+    }
+
+
+def _ask_another_picker() -> dict[str, Any]:
+    """A request that no picker has answered goes to another one.
+
+    Envoy learns of a death from DNS up to 5 s later, and prefers the dead picker until then, as it has no requests.
+    """
+    others = f"{_TYPE}extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    return {
+        "retry_on": "reset",
+        "num_retries": 5,
+        "retry_back_off": {"base_interval": "0.025s", "max_interval": "1s"},
+        "retry_host_predicate": [
+            {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": others}}
+        ],
+        "host_selection_retry_max_attempts": 50,
+    }
+
+
+def front_door(
+    namespace: str, gateway: Mapping[str, str], *, listener: str, tls: bool, pickers: Sequence[Picker]
+) -> dict[str, Any]:
+    """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
+
+    listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names listener and routes.
+
+    Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
+    """
+    manager = f"/{http_manager(tls=tls)}"
+    patches = [
+        *(_patch(_LISTENER, listener, op="remove", jsonPath=_named(name)) for name in (KEY_FILTER, BODY_LIMIT_FILTER)),
+        *(
+            _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
+            for place, body in enumerate(first_filters())
+        ),
+        *(
+            _patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=asking(picker))
+            for picker in pickers
+        ),
+        _patch(
+            _LISTENER,
+            listener,
+            op="add",
+            path=f"{manager}/common_http_protocol_options/max_headers_count",
+            value=_MOST_HEADERS,
+        ),
+        *(_patch(_ROUTES, listener, **_on_its_route(picker)) for picker in pickers),
+    ]
+    return _policy("front-door", namespace, gateway, patches)
+
+
+def listed_models(
+    namespace: str,
+    gateway: Mapping[str, str],
+    *,
+    listener: str,
+    model_lists: Mapping[str, str],
+    aliases: Mapping[str, str],
+) -> dict[str, Any]:
+    """EnvoyPatchPolicy that gives the routes each tenant's body of GET /v1/models, and the models behind aliases.
+
+    It changes no listener.
+    """
+    scripts = {
+        name: {
+            "@type": f"{_TYPE}extensions.filters.http.lua.v3.LuaPerRoute",
+            "filter_context": {"models": dict(sorted(models.items()))},
+        }
+        for name, models in ((_SCRIPT, model_lists), (MODEL_NAMES_FILTER, aliases))
+    }
+    patch = _patch(_ROUTES, listener, op="add", path="/typed_per_filter_config", value=scripts)
+    return _policy("listed-models", namespace, gateway, [patch])
+
+
+def _policy(name: str, namespace: str, gateway: Mapping[str, str], patches: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "EnvoyPatchPolicy",
+        "metadata": {"name": name, "namespace": namespace, "labels": PROTECTED},
+        "spec": {"targetRef": dict(gateway), "type": "JSONPatch", "jsonPatches": patches},
+    }
+
+
+def _on_its_route(picker: Picker) -> dict[str, Any]:
+    """Switches the picker on for its own model. Until that model's route is there, the policy's status names it."""
+    name = picker_filter(picker.pool, picker.namespace).replace("/", "~1")
+    return {
+        "op": "add",
+        "jsonPath": f'$.virtual_hosts[*].routes[?(@.name=="{model_route(picker.pool, picker.namespace)}")]',
+        "path": f"/typed_per_filter_config/{name}",
+        "value": {"@type": f"{_TYPE}config.route.v3.FilterConfig", "config": {}},
+    }
+
+
+def _filter(name: str, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "typed_config": {"@type": f"{_TYPE}extensions.filters.http.{kind}", **settings}}
+
+
+def _named(name: str) -> str:
+    return f'$..http_filters[?(@.name=="{name}")]'
+
+
+def _patch(kind: str, name: str, **operation: Any) -> dict[str, Any]:
+    return {"type": kind, "name": name, "operation": operation}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontDoorArgs:
+    """Which models each tenant sees, whose pickers are asked, and the gateway that it is the door of."""
+
+    model_lists: Mapping[str, str]
+    aliases: Mapping[str, str]
+    """Alias -> model."""
+    pickers: Sequence[Picker]
+    namespace: NamespaceHandle
+    target: dict[str, str]
+    listener: str
+    tls: bool
+    needs: list[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontDoorHandle:
+    """The door's policies; open the listener only after `ready`."""
+
+    ready: list[pulumi.Resource]
+
+
+class FrontDoor(Component):
+    """The policies that deny by default and answer what no engine needs to."""
+
+    def __init__(self, name: str, args: FrontDoorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        space = args.namespace.name
+        filters = front_door(space, args.target, listener=args.listener, tls=args.tls, pickers=args.pickers)
+        lists = listed_models(
+            space, args.target, listener=args.listener, model_lists=args.model_lists, aliases=args.aliases
+        )
+        needs = [args.namespace.ready, *args.needs]
+        self.handle = FrontDoorHandle(
+            ready=[
+                self.child("filters", filters, depends_on=needs),
+                self.child("lists", lists, depends_on=needs),
+            ]
+        )
+        self.finish(name=name)

@@ -1,0 +1,365 @@
+"""The front door: Envoy under Envoy Gateway and the AI gateway, with limits that long prompts and long streams need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.component import Component
+from components.gateway.envoy_names import picker_cluster
+from components.gateway.gateway_errors import openai_errors
+from components.gateway.gateway_overload import overload_patches
+from components.namespace import NamespaceHandle
+from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer
+from components.specs.gateway import GatewaySpec
+from floor.headers import CLIENT_HEADER, MODEL_HEADER, TRUSTED_HEADERS
+from floor.metadata import PROTECTED
+
+CLASS = "inference"
+GATEWAY = "inference"
+LISTENER = "inference"
+_EG = "gateway.envoyproxy.io"
+_GW = "gateway.networking.k8s.io"
+_AI = "aigateway.envoyproxy.io"
+# What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
+_BUFFER = "64Mi"
+_HIDDEN_IN_TRACES = ("INPUTS", "OUTPUTS", "PROMPTS", "CHOICES", "EMBEDDINGS_TEXT", "EMBEDDINGS_VECTORS")
+
+
+def gateway_class() -> dict[str, Any]:
+    """The class by which Envoy Gateway finds our Gateway."""
+    return {
+        "apiVersion": f"{_GW}/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": CLASS},
+        "spec": {"controllerName": f"{_EG}/gatewayclass-controller"},
+    }
+
+
+def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Shape of the Envoy pods.
+
+    drain_s: a terminating pod lets streams run for this long.
+    pools: (namespace, name) of every inference pool. The clusters that the AI gateway adds for them and for its own
+    processor take no circuit-breaker settings from any policy, so they are raised through Envoy's runtime.
+    """
+    limits = [
+        f"circuit_breakers.{cluster}.default.{limit}"
+        for cluster in ("ai-gateway-extproc-uds", *(picker_cluster(pool, space) for space, pool in pools))
+        for limit in ("max_requests", "max_connections", "max_pending_requests")
+    ]
+    service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": spec.external_traffic_policy}
+    if spec.load_balancer_class:
+        service["loadBalancerClass"] = spec.load_balancer_class
+    return {
+        "apiVersion": f"{_EG}/v1alpha1",
+        "kind": "EnvoyProxy",
+        "metadata": {"name": GATEWAY, "namespace": namespace},
+        "spec": {
+            "provider": {
+                "type": "Kubernetes",
+                "kubernetes": {
+                    "envoyDeployment": {
+                        "replicas": spec.replicas,
+                        "patch": _patient_liveness(),
+                        "container": {
+                            "resources": {
+                                # Envoy Gateway's own.
+                                "requests": {"cpu": "100m", "memory": "512Mi"},
+                                "limits": {"memory": f"{spec.memory_mib}Mi"},
+                            }
+                        },
+                    },
+                    "envoyService": service,
+                    "envoyPDB": {"maxUnavailable": 1},
+                },
+            },
+            "shutdown": {"drainTimeout": f"{drain_s}s", "minDrainDuration": "10s"},
+            "telemetry": {"accessLog": {"settings": [_access_log()]}},
+            "bootstrap": {
+                "type": "JSONPatch",
+                "jsonPatches": [
+                    *(
+                        {
+                            "op": "add",
+                            "path": f"/layered_runtime/layers/0/static_layer/{limit}",
+                            "value": spec.max_parallel_streams,
+                        }
+                        for limit in limits
+                    ),
+                    *overload_patches(),
+                ],
+            },
+        },
+    }
+
+
+def _access_log() -> dict[str, Any]:
+    """One line of JSON a request, without its query: a key that came in it would stay in the log."""
+    fields = {
+        "start_time": "%START_TIME%",
+        "method": "%REQ(:METHOD)%",
+        "path": "%REQ_WITHOUT_QUERY(:PATH):256%",
+        "protocol": "%PROTOCOL%",
+        "response_code": "%RESPONSE_CODE%",
+        "response_code_details": "%RESPONSE_CODE_DETAILS%",
+        "response_flags": "%RESPONSE_FLAGS%",
+        "connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%",
+        "upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+        "bytes_received": "%BYTES_RECEIVED%",
+        "bytes_sent": "%BYTES_SENT%",
+        "duration": "%DURATION%",
+        "x-request-id": "%REQ(X-REQUEST-ID)%",
+        "client": f"%REQ({CLIENT_HEADER})%",
+        "model": f"%REQ({MODEL_HEADER}):64%",
+        "user-agent": "%REQ(USER-AGENT):256%",
+        "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
+        "upstream_cluster": "%UPSTREAM_CLUSTER%",
+        "upstream_host": "%UPSTREAM_HOST%",
+        "route_name": "%ROUTE_NAME%",
+    }
+    return {
+        "format": {"type": "JSON", "json": fields},
+        "sinks": [{"type": "File", "file": {"path": "/dev/stdout"}}],
+    }
+
+
+def _patient_liveness() -> dict[str, Any]:
+    """Probes that take a busy Envoy for a busy one.
+
+    With Envoy Gateway's own a container is restarted, and its streams end, after three answers of over a second.
+    """
+    probe = {"timeoutSeconds": 10, "failureThreshold": 6}
+    containers = [{"name": name, "livenessProbe": probe} for name in ("envoy", "shutdown-manager")]
+    return {"type": "StrategicMerge", "value": {"spec": {"template": {"spec": {"containers": containers}}}}}
+
+
+def gateway_config(namespace: str) -> dict[str, Any]:
+    """Token counts that every route reports, and what its processor tells of requests.
+
+    Without a count, streams carry no usage and could not be metered. Traces would hold prompts and answers by default.
+    """
+    costs = {
+        "llm_input_token": "InputToken",
+        "llm_cached_input_token": "CachedInputToken",
+        "llm_output_token": "OutputToken",
+        "llm_total_token": "TotalToken",
+    }
+    return {
+        "apiVersion": f"{_AI}/v1beta1",
+        "kind": "GatewayConfig",
+        "metadata": {"name": GATEWAY, "namespace": namespace},
+        "spec": {
+            "globalLLMRequestCosts": [{"metadataKey": key, "type": kind} for key, kind in costs.items()],
+            "extProc": {
+                "kubernetes": {
+                    "env": [{"name": f"OPENINFERENCE_HIDE_{content}", "value": "true"} for content in _HIDDEN_IN_TRACES]
+                }
+            },
+        },
+    }
+
+
+def gateway(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
+    """The listener. `up` waits until Envoy serves it and the load balancer has an address."""
+    listener: dict[str, Any] = {
+        "name": LISTENER,
+        "port": spec.port,
+        "protocol": "HTTP",
+        "allowedRoutes": {"namespaces": {"from": "Selector", "selector": {"matchLabels": ROUTES_ALLOWED}}},
+    }
+    if spec.certificate_secret:
+        listener |= {"protocol": "HTTPS", "tls": {"certificateRefs": [{"name": spec.certificate_secret}]}}
+    return {
+        "apiVersion": f"{_GW}/v1",
+        "kind": "Gateway",
+        "metadata": {
+            "name": GATEWAY,
+            "namespace": namespace,
+            "annotations": {
+                f"{_AI}/gateway-config": GATEWAY,
+                "pulumi.com/waitFor": "condition=Programmed",
+            },
+        },
+        "spec": {
+            "gatewayClassName": CLASS,
+            "infrastructure": {"parametersRef": {"group": _EG, "kind": "EnvoyProxy", "name": GATEWAY}},
+            "listeners": [listener],
+        },
+    }
+
+
+# Namespaces whose routes the gateway serves carry this label.
+ROUTES_ALLOWED = {"inference-platform/routes": "allowed"}
+
+
+def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
+    """What clients may send: large bodies, long silent prefills, and none of the headers that we trust inside."""
+    return {
+        "apiVersion": f"{_EG}/v1alpha1",
+        "kind": "ClientTrafficPolicy",
+        "metadata": {"name": GATEWAY, "namespace": namespace, "labels": PROTECTED},
+        "spec": {
+            "targetRefs": [target_gateway()],
+            "connection": {"bufferLimit": _BUFFER},
+            # Envoy Gateway's default is a redirect, before the key check.
+            "path": {"escapedSlashesAction": "KeepUnchanged"},
+            # Envoy would close the connection of an old tool without an error.
+            "http1": {"http10": {}},
+            "http2": {
+                # A window below the body's size makes Envoy answer 413 to HTTP/2 clients.
+                "initialStreamWindowSize": "16Mi",
+                "initialConnectionWindowSize": "24Mi",
+                # Envoy Gateway's default of 100 is below what one agent's connection carries.
+                "maxConcurrentStreams": 1000,
+                # Envoy Gateway's own ends all of a connection's streams for one request that breaks HTTP.
+                "onInvalidMessage": "TerminateStream",
+            },
+            "timeout": {
+                "http": {
+                    "requestReceivedTimeout": "120s",
+                    "idleTimeout": "3600s",
+                    "streamIdleTimeout": f"{spec.stream_idle_timeout_s}s",
+                }
+            },
+            "headers": {
+                "earlyRequestHeaders": {"remove": list(TRUSTED_HEADERS)},
+                # Some engine might take one for the header with dashes in its place.
+                "withUnderscoresAction": "DropHeader",
+            },
+        },
+    }
+
+
+def backend_traffic_policy(namespace: str, spec: GatewaySpec, *, body_kib: int) -> dict[str, Any]:
+    """What Envoy grants the engines: as many parallel requests as the front takes, and time for a silent prefill.
+
+    body_kib: largest request body; the next larger one is answered 413.
+    """
+    return {
+        "apiVersion": f"{_EG}/v1alpha1",
+        "kind": "BackendTrafficPolicy",
+        "metadata": {"name": GATEWAY, "namespace": namespace},
+        "spec": {
+            "targetRefs": [target_gateway()],
+            "connection": {"bufferLimit": _BUFFER},
+            "requestBuffer": {"limit": f"{body_kib}Ki"},
+            "circuitBreaker": {
+                "maxConnections": spec.max_parallel_streams,
+                "maxPendingRequests": spec.max_parallel_streams,
+                "maxParallelRequests": spec.max_parallel_streams,
+            },
+            "timeout": {
+                "tcp": {"connectTimeout": "10s"},
+                "http": {
+                    "connectionIdleTimeout": "3600s",
+                    "streamIdleTimeout": f"{spec.stream_idle_timeout_s}s",
+                },
+            },
+        },
+    }
+
+
+def target_gateway() -> dict[str, str]:
+    """Reference by which a policy attaches to the Gateway."""
+    return {"group": _GW, "kind": "Gateway", "name": GATEWAY}
+
+
+def proxy_labels(namespace: str) -> dict[str, str]:
+    """Labels that Envoy Gateway gives to the pods of the Gateway of this namespace."""
+    return {
+        "app.kubernetes.io/component": "proxy",
+        "app.kubernetes.io/managed-by": "envoy-gateway",
+        f"{_EG}/owning-gateway-name": GATEWAY,
+        f"{_EG}/owning-gateway-namespace": namespace,
+    }
+
+
+def proxy_port(spec: GatewaySpec) -> int:
+    """Where an Envoy pod listens: Envoy Gateway moves ports that need privileges up by 10,000."""
+    return spec.port if spec.port >= 1024 else spec.port + 10_000
+
+
+def listener_name(namespace: str) -> str:
+    """The listener as Envoy Gateway names it to Envoy."""
+    return f"{namespace}/{GATEWAY}/{LISTENER}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayArgs:
+    """The site's settings and what the front door must outlast and carry."""
+
+    spec: GatewaySpec
+    namespace: NamespaceHandle
+    needs: list[pulumi.Resource]
+    """Definitions and controllers that must be there first."""
+    drain_s: int
+    body_kib: int
+    """Largest request body."""
+    pools: list[tuple[str, str]]
+    proxy_namespace: str | None
+    """Where Envoy Gateway puts the Envoy pods: its own namespace. None where that is the cluster's, and not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayHandle:
+    """The serving front door."""
+
+    name: str
+    namespace: str
+    endpoint: pulumi.Output[str]
+    """`http(s)://ADDRESS[:PORT]/v1`, OpenAI's base URL."""
+    max_parallel_streams: int
+    """Requests that one Envoy pod carries at once, over all models."""
+    proxies: Peer
+    """The Envoy pods, as network policies name them."""
+    ready: pulumi.Resource
+
+
+class Gateway(Component):
+    """Class, proxy, listener and traffic policies."""
+
+    def __init__(self, name: str, args: GatewayArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        spec, space = args.spec, args.namespace.name
+        needs = [*args.needs, args.namespace.ready]
+        settings = [
+            self.child("class", gateway_class(), depends_on=args.needs),
+            self.child("proxy", envoy_proxy(space, spec, drain_s=args.drain_s, pools=args.pools), depends_on=needs),
+            self.child("costs", gateway_config(space), depends_on=needs),
+            self.child("clients", client_traffic_policy(space, spec), depends_on=needs),
+            self.child("backends", backend_traffic_policy(space, spec, body_kib=args.body_kib), depends_on=needs),
+            self.child("errors", self._errors(space, spec), depends_on=needs),
+        ]
+        if args.proxy_namespace is not None:
+            everybody = allow_ingress(GATEWAY, args.proxy_namespace, proxy_labels(space), [((), [proxy_port(spec)])])
+            settings.append(self.child("network-policy", everybody, depends_on=needs))
+        listener = self.child("listener", gateway(space, spec), depends_on=settings)
+        endpoint = listener.status.apply(lambda status: endpoint_url(status, spec))
+        self.handle = GatewayHandle(
+            name=GATEWAY,
+            namespace=space,
+            endpoint=endpoint,
+            max_parallel_streams=spec.max_parallel_streams,
+            proxies=peer(proxy_labels(space), args.proxy_namespace or ANY_NAMESPACE),
+            ready=listener,
+        )
+        self.finish(endpoint=endpoint)
+
+    @staticmethod
+    def _errors(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
+        tls = bool(spec.certificate_secret)
+        return openai_errors(namespace, target_gateway(), listener=listener_name(namespace), tls=tls)
+
+
+def endpoint_url(status: dict[str, Any] | None, spec: GatewaySpec) -> str:
+    """OpenAI base URL out of a Gateway's status; empty while no address is known."""
+    addresses = (status or {}).get("addresses") or []
+    if not addresses:
+        return ""
+    scheme, usual = ("https", 443) if spec.certificate_secret else ("http", 80)
+    port = "" if spec.port == usual else f":{spec.port}"
+    return f"{scheme}://{addresses[0]['value']}{port}/v1"

@@ -1,0 +1,170 @@
+"""Envoy Gateway and the AI gateway, installed by chart if the cluster does not have them yet."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pulumi
+from pulumi_command import local
+from pulumi_kubernetes.helm import v3 as helm
+
+from components.addons.charts import Chart
+from components.component import Component
+from components.namespace import Namespace
+from components.network_policies import allow_ingress, peer
+
+ENVOY_NAMESPACE = "envoy-gateway-system"
+AI_NAMESPACE = "envoy-ai-gateway-system"
+# Ports of the controllers' pods: xDS and Wasm modules for the proxies, the extension server for Envoy Gateway.
+_XDS_PORT, _WASM_PORT, _EXTENSION_PORT, _WEBHOOK_PORT = 18000, 18002, 1063, 9443
+
+# Helm keeps each revision with all its values in a Secret.
+_REVISIONS_KEPT = 5
+_PATIENCE_S = 600
+_MINT = "python3 -c 'import secrets; print(secrets.token_urlsafe(32), end=\"\")'"
+_KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
+
+
+def envoy_gateway_values() -> dict[str, Any]:
+    """Chart values with which Envoy Gateway asks the AI gateway about every listener, route and cluster."""
+    everything = {"includeAll": True}
+    config = {
+        # Lua also without tiers: were it switched off together with the last one, every route would answer 500
+        # until their policy is gone.
+        "extensionApis": {"enableBackend": True, "enableEnvoyPatchPolicy": True, "enableLua": True},
+        "extensionManager": {
+            "backendResources": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}],
+            "hooks": {
+                "xdsTranslator": {
+                    "translation": {
+                        "listener": everything,
+                        "route": everything,
+                        "cluster": everything,
+                        "secret": everything,
+                    },
+                    "post": ["Translation", "Cluster", "Route"],
+                }
+            },
+            "service": {
+                "fqdn": {
+                    "hostname": f"ai-gateway-controller.{AI_NAMESPACE}.svc.cluster.local",
+                    "port": _EXTENSION_PORT,
+                }
+            },
+        },
+    }
+    digest = sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+    return {
+        # Next to the CRDs, which skip_crds leaves out, this part has a policy about who may change them.
+        "crds": {"enabled": False},
+        # A webhook for routing by zone, of which a rack has one. As a hook it would outlive the release.
+        "topologyInjector": {"enabled": False},
+        "config": {"envoyGateway": config},
+        # The chart's pod stays when the configuration changes, which would reach it a minute after the release is done;
+        # what needs it, such as Lua, would be refused until then.
+        "deployment": {"pod": {"annotations": {"inference-platform/config-digest": digest}}},
+    }
+
+
+def ai_gateway_values(webhook_certificate_rotation: int, mcp_seed: pulumi.Input[str]) -> dict[str, Any]:
+    """Chart values of the AI gateway; its chart makes a certificate whenever the Secret of this name is not there.
+
+    mcp_seed: what the keys of MCP sessions are made of; the chart's own is in its documentation.
+    """
+    return {
+        "controller": {
+            "mutatingWebhook": {"tlsCertSecretName": f"webhook-certificate-{webhook_certificate_rotation}"},
+            "mcp": {"sessionEncryption": {"seed": mcp_seed}},
+        },
+        # In debug logs, in case they are switched on.
+        "extProc": {"enableRedaction": True},
+    }
+
+
+def network_policies() -> list[dict[str, Any]]:
+    """What the controllers' pods let in: proxies that ask for configuration, Envoy Gateway's calls, a webhook's.
+
+    The API server has no labels to name it by, so the webhook's port is open; it speaks TLS alone.
+    """
+    proxies = peer({"app.kubernetes.io/component": "proxy", "app.kubernetes.io/managed-by": "envoy-gateway"})
+    envoy_gateway, ai_gateway = {"control-plane": "envoy-gateway"}, {"app.kubernetes.io/name": "ai-gateway-helm"}
+    return [
+        allow_ingress("envoy-gateway", ENVOY_NAMESPACE, envoy_gateway, [([proxies], [_XDS_PORT, _WASM_PORT])]),
+        allow_ingress(
+            "ai-gateway",
+            AI_NAMESPACE,
+            ai_gateway,
+            [([peer(envoy_gateway, ENVOY_NAMESPACE)], [_EXTENSION_PORT]), ((), [_WEBHOOK_PORT])],
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayControllersArgs:
+    """Both charts, and the definitions that must be there before them."""
+
+    envoy_gateway: Chart
+    ai_gateway: Chart
+    webhook_certificate_rotation: int
+    needs: list[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayControllersHandle:
+    """Running controllers; empty where the site says `external`."""
+
+    ready: list[pulumi.Resource]
+
+
+class GatewayControllers(Component):
+    """Both controllers, each in a namespace of its own. Definitions come from the CRD bundle, never from a chart.
+
+    Releases, not rendered charts: Envoy Gateway's certificates come from a hook of its chart, and the AI gateway's
+    chart looks into the cluster for the certificate that it made before.
+    """
+
+    def __init__(self, name: str, args: GatewayControllersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        here = pulumi.ResourceOptions(parent=self)
+        made: list[pulumi.Resource] = []
+        spaces: dict[str, pulumi.Resource] = {}
+        ai_values = ai_gateway_values(args.webhook_certificate_rotation, self._mcp_seed())
+        for suffix, release, chart, space, values in (
+            ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_values),
+            ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
+        ):
+            ready = spaces[space] = Namespace(space, pod_security="privileged", opts=here).handle.ready
+            made.append(
+                helm.Release(
+                    f"{name}-{suffix}",
+                    name=release,
+                    chart=chart.chart,
+                    version=chart.version,
+                    repository_opts=helm.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
+                    namespace=space,
+                    values=values,
+                    skip_crds=True,
+                    timeout=_PATIENCE_S,
+                    max_history=_REVISIONS_KEPT,
+                    opts=pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs]),
+                )
+            )
+        for policy in network_policies():
+            suffix = f"network-policy-{policy['metadata']['name']}"
+            self.child(suffix, policy, depends_on=[spaces[policy["metadata"]["namespace"]]])
+        self.handle = GatewayControllersHandle(ready=made)
+        self.finish(namespaces=[ENVOY_NAMESPACE, AI_NAMESPACE])
+
+    def _mcp_seed(self) -> pulumi.Output[str]:
+        """Random, made once and kept in the encrypted state."""
+        command = local.Command(
+            f"{self.name}-mcp-seed",
+            create=_MINT,
+            update=_KEEP,
+            logging=local.Logging.NONE,
+            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
+        )
+        return pulumi.Output.secret(command.stdout)

@@ -1,0 +1,210 @@
+"""Errors of the gateway itself in OpenAI's form, so that client libraries raise the exception that they document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from components.gateway.envoy_names import http_manager
+from floor.headers import MODEL_HEADER, REFUSAL_HEADER
+from floor.metadata import PROTECTED
+
+_CLIENT, _SERVER = "invalid_request_error", "server_error"
+# The name that the client gave. Some are as long as a body.
+_NAMED = f"%REQ({MODEL_HEADER}):256%"
+
+
+def _all(*filters: dict[str, Any]) -> dict[str, Any]:
+    return {"and_filter": {"filters": list(filters)}}
+
+
+def _header(name: str, match: dict[str, Any]) -> dict[str, Any]:
+    return {"header_filter": {"header": {"name": name, **match}}}
+
+
+def _details(part: str) -> dict[str, Any]:
+    """Envoy's own words for why it replied hold this part."""
+    expression = f"response.code_details.contains('{part}')"
+    return {
+        "extension_filter": {
+            "name": "envoy.access_loggers.extension_filters.cel",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
+                "expression": expression,
+            },
+        }
+    }
+
+
+def _status(comparison: str, code: int) -> dict[str, Any]:
+    value = {"default_value": code, "runtime_key": f"local_reply_{comparison.lower()}_{code}"}
+    return {"status_code_filter": {"comparison": {"op": comparison, "value": value}}}
+
+
+def _body(code: str, kind: str, message: str, param: str | None = None) -> dict[str, Any]:
+    return {
+        "content_type": "application/json",
+        "json_format": {"error": {"message": message, "type": kind, "param": param, "code": code}},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """What a client gets in the place of an answer of Envoy's own."""
+
+    status: int
+    code: str
+    kind: str
+    message: str
+    param: str | None = None
+    instead_of: dict[str, Any] | None = None
+    """Filter of Envoy's access log; without one, every answer of the status."""
+
+    def mapper(self) -> dict[str, Any]:
+        body = {"body_format_override": _body(self.code, self.kind, self.message, self.param)}
+        if self.instead_of is None:
+            return {"filter": _status("EQ", self.status), **body}
+        return {"filter": self.instead_of, "status_code": self.status, **body}
+
+
+# The first that fits is taken. Successes are left alone: GET /v1/models is such an answer too.
+_ANSWERS = (
+    _Answer(
+        status=400,
+        code="missing_required_parameter",
+        kind=_CLIENT,
+        message="The request names no model.",
+        param="model",
+        instead_of=_all(_status("EQ", 404), _header(MODEL_HEADER, {"string_match": {"exact": ""}})),
+    ),
+    _Answer(
+        status=404,
+        code="model_not_found",
+        kind=_CLIENT,
+        message=f"The model '{_NAMED}' does not exist. GET /v1/models lists the models.",
+        param="model",
+        instead_of=_all(_status("EQ", 404), _header(MODEL_HEADER, {"present_match": True})),
+    ),
+    # The AI gateway's header cannot hold such a name, and Envoy says 500.
+    _Answer(
+        status=400,
+        code="invalid_value",
+        kind=_CLIENT,
+        message="The model's name holds a control character.",
+        param="model",
+        instead_of=_all(_status("EQ", 500), _details("contains_invalid_character")),
+    ),
+    # The same header, with the client's own, is larger than Envoy takes.
+    _Answer(
+        status=400,
+        code="invalid_value",
+        kind=_CLIENT,
+        message="The model's name is too long for this gateway, or the request has too many headers beside it.",
+        param="model",
+        instead_of=_all(_status("EQ", 500), _details("header_mutation_result_exceeds_limit")),
+    ),
+    # A path for which the AI gateway has no way to speak to the model, and says 500.
+    _Answer(
+        status=404,
+        code="unknown_path",
+        kind=_CLIENT,
+        message=f"The model '{_NAMED}' is not served at this path.",
+        instead_of=_all(_status("EQ", 500), _details("unsupported_API_schema")),
+    ),
+    # CONNECT and upgrades such as WebSocket end before a model is known; a permission is denied after it.
+    _Answer(
+        status=400,
+        code="upgrade_not_supported",
+        kind=_CLIENT,
+        message="CONNECT and protocol upgrades are not supported.",
+        instead_of=_all(_status("EQ", 403), _header(MODEL_HEADER, {"present_match": True, "invert_match": True})),
+    ),
+    # A model that has as many requests under way as it may; OpenAI answers 503 then, too.
+    _Answer(
+        status=503,
+        code="model_overloaded",
+        kind=_SERVER,
+        message=f"The model '{_NAMED}' has as many requests as it can hold. Try again later.",
+        instead_of=_all(_status("EQ", 503), {"response_flag_filter": {"flags": ["UO"]}}),
+    ),
+    # The AI gateway's own 400 is not valid JSON.
+    _Answer(
+        status=400,
+        code="invalid_request",
+        kind=_CLIENT,
+        message="This is not HTTP that the gateway takes, or its body is not a JSON request that this path takes.",
+    ),
+    _Answer(status=401, code="invalid_api_key", kind=_CLIENT, message="The API key is missing or unknown."),
+    _Answer(
+        status=403,
+        code="model_not_allowed",
+        kind="permission_error",
+        message=f"This key may not call the model '{_NAMED}'.",
+    ),
+    _Answer(status=404, code="unknown_path", kind=_CLIENT, message="Nothing is served at this path."),
+    _Answer(status=408, code="request_timeout", kind="timeout_error", message="The request was not received in time."),
+    _Answer(
+        status=413,
+        code="request_too_large",
+        kind=_CLIENT,
+        message="The request body is larger than this gateway takes.",
+    ),
+    _Answer(
+        status=431,
+        code="headers_too_large",
+        kind=_CLIENT,
+        message="The request has more headers than this gateway takes.",
+    ),
+    _Answer(status=429, code="rate_limit_exceeded", kind="rate_limit_error", message="%LOCAL_REPLY_BODY%"),
+    # Without this, a picker that is gone would be an empty message.
+    _Answer(
+        status=500,
+        code="server_error",
+        kind=_SERVER,
+        message="A part of the gateway that this request needs does not answer. Try again.",
+    ),
+    _Answer(status=503, code="model_unavailable", kind=_SERVER, message="%LOCAL_REPLY_BODY%"),
+    _Answer(status=504, code="timeout", kind="timeout_error", message="The model did not answer in time."),
+)
+# Statuses by the codes of all errors: the ones above, and the front door's own.
+ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
+    "method_not_allowed": 405,
+    "trailers_not_supported": 400,
+}
+
+
+def openai_errors(namespace: str, target: dict[str, str], *, listener: str, tls: bool) -> dict[str, Any]:
+    """EnvoyPatchPolicy that gives the listener's own answers OpenAI's form.
+
+    listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it.
+    """
+    # The front door names the code of its own refusals, and writes the message.
+    refused = {
+        "filter": _header(REFUSAL_HEADER, {"present_match": True}),
+        "body_format_override": _body(f"%REQ({REFUSAL_HEADER})%", _CLIENT, "%LOCAL_REPLY_BODY%"),
+    }
+    rest = [
+        {"filter": _status("GE", status), "body_format_override": _body(code, kind, "%LOCAL_REPLY_BODY%")}
+        for status, code, kind in ((500, "server_error", _SERVER), (400, "invalid_request", _CLIENT))
+    ]
+    mappers = [refused, *(answer.mapper() for answer in _ANSWERS), *rest]
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "EnvoyPatchPolicy",
+        "metadata": {"name": "openai-errors", "namespace": namespace, "labels": PROTECTED},
+        "spec": {
+            "targetRef": target,
+            "type": "JSONPatch",
+            "jsonPatches": [
+                {
+                    "type": "type.googleapis.com/envoy.config.listener.v3.Listener",
+                    "name": listener,
+                    "operation": {
+                        "op": "add",
+                        "path": f"/{http_manager(tls=tls)}/local_reply_config",
+                        "value": {"mappers": mappers},
+                    },
+                }
+            ],
+        },
+    }

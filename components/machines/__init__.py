@@ -1,0 +1,1 @@
+"""A cluster out of machines."""

@@ -1,0 +1,159 @@
+"""What a preview says of machines: a dry run on each, a report, and a refusal before anything happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import yaml
+from pulumi_command import local
+
+from components.machines import machine_commands
+from components.machines.machine_commands import KUBECONFIG_VARIABLE, LIMITS, SECRETS_VARIABLE, Limits, Machine
+
+# Texts shorter than this are parts of ordinary words.
+_SHORTEST_SECRET = 8
+_DEAD = "is marked dead and is not asked; it is removed from etcd and Kubernetes, unless it is gone there already"
+_LOUD = frozenset({"reboot", "upgrade", "install", "unreachable"})
+
+
+class RefusedError(pulumi.RunError):
+    """Machines that do not accept what `up` would give them, all of them at once."""
+
+
+class LeakError(Exception):
+    """An answer that quotes a secret; it is shown nowhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Announced:
+    """A machine, the config that it would get, and the resource that its lines are shown at."""
+
+    machine: Machine
+    config: pulumi.Output[str]
+    resource: pulumi.Resource
+
+
+def announce(
+    nodes: Sequence[Announced],
+    bundle: pulumi.Output[str],
+    kubeconfig: pulumi.Output[str],
+    *,
+    imported: str | None,
+    factory: str,
+    talos_version: str,
+    at_once: int,
+    limits: Limits = LIMITS,
+) -> pulumi.Output[list[str]]:
+    """In a preview, report for each node what `up` will do with its machine; the output is the report.
+
+    `imported` is the file that the first `up` takes the secrets from. Nothing runs in `up` itself. A machine that does
+    not answer is a warning. RefusedError for all that are refused.
+    """
+    if not pulumi.runtime.is_dry_run():
+        return pulumi.Output.from_input([])
+    return pulumi.Output.from_input(
+        _announced(nodes, bundle, kubeconfig, imported, factory, talos_version, at_once, limits)
+    )
+
+
+async def _announced(
+    nodes: Sequence[Announced],
+    bundle: pulumi.Output[str],
+    kubeconfig: pulumi.Output[str],
+    imported: str | None,
+    factory: str,
+    talos_version: str,
+    at_once: int,
+    limits: Limits,
+) -> list[str]:
+    turn = asyncio.Semaphore(at_once)
+    # Machines of a cluster that is taken over would refuse a client without its secrets.
+    known = await _known(bundle) or _content(imported)
+    cluster = await _known(kubeconfig)
+
+    async def ask(node: Announced) -> dict[str, str]:
+        async with turn:
+            return await _plan(node, known, cluster, limits)
+
+    kinds = {node.machine.schematic_id: node.machine for node in nodes}
+    answers = await asyncio.gather(*(ask(node) for node in nodes))
+    refusals = [
+        problem for kind in kinds.values() for problem in await _schematic_problems(kind, factory, talos_version)
+    ]
+    said = []
+    for node, answer in zip(nodes, answers, strict=True):
+        line = f"{node.machine.name}: {answer['says']}"
+        said.append(line)
+        if answer["change"] == "refused":
+            refusals.append(line)
+        elif answer["change"] in _LOUD:
+            pulumi.log.warn(line, node.resource)
+        else:
+            pulumi.log.info(line, node.resource)
+    if refusals:
+        raise RefusedError("`up` would fail on these machines:\n" + "\n".join(f"  {line}" for line in refusals))
+    return said
+
+
+async def _known(value: pulumi.Output[str]) -> str:
+    """The value, or nothing while a first preview does not know it."""
+    return str(await value.future() or "") if await value.is_known() else ""
+
+
+def _content(file: str | None) -> str:
+    """A file's text; nothing where it cannot be read, which the command that imports it says better."""
+    try:
+        return Path(file).read_text(encoding="utf-8") if file else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+async def _plan(node: Announced, bundle: str, kubeconfig: str, limits: Limits) -> dict[str, str]:
+    """The machine's own answer. Without the cluster's secrets, which a first preview has not, its state alone."""
+    if node.machine.dead:
+        return {"change": "none", "says": _DEAD}
+    command = machine_commands.plan(node.machine, limits)
+    secret: dict[str, object] = {}
+    if bundle:
+        config = await _known(node.config)
+        credentials = {SECRETS_VARIABLE: bundle} | ({KUBECONFIG_VARIABLE: kubeconfig} if kubeconfig else {})
+        secret = {
+            "stdin": pulumi.Output.secret(config),
+            "environment": {name: pulumi.Output.secret(text) for name, text in credentials.items()},
+        }
+    result = local.run_output(command=command, logging=local.Logging.NONE, **secret)
+    text = str(await result.stdout.future())
+    require_no_secret(text, bundle)
+    answer: dict[str, str] = json.loads(text)
+    return answer
+
+
+def require_no_secret(text: str, bundle: str) -> None:
+    """LeakError if the text quotes any value of a secrets bundle."""
+    if any(secret in text for secret in _texts(yaml.safe_load(bundle)) if len(secret) >= _SHORTEST_SECRET):
+        raise LeakError("a machine's answer quotes a secret of the cluster; it is not shown. This is a bug: report it")
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, Mapping):
+        return [text for key, inner in value.items() if key != "id" for text in _texts(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+async def _schematic_problems(machine: Machine, factory: str, talos_version: str) -> list[str]:
+    """Why the factory cannot build the machine's image; nothing where it can, or where it does not answer."""
+    command = machine_commands.check_schematic(machine, factory, talos_version)
+    result = local.run_output(command=command, stdin=machine.schematic, logging=local.Logging.NONE)
+    text = str(await result.stdout.future())
+    if not text.startswith("error:"):
+        return []
+    problem = text.removeprefix("error: ").strip()
+    if "no answer" in problem:
+        pulumi.log.warn(f"the image of {machine.name} and its like was not checked: {problem}")
+        return []
+    return [f"{machine.name} and its like: {problem}"]

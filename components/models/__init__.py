@@ -1,0 +1,1 @@
+"""A model: its servers, its pool and picker, its route."""

@@ -1,0 +1,153 @@
+"""The engines that serve a model: vLLM, or its simulator if there is no GPU. Pure: the proof of a site uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from components.models import weights
+from components.models.weights import WeightsSpec
+from components.network_policies import Rule
+from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec
+
+PORT = 8000
+# OpenAI accepts no larger `n`. vLLM's default is 16,384, and each of them takes a place in its queue.
+_MOST_ANSWERS = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What is the engine's own in a Deployment that is otherwise the same."""
+
+    image: str
+    owned_by: str
+    """Who the model card says made the model's answers."""
+    args: list[str]
+    env: dict[str, str]
+    ready_path: str
+    hold_s: int
+    """A replica is kept from its stop signal for this long, where the engine itself would cut running streams."""
+    egress: Sequence[Rule] | None
+    """What its pods may reach; None leaves that open."""
+
+
+def vllm_engine(
+    spec: ModelServerSpec,
+    plan: ModelServerPlan,
+    *,
+    image: str,
+    repository: str,
+    served_names: Sequence[str],
+    flags: Sequence[str],
+    source: WeightsSpec,
+) -> Engine:
+    """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list."""
+    # A request that an empty queue cannot hold is the client's error; vLLM would answer 503, try again.
+    most_answers = str(min(_MOST_ANSWERS, plan.max_num_queued_reqs))
+    args = [
+        repository,
+        *_served(served_names),
+        f"--port={PORT}",
+        *_layout_flags(plan.layout),
+        "--enable-chunked-prefill",
+        f"--max-num-batched-tokens={spec.max_num_batched_tokens}",
+        f"--max-model-len={plan.max_model_len}",
+        # vLLM counts it for each data-parallel rank.
+        f"--max-num-seqs={plan.max_num_seqs // plan.layout.data}",
+        f"--max-num-queued-reqs={plan.max_num_queued_reqs}",
+        *_answer_cap(plan),
+        "--kv-cache-dtype=fp8",
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        # Without it the engine drops its streams at SIGTERM.
+        f"--shutdown-timeout={spec.longest_stream_s}",
+        *flags,
+        *spec.extra_args,
+    ]
+    return Engine(
+        image=image,
+        owned_by=repository.partition("/")[0],
+        args=args,
+        env={
+            **weights.environment(source),
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(plan.start_budget_s),
+            "VLLM_MAX_N_SEQUENCES": most_answers,
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+        },
+        ready_path="/health",
+        hold_s=0,
+        egress=weights.egress(source),
+    )
+
+
+def _served(names: Sequence[str]) -> list[str]:
+    """The names that the engine answers to. It gives every answer the first one, the model's own."""
+    return [f"--served-model-name={names[0]}"] if len(names) == 1 else ["--served-model-name", *names]
+
+
+def _layout_flags(layout: LayoutSpec) -> Iterator[str]:
+    """vLLM's flags for the layout; it balances data-parallel ranks itself, behind the one port that the pool knows."""
+    yield f"--tensor-parallel-size={layout.tensor}"
+    if layout.pipeline > 1:
+        yield f"--pipeline-parallel-size={layout.pipeline}"
+    if layout.data > 1:
+        yield f"--data-parallel-size={layout.data}"
+        # vLLM starts one per rank by itself, and those learn of each other's requests only from time to time.
+        yield "--api-server-count=1"
+    if layout.expert_parallel:
+        yield "--enable-expert-parallel"
+
+
+def _answer_cap(plan: ModelServerPlan) -> list[str]:
+    """vLLM takes max_new_tokens of this flag as a limit of every request, and not as a default alone."""
+    if plan.max_answer_tokens is None:
+        return []
+    return [f'--override-generation-config={{"max_new_tokens": {plan.max_answer_tokens}}}']
+
+
+def simulator_engine(
+    spec: ModelServerSpec, plan: ModelServerPlan, *, image: str, repository: str, served_names: Sequence[str]
+) -> Engine:
+    """llm-d-inference-sim with the model's own speed, cache and limits, so that queues form where they would.
+
+    Data-parallel ranks are one server with all their slots and blocks: its own ranks would each open a port.
+    """
+    # Shown in the model cards of engine and gateway: so no one mistakes these answers for the model's.
+    origin = f"simulator of {repository}"
+    return Engine(
+        image=image,
+        owned_by=origin,
+        args=[
+            f"--model={origin}",
+            *_served(served_names),
+            f"--port={PORT}",
+            "--force-dummy-tokenizer",
+            "--mode=random",
+            "--latency-calculator=per-token",
+            f"--prefill-overhead={_duration(plan.prefill_overhead_s)}",
+            f"--prefill-time-per-token={_duration(plan.prefill_s_per_token)}",
+            f"--inter-token-latency={_duration(plan.decode_s_per_token)}",
+            f"--time-factor-under-load={plan.decode_slowdown_when_full:.2f}",
+            f"--max-model-len={plan.max_model_len}",
+            f"--max-num-seqs={plan.max_num_seqs}",
+            # It counts those that wait alone.
+            f"--max-waiting-queue-length={max(1, plan.max_num_queued_reqs - plan.max_num_seqs)}",
+            "--enable-kvcache",
+            f"--kv-cache-size={plan.kv_blocks}",
+            f"--block-size={plan.block_tokens}",
+            f"--startup-duration={_duration(plan.load_s * spec.simulated_load_scale)}",
+            "--max-request-body-size-mb=64",
+            *spec.extra_args,
+        ],
+        env={},
+        ready_path="/health/ready",
+        # The simulator lets streams run on for 30 s after its stop signal and then cuts them.
+        hold_s=max(0, spec.longest_stream_s - 30),
+        egress=[],
+    )
+
+
+def _duration(seconds: float) -> str:
+    """A Go duration with microsecond precision."""
+    return f"{max(1, round(seconds * 1e6))}us"

@@ -1,0 +1,92 @@
+"""A whole model: its replicas, the pool that routes to them, and the name that clients call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+
+from components.component import Component
+from components.gateway.gateway import GatewayHandle
+from components.models.engines import Engine
+from components.models.inference_pool import InferencePool, InferencePoolArgs, picker_labels
+from components.models.model_route import ModelRoute, ModelRouteArgs
+from components.models.model_server import ModelServer, ModelServerArgs
+from components.models.weights import Keeping
+from components.namespace import NamespaceHandle
+from components.network_policies import peer
+from components.specs.inference_pool import PickerPlan
+from components.specs.model import ModelSpec
+from components.specs.model_server import ModelServerPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArgs:
+    """The site's settings, the figures of a replica, and the gateway that the model belongs to."""
+
+    spec: ModelSpec
+    plan: ModelServerPlan
+    picker: PickerPlan
+    parallel_requests: int
+    """Requests for the model that one Envoy pod may have under way at once."""
+    engine: Engine
+    namespace: NamespaceHandle
+    storage_class: str
+    volume: Keeping
+    """Whether the weights' volume may be deleted, where the model's own key does not say it."""
+    picker_image: str
+    gateway: GatewayHandle
+    needs: Sequence[pulumi.Resource]
+    """Definitions and controllers of the kinds that a model is made of."""
+
+
+class Model(Component):
+    """Replicas, pool and route of one model."""
+
+    def __init__(self, name: str, args: ModelArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        here = pulumi.ResourceOptions(parent=self)
+        server = ModelServer(
+            name,
+            ModelServerArgs(
+                spec=args.spec.server,
+                plan=args.plan,
+                engine=args.engine,
+                namespace=args.namespace,
+                storage_class=args.storage_class,
+                clients=[args.gateway.proxies, peer(picker_labels(name))],
+                volume=args.spec.volume or args.volume,
+            ),
+            here,
+        ).handle
+        pool = InferencePool(
+            name,
+            InferencePoolArgs(
+                spec=args.spec.pool,
+                plan=args.picker,
+                namespace=args.namespace,
+                selector=server.labels,
+                port=server.port,
+                image=args.picker_image,
+                longest_stream_s=args.spec.server.longest_stream_s,
+                needs=args.needs,
+                clients=[args.gateway.proxies],
+            ),
+            here,
+        ).handle
+        ModelRoute(
+            name,
+            ModelRouteArgs(
+                namespace=pool.namespace,
+                gateway=args.gateway.name,
+                gateway_namespace=args.gateway.namespace,
+                request_timeout_s=args.spec.request_timeout_s,
+                owned_by=args.engine.owned_by,
+                parallel_requests=args.parallel_requests,
+                connections=args.gateway.max_parallel_streams,
+                needs=[args.gateway.ready, server.ready, *pool.ready],
+            ),
+            here,
+        )
+        self.finish(name=name)

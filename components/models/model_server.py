@@ -1,0 +1,171 @@
+"""The replicas that serve one model, and one shared volume for its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.component import Component
+from components.models import weights
+from components.models.engines import PORT, Engine
+from components.models.weights import Keeping
+from components.namespace import NamespaceHandle
+from components.network_policies import Peer, Rule, allow_ingress
+from components.specs.model_server import LATER_START, ModelServerPlan, ModelServerSpec
+
+# The picker has scraped a replica's absence after this; requests that it still sends meanwhile are answered.
+NOTICE_S = 10
+# Time for the engine to close its sockets after the last stream has ended.
+CLOSING_S = 10
+
+
+def deployment(
+    name: str, namespace: str, spec: ModelServerSpec, plan: ModelServerPlan, engine: Engine
+) -> dict[str, Any]:
+    """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
+    gpus = {"nvidia.com/gpu": str(plan.gpus)}
+    volumes = [{"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}]
+    mounts = [{"name": "weights", "mountPath": weights.MOUNT}]
+    if plan.gpus > 1:
+        # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+    container = {
+        "name": "engine",
+        "image": engine.image,
+        "args": engine.args,
+        "env": [
+            *({"name": key, "value": value} for key, value in sorted(engine.env.items())),
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "resources": {"limits": gpus, "requests": gpus},
+        "startupProbe": _probe(engine, plan.startup_probe_period_s, plan.startup_probe_failures),
+        "readinessProbe": _probe(engine, 1, 2),
+        "livenessProbe": _probe(engine, 10, 6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": NOTICE_S + engine.hold_s}}},
+        "volumeMounts": mounts,
+    }
+    pod = {
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "nodeSelector": {"nvidia.com/gpu.family": spec.gpu_family},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "terminationGracePeriodSeconds": NOTICE_S + spec.longest_stream_s + CLOSING_S,
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels(name)},
+            }
+        ],
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if spec.engine == "vllm":
+        pod["runtimeClassName"] = "nvidia"
+    marks = {"annotations": {LATER_START: str(plan.later_start_budget_s)}} if plan.download_s else {}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels(name), **marks},
+        "spec": {
+            "replicas": spec.replicas,
+            "progressDeadlineSeconds": _turnover_s(spec, plan),
+            "selector": {"matchLabels": labels(name)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {"metadata": {"labels": labels(name)}, "spec": pod},
+        },
+    }
+
+
+def disruption_budget(name: str, namespace: str, *, max_unavailable: int) -> dict[str, Any]:
+    """A node drain takes so many replicas at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
+        "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": labels(name)}},
+    }
+
+
+def labels(name: str) -> dict[str, str]:
+    """Labels by which the pool and the picker find the replicas of a model."""
+    return {"app.kubernetes.io/name": "model-server", "app.kubernetes.io/instance": name}
+
+
+def _probe(engine: Engine, period_s: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": engine.ready_path, "port": "http"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _turnover_s(spec: ModelServerSpec, plan: ModelServerPlan) -> int:
+    """Longest time in which one replica drains and its successor has loaded."""
+    return plan.start_budget_s + NOTICE_S + spec.longest_stream_s + CLOSING_S
+
+
+def network_policy(name: str, namespace: str, clients: Sequence[Peer], egress: Sequence[Rule] | None) -> dict[str, Any]:
+    """Who sends replicas requests or reads their metrics reaches their one port; they reach what their engine needs."""
+    return allow_ingress(name, namespace, labels(name), [(clients, [PORT])], egress=egress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelServerArgs:
+    """What the component needs in addition to the site's own settings."""
+
+    spec: ModelServerSpec
+    plan: ModelServerPlan
+    engine: Engine
+    namespace: NamespaceHandle
+    storage_class: str
+    clients: Sequence[Peer]
+    """Pods that may send requests and read metrics: the gateway's proxies and the model's own pickers."""
+    volume: Keeping
+    """Whether the engine refuses to delete or replace the volume."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelServerHandle:
+    """The running replicas: select them by `labels`, reach them on `port`."""
+
+    labels: dict[str, str]
+    port: int
+    ready: pulumi.Resource
+
+
+class ModelServer(Component):
+    """Volume, replicas and disruption budget of one model, and who may reach the replicas."""
+
+    def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        space = args.namespace
+        volume = weights.claim(
+            name,
+            space.name,
+            labels=labels(name),
+            weight_bytes=args.plan.weight_bytes,
+            storage_class=args.storage_class,
+            keeping=args.volume,
+        )
+        claim = self.child("weights", volume, depends_on=[space.ready], protect=args.volume == "protected")
+        replicas = self.child(
+            "server",
+            deployment(name, space.name, args.spec, args.plan, args.engine),
+            depends_on=[claim],
+            # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
+            patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),
+        )
+        budget = disruption_budget(name, space.name, max_unavailable=args.plan.max_unavailable)
+        self.child("budget", budget, depends_on=[space.ready])
+        policy = network_policy(name, space.name, args.clients, args.engine.egress)
+        self.child("network-policy", policy, depends_on=[space.ready])
+        self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
+        self.finish(name=name)

@@ -1,0 +1,1 @@
+"""Who may call what, and whose requests come first."""

@@ -1,0 +1,146 @@
+"""Who may call which model: a key per tenant and purpose, checked once at the gateway before anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_command import local
+
+from components.component import Component
+from components.namespace import NamespaceHandle
+from components.specs.access import KeySpec, TenantSpec
+from floor.headers import CLIENT_HEADER, MODEL_HEADER
+from floor.metadata import PROTECTED
+
+_MINT = """python3 -c 'import secrets; print("sk-" + secrets.token_urlsafe(32), end="")'"""
+_KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
+
+
+def client_id(tenant: str, key: str) -> str:
+    """Name of a key in counts, logs and policies: `tenant.purpose`."""
+    return f"{tenant}.{key}"
+
+
+def secret_name(tenant: str) -> str:
+    """Secret that holds a tenant's keys."""
+    return f"keys-{tenant}"
+
+
+def keys_secret(tenant: str, namespace: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Secret in the form that the gateway reads: client id -> bare key."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": secret_name(tenant), "namespace": namespace},
+        "type": "Opaque",
+        "stringData": {client_id(tenant, key): value for key, value in keys.items()},
+    }
+
+
+def security_policy(
+    namespace: str, gateway: Mapping[str, str], tenants: Mapping[str, TenantSpec], models: Sequence[str]
+) -> dict[str, Any]:
+    """The gateway's only policy of its kind.
+
+    Keys are checked here and on no route: authentication runs before the model is known, so a route's own policy
+    would not be reached by the requests that it should stop. What a tenant may call is checked after the model is
+    known. A request for a model that the site does not serve passes, and gets 404 later, unless its route leads to a
+    cluster, as a manual one could; without a model that the AI gateway has read, a request is refused.
+    """
+    allowed = [
+        {
+            "name": tenant,
+            "action": "Allow",
+            "principal": {
+                "headers": [
+                    {"name": CLIENT_HEADER, "values": [client_id(tenant, key) for key in sorted(spec.keys)]},
+                    {"name": MODEL_HEADER, "values": sorted(spec.models)},
+                ]
+            },
+        }
+        for tenant, spec in sorted(tenants.items())
+        if spec.models
+    ]
+    served = ", ".join(f"'{model}'" for model in sorted(models))
+    unknown = {
+        "name": "unknown-model",
+        "action": "Allow",
+        "cel": f"'{MODEL_HEADER}' in request.headers && !(request.headers['{MODEL_HEADER}'] in [{served}]) "
+        "&& !has(xds.cluster_name)",
+    }
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "SecurityPolicy",
+        "metadata": {"name": "tenants", "namespace": namespace, "labels": PROTECTED},
+        "spec": {
+            "targetRefs": [dict(gateway)],
+            "apiKeyAuth": {
+                "credentialRefs": [
+                    {"group": "", "kind": "Secret", "name": secret_name(tenant)} for tenant in sorted(tenants)
+                ],
+                # OpenAI's clients send the first header, Anthropic's the second.
+                "extractFrom": [{"headers": ["Authorization", "x-api-key"]}],
+                "forwardClientIDHeader": CLIENT_HEADER,
+                "sanitize": True,
+            },
+            "authorization": {"defaultAction": "Deny", "rules": [*allowed, unknown]},
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessArgs:
+    """Tenants by name, and the gateway that they come through."""
+
+    tenants: Mapping[str, TenantSpec]
+    models: Sequence[str]
+    namespace: NamespaceHandle
+    target: dict[str, str]
+    needs: list[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessHandle:
+    """Authentication in force; open routes only after `ready`."""
+
+    keys: dict[str, pulumi.Output[str]]
+    """Client id -> key, secret."""
+    ready: list[pulumi.Resource]
+
+
+class Access(Component):
+    """Keys, Secrets and the policy that reads them."""
+
+    def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        space = args.namespace
+        keys: dict[str, pulumi.Output[str]] = {}
+        secrets: list[pulumi.Resource] = []
+        for tenant, spec in sorted(args.tenants.items()):
+            minted = {key: self._mint(tenant, key, key_spec) for key, key_spec in sorted(spec.keys.items())}
+            secrets.append(
+                self.child(f"{tenant}-keys", keys_secret(tenant, space.name, minted), depends_on=[space.ready])
+            )
+            keys |= {client_id(tenant, key): value for key, value in minted.items()}
+        policy = self.child(
+            "policy",
+            security_policy(space.name, args.target, args.tenants, args.models),
+            depends_on=[*secrets, *args.needs],
+        )
+        self.handle = AccessHandle(keys=keys, ready=[policy])
+        self.finish(clients=sorted(keys))
+
+    def _mint(self, tenant: str, key: str, spec: KeySpec) -> pulumi.Output[str]:
+        """A random key of 256 bits, made once and kept in the encrypted state; a new wording never changes it."""
+        command = local.Command(
+            f"{self.name}-{tenant}-{key}",
+            create=_MINT,
+            update=_KEEP,
+            triggers=[spec.rotation],
+            logging=local.Logging.NONE,
+            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
+        )
+        return pulumi.Output.secret(command.stdout)

@@ -1,0 +1,135 @@
+"""A mistake in a site as its engineer reads it, and the error that contains all of them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from floor.secret_texts import HIDDEN, is_secret_name, shown_without_secrets
+
+Path = tuple[str, ...]
+"""Keys from the top of the site's section down; a list's item is its index."""
+
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One mistake: where, what is wrong, what was got, what is allowed, what to do."""
+
+    path: Path
+    """Empty for the whole site."""
+    what: str
+    fix: str
+    got: str = ""
+    """As shown to people; a secret is hidden already."""
+    allowed: str = ""
+    near: str = ""
+    """The allowed value that was probably meant."""
+    file: str = ""
+    """Where the mistake is, if in another file than the site's own."""
+    line: int | None = None
+    of_whole_file: bool = False
+    """Whether the engine refuses the whole file for it, also where it is outside of the site's section."""
+
+    @property
+    def key(self) -> str:
+        """Dotted path, empty for the whole site."""
+        return ".".join(part if len(part) <= _LONGEST_SHOWN else f"{part[:_LONGEST_SHOWN]}..." for part in self.path)
+
+    def redacted(self) -> Problem:
+        """The same without anything that looks like a secret, in names or texts."""
+        return replace(
+            self,
+            path=tuple(shown_without_secrets(part) for part in self.path),
+            what=shown_without_secrets(self.what),
+            fix=shown_without_secrets(self.fix),
+            got=shown_without_secrets(self.got),
+            allowed=shown_without_secrets(self.allowed),
+            near=shown_without_secrets(self.near),
+        )
+
+    def at(self, line: int | None) -> Problem:
+        """The same, with its line where it has none yet."""
+        return self if self.line is not None or self.file else replace(self, line=line)
+
+    def text(self, origin: str) -> str:
+        """`file:line:key: what; got; allowed; did you mean`, and the fix on a line of its own."""
+        file = self.file or origin
+        where = ":".join(part for part in (file, str(self.line or ""), self.key) if part)
+        said = self.what
+        if self.got:
+            said += f"; got {self.got}"
+        if self.near:
+            said += f"; did you mean '{self.near}'?"
+        if self.allowed:
+            said += f"{'' if self.near else ';'} allowed: {self.allowed}"
+        return f"{where}: {said}\n  fix: {self.fix}"
+
+
+class SiteError(Exception):
+    """Everything that is wrong with a site: file, line, key, what, got, allowed, fix of each mistake.
+
+    `problems` holds the same as data.
+    """
+
+    def __init__(self, message: str, *, origin: str = "", problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.origin = origin
+        self.problems = tuple(problems)
+
+
+def file_error(origin: str, problems: Iterable[Problem]) -> SiteError:
+    """`site_error` for a file that is no site's own."""
+    return site_error(origin, problems, of="file")
+
+
+def site_error(origin: str, problems: Iterable[Problem], *, of: str = "site") -> SiteError:
+    """One error for all problems, in the order of their lines."""
+    ordered = [problem.redacted() for problem in sorted(dict.fromkeys(problems), key=lambda one: one.line or 0)]
+    count = "1 error" if len(ordered) == 1 else f"{len(ordered)} errors"
+    lines = [f"{origin}: {count} in the {of}"]
+    for problem in ordered:
+        lines += [f"  {line}" for line in problem.text(origin).splitlines()]
+    return SiteError("\n".join(lines), origin=origin, problems=ordered)
+
+
+def from_text(path: Path, text: str) -> Problem:
+    """A problem out of a message that ends in its fix, `what; fix: ...` or with the fix on the next line."""
+    what, _, fix = re.sub(r"\n *fix: |; fix: ", "\0", text, count=1).partition("\0")
+    return Problem(path=path, what=what, fix=fix or "change one of them")
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The one of `words` that `word` was probably meant to be, or nothing."""
+    by_plain = {_plain(one): one for one in words}
+    longer = [one for one in by_plain if len(word) > 2 and one.startswith(_plain(word))]
+    found = longer if len(longer) == 1 else difflib.get_close_matches(_plain(word), by_plain, n=1)
+    return by_plain[found[0]] if found else ""
+
+
+def shown(value: Any) -> str:
+    """A value as an error names it: short, on one line, and never a secret."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        return str(value)
+    if is_secret_name(value):
+        return HIDDEN
+    first, _, rest = value.partition("\n")
+    cut = len(first) > _LONGEST_SHOWN or rest
+    return f"'{first[:_LONGEST_SHOWN]}...'" if cut else f"'{first}'"
+
+
+def _plain(word: str) -> str:
+    """Without the differences that people do not mean: case, and dash against underscore."""
+    return word.casefold().replace("-", "_")

@@ -1,0 +1,164 @@
+"""Rules about serving: a model survives a node, a route leads to a pool, no client gets in without a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from components.models.weights import DISPOSABLE
+from policy.model import Finding, Resource, SiteFacts
+from policy.pods import gpu_workloads, pod_spec
+
+_STATEFUL = ("PersistentVolumeClaim", "StatefulSet")
+
+
+def _models(resources: Sequence[Resource]) -> Iterator[Resource]:
+    """Workloads with GPUs and more than one replica."""
+    for label in dict.fromkeys(resource.label for resource, _ in gpu_workloads(resources)):
+        resource = next(one for one in resources if one.label == label)
+        if int((resource.body.get("spec") or {}).get("replicas", 1)) > 1:
+            yield resource
+
+
+def disruption_budget(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
+    budgets = [one for one in resources if one.kind == "PodDisruptionBudget"]
+    for model in _models(resources):
+        over = [one for one in budgets if one.namespace == model.namespace and _selects(one, _pod_labels(model))]
+        if not over:
+            yield Finding(
+                resource=model.label,
+                problem="no PodDisruptionBudget selects its replicas: a drain may take all of them at once",
+                fix="declare one with maxUnavailable: 1 over the replicas' labels",
+            )
+        for budget in over:
+            spec = budget.body.get("spec") or {}
+            if str(spec.get("maxUnavailable", "")) == "0" or str(spec.get("minAvailable", "")) == "100%":
+                yield Finding(
+                    resource=budget.label,
+                    problem="it lets no replica go, so no node can ever be drained",
+                    fix="set maxUnavailable: 1",
+                )
+            gone, replicas = str(spec.get("maxUnavailable", "")), int((model.body.get("spec") or {})["replicas"])
+            if gone == "100%" or (gone.isdigit() and int(gone) >= replicas):
+                yield Finding(
+                    resource=budget.label,
+                    problem=f"it lets all {replicas} replicas go at once",
+                    fix=f"set maxUnavailable below {replicas}",
+                )
+
+
+def spread(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+    for model in _models(resources):
+        spec = pod_spec(model)
+        apart = (spec.get("affinity") or {}).get("podAntiAffinity")
+        if not spec.get("topologySpreadConstraints") and not apart:
+            yield Finding(
+                resource=model.label,
+                problem="its replicas may share one node, whose failure takes all of them",
+                fix="set topologySpreadConstraints over kubernetes.io/hostname",
+            )
+
+
+def update_leaves_a_replica(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+    for model in _models(resources):
+        spec = model.body.get("spec") or {}
+        strategy = spec.get("strategy") or {}
+        gone = str((strategy.get("rollingUpdate") or {}).get("maxUnavailable", "25%"))
+        whole = gone == "100%" or (gone.isdigit() and int(gone) >= int(spec.get("replicas", 1)))
+        if strategy.get("type") == "Recreate" or whole:
+            yield Finding(
+                resource=model.label,
+                problem="an update stops all of its replicas before the first new one is ready",
+                fix="use RollingUpdate with maxUnavailable: 1",
+            )
+
+
+def shared_volume(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+    claims = {
+        (one.namespace, str(one.body["metadata"].get("name"))): one for one in resources if one.kind == _STATEFUL[0]
+    }
+    for model in _models(resources):
+        for volume in pod_spec(model).get("volumes") or ():
+            name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            claim = claims.get((model.namespace, str(name)))
+            modes = ((claim.body.get("spec") or {}).get("accessModes") or ()) if claim else ("ReadWriteMany",)
+            if claim and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
+                yield Finding(
+                    resource=claim.label,
+                    problem=f"{model.label} mounts it on several nodes, in mode {', '.join(modes) or '(none)'}",
+                    fix="set accessModes: [ReadWriteMany]",
+                )
+
+
+def protect_stateful(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+    for resource in resources:
+        if resource.kind not in _STATEFUL or resource.protected or resource.retained:
+            continue
+        if ((resource.body.get("metadata") or {}).get("annotations") or {}).get(DISPOSABLE) != "true":
+            yield Finding(
+                resource=resource.label,
+                problem="its data goes with it when a name in the site's file changes",
+                fix="declare it with protect=True, or say that its data may go: storage.volumes or "
+                f"models.<name>.volume: disposable in the site (annotation {DISPOSABLE} on the object)",
+            )
+
+
+def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+    policies = [one for one in resources if one.kind == "SecurityPolicy"]
+    for gateway in (one for one in resources if one.kind == "Gateway"):
+        name = gateway.body["metadata"].get("name")
+        over = [one for one in policies if one.namespace == gateway.namespace and _targets(one, str(name))]
+        specs = [one.body.get("spec") or {} for one in over]
+        if not any(spec.get("apiKeyAuth") or spec.get("jwt") or spec.get("oidc") for spec in specs):
+            yield Finding(
+                resource=gateway.label,
+                problem="no SecurityPolicy asks its callers for a key",
+                fix="attach one SecurityPolicy with apiKeyAuth or jwt to the Gateway",
+            )
+        elif not any((spec.get("authorization") or {}).get("defaultAction") == "Deny" for spec in specs):
+            yield Finding(
+                resource=gateway.label,
+                problem="any key may call every model: its SecurityPolicy does not deny by default",
+                fix="set authorization.defaultAction: Deny and allow each tenant its models",
+            )
+
+
+def route_timeouts(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+    for route in (one for one in resources if one.kind == "AIGatewayRoute"):
+        for number, rule in enumerate((route.body.get("spec") or {}).get("rules") or ()):
+            if not (rule.get("timeouts") or {}).get("request"):
+                yield Finding(
+                    resource=route.label,
+                    problem=f"rule {number} has no request timeout, and the AI gateway's own cuts streams after 60 s",
+                    fix="set timeouts.request to the longest time from request to last token",
+                )
+
+
+def route_leads_somewhere(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+    pools = {(one.namespace, str(one.body["metadata"].get("name"))) for one in resources if one.kind == "InferencePool"}
+    for route in (one for one in resources if one.kind == "AIGatewayRoute"):
+        for rule in (route.body.get("spec") or {}).get("rules") or ():
+            for backend in rule.get("backendRefs") or ():
+                at = (str(backend.get("namespace", route.namespace)), str(backend.get("name")))
+                if backend.get("kind") == "InferencePool" and at not in pools:
+                    yield Finding(
+                        resource=route.label,
+                        problem=f"leads to InferencePool {'/'.join(at)}, which the site does not declare",
+                        fix="declare the model that the route names, or remove the route",
+                    )
+
+
+def _pod_labels(workload: Resource) -> Mapping[str, Any]:
+    template = (workload.body.get("spec") or {}).get("template") or {}
+    return (template.get("metadata") or {}).get("labels") or {}
+
+
+def _selects(budget: Resource, labels: Mapping[str, Any]) -> bool:
+    wanted = ((budget.body.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+    return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _targets(policy: Resource, gateway: str) -> bool:
+    spec = policy.body.get("spec") or {}
+    targets = [*(spec.get("targetRefs") or ()), *([spec["targetRef"]] if spec.get("targetRef") else [])]
+    return any(target.get("kind") == "Gateway" and target.get("name") == gateway for target in targets)

@@ -1,0 +1,127 @@
+"""A site's settings for the rules: facts that they need, and waivers with a reason and a last day."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field, field_validator
+
+from floor.spec import Spec
+from policy.listing import RULES, names
+from policy.model import Resource, Rule, SiteFacts, Violation, violations
+
+
+class Waiver(Spec):
+    """Lets one resource break one rule until a date."""
+
+    rule: str
+    """Name of the rule, as `sitectl rules --list` says it."""
+    resource: str
+    """The resource as violations name it: `Deployment inference-models/glm-5-1`."""
+    reason: str = Field(min_length=10)
+    """Why, for later readers."""
+    expires: datetime.date
+    """Last day on which it holds."""
+
+    @field_validator("rule")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in names():
+            near = difflib.get_close_matches(value, names(), n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names())}"
+            raise ValueError(f"there is no such rule; {hint}\nfix: take a name of: python -m sitectl rules --list")
+        return value
+
+
+class RulesSpec(Spec):
+    """A site's file next to its stack file: `rules.<site>.yaml`."""
+
+    sovereign: bool = False
+    """Nothing of the site may reach out of it."""
+    registries: tuple[str, ...] = ()
+    """Hosts (and paths) that images, charts and weights of a sovereign site may come from."""
+    privileged_namespaces: tuple[str, ...] = ()
+    """Namespaces that may run privileged pods, in addition to those of the gateway controllers."""
+    host_access: tuple[str, ...] = ()
+    """Workloads that may reach into their host, as violations name them."""
+    waivers: tuple[Waiver, ...] = ()
+    """Exceptions, each with a reason and an end."""
+
+    def facts(self, name: str, load_s: Mapping[str, float], mirrored: Sequence[str] = ()) -> SiteFacts:
+        """Facts of the site called `name`; `load_s` as the capacity figures give it, by model."""
+        base = SiteFacts(name=name)
+        return SiteFacts(
+            name=name,
+            sovereign=self.sovereign,
+            registries=self.registries,
+            mirrored=tuple(mirrored),
+            load_s=load_s,
+            privileged_namespaces=(*base.privileged_namespaces, *self.privileged_namespaces),
+            host_access=self.host_access,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expired(Violation):
+    """A waiver whose last day is over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What the rules say of a site once its waivers are taken into account."""
+
+    errors: list[Violation]
+    advice: list[Violation]
+    waived: list[tuple[Violation, Waiver]]
+
+
+def judge(
+    resources: Sequence[Resource],
+    facts: SiteFacts,
+    waivers: Sequence[Waiver],
+    today: datetime.date,
+    rules: Sequence[Rule] = RULES,
+) -> Judgement:
+    """All violations with `waivers` applied. An expired waiver is an error itself, one without use an advice."""
+    errors: list[Violation] = []
+    advice: list[Violation] = []
+    waived: list[tuple[Violation, Waiver]] = []
+    used: set[int] = set()
+    for found in violations(resources, facts, rules):
+        holding = [
+            (number, one)
+            for number, one in enumerate(waivers)
+            if one.rule == found.rule and one.resource == found.resource and one.expires >= today
+        ]
+        if holding:
+            used |= {number for number, _ in holding}
+            waived.append((found, holding[0][1]))
+        elif found.level == "error":
+            errors.append(found)
+        else:
+            advice.append(found)
+    for number, one in enumerate(waivers):
+        if one.expires < today:
+            errors.append(
+                Expired(
+                    rule=one.rule,
+                    level="error",
+                    resource=one.resource,
+                    problem=f"its waiver expired on {one.expires.isoformat()} (reason: {one.reason})",
+                    fix="fix what it waived and remove the waiver, or give it a new date and reason",
+                )
+            )
+        elif number not in used:
+            advice.append(
+                Violation(
+                    rule=one.rule,
+                    level="advice",
+                    resource=one.resource,
+                    problem="its waiver waives nothing: no such resource breaks this rule",
+                    fix="remove the waiver",
+                )
+            )
+    return Judgement(errors=errors, advice=advice, waived=waived)

@@ -1,0 +1,107 @@
+"""What a GPU can do, as published by its maker: one YAML file each in `stacks/facts/hardware/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from stacks.facts.records import Record, read_facts
+
+FOLDER = Path(__file__).parent / "hardware"
+
+Precision = Literal["bf16", "fp8", "fp4"]
+
+
+class Gpu(Record):
+    """Peak figures of one GPU and of the node that it is in."""
+
+    maker: Literal["nvidia", "amd"]
+    """Who makes it."""
+    family: str = ""
+    """Value of the node label `nvidia.com/gpu.family`; AMD's nodes have none."""
+    board: Literal["hgx", ""] = ""
+    """`hgx`: NVIDIA's board of eight on NVSwitches, which a machine of role hgx has."""
+    memory_bytes: float = Field(gt=0)
+    """Bytes that its driver reports."""
+    memory_bytes_per_s: float = Field(gt=0)
+    """Peak bandwidth of its memory."""
+    flops: dict[Precision, float]
+    """Dense operations a second by precision; a precision that is missing is computed in bf16."""
+    link_bytes_per_s: float = Field(gt=0)
+    """Bandwidth to the other GPUs of its domain, one direction."""
+    link_domain: int = Field(gt=0)
+    """GPUs that its links reach."""
+    pcie_bytes_per_s: float = Field(gt=0)
+    """Bandwidth from the host, one direction."""
+    network_bytes_per_s: float = Field(gt=0)
+    """Bandwidth to other nodes, a GPU and direction."""
+    gpus_per_node: int = Field(gt=0)
+    """GPUs of a node; of a kind that is sold by the card, the usual number."""
+    power_w: float = Field(gt=0)
+    """Power of one GPU under load."""
+    sources: dict[str, str]
+    """Where the figures come from."""
+
+    @field_validator("flops")
+    @classmethod
+    def _has_the_ground(cls, flops: dict[Precision, float]) -> dict[Precision, float]:
+        if "bf16" not in flops:
+            raise ValueError("holds no bf16, which what has no units of its own is computed in\nfix: add bf16")
+        for precision, peak in flops.items():
+            if peak < flops["bf16"]:
+                raise ValueError(f"says less for {precision} than for bf16\nfix: take {precision} out, or correct it")
+        return flops
+
+    @field_validator("sources")
+    @classmethod
+    def _says_where_from(cls, sources: dict[str, str]) -> dict[str, str]:
+        if missing := sorted({"memory_bytes", "speed"} - sources.keys()):
+            raise ValueError(f"holds no {', '.join(missing)}\nfix: say where these figures come from")
+        return sources
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Gpu:
+        if self.link_domain < self.gpus_per_node:
+            raise ValueError(
+                f"link_domain, {self.link_domain}, is less than gpus_per_node, {self.gpus_per_node}\n"
+                "fix: give the bandwidth and the reach of the links that all GPUs of a node share"
+            )
+        if self.maker == "nvidia" and not self.family:
+            raise ValueError("family is missing\nfix: add the value of the node label nvidia.com/gpu.family")
+        return self
+
+    def flops_at(self, precision: Precision) -> float:
+        """Peak at that precision, or at bf16 where it has no units for it."""
+        return self.flops.get(precision, self.flops["bf16"])
+
+
+class _Table(Mapping[str, Gpu]):
+    """Reads a file when it is asked for: a wrong one is an error of who needs it, not of every command."""
+
+    def __getitem__(self, name: str) -> Gpu:
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_names())
+
+    def __len__(self) -> int:
+        return len(_names())
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+@cache
+def _load(name: str) -> Gpu:
+    if name not in _names():
+        raise KeyError(name)
+    return read_facts(FOLDER / f"{name}.yaml", Gpu)
+
+
+GPUS: Mapping[str, Gpu] = _Table()
+"""Every kind of GPU by its file's name. Raises SiteError for a file that is wrong."""

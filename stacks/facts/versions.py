@@ -1,0 +1,105 @@
+"""Reads `versions.yaml`: the only place that names versions."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from floor.spec import Spec
+from stacks.facts.records import read_facts
+
+FILE = Path(__file__).parent / "versions.yaml"
+
+# Minor versions, by Kubernetes' version skew policy (kubernetes.io/releases/version-skew-policy).
+_KUBELET_BEHIND = 3
+
+# A tag that names one release, or a digest; `latest` and branches move under those who name them.
+_TAG, _DIGEST = r":v?[0-9]+\.[0-9]+\.[0-9]+", "@sha256:[0-9a-f]{64}"
+Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_DIGEST})?|{_DIGEST})$")]
+Release = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class NvidiaFork(Spec):
+    """Driver and fabric manager of one of NVIDIA's lines."""
+
+    driver: Release
+    fabric_manager: Release
+
+
+class Nvidia(Spec):
+    """What the Talos version's extensions carry."""
+
+    production: NvidiaFork
+    lts: NvidiaFork
+
+
+class Images(Spec):
+    """Container images by tag."""
+
+    endpoint_picker: Image
+    simulator: Image
+    vllm: Image
+
+
+class ChartVersion(Spec):
+    """A chart's address and its exact version."""
+
+    chart: str
+    version: Release
+
+
+class Charts(Spec):
+    """Charts that a site may let the program install."""
+
+    envoy_gateway: ChartVersion
+    ai_gateway: ChartVersion
+
+
+class Versions(Spec):
+    """Talos and Kubernetes as `v1.2.3`, images by tag, charts by version, files by sha256 in hex and release."""
+
+    talos: Release
+    kubernetes: Release
+    kubelet: Release | None = None
+    """Of another version than `kubernetes` only between the two halves of a minor upgrade."""
+    nvidia: Nvidia
+    cilium: Digest
+    images: Images
+    charts: Charts
+    crds: dict[str, Digest]
+    crd_versions: dict[str, Release]
+
+    @model_validator(mode="after")
+    def _kubelet_follows(self) -> Versions:
+        if self.kubelet is not None:
+            control_plane, kubelet = (int(each.split(".")[1]) for each in (self.kubernetes, self.kubelet))
+            if not 0 <= control_plane - kubelet <= _KUBELET_BEHIND:
+                raise ValueError(
+                    f"kubelet is {self.kubelet} and kubernetes is {self.kubernetes}; allowed: the same minor version "
+                    f"or up to {_KUBELET_BEHIND} before it; fix: name one of those, or leave kubelet out"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _same_files(self) -> Versions:
+        if set(self.crds) != set(self.crd_versions):
+            raise ValueError(f"crds and crd_versions differ in {sorted(set(self.crds) ^ set(self.crd_versions))}")
+        return self
+
+
+@cache
+def load() -> Versions:
+    """The pins of this checkout. Raises SiteError for a file that is wrong."""
+    return read_facts(FILE, Versions)
+
+
+def parts(image: str) -> tuple[str, str]:
+    """(repository, tag) of an image reference; the tag is empty where a digest alone is given."""
+    name = image.partition("@")[0]
+    folder, _, last = name.rpartition("/")
+    repository, _, tag = last.partition(":")
+    return f"{folder}/{repository}", tag

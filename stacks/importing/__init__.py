@@ -1,0 +1,1 @@
+"""Catalogue entries out of models' own files."""

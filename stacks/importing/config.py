@@ -1,0 +1,70 @@
+"""A catalogue file from a model's config.json; `sitectl catalogue add` writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from floor.reading.files import UnreadableError, text_of
+from stacks.facts.catalogue import CatalogueModel
+from stacks.importing.geometry import NotUnderstoodError, Section, geometry
+from stacks.importing.quantising import quantisation
+from stacks.proof.weights import parameters
+
+# Derived and published parameters may differ by norms, biases and a vision tower; by more, something was misread.
+_PUBLISHED_BAND = 0.03
+
+
+def catalogue_file(config: Mapping[str, Any], meta: Section, nvidia: Mapping[str, Any] | None = None) -> Section:
+    """The content of a catalogue file. Raises NotUnderstoodError with every reason.
+
+    meta: what no config.json says: repository, licence, published, sources and whatever else the catalogue allows;
+    `ignore`: names of keys that are known to be harmless.
+    """
+    more = dict(meta)
+    ignored = frozenset(more.pop("ignore", ()))
+    found = geometry(config, ignored=ignored)
+    content = {
+        **more,
+        **found,
+        "quantisation": quantisation(config, found, repository=meta["repository"], nvidia=nvidia),
+    }
+    try:
+        model = CatalogueModel.model_validate(content)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        raise NotUnderstoodError("\n".join(lines)) from None
+    said, counted = model.published.parameters, parameters(model).total
+    if abs(counted / said - 1) > _PUBLISHED_BAND:
+        raise NotUnderstoodError(
+            f"published.parameters: got {said / 1e9:.1f} billion, but the geometry gives {counted / 1e9:.1f}, more "
+            f"than {_PUBLISHED_BAND:.0%} apart; fix: correct the figure, or the family in stacks/importing/geometry.py"
+        )
+    order = [key for key in CatalogueModel.model_fields if key in content]
+    return {key: content[key] for key in order}
+
+
+def text(content: Section, comment: str) -> str:
+    """The file as YAML, after a line that says what it is."""
+    body = yaml.safe_dump(content, sort_keys=False, width=118, default_flow_style=None)
+    return f"# {comment}\n{body}"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises NotUnderstoodError."""
+    try:
+        found = json.loads(text_of(path))
+    except FileNotFoundError:
+        raise NotUnderstoodError(f"{path}: no such file; fix: name the repository's config.json") from None
+    except UnreadableError as error:
+        raise NotUnderstoodError(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise NotUnderstoodError(f"{path}: not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise NotUnderstoodError(f"{path}: got {type(found).__name__}, allowed: a JSON object")
+    return found

@@ -1,0 +1,166 @@
+"""A proof as a block of text for people: one screen, the same lines in the same order every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from floor.counts import counted
+from stacks.proof.figures import Figure, shown
+from stacks.proof.fixes import Fix
+from stacks.proof.proof import Proof
+from stacks.proof.search import reason
+
+_LABEL = 12
+
+
+def block(proof: Proof, fixes: tuple[Fix, ...] | list[Fix] = (), better: Proof | None = None) -> str:
+    """Lines for one model.
+
+    fixes: for a proof that does not hold. better: a proof of the same order with more freedom, mentioned where it needs
+    fewer GPUs or carries more.
+    """
+    return "\n".join([_headline(proof), *(f"  {line}" for line in _lines(proof, fixes, better))])
+
+
+def _headline(proof: Proof) -> str:
+    order = proof.order
+    verdict = "holds" if proof.holds else "DOES NOT HOLD"
+    return f"{order.name}: {verdict}. {order.model.repository} on {order.gpu}, {_size(proof)}"
+
+
+def _size(proof: Proof) -> str:
+    case = proof.case
+    return f"{case.replicas} x {case.layout} = {counted(case.gpus, 'GPU')}"
+
+
+def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | None) -> Iterator[str]:
+    for problem in proof.problems:
+        yield _line("problem", problem.text)
+    for fix in fixes:
+        yield _line("fix", fix.text)
+    yield from _layout(proof)
+    yield from _model(proof)
+    if proof.case.longest > 0:
+        yield from _memory(proof)
+        yield from _speed(proof)
+    yield from _load(proof)
+    yield from _cost(proof)
+    if better is not None and better.holds and better.case.layout != proof.case.layout:
+        gain = _gain(proof, better)
+        if gain:
+            yield _line("better", f"{_size(better)}: {gain}")
+
+
+def _layout(proof: Proof) -> Iterator[str]:
+    layout = proof.case.layout
+    text = f"{layout}: {reason(proof.case)}"
+    if layout.data > 1:
+        # The engine's own balancing goes by queues, so a prefix is found only if its request meets the same rank.
+        text += f"; {layout.data} schedulers, each with a cache of its own"
+        text += ", so count prefix_hit for a rank" if proof.order.load and proof.order.load.prefix_hit else ""
+    yield _line("layout", text)
+
+
+def _model(proof: Proof) -> Iterator[str]:
+    weights = proof.weights
+    yield _line(
+        "model",
+        f"{weights['parameters']} parameters, {weights['active_parameters']} active; "
+        f"{weights['weight_files']} in files, {weights['weights_per_gpu']} per GPU",
+        weights,
+    )
+
+
+def _memory(proof: Proof) -> Iterator[str]:
+    memory, case = proof.memory, proof.case
+    kept = f"{memory['cache_per_token']} per token ({proof.order.kv_dtype})"
+    if memory["state_per_request"].value:
+        kept += f" and {shown(memory['state_per_request'].value / 1e6)} MB per request"
+    if case.keeps_cache:
+        text = f"{memory['cache_per_gpu']} per GPU, {kept}; {memory['cache_tokens']} per replica"
+        yield _line("cache", text, memory)
+    yield _line(
+        "holds",
+        f"context {memory['context']}; {memory['parallel_requests']} at once, each of "
+        f"{shown(proof.order.request_tokens)} tokens",
+        memory,
+    )
+
+
+def _speed(proof: Proof) -> Iterator[str]:
+    speed = proof.speed
+    text = f"prompt {speed['prefill_per_token']} per token"
+    if "decode_alone" in speed:
+        text += f"; a token every {speed['decode_alone']} for one request, {speed['decode_full']} when full"
+        text += f"; {speed['full_tokens_per_s_per_gpu']} per GPU when full"
+    yield _line("speed", text, speed)
+    yield _line(
+        "cold start",
+        f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading{_first_start(proof)}",
+        proof.cold_start,
+    )
+
+
+def _first_start(proof: Proof) -> str:
+    download = proof.cold_start["download_weights"]
+    if not download.value:
+        return ""
+    return f"; the first {proof.cold_start['first_start']}, of it {download} downloading"
+
+
+def _load(proof: Proof) -> Iterator[str]:
+    load, slo, serving = proof.order.load, proof.order.slo, proof.serving
+    if load is None:
+        yield _line("load", "none declared, so no latency, utilisation or cost per token is given")
+        return
+    prompt, answer = load.prompt_tokens, load.answer_tokens
+    yield _line(
+        "load",
+        f"{load.requests_per_s:g} requests/s; prompt {prompt.p50:,.0f} / {prompt.p95:,.0f}, answer {answer.p50:,.0f} / "
+        f"{answer.p95:,.0f} tokens (p50 / p95); {100 * load.prefix_hit:.0f} % cached",
+    )
+    if not serving:
+        return
+    target = f"; target {slo.ttft_p95_ms:,.0f} ms" if slo.ttft_p95_ms is not None else ""
+    yield _line("TTFT", _percentiles(serving, "ttft") + target, serving)
+    if "itl_p50" in serving:
+        target = f"; target {slo.itl_p95_ms:,.0f} ms" if slo.itl_p95_ms is not None else ""
+        yield _line("ITL", _percentiles(serving, "itl") + target, serving)
+    rate = f"; {serving['tokens_per_s_per_gpu']} per GPU" if "tokens_per_s_per_gpu" in serving else ""
+    yield _line("capacity", f"{serving['capacity']}, {serving['utilisation']} used{rate}", serving)
+
+
+def _percentiles(serving: Mapping[str, Figure], name: str) -> str:
+    values = " / ".join(shown(serving[f"{name}_p{share}"].value) for share in (50, 95, 99))
+    return f"{values} ms (p50 / p95 / p99)"
+
+
+def _cost(proof: Proof) -> Iterator[str]:
+    cost = proof.cost
+    if not cost:
+        return
+    text = str(cost["hour"])
+    if "input" in cost:
+        output = f", output {shown(cost['output'].value)}" if "output" in cost else ""
+        text += f"; input {shown(cost['input'].value)}, cached {shown(cost['cached_input'].value)}{output} "
+        text += cost["input"].unit
+        even, full = shown(cost["break_even"].value), shown(cost["break_even_full"].value)
+        text += f"; one price for all tokens {even}, at full capacity {full}"
+    yield _line("cost", text, cost)
+
+
+def _gain(proof: Proof, better: Proof) -> str:
+    if better.case.gpus < proof.case.gpus:
+        return f"{counted(proof.case.gpus - better.case.gpus, 'GPU')} fewer"
+    if better.case.gpus == proof.case.gpus and better.capacity_requests_per_s > 1.1 * proof.capacity_requests_per_s > 0:
+        return f"carries {better.capacity_requests_per_s / proof.capacity_requests_per_s:.1f} times the load"
+    return ""
+
+
+def _line(label: str, text: str, figures: Mapping[str, Figure] | None = None) -> str:
+    """A label, a text, and the least trusted fidelity of the figures behind it."""
+    mark = ""
+    if figures:
+        order = ("published", "calibrated", "estimated")
+        mark = f"  [{max((figure.fidelity for figure in figures.values()), key=order.index)}]"
+    return f"{label:<{_LABEL}}{text}{mark}"

@@ -1,0 +1,111 @@
+"""Rows of `stacks/facts/compatibility.yaml` that speak about a site, and the key that decides each fact of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from stacks.facts import catalogue, versions
+from stacks.facts.compatibility import Fact, Row, speaking
+from stacks.facts.versions import Versions
+from stacks.site.model import SiteConfig
+
+# Fact -> the key that decides it, as `stacks.site.reading.origins` names keys; those that a model decides are not here.
+KEYS: Mapping[str, str] = {
+    "talos": "versions.talos",
+    "kubernetes": "versions.kubernetes",
+    "nvidia_production_driver": "versions.nvidia.production.driver",
+    "nvidia_production_fabric_manager": "versions.nvidia.production.fabric_manager",
+    "nvidia_lts_driver": "versions.nvidia.lts.driver",
+    "nvidia_lts_fabric_manager": "versions.nvidia.lts.fabric_manager",
+    "picker_image": "versions.images.endpoint_picker",
+    "picker": "versions.images.endpoint_picker",
+    "vllm": "versions.images.vllm",
+    "envoy_gateway": "versions.charts.envoy_gateway.version",
+    "ai_gateway": "versions.charts.ai_gateway.version",
+    "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
+    "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
+    "gateway_api_crds": "versions.crd_versions.gateway-api.json",
+    "inference_extension_crds": "versions.crd_versions.inference-extension.json",
+    "storage_class": "storage.storage_class",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict:
+    """A row that speaks, and what it found: fact -> (value, key that decides it)."""
+
+    row: Row
+    found: Mapping[str, tuple[str, str]]
+
+
+def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
+    """What rows may ask for: versions as `1.2.3` without a v, strings, and lists of strings."""
+    picker_image, picker = versions.parts(pins.images.endpoint_picker)
+    found: dict[str, Fact] = {
+        "talos": pins.talos,
+        "kubernetes": pins.kubernetes,
+        "nvidia_production_driver": pins.nvidia.production.driver,
+        "nvidia_production_fabric_manager": pins.nvidia.production.fabric_manager,
+        "nvidia_lts_driver": pins.nvidia.lts.driver,
+        "nvidia_lts_fabric_manager": pins.nvidia.lts.fabric_manager,
+        "picker_image": picker_image,
+        "picker": picker,
+        "storage_class": site.storage.storage_class,
+        "models": frozenset(model.catalogue for model in site.models.values()),
+    }
+    engines = {model.server.engine for model in site.models.values()}
+    if "vllm" in engines:
+        found["vllm"] = versions.parts(pins.images.vllm)[1]
+        found["vllm_flags"] = frozenset(_vllm_flags(site))
+    if site.gateway.controllers == "chart":
+        found["envoy_gateway"] = pins.charts.envoy_gateway.version
+        found["ai_gateway"] = pins.charts.ai_gateway.version
+    if site.crds.owner == "program":
+        found |= {
+            f"{file.removesuffix('.json').replace('-', '_')}_crds": release
+            for file, release in pins.crd_versions.items()
+        }
+    return {name: value.removeprefix("v") if isinstance(value, str) else value for name, value in found.items()}
+
+
+def conflicts(pins: Versions, site: SiteConfig) -> list[Conflict]:
+    """Rows that speak about this set of versions and this site, in the order of the file."""
+    known = facts(pins, site)
+    found = []
+    for row, asked in speaking(known):
+        named = {}
+        for fact in asked:
+            value = known[fact]
+            if isinstance(value, str):
+                named[fact] = (value, KEYS[fact])
+            else:
+                entry = row.when[fact].removeprefix("has ")
+                named[fact] = (entry, _key_of(site, fact, entry))
+        found.append(Conflict(row=row, found=named))
+    return found
+
+
+def _key_of(site: SiteConfig, fact: str, entry: str) -> str:
+    """Key of the first model that brings this entry into the fact."""
+    for name, model in sorted(site.models.items()):
+        if fact == "models" and model.catalogue == entry:
+            return f"models.{name}.catalogue"
+        if fact == "vllm_flags" and entry in _names(model.server.extra_args):
+            return f"models.{name}.server.extra_args"
+        if fact == "vllm_flags" and entry in _names(catalogue.load(model.catalogue).engine_flags):
+            return f"catalogue.{model.catalogue}.engine_flags"
+    return "models"
+
+
+def _vllm_flags(site: SiteConfig) -> Iterator[str]:
+    """Names of the flags that catalogue and site give to vLLM."""
+    served = [model for model in site.models.values() if model.server.engine == "vllm"]
+    for entry in {model.catalogue for model in served}:
+        yield from _names(catalogue.load(entry).engine_flags)
+    for model in served:
+        yield from _names(model.server.extra_args)
+
+
+def _names(flags: Iterable[str]) -> list[str]:
+    return [flag.partition("=")[0] for flag in flags]

@@ -1,0 +1,196 @@
+"""From the keys of one machine to documents and settings of `talos/`."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from stacks.site.machine import (
+    BondSpec,
+    EncryptionKeySpec,
+    InstallDiskSpec,
+    LinkSpec,
+    MachineKeys,
+    NodeSpec,
+    ProvisioningSpec,
+    SystemVolumeSpec,
+    VlanSpec,
+    VolumeSpec,
+)
+from talos import block, network
+from talos.cluster import MachineSettings
+from talos.document import ConfigError, Document, Problem
+from talos.v1alpha1 import Install, InstallDisk, KernelModule
+
+# Values that the site keeps in the stack's encrypted configuration, by their key.
+SecretTexts = Mapping[str, str]
+
+_LINK_KEYS = ("up", "mtu", "multicast")
+_BOND_KEYS = (
+    "hardware_addr",
+    "miimon_ms",
+    "updelay_ms",
+    "downdelay_ms",
+    "xmit_hash_policy",
+    "lacp_rate",
+    "ad_select",
+    "min_links",
+)
+
+
+def joined(*levels: MachineKeys) -> MachineKeys:
+    """What several levels say together: mappings key by key, of anything else what the last level says."""
+    merged: dict[str, Any] = {}
+    for level in levels:
+        said = level.model_dump(exclude_unset=True, include=set(MachineKeys.model_fields) - {"patches"})
+        merged = _merged(merged, said)
+    return MachineKeys.model_validate(merged)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        inner = result.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = _merged(inner, value)
+        result[key] = value
+    return result
+
+
+def install(disk: InstallDiskSpec | None, image: str) -> Install:
+    """Where and what Talos installs. ConfigError comes later, with all others, if no disk is set."""
+    chosen = disk or InstallDiskSpec()
+    selector = InstallDisk(**chosen.model_dump(exclude={"device"}))
+    return Install(disk=chosen.device, disk_selector=selector if selector.wire() else None, image=image)
+
+
+def settings(keys: MachineKeys) -> MachineSettings:
+    """What the machine adds to its role's v1alpha1 document."""
+    return MachineSettings(
+        cert_sans=keys.cert_sans,
+        sysctls=keys.sysctls,
+        sysfs=keys.sysfs,
+        udev_rules=keys.udev_rules,
+        kernel_modules=tuple(KernelModule(name=name) for name in keys.kernel_modules),
+        node_labels=keys.labels,
+        node_annotations=keys.annotations,
+        node_taints=keys.taints,
+        kubelet_config=keys.kubelet_config,
+    )
+
+
+def network_documents(keys: MachineKeys, node: NodeSpec, subnets: Sequence[str]) -> Iterator[Document]:
+    """Aliases, links, bonds, VLANs, DHCP and hosts of one machine; `subnets` are those of `networks.nodes`."""
+    for alias, match in sorted(keys.link_aliases.items()):
+        yield network.LinkAliasConfig(name=alias, match=match)
+    for name, link in sorted(keys.links.items()):
+        yield network.LinkConfig(**_link(name, link, node, subnets))
+    for name, bond in sorted(keys.bonds.items()):
+        yield _bond(name, bond, node, subnets)
+    for name, vlan in sorted(keys.vlans.items()):
+        yield _vlan(name, vlan, node, subnets)
+    for name, link in sorted({**keys.links, **keys.bonds, **keys.vlans}.items()):
+        if link.dhcp:
+            yield network.DHCPv4Config(name=name)
+    for name, card in sorted(keys.ethernet.items()):
+        yield network.EthernetConfig(name=name, features=card.features, rings=card.rings, channels=card.channels)
+    for address, hostnames in sorted(keys.static_hosts.items()):
+        yield network.StaticHostConfig(address=address, hostnames=hostnames)
+
+
+def _link(name: str, link: LinkSpec, node: NodeSpec, subnets: Sequence[str]) -> dict[str, Any]:
+    own = (_with_prefix(node.address, subnets),) if link.node_address else ()
+    return {
+        "name": name,
+        **{key: getattr(link, key) for key in _LINK_KEYS},
+        "addresses": tuple(network.Address(address=each) for each in (*own, *link.addresses)),
+        "routes": tuple(network.Route(**each.model_dump()) for each in link.routes),
+    }
+
+
+def _bond(name: str, bond: BondSpec, node: NodeSpec, subnets: Sequence[str]) -> network.BondConfig:
+    if bond.bond_mode is None:
+        raise _missing(f"bonds.{name}.bond_mode", "say how the links share the work, such as 802.3ad")
+    further = {key: getattr(bond, key) for key in _BOND_KEYS}
+    return network.BondConfig(**_link(name, bond, node, subnets), links=bond.links, bond_mode=bond.bond_mode, **further)
+
+
+def _vlan(name: str, vlan: VlanSpec, node: NodeSpec, subnets: Sequence[str]) -> network.VLANConfig:
+    if vlan.vlan_id is None:
+        raise _missing(f"vlans.{name}.vlan_id", "say its number, 1 to 4094")
+    if vlan.parent is None:
+        raise _missing(f"vlans.{name}.parent", "name the link or bond that it is on")
+    return network.VLANConfig(
+        **_link(name, vlan, node, subnets), vlan_id=vlan.vlan_id, parent=vlan.parent, vlan_mode=vlan.vlan_mode
+    )
+
+
+def _missing(where: str, fix: str) -> ConfigError:
+    return ConfigError.of([Problem(where=where, what="missing", fix=fix)])
+
+
+def _with_prefix(address: str, subnets: Sequence[str]) -> str:
+    for subnet in map(ipaddress.ip_network, subnets):
+        if ipaddress.ip_address(address) in subnet:
+            return f"{address}/{subnet.prefixlen}"
+    return address
+
+
+def volume_documents(keys: MachineKeys, secret_texts: SecretTexts) -> Iterator[Document]:
+    """System volumes, volumes and raw volumes of one machine."""
+    for system, spec in sorted(keys.system_volumes.items()):
+        yield block.VolumeConfig(name=system, **_volume(spec, secret_texts))
+    for name, volume in sorted(keys.volumes.items()):
+        on_disk = volume.volume_type != "directory"
+        yield block.UserVolumeConfig(
+            name=name,
+            volume_type=volume.volume_type,
+            filesystem=block.Filesystem(type=volume.filesystem) if on_disk else None,
+            **_volume(volume, secret_texts),
+        )
+    for name, volume in sorted(keys.raw_volumes.items()):
+        made = _volume(volume, secret_texts)
+        provisioning = made["provisioning"] or block.Provisioning()
+        yield block.RawVolumeConfig(name=name, provisioning=provisioning, encryption=made["encryption"])
+
+
+def _volume(spec: SystemVolumeSpec | VolumeSpec, secret_texts: SecretTexts) -> dict[str, Any]:
+    return {
+        "provisioning": _provisioning(spec.provisioning),
+        "encryption": encryption(spec.encryption, secret_texts),
+    }
+
+
+def _provisioning(spec: ProvisioningSpec | None) -> block.Provisioning | None:
+    return None if spec is None else block.Provisioning(**spec.model_dump())
+
+
+def encryption(keys: Sequence[EncryptionKeySpec], secret_texts: SecretTexts) -> block.Encryption | None:
+    """LUKS2 with these keys; None without any."""
+    if not keys:
+        return None
+    return block.Encryption(keys=tuple(_encryption_key(key, secret_texts) for key in keys))
+
+
+def _encryption_key(key: EncryptionKeySpec, secret_texts: SecretTexts) -> block.EncryptionKey:
+    common = {"slot": key.slot, "lock_to_state": key.lock_to_state}
+    match key.kind:
+        case "node_id":
+            return block.NodeIDKey(**common)  # type: ignore[arg-type]
+        case "tpm":
+            return block.TPMKey(pcrs=key.pcrs, **common)  # type: ignore[arg-type]
+        case "kms":
+            return block.KMSKey(endpoint=key.endpoint or "", **common)  # type: ignore[arg-type]
+        case "static":
+            if not key.passphrase_secret:
+                raise ConfigError(
+                    "a static key has no passphrase_secret", fix="name the configuration key that holds it"
+                )
+            return block.StaticKey(passphrase=secret_texts[key.passphrase_secret], **common)  # type: ignore[arg-type]
+
+
+def secret_names(keys: MachineKeys) -> set[str]:
+    """Configuration keys that the machine's documents need."""
+    volumes = (*keys.system_volumes.values(), *keys.volumes.values(), *keys.raw_volumes.values())
+    return {key.passphrase_secret for volume in volumes for key in volume.encryption if key.passphrase_secret}

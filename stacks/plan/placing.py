@@ -1,0 +1,280 @@
+"""A site's models on its nodes: whether all fit together, and what a lost node or a rollout leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stacks.facts.hardware import GPUS
+from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place
+from stacks.proof.case import Case
+from stacks.proof.fixes import FEWEST_REPLICAS
+from stacks.proof.proof import Proof
+from stacks.site.machine import MachineKeys, NodeSpec
+from stacks.site.machines import MachinesSpec
+from stacks.site.model import SiteConfig
+
+# The one taint that replicas tolerate (components/models/model_server.py).
+_TOLERATED = ("nvidia.com/gpu", "NoSchedule")
+_LABEL = 12
+# Names and lines of one kind that people read; the rest is a number, and in the data.
+_MOST_NAMES = 4
+_MOST_LINES = 5
+_WORST_FIRST = ("down", "degraded", "recovers", "spare")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """A model whose replicas do not all find room, and the nearest ways out, each of which was tried."""
+
+    model: str
+    what: str
+    fix: str
+
+
+def nodes_of(site: SiteConfig, *, dead: bool = False) -> list[Node] | None:
+    """Nodes with GPUs that take replicas, by name, with dead ones or not; None where the site does not say them."""
+    machines = site.cluster.machines
+    if machines is None:
+        return None
+    gpus = GPUS[site.cluster.gpu].gpus_per_node
+    return [
+        Node(name=name, gpu=site.cluster.gpu, gpus=gpus)
+        for name, node in sorted(machines.nodes.items())
+        if node.role == "hgx" and (dead or not node.dead) and not _taint(machines, node)
+    ]
+
+
+def _taint(machines: MachinesSpec, node: NodeSpec) -> str:
+    """The taint that keeps replicas away from a node, or nothing."""
+    role = machines.roles.get(node.role, MachineKeys())
+    return next(_repelling({**machines.taints, **role.taints, **node.taints}), "")
+
+
+def _repelling(taints: Mapping[str, str]) -> Iterator[str]:
+    """Those of the taints that replicas do not tolerate."""
+    for key, value in taints.items():
+        effect = value.rpartition(":")[2]
+        if effect in {"NoSchedule", "NoExecute"} and (key, effect) != _TOLERATED:
+            yield key
+
+
+def _without_inherited_taints(site: SiteConfig) -> tuple[SiteConfig, list[str]]:
+    """The site without taints that every new HGX node would have too, and what was taken out of where."""
+    machines = site.cluster.machines
+    if machines is None:
+        return site, []
+    role = machines.roles.get("hgx", MachineKeys())
+    ways, kept = [], []
+    for where, taints in (("taints", machines.taints), ("roles.hgx.taints", role.taints)):
+        found = list(_repelling(taints))
+        ways += [f"take {key} out of cluster.machines.{where}" for key in found]
+        kept.append({key: value for key, value in taints.items() if key not in found})
+    roles = {**machines.roles, "hgx": role.model_copy(update={"taints": kept[1]})}
+    free = machines.model_copy(update={"taints": kept[0], "roles": roles})
+    return site.model_copy(update={"cluster": site.cluster.model_copy(update={"machines": free})}), ways
+
+
+def _left_out(site: SiteConfig, *, dead: bool = False) -> str:
+    """Nodes with GPUs that are not counted, and why."""
+    machines = site.cluster.machines
+    nodes = sorted(machines.nodes.items()) if machines else []
+    found = []
+    for name, node in nodes:
+        taint = _taint(machines, node) if machines and node.role == "hgx" else ""
+        gone = node.dead and not dead and node.role == "hgx"
+        why = [*(["dead"] if gone else []), *([f"taint {taint}"] if taint else [])]
+        found += [f"{name} ({', '.join(why)})"] if why else []
+    return f"; not counted: {_some(found)}" if found else ""
+
+
+def demands_of(proofs: Mapping[str, Proof]) -> list[Demand]:
+    """What the proven replicas take."""
+    return [
+        Demand(model=name, gpu=proof.order.gpu, gpus=proof.case.layout.gpus, replicas=proof.case.replicas)
+        for name, proof in sorted(proofs.items())
+    ]
+
+
+def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) -> Iterator[Crowd]:
+    """Models that do not fit together with the others; none if all fit, or if the nodes are unknown.
+
+    dead: whether nodes count that are; a site that takes a dead node out is not refused before it has.
+    """
+    nodes, demands = nodes_of(site, dead=dead), demands_of(proofs)
+    if nodes is None or fits(nodes, demands):
+        return
+    placement = place(nodes, demands)
+    ways = [_fewer(nodes, demands, proofs), _more_nodes(site, demands, dead=dead)]
+    fix = "; or ".join(way for way in ways if way)
+    free = placement.free.values()
+    left = f"{_gpus(sum(free))} left beside the others on {_nodes_in_words(site, nodes)}"
+    left += f", at most {max(free)} on one" if nodes else ""
+    for missing in placement.unplaced:
+        yield Crowd(
+            model=missing.model,
+            what=f"{missing.replicas} of {proofs[missing.model].case.replicas} replicas find no room: each takes "
+            f"{_gpus(missing.gpus)} of one node; {left}{_left_out(site, dead=dead)}",
+            fix=fix,
+        )
+
+
+def _fewer(nodes: Sequence[Node], demands: Sequence[Demand], proofs: Mapping[str, Proof]) -> str:
+    """The cut of one model's replicas that gives up fewest GPUs, if its targets hold with what is left."""
+    cuts = []
+    for index, demand in enumerate(demands):
+
+        def enough(replicas: int, index: int = index, demand: Demand = demand) -> bool:
+            return fits(nodes, [*demands[:index], replace(demand, replicas=replicas), *demands[index + 1 :]])
+
+        low, high = 0, demand.replicas
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if enough(middle) else (low, middle)
+        if low and _holds(proofs[demand.model], low):
+            gap = low < min(FEWEST_REPLICAS, demand.replicas)
+            cuts.append((gap, demand.gpus * (demand.replicas - low), demand, low))
+    if not cuts:
+        return ""
+    gap, _, demand, left = min(cuts, key=lambda cut: (cut[0], cut[1], cut[2].model))
+    cut = f"lower models.{demand.model}.server.replicas from {demand.replicas} to {left}"
+    return f"{cut}, which leaves no replica to answer during a rollout" if gap else cut
+
+
+def _holds(proof: Proof, replicas: int) -> bool:
+    return not Case(replace(proof.order, replicas=replicas), proof.case.layout, replicas).problems
+
+
+def _more_nodes(site: SiteConfig, demands: Sequence[Demand], *, dead: bool) -> str:
+    """More nodes; where these would have a taint of their role as well, it goes first."""
+    open_site, ways = _without_inherited_taints(site)
+    nodes = nodes_of(open_site, dead=dead)
+    more = place(nodes, demands).missing_nodes.get(site.cluster.gpu) if nodes else fewest_nodes(site, demands)
+    if more:
+        ways.append(f"add {more} {_plural('node', more)} of role hgx to cluster.machines.nodes")
+    return ", and ".join(ways)
+
+
+def fewest_nodes(site: SiteConfig, demands: Sequence[Demand]) -> int:
+    """Nodes that these replicas take if they are packed."""
+    if not demands:
+        return 0
+    one = Node(name="first", gpu=site.cluster.gpu, gpus=GPUS[site.cluster.gpu].gpus_per_node)
+    return 1 + place([one], demands).missing_nodes.get(site.cluster.gpu, 0)
+
+
+def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
+    """The site's placement as text for people, a few lines for any number of nodes; nothing without models."""
+    if not proofs:
+        return ""
+    nodes, demands = nodes_of(site), demands_of(proofs)
+    needed = sum(demand.gpus * demand.replicas for demand in demands)
+    if nodes is None:
+        count = fewest_nodes(site, demands)
+        return (
+            f"placement: unknown, as cluster.kubeconfig does not say the nodes. {_gpus(needed)} are needed, on at "
+            f"least {count:,} {_plural('node', count)} of {GPUS[site.cluster.gpu].gpus_per_node} {site.cluster.gpu}"
+        )
+    placement = place(nodes, demands)
+    if not placement.fits:
+        short = crowds(site, proofs, dead=False)
+        return "\n".join(["placement: DOES NOT FIT", *(_line(one.model, one.what) for one in short)])
+    lines = [_headline(site, nodes, placement, needed)]
+    lines += [_line("free", _free(site, nodes, placement))]
+    lines += [_line("lost node" if not number else "", text) for number, text in enumerate(_losses(placement, proofs))]
+    lines += [_line("rollout", _rollout(placement, proofs))]
+    if placement.crowded:
+        lines.append(_line("order", _order(site, placement)))
+    return "\n".join(lines)
+
+
+def _headline(site: SiteConfig, nodes: Sequence[Node], placement: Placement, needed: int) -> str:
+    total = sum(node.gpus for node in nodes)
+    bears = "every model outlives any one node" if placement.survives_a_node else "A LOST NODE ENDS A MODEL"
+    return f"placement: fits, {bears}. {needed:,} of {_gpus(total)} on {_nodes_in_words(site, nodes)}"
+
+
+def _free(site: SiteConfig, nodes: Sequence[Node], placement: Placement) -> str:
+    free = sum(placement.free.values())
+    left = {node.name: placement.free[node.name] for node in nodes}
+    whole = [node.name for node in nodes if left[node.name] == node.gpus]
+    parts = [f"{left[node.name]} on {node.name}" for node in nodes if 0 < left[node.name] < node.gpus]
+    said = _gpus(free)
+    if whole:
+        said += f"; whole nodes: {_some(whole)}"
+    return said + (f"; fragments: {_some(parts)}" if parts else "") + _left_out(site)
+
+
+def _losses(placement: Placement, proofs: Mapping[str, Proof]) -> Iterator[str]:
+    """One line for all nodes whose failure does the same."""
+    alike: dict[tuple[str, tuple[tuple[str, int], ...]], list[Loss]] = {}
+    for loss in placement.losses:
+        alike.setdefault((loss.verdict, loss.missing), []).append(loss)
+    worst_first = sorted(alike.items(), key=lambda group: _WORST_FIRST.index(group[0][0]))
+    for (verdict, missing), losses in worst_first[:_MOST_LINES]:
+        names = _some([loss.node for loss in losses])
+        if verdict == "spare":
+            yield f"{names}: holds, no replica is there"
+        elif verdict == "recovers":
+            yield f"{names}: holds, its replicas start again on other nodes"
+        else:
+            left = [(model, proofs[model], proofs[model].case.replicas - count) for model, count in missing]
+            yield f"{names}: {_some((_fewer_left(model, proof, count) for model, proof, count in left), '; ')}"
+    if rest := sum(len(losses) for _, losses in worst_first[_MOST_LINES:]):
+        yield f"{rest} {_plural('node', rest)} more: no worse"
+
+
+def _fewer_left(model: str, proof: Proof, left: int) -> str:
+    if not left:
+        return f"{model} has no replica until a node is back"
+    said = f"{model} has {left} of {proof.case.replicas} replicas"
+    if proof.order.load is None:
+        return said
+    return f"{said} and {'keeps' if _holds(proof, left) else 'misses'} its targets"
+
+
+def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
+    """Replicas are replaced one after the other, without a surge (components/models/model_server.py)."""
+    room = [model for model, fitting in placement.surge.items() if fitting]
+    counts = {name: proof.case.replicas for name, proof in sorted(proofs.items())}
+    single = [name for name, count in counts.items() if count == 1]
+    late = [name for name, count in counts.items() if count > 1 and not _holds(proofs[name], count - 1)]
+    said = "takes no GPU more, as a replica stops before its successor starts"
+    said += f"; without a replica meanwhile: {_some(single)}" if single else ""
+    said += f"; beyond their targets meanwhile: {_some(late)}" if late else ""
+    return f"{said}; room for one replica more of {_some(room)}" if room else f"{said}; no room for one more of any"
+
+
+def _order(site: SiteConfig, placement: Placement) -> str:
+    """The scheduler spreads replicas and does not pack them, so that the order of their start decides."""
+    count = placement.uncrowded_nodes.get(site.cluster.gpu)
+    more = f", or have {count} {_plural('node', count)} more" if count else ""
+    return (
+        f"{_some(placement.crowded)} may find no room if smaller replicas start first, as the scheduler spreads and "
+        f"does not pack; start the large ones first{more}"
+    )
+
+
+def _nodes_in_words(site: SiteConfig, nodes: Sequence[Node]) -> str:
+    count = len(nodes)
+    return f"{count:,} {_plural('node', count)} of {GPUS[site.cluster.gpu].gpus_per_node} {site.cluster.gpu}"
+
+
+def _some(names: Iterable[str], between: str = ", ") -> str:
+    """The first few, and how many more."""
+    listed = list(names)
+    if len(listed) <= _MOST_NAMES:
+        return between.join(listed)
+    return f"{between.join(listed[: _MOST_NAMES - 1])} and {len(listed) - _MOST_NAMES + 1} more"
+
+
+def _gpus(count: int) -> str:
+    return f"{count:,} {_plural('GPU', count)}"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL}}{text}"

@@ -1,0 +1,1 @@
+"""The running program: wiring, provider, and what the engine shows of it."""

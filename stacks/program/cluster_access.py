@@ -1,0 +1,122 @@
+"""How a site's cluster becomes a provider: machines that it installs first, or an existing cluster."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from components.machines.cluster import Cluster, ClusterArgs
+from components.machines.cluster_nodes import Rollout
+from components.machines.machine_commands import LIMITS, Limits, Machine
+from stacks.facts.versions import Versions
+from stacks.plan.cluster import ClusterPlan, plan_cluster
+from stacks.site.machines import MachinesSpec
+from stacks.site.model import SiteConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """The one provider of a site, and credentials where this program made the cluster; both secret."""
+
+    provider: kubernetes.Provider
+    kubeconfig: pulumi.Output[str] | None = None
+    talosconfig: pulumi.Output[str] | None = None
+
+
+def cluster_access(site: SiteConfig, versions: Versions, limits: Limits = LIMITS) -> Access:
+    """Declare the cluster, if it is this program's, and the provider for whatever is on it.
+
+    `limits` are how long the machines' commands may take.
+    """
+    machines = site.cluster.machines
+    if machines is None:
+        return Access(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
+    cluster = Cluster("machines", cluster_args(plan_cluster(site.name, machines, versions), limits)).handle
+    return Access(
+        provider=_provider(site.name, cluster.kubeconfig, cluster.ready),
+        kubeconfig=cluster.kubeconfig,
+        talosconfig=cluster.talosconfig,
+    )
+
+
+def machines_of(plan: ClusterPlan) -> list[Machine]:
+    """The machines as their commands need them."""
+    return [
+        Machine(
+            name=node.name,
+            address=node.spec.address,
+            is_control_plane=node.is_control_plane,
+            image=node.image,
+            schematic_id=node.schematic.id,
+            schematic=node.schematic.canonical().decode(),
+            nvswitch=node.spec.role == "hgx",
+            fingerprint=node.spec.fingerprint,
+            replacement=node.spec.replacement,
+            dead=node.spec.dead,
+        )
+        for node in plan.nodes
+    ]
+
+
+def cluster_args(plan: ClusterPlan, limits: Limits = LIMITS) -> ClusterArgs:
+    """The values of a plan that the component gets."""
+    machines = plan.machines
+    config = pulumi.Config()
+    return ClusterArgs(
+        cluster=plan.name,
+        machines=machines_of(plan),
+        configs=plan.configs,
+        secret_texts={name: config.require_secret(name) for name in plan.secret_names},
+        rollout=Rollout(
+            image_factory=machines.image_factory,
+            credentials_rotation=machines.credentials_rotation,
+            at_once=machines.parallel,
+            drain_timeout_s=machines.drain_timeout_s,
+            limits=limits,
+        ),
+        talos_version=plan.versions.talos,
+        protected=machines.secrets == "protected",
+        imported=machines.secrets_import,
+        cilium=_cilium(machines, plan.versions),
+    )
+
+
+class PodNetworkError(pulumi.RunError):
+    """Cilium's manifest is missing, or not the pinned one."""
+
+
+def _cilium(machines: MachinesSpec, versions: Versions) -> str | None:
+    if machines.cni != "cilium":
+        return None
+    path = machines.cilium_manifest
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: make bundle") from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != versions.cilium:
+        raise PodNetworkError(
+            f"{path}: sha256 is {found}, pinned in stacks/facts/versions.yaml is {versions.cilium}\n"
+            "  fix: make bundle; when the pin is to move, look at what differs first, then pin the new sum"
+        )
+    return content.decode()
+
+
+def _provider(name: str, kubeconfig: pulumi.Input[str], needs: list[pulumi.Resource]) -> kubernetes.Provider:
+    return kubernetes.Provider(
+        "cluster",
+        kubeconfig=kubeconfig,
+        cluster_identifier=name,
+        enable_server_side_apply=True,
+        # An engine that is killed between an object and its state leaves an object that the next `up` takes up again.
+        upsert_existing_objects=True,
+        # The site's file is right and a hand-made change is drift, no matter who made it.
+        enable_patch_force=True,
+        # Replacing the Secret of a tenant's keys would shut the tenant out for a moment.
+        enable_config_map_mutable=True,
+        enable_secret_mutable=True,
+        opts=pulumi.ResourceOptions(depends_on=needs),
+    )

@@ -1,0 +1,20 @@
+"""What is wrong with a site, as the engine prints it: without a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pulumi
+
+from floor.problems import SiteError
+from stacks.plan.sizing import DoesNotFitError
+
+
+@contextmanager
+def told_by_the_engine() -> Iterator[None]:
+    """A site's errors become the engine's own, whose language host prints their text alone."""
+    try:
+        yield
+    except (SiteError, DoesNotFitError) as error:
+        raise pulumi.RunError(str(error)) from error

@@ -1,0 +1,196 @@
+"""Wires a site: CRDs, controllers, front door, tenants, tiers, models, each after what it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+
+from components.addons.charts import chart_of
+from components.addons.crd_bundle import CrdBundle, read_bundle
+from components.gateway.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
+from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
+from components.gateway.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
+from components.gateway.gateway_protection import GatewayProtection, GatewayProtectionArgs
+from components.machines.machine_commands import LIMITS, Limits
+from components.models.inference_pool import picker_authority
+from components.models.model import Model, ModelArgs
+from components.namespace import Namespace
+from components.objects import field_manager
+from components.tenants.access import Access, AccessArgs
+from components.tenants.tiers import Tiers, TiersArgs
+from stacks.facts.versions import Versions
+from stacks.plan.placing import describe_placement
+from stacks.plan.sizing import (
+    body_kib,
+    describe,
+    engine_of,
+    kv_dtype,
+    longest_stream_s,
+    parallel_requests,
+    picker_plan,
+    plan_of,
+    prove_model,
+    serving_of,
+    sized,
+)
+from stacks.program.cluster_access import cluster_access
+from stacks.site.model import SiteConfig
+
+GATEWAY_NAMESPACE = "inference-gateway"
+MODELS_NAMESPACE = "inference-models"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What a stack exports."""
+
+    endpoint: pulumi.Output[str]
+    models: list[str]
+    keys: pulumi.Output[dict[str, str]]
+    """Client id -> API key, secret."""
+    kubeconfig: pulumi.Output[str] | None = None
+    """An administrator's access to the cluster that this program made, secret; None for an existing one."""
+    talosconfig: pulumi.Output[str] | None = None
+    """An administrator's access to its machines, secret."""
+
+
+def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMITS) -> Platform:
+    """Declare every resource of the site. `limits` are how long the machines' commands may take."""
+    proofs = {name: prove_model(site, spec, name) for name, spec in sorted(site.models.items())}
+    for proof in proofs.values():
+        pulumi.log.info(describe(proof))
+    if proofs:
+        pulumi.log.info(describe_placement(site, proofs))
+    serving = {name: serving_of(spec) for name, spec in site.models.items()}
+    plans = {name: plan_of(proof, serving[name]) for name, proof in proofs.items()}
+    models = {name: sized(spec, proofs[name]) for name, spec in sorted(site.models.items())}
+    engines = {
+        name: engine_of(name, spec, plans[name], versions.images, cache=kv_dtype(site), source=site.storage.weights)
+        for name, spec in models.items()
+    }
+    # Files are read before anything is declared, so that a missing one leaves everything as it was.
+    bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None
+    cluster = cluster_access(site, versions, limits)
+    top = pulumi.ResourceOptions(providers=[cluster.provider])
+
+    definitions: list[pulumi.Resource] = []
+    if bundle is not None:
+        definitions = CrdBundle("crds", definitions=bundle, opts=top).handle.ready
+    controllers: list[pulumi.Resource] = []
+    if site.gateway.controllers == "chart":
+        pinned = versions.charts
+        args = GatewayControllersArgs(
+            envoy_gateway=chart_of(pinned.envoy_gateway.chart, pinned.envoy_gateway.version, site.charts.mirror),
+            ai_gateway=chart_of(pinned.ai_gateway.chart, pinned.ai_gateway.version, site.charts.mirror),
+            webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
+            needs=definitions,
+        )
+        controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
+
+    front = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=top).handle
+    space = Namespace(MODELS_NAMESPACE, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
+    needs = [*definitions, *controllers]
+    access = Access(
+        "access",
+        AccessArgs(
+            tenants=site.tenants,
+            models=list(site.models),
+            namespace=front,
+            target=target_gateway(),
+            needs=needs,
+        ),
+        top,
+    ).handle
+    door = FrontDoor(
+        "front-door",
+        FrontDoorArgs(
+            model_lists={
+                tenant: model_list(
+                    {
+                        called: engines[name].owned_by
+                        for name in spec.models
+                        if name in engines
+                        for called in (name, *site.models[name].aliases)
+                    }
+                )
+                for tenant, spec in site.tenants.items()
+            },
+            aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
+            pickers=[
+                Picker(pool=name, namespace=MODELS_NAMESPACE, authority=picker_authority(name, MODELS_NAMESPACE))
+                for name in sorted(site.models)
+            ],
+            namespace=front,
+            target=target_gateway(),
+            listener=listener_name(GATEWAY_NAMESPACE),
+            tls=bool(site.gateway.certificate_secret),
+            needs=needs,
+        ),
+        top,
+    ).handle
+    tiers: list[pulumi.Resource] = []
+    if site.tiers:
+        tiers = Tiers(
+            "tiers",
+            TiersArgs(
+                tiers=site.tiers,
+                tier_of={name: tenant.tier for name, tenant in site.tenants.items() if tenant.tier},
+                models=list(site.models),
+                namespace=front,
+                target=target_gateway(),
+                models_namespace=space,
+                needs=needs,
+            ),
+            top,
+        ).handle.ready
+    gateway = Gateway(
+        "gateway",
+        GatewayArgs(
+            spec=site.gateway,
+            namespace=front,
+            # The listener opens only when keys are checked, and every tenant's priority is known.
+            needs=[*needs, *access.ready, *door.ready, *tiers],
+            drain_s=longest_stream_s(site),
+            body_kib=body_kib(site, proofs),
+            pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
+            proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
+        ),
+        top,
+    ).handle
+    GatewayProtection(
+        "gateway-protection",
+        GatewayProtectionArgs(
+            gateway=gateway.name,
+            gateway_namespace=gateway.namespace,
+            models_namespace=MODELS_NAMESPACE,
+            manager=field_manager(),
+            needs=[gateway.ready, *access.ready, *door.ready],
+        ),
+        top,
+    )
+    for name, spec in models.items():
+        Model(
+            name,
+            ModelArgs(
+                spec=spec,
+                plan=plans[name],
+                picker=picker_plan(proofs[name], serving[name]),
+                parallel_requests=parallel_requests(proofs[name], serving[name]),
+                engine=engines[name],
+                namespace=space,
+                storage_class=site.storage.storage_class,
+                volume=site.storage.volumes,
+                picker_image=versions.images.endpoint_picker,
+                gateway=gateway,
+                needs=needs,
+            ),
+            top,
+        )
+    return Platform(
+        endpoint=gateway.endpoint,
+        models=sorted(site.models),
+        keys=pulumi.Output.all(**access.keys),
+        kubeconfig=cluster.kubeconfig,
+        talosconfig=cluster.talosconfig,
+    )

@@ -1,0 +1,183 @@
+"""Texts whose form the API server, Talos or the image factory would refuse only in `up`."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from floor.problems import Problem, shown
+from floor.secret_texts import HIDDEN, REVOKE
+from stacks.site.reading.levels import LEVELS
+from stacks.site.reading.raw import address, found
+from talos import udev
+from talos.checks import is_dns_name
+
+_OBJECT = re.compile(r"(?=.{1,253}(/|$))[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_CLASS = re.compile(rf"({_OBJECT.pattern}/)?{_LABEL.pattern}")
+_CPU = re.compile(r"[0-9]+(\.[0-9]+)?m?")
+_MEMORY = re.compile(r"[0-9]+(\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?")
+# No address, and not the file itself.
+_PATH = re.compile(r"\s*(?!\S+://)\S.*")
+_EXTENSION = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
+_KERNEL_ARGUMENT = re.compile(r"-?[A-Za-z0-9_][^\s\"]*(\"[^\"]*\")?")
+_SECRET_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_REGISTRY = re.compile(r"\*|[A-Za-z0-9.-]+(:[0-9]{1,5})?")
+# Memory below which an endpoint picker does not start: the lab's takes 45 MiB without a request.
+_LEAST_MEMORY = 64 * 1024**2
+# What no picker needs: its maintainers measured 0.5 to 1 core per request/s of 100,000 tokens, and one CPU of a node
+# without GPUs has some 64 cores. Beyond, no node would have room for it.
+_MOST_CORES = 64
+_MOST_MEMORY = 512 * 1024**3
+_UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("kMGTPE", 1)}}
+_UNITS |= {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", 1)}
+# What is in the folders of Linux 6.18.
+_KERNEL: Mapping[str, tuple[str, re.Pattern[str], str]] = {
+    "sysctls": (
+        "/proc/sys",
+        re.compile(r"(abi|crypto|debug|dev|fs|kernel|net|sunrpc|user|vm)([./][A-Za-z0-9_:*-]+)+"),
+        "vm.swappiness",
+    ),
+    "sysfs": (
+        "/sys",
+        re.compile(r"(block|bus|class|dev|devices|firmware|fs|kernel|module|power)([./][A-Za-z0-9_:,-]+)+"),
+        "kernel.mm.transparent_hugepage.enabled",
+    ),
+}
+# Keys that the cluster, a role and a node may hold.
+_LEVELS = tuple(f"cluster.machines.{level}" for level in LEVELS)
+
+
+class _Form(NamedTuple):
+    fits: Callable[[str], object]
+    called: str
+    example: str
+    hidden: bool = False
+    """Whether a value of another form may be the secret itself."""
+
+
+def is_host(text: str) -> bool:
+    named = is_dns_name(text) and not text.replace(".", "").isdecimal()
+    return named or (address(text) is not None and "/" not in text)
+
+
+def _is_cpu(text: str) -> bool:
+    if not _CPU.fullmatch(text):
+        return False
+    return 0 < float(text.rstrip("m")) / (1000 if text.endswith("m") else 1) <= _MOST_CORES
+
+
+def _is_memory(text: str) -> bool:
+    if not _MEMORY.fullmatch(text):
+        return False
+    number = re.match(r"[0-9.]+", text)
+    return number is not None and _LEAST_MEMORY <= float(number[0]) * _UNITS[text[number.end() :]] <= _MOST_MEMORY
+
+
+def _is_fingerprint(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) == 32
+    except ValueError:
+        return False
+
+
+_NAME = _Form(_OBJECT.fullmatch, "a name of lower-case letters, digits, dashes and dots", "longhorn")
+_HOST = _Form(is_host, "a host name or an address", "10.5.0.4")
+_EXTENSION_NAME = _Form(_EXTENSION.fullmatch, "the name of an extension, owner/name", "siderolabs/intel-ucode")
+_UDEV_RULE = _Form(
+    udev.is_rule,
+    "a rule that udevd reads, so it would leave it out",
+    'SUBSYSTEM=="net", ATTR{address}=="00:1a:2b:3c:4d:5e", NAME="rail0"',
+)
+_SECRET = _Form(
+    _SECRET_KEY.fullmatch,
+    "a key of the stack's configuration, which `pulumi config set --secret KEY` makes",
+    "registry-password",
+    hidden=True,
+)
+_FORMS: Mapping[str, _Form] = {
+    "storage.storage_class": _NAME,
+    "gateway.certificate_secret": _NAME._replace(example="inference-tls"),
+    "gateway.load_balancer_class": _Form(_CLASS.fullmatch, "a class, [domain/]name", "example.org/metal"),
+    "cluster.kubeconfig": _Form(_PATH.fullmatch, "the path of a file", "kubeconfig.berlin"),
+    "models.<name>.server.gpu_family": _Form(
+        _LABEL.fullmatch, "a label of letters, digits, dashes, dots and underscores", "hopper"
+    ),
+    "models.<name>.pool.cpu": _Form(_is_cpu, "a Kubernetes quantity of CPU above 0 and up to 64 cores", "500m"),
+    "models.<name>.pool.memory": _Form(_is_memory, "a Kubernetes quantity of memory from 64Mi to 512Gi", "8Gi"),
+    "cluster.machines.time_servers.<name>": _Form(
+        lambda text: is_host(text) or re.fullmatch(r"/dev/ptp[0-9]+", text), "a host name or an address", "10.5.0.4"
+    ),
+    "cluster.machines.api_server_sans.<name>": _HOST._replace(example="k8s.site.example"),
+    "cluster.machines.discovery": _Form(
+        lambda text: text in ("off", "public") or re.fullmatch(r"https?://[^/\s]+/?", text),
+        "off, public or the address of a service",
+        "https://discovery.site.example/",
+    ),
+    "cluster.machines.nodes.<name>.fingerprint": _Form(
+        _is_fingerprint, "the SHA-256 of a key in base64, 44 characters", "what the machine's console shows"
+    ),
+    **{f"cluster.machines.registries.auth.<name>.{key}_secret": _SECRET for key in ("password", "identity_token")},
+    **{f"{level}cert_sans.<name>": _HOST._replace(example="hgx-1.site.example") for level in _LEVELS},
+    **{f"{level}extensions.<name>": _EXTENSION_NAME for level in _LEVELS},
+    **{f"{level}udev_rules.<name>": _UDEV_RULE for level in _LEVELS},
+    **{
+        f"{level}kernel_args.<name>": _Form(
+            _KERNEL_ARGUMENT.fullmatch, "one kernel argument without blanks", "console=ttyS1"
+        )
+        for level in _LEVELS
+    },
+}
+
+
+def example(pattern: str, text: str) -> str:
+    """A value of the key's form where the text has another one, else nothing."""
+    form = _FORMS.get(pattern)
+    return "" if form is None or form.fits(text) else form.example
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Texts of another form."""
+    for pattern, form in _FORMS.items():
+        for path, value in found(values, pattern):
+            if isinstance(value, str) and not form.fits(value):
+                got, fix = shown(value), f"write it like {form.example}"
+                if form.hidden:
+                    got, fix = HIDDEN, f"{fix}; {REVOKE}"
+                yield Problem(path=path, what=f"not {form.called}", got=got, fix=fix)
+    for kind in ("mirrors", "auth", "tls"):
+        for path, _ in found(values, f"cluster.machines.registries.{kind}.<name>"):
+            if not _REGISTRY.fullmatch(path[-1]):
+                host = path[-1].partition("://")[2].partition("/")[0] or path[-1].partition("/")[0]
+                yield Problem(path=path, what="not the host of a registry", got=shown(path[-1]), fix=f"write {host}")
+    yield from _own_labels(values)
+    yield from _kernel_settings(values)
+
+
+def _kernel_settings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    for kind, (folder, form, example) in _KERNEL.items():
+        for level in _LEVELS:
+            for path, value in found(values, f"{level}{kind}.<name>"):
+                if not form.fullmatch(path[-1]):
+                    yield Problem(
+                        path=path,
+                        what=f"names nothing below {folder}",
+                        got=shown(path[-1]),
+                        fix=f"take the name of a file below {folder}, such as {example}",
+                    )
+                elif isinstance(value, str) and not value.strip():
+                    yield Problem(path=path, what="has no value", fix="give it one, or take the key out")
+
+
+def _own_labels(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Labels that NVIDIA's GPU feature discovery sets by what it finds; it takes others' away."""
+    for level in _LEVELS:
+        for path, _ in found(values, f"{level}labels.<name>"):
+            if path[-1].startswith("nvidia.com/"):
+                yield Problem(
+                    path=path,
+                    what="is set by NVIDIA's GPU feature discovery, by what it finds in the node",
+                    fix="take it out, or use a label of a domain of your own",
+                )

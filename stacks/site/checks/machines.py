@@ -1,0 +1,215 @@
+"""Which machines there are: roles, control planes, the Kubernetes API's address, and a place for what needs no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from floor.problems import Problem, shown
+from stacks.site.checks.subnets import is_free_for_a_vip
+from stacks.site.reading.levels import MACHINES, Machine, machines_of
+from stacks.site.reading.raw import address, at, items, mapping, network
+from talos.checks import is_dns_name
+
+# The port on which Talos's Kubernetes API listens unless `localAPIServerPort` moves it, which no site can say.
+_API_PORT = 6443
+_KEEPS_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
+_NODES = (*MACHINES, "nodes")
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Everything that does not go together, as far as the values can be understood."""
+    machines = at(values, *MACHINES)
+    if not isinstance(machines, Mapping):
+        return
+    found = list(machines_of(machines))
+    if found:
+        yield from _control_planes(found)
+        yield from _place_for_the_gateway(found)
+    yield from _endpoint(machines, found)
+    for machine in found:
+        if machine.keys.get("schedulable") is True and machine.role in {"worker", "hgx"}:
+            yield Problem(
+                path=(*_NODES, machine.name, "schedulable"),
+                what="is for control planes",
+                fix="leave it out, workers are",
+            )
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What works, and is not wise."""
+    machines = mapping(at(values, *MACHINES))
+    planes = [machine for machine in machines_of(machines) if machine.role == "controlplane"]
+    names = ", ".join(machine.name for machine in planes)
+    if planes and len(planes) % 2 == 0:
+        yield Problem(
+            path=_NODES,
+            what=f"{len(planes)} control planes ({names}) survive no more failures than {len(planes) - 1}: etcd needs "
+            "more than half of them",
+            fix="have an odd number of control planes",
+        )
+    host = address(_host(machines.get("endpoint")))
+    if len(planes) > 1 and host is not None and host in {address(plane.keys.get("address")) for plane in planes}:
+        yield Problem(
+            path=(*MACHINES, "endpoint"),
+            what=f"is the address of one of {len(planes)} control planes, and fails with it",
+            got=shown(machines.get("endpoint")),
+            fix="name a VIP or a load balancer",
+        )
+    dead = [plane.name for plane in planes if plane.dead]
+    if dead and len(dead) < len(planes) and 2 * len(dead) >= len(planes):
+        yield Problem(
+            path=_NODES,
+            what=f"{len(dead)} of {len(planes)} control planes are dead ({', '.join(dead)}): etcd has no majority, so "
+            "it can remove no member",
+            fix="recover etcd first: docs/runbooks/recover-etcd.md",
+        )
+    gpu_nodes = [machine for machine in machines_of(machines) if machine.role == "hgx"]
+    if gpu_nodes and all(machine.dead for machine in gpu_nodes):
+        yield Problem(
+            path=_NODES,
+            what=f"every node with GPUs is dead ({', '.join(machine.name for machine in gpu_nodes)}), so no model runs",
+            fix="take dead: true out where a machine is back, or add nodes of role hgx",
+        )
+    takes = _takes_pods(list(machines_of(machines)))
+    if takes and all(machine.dead for machine in takes):
+        yield Problem(
+            path=_NODES,
+            what=f"every node for pods that need no GPU is dead ({', '.join(machine.name for machine in takes)}), so "
+            "no request reaches a model",
+            fix="add a node of role worker, or write schedulable: true at a control plane",
+        )
+
+
+def _control_planes(found: Sequence[Machine]) -> Iterator[Problem]:
+    planes = [machine for machine in found if machine.role == "controlplane"]
+    if not planes:
+        yield Problem(
+            path=_NODES, what="no control plane", allowed="one or more, best three", fix="give a node that role"
+        )
+    elif all(plane.dead for plane in planes):
+        yield Problem(
+            path=_NODES,
+            what=f"every control plane is dead ({', '.join(plane.name for plane in planes)}), so nothing in the "
+            "cluster can be changed any more",
+            fix="recover etcd on one of them: docs/runbooks/recover-etcd.md",
+        )
+
+
+def _place_for_the_gateway(found: Sequence[Machine]) -> Iterator[Problem]:
+    """Gateway, pickers and controllers tolerate no taint, and HGX nodes and control planes have one.
+
+    Dead nodes count: removing one takes an `up` first.
+    """
+    takes = _takes_pods(found)
+    tainted = [f"{machine.name} (taint {_taint(machine)})" for machine in takes if _taint(machine)]
+    if takes and len(tainted) < len(takes):
+        return
+    yield Problem(
+        path=_NODES,
+        what="no node takes pods that need no GPU, as gateway, pickers and controllers are: HGX nodes and control "
+        "planes keep them off" + (f", and so do {', '.join(tainted)}" if tainted else ""),
+        allowed="a node of role worker without a taint, or a control plane with schedulable: true",
+        fix="add nodes of role worker, two or more, or write schedulable: true at a control plane",
+    )
+
+
+def _takes_pods(found: Sequence[Machine]) -> list[Machine]:
+    return [machine for machine in found if machine.role == "worker" or machine.keys.get("schedulable") is True]
+
+
+def _taint(machine: Machine) -> str:
+    for key, value in mapping(machine.keys.get("taints")).items():
+        if str(value).rpartition(":")[2] in _KEEPS_PODS_OFF:
+            return str(key)
+    return ""
+
+
+def _endpoint(machines: Mapping[str, Any], found: Sequence[Machine]) -> Iterator[Problem]:
+    text, path = machines.get("endpoint"), (*MACHINES, "endpoint")
+    if not isinstance(text, str):
+        return
+    vip = address(at(machines, "networks", "vip"))
+    planes = {address(machine.keys.get("address")): machine for machine in found if machine.role == "controlplane"}
+    host, port = _host(text), _port(text)
+    ours = address(host)
+    emulated = any(subnet.is_loopback for subnet in map(network, items(at(machines, "networks", "nodes"))) if subnet)
+    if not _is_endpoint(text, loopback=emulated):
+        free = vip is not None and is_free_for_a_vip(vip, mapping(machines.get("networks")))
+        best = at(machines, "networks", "vip") if free else next((str(each) for each in planes if each), "HOST")
+        yield Problem(
+            path=path,
+            what="is no address of a Kubernetes API",
+            got=shown(text),
+            allowed=f"https://HOST:PORT, usually port {_API_PORT}",
+            fix=f"write https://{_bracketed(str(best))}:{_API_PORT}",
+        )
+        return
+    for machine in found:
+        if (
+            ours is not None
+            and ours != vip
+            and machine.role in {"worker", "hgx"}
+            and address(machine.keys.get("address")) == ours
+        ):
+            yield Problem(path=path, what=f"{ours} is a worker's address", fix="name the VIP or a control plane")
+    if vip is not None and not is_free_for_a_vip(vip, mapping(machines.get("networks"))):
+        # A VIP that is wrong itself is no address to recommend.
+        vip = None
+    if vip is not None and ours is not None and ours != vip:
+        yield Problem(
+            path=path,
+            what=f"{ours} is not networks.vip ({vip})",
+            fix=f"write https://{_bracketed(str(vip))}:{_API_PORT}, or leave vip out",
+        )
+    elif ours is not None and (ours == vip or ours in planes) and port != _API_PORT:
+        yield Problem(
+            path=path,
+            what=f"names port {port} of {'the VIP' if ours == vip else 'a control plane'}, where nothing listens",
+            got=shown(text),
+            allowed=f"port {_API_PORT}; another one on a load balancer alone",
+            fix=f"write https://{_bracketed(host)}:{_API_PORT}",
+        )
+    plane = planes.get(ours) if ours is not None else None
+    living = [machine for machine in planes.values() if not machine.dead]
+    if plane is not None and plane.dead and living:
+        yield Problem(
+            path=path,
+            what=f"is the address of {plane.name}, which is dead",
+            got=shown(text),
+            fix=f"write https://{_bracketed(str(address(living[0].keys.get('address'))))}:{_API_PORT}",
+        )
+
+
+def _is_endpoint(text: str, *, loopback: bool) -> bool:
+    host, port = _host(text), _port(text)
+    ip = address(host)
+    try:
+        split = urlsplit(text)
+    except ValueError:
+        return False
+    named = is_dns_name(host) and not host.replace(".", "").isdecimal()
+    reached = ip is not None and not ((ip.is_loopback and not loopback) or ip.is_unspecified or ip.is_multicast)
+    whole = (
+        split.scheme == "https" and split.path in ("", "/") and not (split.query or split.fragment or split.username)
+    )
+    return whole and bool(port) and (reached or (ip is None and named and host != "localhost"))
+
+
+def _host(text: Any) -> str:
+    try:
+        return urlsplit(text).hostname or "" if isinstance(text, str) else ""
+    except ValueError:
+        return ""
+
+
+def _port(text: str) -> int | None:
+    try:
+        return urlsplit(text).port
+    except ValueError:
+        return None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,84 @@
+"""Sites of one project beside each other: two that name the same thing would take it from one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from floor.problems import Path, Problem, shown
+from floor.reading.document import read
+from floor.reading.files import UnreadableError, text_of
+from floor.spec import is_plain_name
+from stacks.site.reading.raw import address, at, mapping
+
+_PREFIX, _SUFFIX = "Pulumi.", ".yaml"
+_NODES = ("cluster", "machines", "nodes")
+_MOST = 4
+_FIX = "change it here or there; a copied site needs a name, machines and addresses of its own"
+
+
+def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Problem]:
+    """What the stack file `file` shares with others of its folder, and a name that is not the file's."""
+    if not _is_stack(file.name):
+        return
+    name, stack = values.get("name"), _stack(file.name)
+    if isinstance(name, str) and name != stack:
+        renamed = file.parent / f"{_PREFIX}{name}{_SUFFIX}"
+        free = is_plain_name(name) and not renamed.exists()
+        yield Problem(
+            path=("name",),
+            what=f"is not the name of the file, {stack}, which is the stack's",
+            got=shown(name),
+            allowed=stack,
+            fix=f"write {stack}" + (f", or rename the file to {renamed.name}" if free else ""),
+        )
+    own = dict(_claims(values))
+    for other in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}")):
+        if other.name == file.name or not _is_stack(other.name):
+            continue
+        try:
+            document = read(text_of(other)).section("config", key)
+        except (OSError, UnreadableError):
+            continue
+        # A copy that still has the other name is reported at the copy alone.
+        if at(document.values, "name") != _stack(other.name):
+            continue
+        shared = [(claim, path) for claim, path in _claims(mapping(document.values)) if claim in own]
+        nodes = [(claim, path) for claim, path in shared if own[claim][:-2] == path[:-2] == _NODES]
+        for claim, path in shared if len(nodes) == 1 else [one for one in shared if one not in nodes]:
+            line = document.line(path)
+            where = f"{other.name}:{line}" if line else other.name
+            yield Problem(path=own[claim], what=f"{claim[1]} is also that of {'.'.join(path)} ({where})", fix=_FIX)
+        if len(nodes) > 1:
+            names = ", ".join(own[claim][-2] for claim, _ in nodes[:_MOST])
+            more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
+            where = f"{other.name}:{document.line(_NODES)}"
+            what = f"{len(nodes)} machines have addresses of machines of {where}: {names}{more}"
+            yield Problem(path=_NODES, what=what, fix=_FIX)
+
+
+def _is_stack(name: str) -> bool:
+    return name.startswith(_PREFIX) and name.endswith(_SUFFIX) and name != "Pulumi.yaml"
+
+
+def _stack(name: str) -> str:
+    return name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+
+
+def _claims(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], Path]]:
+    """What only one site can have, as (kind, value), and the key of this site that names it."""
+    kubeconfig = at(values, "cluster", "kubeconfig")
+    if isinstance(kubeconfig, str):
+        yield ("kubeconfig", kubeconfig), ("cluster", "kubeconfig")
+    machines = mapping(at(values, "cluster", "machines"))
+    above = ("cluster", "machines")
+    if isinstance(machines.get("endpoint"), str):
+        yield ("endpoint", machines["endpoint"].rstrip("/")), (*above, "endpoint")
+    vip = address(at(machines, "networks", "vip"))
+    if vip is not None:
+        yield ("address", str(vip)), (*above, "networks", "vip")
+    for name, node in mapping(machines.get("nodes")).items():
+        ip = address(at(node, "address"))
+        if ip is not None:
+            yield ("address", str(ip)), (*above, "nodes", str(name), "address")

@@ -1,0 +1,90 @@
+"""Servers that machines ask, and where they cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from floor.problems import Path, Problem
+from stacks.site.checks import firewall
+from stacks.site.checks.subnets import inner, is_no_sender
+from stacks.site.reading.levels import MACHINES, machines_of
+from stacks.site.reading.raw import Address, address, at, host_of, items, mapping
+
+_CALLED = {
+    "resolvers": "a DNS server",
+    "time_servers": "a time server",
+    "kernel_log": "the log server",
+    "log_destination": "the log server",
+}
+_LOGS = ("kernel_log", "log_destination")
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Servers outside of the cluster: one with an address of pods or Services would not be reached by machines."""
+    machines = mapping(at(values, *MACHINES))
+    subnets = list(inner(mapping(machines.get("networks"))))
+    for path, ip in _asked(machines):
+        for name, subnet in subnets:
+            if ip in subnet:
+                yield Problem(
+                    path=path,
+                    what=f"lies in {subnet} of networks.{name}, so machines would look for it inside of the cluster",
+                    got=str(ip),
+                    fix=f"correct it, or give networks.{name} another subnet",
+                )
+        if path[-1] != "endpoint" and (ip.is_loopback or is_no_sender(ip)):
+            yield Problem(path=path, what="is no address of a server", got=str(ip), fix="correct it")
+        if ip.version == 6 and ip.is_link_local and not ip.scope_id:
+            yield Problem(
+                path=path,
+                what="is link-local, and names no link to find it on",
+                got=str(ip),
+                fix=f"write {ip}%{_link(machines)}" if "resolvers" in path else "name an address that routers pass on",
+            )
+
+
+def at_address(machines: Mapping[str, Any], ip: Address, role: str = "") -> str:
+    """What server has this address, and so no machine can: nothing on a machine of the cluster answers like it.
+
+    Machines need names and time before anything runs on them. Logs may go to a pod on the host's network, where the
+    firewall lets them in.
+    """
+    for path, server in _asked(machines):
+        key = path[len(MACHINES)]
+        if server == ip and key in _CALLED and not (key in _LOGS and _is_let_in(machines, machines[key], role)):
+            return f"{_CALLED[key]} ({key})"
+    return ""
+
+
+def _asked(machines: Mapping[str, Any]) -> Iterator[tuple[Path, Address]]:
+    asked: list[tuple[Path, Any]] = [
+        ((key, str(index)), each)
+        for key in ("resolvers", "time_servers")
+        for index, each in enumerate(items(machines.get(key)))
+    ]
+    asked += [((key,), host_of(machines.get(key))) for key in ("endpoint", *_LOGS)]
+    for key, text in asked:
+        ip = address(text)
+        if ip is not None:
+            yield (*MACHINES, *key), ip
+
+
+def _is_let_in(machines: Mapping[str, Any], url: str, role: str) -> bool:
+    rules = machines.get("firewall")
+    if not isinstance(rules, Mapping):
+        return True
+    try:
+        port = urlsplit(url).port or 0
+    except ValueError:
+        return True
+    tcp = url.startswith("tcp:")
+    open_ = any(firewall.opens(each, port) for each in items(rules.get("load_balancer_ports")))
+    return tcp and role in {"worker", "hgx"} and open_
+
+
+def _link(machines: Mapping[str, Any]) -> str:
+    """The link of the nodes' addresses."""
+    links = (name for machine in machines_of(machines) for _, name, link in machine.links() if link.get("node_address"))
+    return next(links, "LINK")

@@ -1,0 +1,136 @@
+"""What a site expects of a model and what its GPUs cost: the input of the capacity and cost proof."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from components.specs.model import ModelSpec
+from floor.spec import MOST_SECONDS, Spec
+
+# Blanks around it are no reason.
+Reason = Annotated[str, StringConstraints(strip_whitespace=True), Field(min_length=10)]
+# A request ends before, whatever it is promised.
+_LONGEST_MS = MOST_SECONDS * 1000
+# Of any currency; more is a slip of the exponent.
+_MOST_COST = 10**9
+
+
+class TokenCounts(Spec):
+    """How many tokens a request has, as two points of their distribution."""
+
+    p50: int = Field(gt=0)
+    """Half of the requests have at most this many."""
+    p95: int = Field(gt=0)
+    """19 of 20 requests have at most this many."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> TokenCounts:
+        if self.p95 < self.p50:
+            raise ValueError(
+                f"p95 is {self.p95}, which is below p50 with {self.p50}\nfix: raise p95 to at least {self.p50}"
+            )
+        return self
+
+
+class LoadSpec(Spec):
+    """The traffic that one model is expected to carry at its busiest hour, over all replicas and tenants."""
+
+    requests_per_s: float = Field(gt=0)
+    """Requests that arrive a second."""
+    prompt_tokens: TokenCounts = TokenCounts(p50=2000, p95=16_000)
+    """Tokens of a prompt, history included."""
+    answer_tokens: TokenCounts = TokenCounts(p50=400, p95=2000)
+    """Tokens of an answer, reasoning included."""
+    prefix_hit: float = Field(default=0.0, ge=0, le=1)
+    """Share of the prompt tokens that a replica finds in its cache; 0 if it was not measured."""
+
+
+class SloSpec(Spec):
+    """What users of a model may count on, under its declared load."""
+
+    ttft_p95_ms: float | None = Field(default=None, gt=0, le=_LONGEST_MS)
+    """19 of 20 requests get their first token within this many milliseconds."""
+    itl_p95_ms: float | None = Field(default=None, gt=0, le=_LONGEST_MS)
+    """19 of 20 tokens come at most this many milliseconds after the previous one."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> SloSpec:
+        if self.ttft_p95_ms is None and self.itl_p95_ms is None:
+            raise ValueError("names no target\nfix: give ttft_p95_ms, itl_p95_ms or both, or take slo out")
+        return self
+
+
+class OverriddenCount(Spec):
+    """A figure that the site sets instead of the one that the proof derives."""
+
+    value: int = Field(gt=0)
+    """The figure; the proof checks it like its own."""
+    reason: Reason
+    """Why the derived figure does not do, for those who read the file later; at least 10 letters."""
+
+
+class OverriddenShare(Spec):
+    """A share that the site sets instead of the one that the proof derives."""
+
+    value: float = Field(gt=0, le=1)
+    """The share; the proof checks it like its own."""
+    reason: Reason
+    """Why the derived share does not do, for those who read the file later; at least 10 letters."""
+
+
+class OverridesSpec(Spec):
+    """Serving knobs that the proof derives and this site overrides."""
+
+    max_num_seqs: OverriddenCount | None = None
+    """Requests that one replica runs at once."""
+    max_num_batched_tokens: OverriddenCount | None = None
+    """Tokens that one engine step processes."""
+    max_model_len: OverriddenCount | None = None
+    """Longest prompt plus answer, in tokens."""
+    max_num_queued_reqs: OverriddenCount | None = None
+    """Requests that one replica runs or queues; it refuses the next. Thresholds of picker and gateway follow."""
+    picker_queue_threshold: OverriddenCount | None = None
+    """Waiting requests from which on the picker prefers another replica."""
+    picker_kv_threshold: OverriddenShare | None = None
+    """Share of a replica's cache in use from which on the picker prefers another replica."""
+    gateway_parallel_requests: OverriddenCount | None = None
+    """Parallel requests for this model in one Envoy pod; it refuses the next."""
+    gateway_max_tokens: OverriddenCount | None = None
+    """Most tokens of an answer, whatever its request asks for."""
+    start_budget_s: OverriddenCount | None = None
+    """Seconds that a replica may take to start before it is restarted."""
+    disruption_max_unavailable: OverriddenCount | None = None
+    """Replicas that may be drained at the same time."""
+
+
+class OrderedModelSpec(ModelSpec):
+    """A model that a site serves, with what the site expects of it."""
+
+    load: LoadSpec | None = None
+    """Expected traffic; without it the proof says what a replica can hold, and nothing about targets."""
+    slo: SloSpec | None = None
+    """Latency targets; without them any latency is accepted."""
+    overrides: OverridesSpec = Field(default_factory=OverridesSpec)
+    """Derived figures that this site overrides, each with its reason."""
+
+    @model_validator(mode="after")
+    def _targets_under_a_load(self) -> OrderedModelSpec:
+        if self.slo and not self.load:
+            raise ValueError(
+                "slo is given and load is not, so whether the targets hold cannot be proven\n"
+                "fix: add load with requests_per_s, or take slo out"
+            )
+        return self
+
+
+class PricesSpec(Spec):
+    """What the site pays."""
+
+    gpu_hour: float = Field(gt=0, le=_MOST_COST)
+    """Cost of one GPU for one hour, with its share of machine, room and staff."""
+    currency: str = Field(default="EUR", pattern=r"^[A-Z]{3}$")
+    """Three capital letters, as ISO 4217 has them."""
+    power_kwh: float = Field(default=0.0, ge=0, le=_MOST_COST)
+    """Cost of one kilowatt-hour; 0 if gpu_hour includes it."""

@@ -1,0 +1,203 @@
+"""Reads a site from its file, without the engine; `stacks.program.engine_config` does from the engine's configuration.
+
+Three layers, each over the one before: defaults of the code, catalogue and versions, the site's own file. A
+`LoadedSite` says of each value which of them it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from floor import problems
+from floor.counts import counted
+from floor.problems import Problem, SiteError
+from floor.reading.document import Document, read_file
+from floor.reading.files import text_of
+from floor.secret_texts import HIDDEN, PlainSecret, masked
+from stacks.plan import checks as sitechecks
+from stacks.site.checks import crosschecks, neighbours
+from stacks.site.model import SiteConfig
+from stacks.site.reading import validation
+from stacks.site.reading.origins import Origin, origins
+
+__all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
+
+PROJECT = "inference-platform"
+KEY = f"{PROJECT}:site"
+# Next to a value that `init` could only guess.
+UNFINISHED = "FILL IN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedSite:
+    """A valid site, and the origin of each of its values by dotted path (see `stacks.site.reading.origins`)."""
+
+    site: SiteConfig
+    origins: Mapping[str, Origin]
+    warnings: tuple[Problem, ...] = ()
+    """What works, and is not wise; each has its line."""
+    file: str = ""
+
+
+def load_file(path: Path) -> SiteConfig:
+    """The site of one stack file, without the engine. Raises SiteError."""
+    return trace_file(path).site
+
+
+def load_site(values: Mapping[str, Any], origin: str, *, beside: Path | None = None) -> SiteConfig:
+    """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem.
+
+    beside: path of the future file, to compare the site with those in its folder.
+    """
+    return trace_document(Document(values=values), origin, beside=beside).site
+
+
+def trace_file(path: Path) -> LoadedSite:
+    """`load_file`, with origins."""
+    file = str(path)
+    try:
+        document = read_file(path)
+    except FileNotFoundError:
+        raise _refused(file, "no such file", "name a stack file, Pulumi.<site>.yaml") from None
+    config = document.values.get("config") if isinstance(document.values, dict) else None
+    is_there = isinstance(config, dict) and KEY in config
+    unreadable = [one for one in document.problems if not one.path or (one.of_whole_file and not is_there)]
+    if unreadable:
+        raise problems.site_error(file, unreadable)
+    return trace_document(_site_section(document, file), file, beside=path, remarks=_remarks(path))
+
+
+def trace_document(
+    document: Document, origin: str, *, beside: Path | None = None, remarks: Sequence[Problem] = ()
+) -> LoadedSite:
+    """A site out of its section; `beside`: its file, if it is known. Raises SiteError with every problem."""
+
+    def where(path: problems.Path) -> str:
+        line = document.line(path)
+        return f" ({origin}:{line})" if line else ""
+
+    values = validation.plain(document.values)
+    if not isinstance(values, dict):
+        raise problems.site_error(
+            origin,
+            [
+                Problem(
+                    path=(),
+                    what=f"config.{KEY} " + ("has no keys" if values is None else "is not a section of keys"),
+                    got="" if values is None else problems.shown(values),
+                    fix="write keys below it, indented by two more spaces; see Pulumi.prod.yaml",
+                    line=document.lines.get(()),
+                )
+            ],
+        )
+    secrets: list[PlainSecret] = []
+    values = masked(values, secrets)
+    checked = validation.check(values)
+    first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
+    found = [
+        *first,
+        *_others([*checked.problems, *crosschecks.problems(values, where, malformed=bool(checked.problems))], first),
+    ]
+    if beside:
+        found += neighbours.problems(beside, values, KEY)
+    sources: dict[str, Origin] = {}
+    if checked.site:
+        right = sitechecks.right_part(checked.site, [problem.path for problem in found])
+        sources = origins(right.site, document, origin)
+        later = [
+            *sitechecks.misfits(right),
+            *sitechecks.refused_machines(right.site, values),
+            *sitechecks.incompatible(right.site, sources),
+        ]
+        found += _no_consequences(later, found)
+    if found or not checked.site:
+        raise problems.site_error(origin, [problem.at(document.line(problem.path)) for problem in found])
+    warned = [*remarks, *crosschecks.warnings(values)]
+    return LoadedSite(
+        site=checked.site,
+        origins=sources,
+        warnings=tuple(problem.at(document.line(problem.path)) for problem in warned),
+        file=origin,
+    )
+
+
+def _no_consequences(later: list[Problem], found: list[Problem]) -> list[Problem]:
+    """Without what follows from a key that is wrong: of the key itself, and of a section that lacks it since."""
+    told = [problem.path for problem in found]
+    return [
+        problem
+        for problem in later
+        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in told)
+    ]
+
+
+def _remarks(path: Path) -> list[Problem]:
+    """What the text shows that its values do not: marks of `init` that are left, and a file that was cut short."""
+    text = text_of(path)
+    lines = text.splitlines()
+    marked = [number for number, line in enumerate(lines, start=1) if UNFINISHED in line.partition("#")[2]]
+    remarks = []
+    if marked:
+        what = f"{counted(len(marked), 'value')} still marked {UNFINISHED}: {_line_numbers(marked)}"
+        fix = f"write the site's own value, and remove the mark; where the guess is right, remove {UNFINISHED} alone"
+        remarks.append(Problem(path=(), what=what, fix=fix, line=marked[0]))
+    # A text file ends its last line; one that was cut in the middle of a line does not.
+    if not text.endswith("\n"):
+        what = "the last line has no end, as in a file that was cut short"
+        fix = "see that the end is there, and end it by a new line"
+        remarks.append(Problem(path=(), what=what, fix=fix, line=len(lines)))
+    return remarks
+
+
+def _line_numbers(numbers: Sequence[int]) -> str:
+    return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _problem_of(secret: PlainSecret, document: Document) -> Problem:
+    line = document.line(secret.written)
+    return Problem(path=secret.path, what=secret.what, fix=secret.fix, got=secret.got, line=line)
+
+
+def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
+    """Problems of other keys than `first` has: that an octal number is out of range too helps no one."""
+    told = {problem.path for problem in first if problem.path}
+    return [
+        problem
+        for problem in found
+        # A hidden secret names nothing that exists either; one report is enough.
+        if problem.path not in told and problem.path[:-1] not in told and HIDDEN not in problem.what
+    ]
+
+
+def _site_section(document: Document, file: str) -> Document:
+    config = document.values.get("config") if isinstance(document.values, dict) else None
+    if not isinstance(config, dict) or KEY not in config:
+        if isinstance(document.values, dict) and KEY in document.values:
+            line = document.lines[(KEY,)]
+            raise _refused(file, f"{KEY} is beside config", "put it below `config:`, indented by two spaces", line)
+        raise no_site(file, config, document.lines)
+    return document.section("config", KEY)
+
+
+def no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> SiteError:
+    """The error of a file whose `config` holds no site."""
+    keys = [str(key) for key in config] if isinstance(config, dict) else []
+    near = next((key for key in keys if key.rpartition(":")[2] == "site"), problems.nearest(KEY, keys))
+    return problems.site_error(
+        file,
+        [
+            Problem(
+                path=(),
+                what=f"config.{KEY} is missing" + (f"; there is config.{near}" if near else ""),
+                fix=f"rename it to {KEY}" if near else "copy Pulumi.prod.yaml and change what differs",
+                line=lines.get(("config", near)) if near else None,
+            )
+        ],
+    )
+
+
+def _refused(file: str, what: str, fix: str, line: int | None = None) -> SiteError:
+    return problems.site_error(file, [Problem(path=(), what=what, fix=fix, line=line)])

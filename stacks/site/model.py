@@ -1,0 +1,90 @@
+"""What a site is: every key that `Pulumi.<site>.yaml` may hold under `inference-platform:site`.
+
+The way in is `stacks.site.loader`, which checks the form of each key, and that everything it names exists.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from components.addons.charts import ChartsSpec
+from components.models.weights import Keeping, WeightsSpec
+from components.specs.access import TenantSpec
+from components.specs.crd_bundle import CrdBundleSpec
+from components.specs.gateway import GatewaySpec
+from components.specs.tiers import TierSpec
+from floor.spec import Name, Spec
+from stacks.facts import catalogue
+from stacks.facts.hardware import GPUS
+from stacks.site.demand import OrderedModelSpec, PricesSpec
+from stacks.site.machines import MachinesSpec
+
+
+class ClusterSpec(Spec):
+    """The cluster that the platform is declared on: one that exists, or machines that become one."""
+
+    kubeconfig: Path | None = None
+    """File with address and credentials of an existing cluster; relative to the project."""
+    machines: MachinesSpec | None = None
+    """Machines from which this program makes a cluster."""
+    gpu: str = "h200-sxm"
+    """Kind of GPU in the nodes; the figures of every model follow from it."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ClusterSpec:
+        if (self.kubeconfig is None) == (self.machines is None):
+            got = "neither" if self.machines is None else "both"
+            raise ValueError(
+                f"got {got} of kubeconfig and machines, allowed: one; fix: name the file of a cluster that exists, or "
+                "the machines that become one"
+            )
+        return self
+
+
+class StorageSpec(Spec):
+    """Shared storage for model weights."""
+
+    storage_class: str = Field(default="longhorn")
+    """Class of the volumes; it must offer ReadWriteMany."""
+    read_bytes_per_s: float = Field(default=1.0e9, ge=1.0e6, le=1.0e11)
+    """What one replica reads from a shared volume; decides how long a start may take."""
+    weights: WeightsSpec = Field(default_factory=WeightsSpec)
+    """Where the weights come from."""
+    volumes: Keeping = "protected"
+    """protected: the engine refuses to delete or replace a model's volume; disposable: it goes with its model and with
+    `destroy`."""
+
+
+class SiteConfig(Spec):
+    """One site: one stack, one cluster."""
+
+    name: Name
+    """Name of the site; also the provider's identity, so a moved API address replaces nothing."""
+    purpose: Literal["production", "trial"] = "production"
+    """What the site is for: models are simulated on a `trial` alone."""
+    cluster: ClusterSpec
+    """The cluster that the platform is declared on."""
+    crds: CrdBundleSpec = Field(default_factory=CrdBundleSpec)
+    """The custom resource definitions that the program installs first."""
+    charts: ChartsSpec = Field(default_factory=ChartsSpec)
+    """Where Helm charts come from."""
+    storage: StorageSpec = Field(default_factory=StorageSpec)
+    """Shared storage for model weights."""
+    gateway: GatewaySpec
+    """How the platform is reached."""
+    prices: PricesSpec | None = None
+    """What the site's GPUs cost; without it no cost is computed."""
+    models: dict[Name, OrderedModelSpec]
+    """Models by the name that clients call them; `{}` for none."""
+    tiers: dict[Name, TierSpec] = Field(default_factory=dict)
+    """Priorities by the name that tenants give as their `tier`. Controllers of the site's own need `enableLua`."""
+    tenants: dict[Name, TenantSpec]
+    """Tenants by name; `{}` for none."""
+
+
+def choices() -> dict[str, list[str]]:
+    """Values that a key accepts because a file or table has them, by the key's path with `<name>` for chosen names."""
+    return {"cluster.gpu": sorted(GPUS), "models.<name>.catalogue": catalogue.names()}
