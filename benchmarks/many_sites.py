@@ -19,8 +19,7 @@ from benchmarks.report import Cell, Result, Row, Table
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
 from sitectl import checkout, manifests_folder, proofs
-from stacks.site.loader import trace_file
-from stacks.site.model import SiteConfig
+from stacks.plan.site_plan import SitePlan, plan_file
 
 HELP = "processor time of validate, proof and render of many generated sites"
 NEEDS_LAB = False
@@ -76,10 +75,10 @@ def walk(folder: Path, count: int) -> Walk:
     """Write `count` sites and take each phase over all of them. Raises LabError for a site that is refused."""
     files = {path.name.split(".")[1]: path for path in _write(folder, count)}
     found = Walk(sites=count)
-    loaded = _timed(found, "validate", lambda: [trace_file(file).site for file in files.values()])
-    found.models = sum(len(site.models) for site in loaded)
-    found.keys = sum(len(tenant.keys) for site in loaded for tenant in site.tenants.values())
-    _timed(found, "proof", lambda: _prove(loaded))
+    plans = _timed(found, "validate", lambda: [plan_file(file) for file in files.values()])
+    found.models = sum(len(plan.models) for plan in plans)
+    found.keys = sum(len(tenant.keys) for plan in plans for tenant in plan.site.tenants.values())
+    _timed(found, "proof", lambda: _prove(plans))
     declared = _timed(found, "render", lambda: _render(files, folder / "rendered"))
     refused = [f"{name}: {one.error}" for name, one in declared.items() if one.error]
     if refused:
@@ -109,13 +108,13 @@ def _write(folder: Path, count: int) -> list[Path]:
     return [generated_sites.write(folder, generated_sites.site(number)) for number in range(count)]
 
 
-def _prove(sites: Sequence[SiteConfig]) -> None:
+def _prove(plans: Sequence[SitePlan]) -> None:
     """What `sitectl proof --json` asks of each site."""
-    for site in sites:
-        proofs.blocks(site)
-        for model in site.models:
-            proofs.figures(site, model)
-            proofs.explanations(site, model)
+    for plan in plans:
+        proofs.placement(plan)
+        for model in plan.models.values():
+            model.text()
+            model.proof.figures()
 
 
 def _render(files: dict[str, Path], out: Path) -> dict[str, checkout.Declared]:

@@ -19,8 +19,8 @@ from floor.problems import SiteError
 from sitectl import checkout, engine, headroom, live_objects, project_folder, revisions, warned, whole_files
 from sitectl.errors import Exit, SitectlError
 from sitectl.previews_folder import SUFFIX, failed
-from sitectl.proofs import blocks_of_file
-from stacks.site.loader import load_file
+from sitectl.proofs import texts_of_file
+from stacks.plan.site_plan import plan_file
 
 VARIABLE = "SITE_KUBECONFIGS"
 
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
         try:
             place_kubeconfig(project, site, file, environment)
             said = engine.preview(project, site, refresh=arguments.refresh)
-            said["proofs"] = blocks_of_file(file)
+            said["proofs"] = texts_of_file(file)
             said["warnings"] = warned.of_file(file, project)
             said["headroom"] = headroom.of_file(project, file, arguments.base)
             if arguments.refresh:
@@ -74,7 +74,7 @@ def place_kubeconfig(project: Path, site: str, file: Path, environment: Mapping[
         raise SitectlError(f"{VARIABLE} is not JSON", fix='{"SITE": "text of its kubeconfig"}') from None
     if site not in given:
         return
-    named = load_file(file).cluster.kubeconfig
+    named = plan_file(file).site.cluster.kubeconfig
     if named is None:
         raise SitectlError(
             f"{site}: {VARIABLE} has a kubeconfig for it",

@@ -6,10 +6,12 @@ import datetime
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic import Field, field_validator
 
 from floor.spec import Spec
+from policy.boundaries import listed
 from policy.listing import RULES, names
 from policy.model import Resource, Rule, SiteFacts, Violation, violations
 
@@ -50,9 +52,21 @@ class RulesSpec(Spec):
     waivers: tuple[Waiver, ...] = ()
     """Exceptions, each with a reason and an end."""
 
-    def facts(self, name: str, load_s: Mapping[str, float], mirrored: Sequence[str] = ()) -> SiteFacts:
-        """Facts of the site called `name`; `load_s` as the capacity figures give it, by model."""
+    def facts(
+        self,
+        name: str,
+        load_s: Mapping[str, float] = MappingProxyType({}),
+        replaced: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> SiteFacts:
+        """Facts of the site called `name`.
+
+        load_s: by model, what its first start takes to load the weights. replaced: registries with the endpoints that
+        machines ask in their place, and no others.
+        """
         base = SiteFacts(name=name)
+        mirrored = [
+            name for name, endpoints in replaced.items() if all(listed(one, self.registries) for one in endpoints)
+        ]
         return SiteFacts(
             name=name,
             sovereign=self.sovereign,

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.model import Resource
-from sitectl.proofs import explanations, told
+from sitectl.proofs import told
+from stacks.plan.site_plan import SitePlan
 from stacks.proof.figures import Explanation
-from stacks.site.model import SiteConfig
 
 # Flags of the engines are called as the settings are, but for these.
 _FLAGS = {"kv_cache_size": "kv_blocks"}
@@ -34,25 +34,24 @@ _CONFIGURATION = {
 _PICKER_END = "-epp"
 
 
-def model_of(resource: Resource, site: SiteConfig) -> str:
+def model_of(resource: Resource, plan: SitePlan) -> str:
     """The model that an object belongs to; empty for what all of them share."""
     meta: Mapping[str, Any] = resource.body.get("metadata") or {}
     labels: Mapping[str, Any] = meta.get("labels") or {}
     named = str(labels.get("app.kubernetes.io/instance") or str(meta.get("name", "")).removesuffix(_PICKER_END))
-    return named if named in site.models else ""
+    return named if named in plan.models else ""
 
 
-def derivations(resource: Resource, site: SiteConfig, path: str, value: Any) -> list[dict[str, Any]]:
+def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> list[dict[str, Any]]:
     """Settings behind a field's value, or behind parts of it, each with formula and inputs.
 
     path: dotted, as `explain` has walked it, such as `spec.template.spec.containers.0.args`. value: what is there.
-    Raises what `prove_model` raises.
     """
-    model = model_of(resource, site)
+    model = model_of(resource, plan)
     leaves = list(_leaves(path, value)) if model else []
     if not leaves:
         return []
-    known = explanations(site, model)
+    known = plan.models[model].settings
     found = []
     for shown, key, text in leaves:
         knob = known.get(key)

@@ -11,10 +11,7 @@ from floor.problems import SiteError
 from sitectl import revisions, temporary
 from sitectl.errors import SitectlError
 from sitectl.saved_previews import SAVE_ONE
-from stacks.plan.sizing import order_of
-from stacks.proof.proof import prove
-from stacks.site.loader import load_file
-from stacks.site.model import SiteConfig
+from stacks.plan.site_plan import SitePlan, plan_file
 
 # Figure of the proof, and the target that it is held against.
 _FIGURES = {"ttft_p95": "TTFT p95", "itl_p95": "ITL p95"}
@@ -56,7 +53,7 @@ class Headroom:
         return {**asdict(self), "before_percent": self.before, "after_percent": self.after, "change": self.change}
 
 
-def between(before: SiteConfig | None, after: SiteConfig) -> list[Headroom]:
+def between(before: SitePlan | None, after: SitePlan) -> list[Headroom]:
     """Every model of `after` that has a target on either side, by name."""
     old, new = _sides(before), _sides(after)
     found = []
@@ -84,7 +81,7 @@ def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]
     since: None for the last commit, if there is one. Raises SitectlError for a revision that is named and not there.
     """
     try:
-        after = load_file(file)
+        after = plan_file(file)
     except SiteError:
         return []
     try:
@@ -93,7 +90,7 @@ def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]
         if since:
             raise
         text = None
-    return [one.record() for one in between(site_of(text, file.name), after)]
+    return [one.record() for one in between(plan_of(text, file.name), after)]
 
 
 def of_records(records: Any) -> list[Headroom]:
@@ -123,17 +120,14 @@ def least(rows: Sequence[Headroom]) -> Headroom | None:
     return min(known, key=lambda row: row.after or 0, default=None)
 
 
-def _sides(site: SiteConfig | None) -> dict[tuple[str, str], tuple[float | None, float | None]]:
+def _sides(plan: SitePlan | None) -> dict[tuple[str, str], tuple[float | None, float | None]]:
     """(model, figure) -> (milliseconds, target)."""
-    if site is None:
-        return {}
-    found: dict[tuple[str, str], tuple[float | None, float | None]] = {}
-    for name, spec in site.models.items():
-        proof = prove(order_of(site, spec, name))
+    sides: dict[tuple[str, str], tuple[float | None, float | None]] = {}
+    for name, proof in plan.proofs.items() if plan else ():
         for figure in _FIGURES:
-            said = proof.serving.get(figure)
-            found[name, figure] = (round(said.value, 1) if said else None, getattr(proof.order.slo, f"{figure}_ms"))
-    return found
+            value = proof.serving.get(figure)
+            sides[name, figure] = (round(value.value, 1) if value else None, getattr(proof.order.slo, f"{figure}_ms"))
+    return sides
 
 
 def _left(value: float | None, target: float | None) -> float | None:
@@ -144,14 +138,14 @@ def _number(record: Mapping[str, Any], key: str) -> float | None:
     return None if record[key] is None else float(record[key])
 
 
-def site_of(text: str | None, name: str) -> SiteConfig | None:
-    """The site in the text of its file; None where it was not there, or is not one that today's program takes."""
+def plan_of(text: str | None, name: str) -> SitePlan | None:
+    """The plan of a site's text; None where there was none, or one that today's program does not take."""
     if text is None:
         return None
     with temporary.folder() as folder:
         file = folder / name
         file.write_text(text)
         try:
-            return load_file(file)
+            return plan_file(file)
         except SiteError:
             return None

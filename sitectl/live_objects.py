@@ -12,7 +12,7 @@ from floor.metadata import FIELD_MANAGER
 from sitectl import programs
 from sitectl.errors import SitectlError, unusable_file
 from sitectl.field_owners import ForeignFields, foreign_fields
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 
 _KUBECTL = "install kubectl where pulumi runs, in the version of the cluster"
 _LIMIT = "--request-timeout=60s"
@@ -30,7 +30,7 @@ def look(project: Path, site: str, file: Path) -> list[ForeignFields]:
     declared = _declared(_pulumi(project, site, "stack", "export"))
     if not declared:
         return []
-    named = load_file(file).cluster.kubeconfig
+    named = plan_file(file).site.cluster.kubeconfig
     if named is None:
         kubeconfig = str(_pulumi(project, site, "stack", "output", "kubeconfig", "--show-secrets", "--json"))
     else:

@@ -9,54 +9,30 @@ from typing import Any
 
 from floor.problems import SiteError
 from stacks.plan.placement import place
-from stacks.plan.placing import demands_of, describe_placement, nodes_of
+from stacks.plan.placing import demands_of, nodes_of
 from stacks.plan.rendered_knobs import effect
-from stacks.plan.sizing import describe, explain_knobs, prove_model
-from stacks.proof.figures import Explanation, Figure
-from stacks.proof.proof import Proof
-from stacks.site.loader import load_file
-from stacks.site.model import SiteConfig
+from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.proof.figures import Explanation
 
 
-def proven(site: SiteConfig) -> dict[str, Proof]:
-    """The proof of each model, by name."""
-    return {name: prove_model(site, spec, name) for name, spec in sorted(site.models.items())}
-
-
-def blocks_of_file(file: Path) -> list[str]:
-    """The blocks of a stack file; nothing for one that is not valid, which the engine tells with all its mistakes."""
+def texts_of_file(file: Path) -> list[str]:
+    """The texts of a stack file's plan; nothing for one that is not valid, which the engine tells with its mistakes."""
     try:
-        return blocks(load_file(file))
+        return plan_file(file).texts
     except SiteError:
         return []
 
 
-def blocks(site: SiteConfig) -> list[str]:
-    """One block of text for each model, by name, and one for their placement on the site's nodes."""
-    proofs = proven(site)
-    return [*map(describe, proofs.values()), *([describe_placement(site, proofs)] if proofs else [])]
-
-
-def placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> dict[str, object]:
+def placement(plan: SitePlan) -> dict[str, object]:
     """Where the replicas of all models find room: free GPUs by node, and what each node's failure does."""
-    record: dict[str, object] = {"block": describe_placement(site, proofs)}
-    nodes = nodes_of(site)
+    record: dict[str, object] = {"block": plan.placement_text}
+    nodes = nodes_of(plan.site)
     if nodes is None:
         return record | {"known": False}
-    placed = place(nodes, demands_of(proofs))
+    placed = place(nodes, demands_of(plan.proofs))
     losses = {loss.node: {"verdict": loss.verdict, "missing": dict(loss.missing)} for loss in placed.losses}
     more = {"room_for_one_more": placed.surge, "crowded_by_order": list(placed.crowded)}
     return record | {"known": True, "free": placed.free, "lost_node": losses} | more
-
-
-def figures(site: SiteConfig, model: str) -> Mapping[str, Figure]:
-    """Every figure of one model's proof."""
-    return prove_model(site, site.models[model], model).figures()
-
-
-def explanations(site: SiteConfig, model: str) -> Mapping[str, Explanation]:
-    """Every setting that follows from one model's proof."""
-    return explain_knobs(site, site.models[model], model)
 
 
 def told(knob: Explanation) -> dict[str, Any]:

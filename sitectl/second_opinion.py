@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sitectl.errors import Exit, SitectlError
-from stacks.plan.sizing import prove_model
+from stacks.plan.models import ModelPlan
 from stacks.proof import second_source
 from stacks.proof.second_source import BAND, INSTALL, PROMPT_TOKENS, SERIES, SecondSourceError
-from stacks.site.model import SiteConfig
 
 
 def require() -> None:
@@ -25,12 +24,11 @@ def require() -> None:
         )
 
 
-def of_model(site: SiteConfig, model: str) -> dict[str, Any]:
+def of_model(model: ModelPlan) -> dict[str, Any]:
     """Each step in milliseconds here and there with its ratio, or under `unknown` why there is nothing to compare."""
-    proof = prove_model(site, site.models[model], model)
     source = {"source": f"aiconfigurator {second_source.version()}", "band": BAND}
     try:
-        steps = second_source.compare(site.models[model].catalogue, site.cluster.gpu, proof.case.layout)
+        steps = second_source.compare(model.spec.catalogue, model.proof.order.gpu, model.proof.case.layout)
     except SecondSourceError as error:
         return {**source, "unknown": str(error), "steps": []}
     told = [

@@ -8,15 +8,15 @@ from typing import Any
 
 from floor.problems import Problem, SiteError
 from sitectl import checkout
-from stacks.site.loader import LoadedSite, trace_file
+from stacks.plan.site_plan import SitePlan, plan_file
 
 
-def lines(loaded: LoadedSite, project: Path) -> list[str]:
+def lines(plan: SitePlan, project: Path) -> list[str]:
     """Each warning in the form of an error, indented below its site."""
     return [
         f"  {line}"
-        for warning in loaded.warnings
-        for line in checkout.relative(f"warning: {warning.text(loaded.file)}", project).splitlines()
+        for warning in plan.warnings
+        for line in checkout.relative(f"warning: {warning.text(plan.file)}", project).splitlines()
     ]
 
 
@@ -40,7 +40,7 @@ def records(problems: Iterable[Problem], origin: str, project: Path) -> list[dic
 def of_file(file: Path, project: Path) -> list[str]:
     """Warnings of a stack file, one text each; none of one that is not valid, which the engine tells."""
     try:
-        loaded = trace_file(file)
+        plan = plan_file(file)
     except SiteError:
         return []
-    return [checkout.relative(warning.text(loaded.file), project) for warning in loaded.warnings]
+    return [checkout.relative(warning.text(plan.file), project) for warning in plan.warnings]

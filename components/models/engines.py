@@ -50,13 +50,13 @@ def vllm_engine(
         f"--port={PORT}",
         *_layout_flags(plan.layout),
         "--enable-chunked-prefill",
-        f"--max-num-batched-tokens={spec.max_num_batched_tokens}",
+        f"--max-num-batched-tokens={plan.max_num_batched_tokens}",
         f"--max-model-len={plan.max_model_len}",
         # vLLM counts it for each data-parallel rank.
         f"--max-num-seqs={plan.max_num_seqs // plan.layout.data}",
         f"--max-num-queued-reqs={plan.max_num_queued_reqs}",
         *_answer_cap(plan),
-        "--kv-cache-dtype=fp8",
+        f"--kv-cache-dtype={plan.kv_cache_dtype}",
         "--enable-prefix-caching",
         "--enable-prompt-tokens-details",
         # Without it the engine drops its streams at SIGTERM.

@@ -72,9 +72,12 @@ class ModelServerPlan:
 
     layout: LayoutSpec
     weight_bytes: float
+    kv_cache_dtype: str
     max_model_len: int
     max_num_seqs: int
     """Of the whole replica, over its data-parallel ranks."""
+    max_num_batched_tokens: int
+    """Tokens that one engine step processes."""
     max_num_queued_reqs: int
     """Requests that it runs or keeps waiting; it refuses the next."""
     max_answer_tokens: int | None

@@ -10,7 +10,7 @@ from typing import Any
 from policy.model import Resource
 from sitectl import changes, checkout, headroom, kept_files, manifests_folder, markdown, report, revisions, words
 from sitectl.errors import Exit, SitectlError
-from stacks.site.model import SiteConfig
+from stacks.plan.site_plan import SitePlan
 
 MORE = """\
 Renders both sides with their own program and shows, site by site, which objects are added, changed and removed, each
@@ -38,8 +38,8 @@ class Side:
 
     resources: dict[str, list[Resource]]
     """What each site declares."""
-    files: dict[str, SiteConfig | None] = field(default_factory=dict)
-    """Each site's own file, None where today's program does not take it; empty for a rendered folder."""
+    plans: dict[str, SitePlan | None] = field(default_factory=dict)
+    """The plan of each site's own file, None where today's program does not take it; empty for a rendered folder."""
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
@@ -74,14 +74,14 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
 def _report(site: str, changed: list[changes.Change], before: Side, after: Side) -> report.SiteReport:
     """The change with the price and the targets of the site's own files, where there are any."""
     declared = [*before.resources.get(site, []), *after.resources.get(site, [])]
-    old, new = before.files.get(site), after.files.get(site)
+    old, new = before.plans.get(site), after.plans.get(site)
     priced = new or old
     return report.report(
         site,
         changed,
         report.callers_of(declared),
         keys=report.keys_of(declared),
-        price=report.price_of(priced.prices.model_dump()) if priced and priced.prices else None,
+        price=report.price_of(priced.site.prices.model_dump()) if priced and priced.site.prices else None,
         headroom=headroom.between(old, new) if new else [],
         knows_site=priced is not None,
     )
@@ -121,7 +121,7 @@ def _declared(project: Path, side: str, context: Any) -> Side:
         )
     return Side(
         resources={site: one.resources for site, one in declared.items()},
-        files={site: headroom.site_of(file.read_text(), file.name) for site, file in files.items()},
+        plans={site: headroom.plan_of(file.read_text(), file.name) for site, file in files.items()},
     )
 
 

@@ -19,7 +19,7 @@ from floor.problems import SiteError
 from sitectl import checkout
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 
 MORE = """\
 `validate`, `render` and `rules` need only Python and the packages, `diff` also git; `plan` and `drift` need the engine,
@@ -157,7 +157,7 @@ def _as_pinned(file: Path, digest: str) -> bool:
 
 def _site(project: Path, site: str, file: Path) -> Iterator[Check]:
     try:
-        loaded = load_file(file)
+        loaded = plan_file(file).site
     except (SiteError, SitectlError) as error:
         first = str(error).splitlines()[0]
         yield Check(name=f"site {site}", state="bad", found=first, fix=f"python -m sitectl validate {site}")

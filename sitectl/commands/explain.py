@@ -13,9 +13,9 @@ from floor.problems import SiteError, nearest
 from policy.model import Resource
 from sitectl import checkout, derived_fields
 from sitectl.errors import Exit, SitectlError
-from sitectl.proofs import explanations, in_text, in_words, told
+from sitectl.proofs import in_text, in_words, told
 from stacks.facts import catalogue, versions
-from stacks.site.loader import LoadedSite, trace_file
+from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.site.model import SiteConfig
 from stacks.site.reference import keys
 
@@ -41,15 +41,15 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     project = context.project
     files = checkout.site_files(project, [arguments.site])
     try:
-        loaded = trace_file(files[arguments.site])
+        plan = plan_file(files[arguments.site])
     except SiteError as error:
         raise SitectlError(
             f"the site is not valid:\n{checkout.relative(str(error), project)}",
             fix=f"python -m sitectl validate {arguments.site}",
             status=Exit.REFUSED,
         ) from None
-    if arguments.field is None and not _is_object(loaded, arguments.what):
-        record = explain_key(loaded, arguments.what)
+    if arguments.field is None and not _is_object(plan, arguments.what):
+        record = explain_key(plan, arguments.what)
         context.say(checkout.relative(_lines(record), project), _located(record, project))
         return int(Exit.OK)
     with context.progress.layer(f"render {arguments.site}"):
@@ -60,14 +60,14 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         return _say_object(context, find_object(declared.resources, arguments.what), arguments)
     found, value, walked = find_field(declared.resources, arguments.what, arguments.field)
     record = explain_field(found, value, arguments.field)
-    behind = derived_fields.derivations(found, loaded.site, walked, value)
+    behind = derived_fields.derivations(found, plan, walked, value)
     context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "knobs": behind})
     return int(Exit.OK)
 
 
-def _is_object(loaded: LoadedSite, what: str) -> bool:
+def _is_object(plan: SitePlan, what: str) -> bool:
     """`kind/name` or `Kind namespace/name`, and no key: a label or a registry in a key may hold a slash too."""
-    is_key = any(one == what or one.startswith(f"{what}.") for one in loaded.origins)
+    is_key = any(one == what or one.startswith(f"{what}.") for one in plan.origins)
     return not is_key and re.fullmatch(r"[A-Za-z]+(/| )\S+", what) is not None
 
 
@@ -109,23 +109,23 @@ def _located(record: dict[str, Any], project: Path) -> dict[str, Any]:
     }
 
 
-def explain_key(loaded: LoadedSite, key: str) -> dict[str, Any]:
+def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
     """Value, origin and meaning of a site's key. Raises SitectlError with the near one for a key that is none."""
     if knob := re.fullmatch(r"models\.([^.]+)\.knobs(?:\.(.+))?", key):
-        return _knob(loaded, knob[1], knob[2])
-    origin = loaded.origins.get(key)
-    below = sorted(one for one in loaded.origins if one.startswith(f"{key}."))
+        return _knob(plan, knob[1], knob[2])
+    origin = plan.origins.get(key)
+    below = sorted(one for one in plan.origins if one.startswith(f"{key}."))
     if origin is None and below:
-        return {one: {"value": _value(loaded, one), "origin": str(loaded.origins[one])} for one in below}
+        return {one: {"value": _value(plan, one), "origin": str(plan.origins[one])} for one in below}
     if origin is None:
-        near = nearest(key, loaded.origins)
+        near = nearest(key, plan.origins)
         raise SitectlError(
             f"the site has no key '{key}'" + (f"; did you mean '{near}'?" if near else ""),
-            allowed=_beside(loaded, key),
+            allowed=_beside(plan, key),
             fix="python -m sitectl docs configuration",
             status=Exit.USAGE,
         )
-    record = {"key": key, "value": _value(loaded, key), "origin": str(origin), "layer": origin.layer}
+    record = {"key": key, "value": _value(plan, key), "origin": str(origin), "layer": origin.layer}
     pattern = re.sub(r"^(models|tenants|tiers)\.[^.]+", r"\1.<name>", key)
     pattern = re.sub(r"\.keys\.[^.]+", ".keys.<name>", pattern)
     told = next((one for one in keys(SiteConfig) if one.path == pattern), None)
@@ -135,23 +135,23 @@ def explain_key(loaded: LoadedSite, key: str) -> dict[str, Any]:
     return record
 
 
-def _beside(loaded: LoadedSite, key: str) -> str:
+def _beside(plan: SitePlan, key: str) -> str:
     """The keys that there are where this one is not, below as much of it as there is."""
     above = key
     while above := above.rpartition(".")[0]:
-        below = [one.removeprefix(f"{above}.") for one in loaded.origins if one.startswith(f"{above}.")]
+        below = [one.removeprefix(f"{above}.") for one in plan.origins if one.startswith(f"{above}.")]
         if below:
             return f"below {above}: {', '.join(sorted({one.partition('.')[0] for one in below}))}"
-    return ", ".join(sorted({one.partition(".")[0] for one in loaded.origins}))
+    return ", ".join(sorted({one.partition(".")[0] for one in plan.origins}))
 
 
-def _knob(loaded: LoadedSite, model: str, knob: str | None) -> dict[str, Any]:
+def _knob(plan: SitePlan, model: str, knob: str | None) -> dict[str, Any]:
     """A setting that follows from a model's proof, or all of them by name."""
-    if model not in loaded.site.models:
+    if model not in plan.site.models:
         raise SitectlError(
-            f"the site has no model '{model}'", allowed=", ".join(sorted(loaded.site.models)), status=Exit.USAGE
+            f"the site has no model '{model}'", allowed=", ".join(sorted(plan.site.models)), status=Exit.USAGE
         )
-    found = explanations(loaded.site, model)
+    found = plan.models[model].settings
     if knob is None:
         return {name: {"value": one.value, "unit": one.unit, "origin": one.origin} for name, one in found.items()}
     if knob not in found:
@@ -159,13 +159,13 @@ def _knob(loaded: LoadedSite, model: str, knob: str | None) -> dict[str, Any]:
         raise SitectlError(
             f"no setting '{knob}' follows from the proof" + (f"; did you mean '{near}'?" if near else ""),
             allowed=", ".join(found),
-            fix=f"python -m sitectl explain --site {loaded.site.name} models.{model}.knobs",
+            fix=f"python -m sitectl explain --site {plan.site.name} models.{model}.knobs",
             status=Exit.USAGE,
         )
     return told(found[knob])
 
 
-def _value(loaded: LoadedSite, key: str) -> Any:
+def _value(plan: SitePlan, key: str) -> Any:
     """The value of a site's key, of a pin, or of a figure of the catalogue; None where a key is not set."""
     top, _, rest = key.partition(".")
     if top == "versions":
@@ -173,7 +173,7 @@ def _value(loaded: LoadedSite, key: str) -> Any:
     if top == "catalogue":
         entry = next(one for one in catalogue.names() if rest.startswith(f"{one}."))
         return _walk(catalogue.load(entry).model_dump(mode="json"), rest.removeprefix(f"{entry}."))
-    return _walk(loaded.site.model_dump(mode="json"), key)
+    return _walk(plan.site.model_dump(mode="json"), key)
 
 
 def _walk(value: Any, path: str) -> Any:

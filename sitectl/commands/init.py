@@ -15,8 +15,9 @@ from sitectl import annotated, new_machines, whole_files
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
+from stacks.plan.site_plan import plan_values
 from stacks.site.checks.products import nearest_product
-from stacks.site.loader import KEY, UNFINISHED, load_site
+from stacks.site.loader import KEY, UNFINISHED
 
 MORE = """\
 Everything has a safe default, and every key has a comment. Nothing is overwritten.
@@ -99,7 +100,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     written = annotated.lines(values, notes, indent=4)
     text = "\n".join([_HEAD.format(name=arguments.site) + "config:", f"  {KEY}:", *written]) + "\n"
     try:
-        load_site(values, file.name, beside=file)
+        plan_values(values, file.name, beside=file)
     except SiteError as error:
         # A broken file of facts is no mistake of these arguments.
         if error.origin != file.name:

@@ -66,7 +66,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             preview = engine.preview(
                 context.project, arguments.site, refresh=arguments.refresh, config_file=arguments.config_file
             )
-        preview["proofs"] = proofs.blocks_of_file(file)
+        preview["proofs"] = proofs.texts_of_file(file)
         preview["warnings"] = warned.of_file(file, context.project)
         preview["headroom"] = headroom.of_file(context.project, file, arguments.since)
         if arguments.refresh:

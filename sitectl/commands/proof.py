@@ -11,8 +11,7 @@ from floor.counts import counted
 from floor.problems import SiteError
 from sitectl import checkout, invocation, proofs, second_opinion, warned
 from sitectl.checkout import Told
-from stacks.plan.sizing import describe
-from stacks.site.loader import trace_file
+from stacks.plan.site_plan import plan_file
 
 MORE = """\
 Only arithmetic: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;
@@ -54,26 +53,25 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
 
 def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     try:
-        loaded = trace_file(file)
+        plan = plan_file(file)
     except SiteError as error:
         said = checkout.relative(str(error), project)
         return Told(lines=[said], record={"holds": False, "problems": said.splitlines()}, good=False)
-    site = loaded.site
-    proven = proofs.proven(site)
     models: dict[str, dict[str, Any]] = {
-        model: {
-            "block": describe(proof),
-            "figures": {key: asdict(figure) for key, figure in proofs.figures(site, model).items()},
-            "knobs": {key: proofs.told(knob) for key, knob in proofs.explanations(site, model).items()},
+        name: {
+            "block": model.text(),
+            "revision": model.revision,
+            "figures": {key: asdict(figure) for key, figure in model.proof.figures().items()},
+            "knobs": {key: proofs.told(setting) for key, setting in model.settings.items()},
         }
-        for model, proof in proven.items()
+        for name, model in plan.models.items()
     }
-    placement = proofs.placement(site, proven)
-    warnings = warned.records(loaded.warnings, loaded.file, project)
+    placement = proofs.placement(plan)
+    warnings = warned.records(plan.warnings, plan.file, project)
     record: dict[str, Any] = {"holds": True, "models": models, "placement": placement, "warnings": warnings}
     blocks = [str(one["block"]) for one in models.values()]
     if second:
-        beside = [second_opinion.of_model(site, model) for model in models]
+        beside = [second_opinion.of_model(model) for model in plan.models.values()]
         for one, told in zip(models.values(), beside, strict=True):
             one["beside"] = told
         blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]
@@ -81,6 +79,6 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     heading = f"site {name}: " + (
         f"{counted(len(models), 'model')} {'holds' if len(models) == 1 else 'hold'}" if models else "no models"
     )
-    heading = "\n".join([heading, *warned.lines(loaded, project)])
+    heading = "\n".join([heading, *warned.lines(plan, project)])
     lines = [heading, *blocks, *([str(placement["block"])] if models else [])]
     return Told(lines=lines, record=record, good=record.get("agrees", True))

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from floor.problems import SiteError
+from policy import rules_file
 from policy.listing import RULES
 from policy.waivers import Judgement, judge
 from sitectl import checkout, warned
 from sitectl.checkout import Declared, Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
 from sitectl.errors import Exit
-from stacks.site import rules_file
-from stacks.site.loader import LoadedSite, trace_file
+from stacks.plan.site_plan import SitePlan, plan_file
 
 MORE = """\
 Renders each site and applies every rule to its objects; no engine, no cluster. `pulumi preview` and `pulumi up` apply
@@ -82,18 +82,18 @@ def _judge(project: Path, site: str, file: Path, one: Declared) -> Told:
     except SiteError as error:
         text = checkout.relative(str(error), project)
         return Told(lines=[text], record={"error": text}, good=False)
-    loaded = _valid(file)
-    facts = rules_file.facts(site, said, loaded.site if loaded else None)
+    plan = _valid(file)
+    facts = said.facts(site, plan.first_load_s, plan.replaced_registries) if plan else said.facts(site)
     found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, rules_file.today())
-    lines = [*_lines(site, found), *(warned.lines(loaded, project) if loaded else [])]
-    record = {**_record(found), "warnings": warned.records(loaded.warnings, loaded.file, project) if loaded else []}
+    lines = [*_lines(site, found), *(warned.lines(plan, project) if plan else [])]
+    record = {**_record(found), "warnings": warned.records(plan.warnings, plan.file, project) if plan else []}
     return Told(lines=lines, record=record, good=not found.errors)
 
 
-def _valid(file: Path) -> LoadedSite | None:
-    """The site; None for one that is not valid, which `validate` tells."""
+def _valid(file: Path) -> SitePlan | None:
+    """Its plan; None for one that is not valid, which `validate` tells."""
     try:
-        return trace_file(file)
+        return plan_file(file)
     except SiteError:
         return None
 

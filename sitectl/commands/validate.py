@@ -11,11 +11,11 @@ from typing import Any
 
 from floor.counts import counted
 from floor.problems import SiteError
+from policy import rules_file
 from sitectl import checkout, invocation, warned
 from sitectl.checkout import Told
 from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
-from stacks.site import rules_file
-from stacks.site.loader import trace_file
+from stacks.plan.site_plan import plan_file
 
 MORE = """\
 Reads Pulumi.SITE.yaml, and rules.SITE.yaml next to it if there is one. Needs no engine, no cluster, no network.
@@ -74,9 +74,9 @@ def _check(project: Path, name: str, file: Path) -> Told:
     problems: list[dict[str, Any]] = []
     warnings: list[dict[str, Any]] = []
     try:
-        loaded = trace_file(file)
-        lines += [f"{file.name}: valid; {_size(loaded.site)}", *warned.lines(loaded, project)]
-        warnings = warned.records(loaded.warnings, loaded.file, project)
+        plan = plan_file(file)
+        lines += [f"{file.name}: valid; {_size(plan.site)}", *warned.lines(plan, project)]
+        warnings = warned.records(plan.warnings, plan.file, project)
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
         problems += warned.records(error.problems, error.origin, project)

@@ -191,24 +191,30 @@ def _schematic(extensions: tuple[str, ...], kernel_args: tuple[str, ...]) -> Sch
     return Schematic(extensions=extensions, kernel_args=kernel_args)
 
 
-def problems_of(name: str, machines: MachinesSpec, versions: Versions) -> list[Refused]:
-    """Every problem of the machines' configs; a machine without a possible config is reported and left out."""
-    found: list[Refused] = []
+def plan_machines(name: str, machines: MachinesSpec, versions: Versions) -> tuple[ClusterPlan | None, list[Refused]]:
+    """The plan of a cluster with every problem of its machines' configs.
+
+    A machine without a possible config is reported and left out; None where a problem of all of them leaves no plan.
+    """
+    refused: list[Refused] = []
     try:
         FactorySite(machines.image_factory)
     except FactoryError as error:
-        found.append(Refused("", Problem(where="image_factory", what=error.what, fix=error.fix)))
+        refused.append(Refused("", Problem(where="image_factory", what=error.what, fix=error.fix)))
         machines = machines.model_copy(update={"image_factory": MachinesSpec.model_fields["image_factory"].default})
     try:
         hgx_profile(machines, MachineKeys(), defaultdict(lambda: _NOT_MADE_YET))
     except ConfigError as error:
-        found += [Refused("", replace(problem, where="hgx")) for problem in error.problems]
+        refused += [Refused("", replace(problem, where="hgx")) for problem in error.problems]
         machines = machines.model_copy(update={"hgx": HgxSpec()})
     try:
-        found += plan_cluster(name, machines, versions).refused()
+        plan = plan_cluster(name, machines, versions)
     except ConfigError as error:
-        found += [Refused("", problem) for problem in error.problems]
-    return found
+        return None, [*refused, *(Refused("", problem) for problem in error.problems)]
+    try:
+        return plan, [*refused, *plan.refused()]
+    except ConfigError as error:
+        return plan, [*refused, *(Refused("", problem) for problem in error.problems)]
 
 
 def hgx_profile(machines: MachinesSpec, keys: MachineKeys, secret_texts: SecretTexts) -> HGXProfile:

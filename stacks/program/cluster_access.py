@@ -12,9 +12,9 @@ from components.machines.cluster import Cluster, ClusterArgs
 from components.machines.cluster_nodes import Rollout
 from components.machines.machine_commands import LIMITS, Limits, Machine
 from stacks.facts.versions import Versions
-from stacks.plan.cluster import ClusterPlan, plan_cluster
+from stacks.plan.cluster import ClusterPlan
+from stacks.plan.site_plan import SitePlan
 from stacks.site.machines import MachinesSpec
-from stacks.site.model import SiteConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +26,15 @@ class Access:
     talosconfig: pulumi.Output[str] | None = None
 
 
-def cluster_access(site: SiteConfig, versions: Versions, limits: Limits = LIMITS) -> Access:
+def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> Access:
     """Declare the cluster, if it is this program's, and the provider for whatever is on it.
 
     `limits` are how long the machines' commands may take.
     """
-    machines = site.cluster.machines
-    if machines is None:
+    site = plan.site
+    if plan.machines is None:
         return Access(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
-    cluster = Cluster("machines", cluster_args(plan_cluster(site.name, machines, versions), limits)).handle
+    cluster = Cluster("machines", cluster_args(plan.machines, limits)).handle
     return Access(
         provider=_provider(site.name, cluster.kubeconfig, cluster.ready),
         kubeconfig=cluster.kubeconfig,

@@ -9,19 +9,19 @@ from typing import Any
 import pulumi
 
 from floor.reading.document import Document, read_file
-from stacks.site.loader import KEY, PROJECT, LoadedSite, no_site, trace_document
-from stacks.site.model import SiteConfig
+from stacks.plan.site_plan import SitePlan, plan_read
+from stacks.site.loader import KEY, PROJECT, ReadSite, no_site, read_site
 from stacks.site.reading import validation
 
 
-def site_of_stack(stack: str) -> SiteConfig:
-    """The site of the running program. Raises SiteError."""
-    return trace_stack(stack).site
+def plan_stack(stack: str) -> SitePlan:
+    """The plan of the running program's site. Raises SiteError with every problem."""
+    return plan_read(read_stack(stack))
 
 
-def trace_stack(stack: str) -> LoadedSite:
-    """`site_of_stack`, with origins. Lines are known if the stack file next to the program is the one that was read."""
-    origin = f"Pulumi.{stack}.yaml"
+def read_stack(stack: str) -> ReadSite:
+    """The site of the running program. Lines are known if the stack file next to it is the one that was read."""
+    file = f"Pulumi.{stack}.yaml"
     config = pulumi.Config(PROJECT)
     try:
         values = config.get_object("site")
@@ -29,9 +29,9 @@ def trace_stack(stack: str) -> LoadedSite:
         # Plain text instead of a section is passed on as it is, not as JSON.
         values = config.get("site")
     if values is None:
-        raise no_site(origin, None, {})
-    found = _lines_of(Path(origin), values)
-    return trace_document(found, origin, beside=Path(origin) if found.lines else None)
+        raise no_site(file, None, {})
+    document = _lines_of(Path(file), values)
+    return read_site(document, file, beside=Path(file) if document.lines else None)
 
 
 def _lines_of(path: Path, values: Any) -> Document:

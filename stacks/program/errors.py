@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pulumi
 
 from floor.problems import SiteError
-from stacks.plan.sizing import DoesNotFitError
 
 
 @contextmanager
@@ -16,5 +15,5 @@ def told_by_the_engine() -> Iterator[None]:
     """A site's errors become the engine's own, whose language host prints their text alone."""
     try:
         yield
-    except (SiteError, DoesNotFitError) as error:
+    except SiteError as error:
         raise pulumi.RunError(str(error)) from error

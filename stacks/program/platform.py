@@ -19,23 +19,8 @@ from components.namespace import Namespace
 from components.objects import field_manager
 from components.tenants.access import Access, AccessArgs
 from components.tenants.tiers import Tiers, TiersArgs
-from stacks.facts.versions import Versions
-from stacks.plan.placing import describe_placement
-from stacks.plan.sizing import (
-    body_kib,
-    describe,
-    engine_of,
-    kv_dtype,
-    longest_stream_s,
-    parallel_requests,
-    picker_plan,
-    plan_of,
-    prove_model,
-    serving_of,
-    sized,
-)
+from stacks.plan.site_plan import SitePlan
 from stacks.program.cluster_access import cluster_access
-from stacks.site.model import SiteConfig
 
 GATEWAY_NAMESPACE = "inference-gateway"
 MODELS_NAMESPACE = "inference-models"
@@ -55,23 +40,14 @@ class Platform:
     """An administrator's access to its machines, secret."""
 
 
-def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMITS) -> Platform:
+def declare_platform(plan: SitePlan, limits: Limits = LIMITS) -> Platform:
     """Declare every resource of the site. `limits` are how long the machines' commands may take."""
-    proofs = {name: prove_model(site, spec, name) for name, spec in sorted(site.models.items())}
-    for proof in proofs.values():
-        pulumi.log.info(describe(proof))
-    if proofs:
-        pulumi.log.info(describe_placement(site, proofs))
-    serving = {name: serving_of(spec) for name, spec in site.models.items()}
-    plans = {name: plan_of(proof, serving[name]) for name, proof in proofs.items()}
-    models = {name: sized(spec, proofs[name]) for name, spec in sorted(site.models.items())}
-    engines = {
-        name: engine_of(name, spec, plans[name], versions.images, cache=kv_dtype(site), source=site.storage.weights)
-        for name, spec in models.items()
-    }
+    site, versions = plan.site, plan.versions
+    for text in plan.texts:
+        pulumi.log.info(text)
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None
-    cluster = cluster_access(site, versions, limits)
+    cluster = cluster_access(plan, limits)
     top = pulumi.ResourceOptions(providers=[cluster.provider])
 
     definitions: list[pulumi.Resource] = []
@@ -108,10 +84,10 @@ def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMI
             model_lists={
                 tenant: model_list(
                     {
-                        called: engines[name].owned_by
+                        called: plan.models[name].engine.owned_by
                         for name in spec.models
-                        if name in engines
-                        for called in (name, *site.models[name].aliases)
+                        if name in plan.models
+                        for called in plan.models[name].served_names
                     }
                 )
                 for tenant, spec in site.tenants.items()
@@ -151,8 +127,8 @@ def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMI
             namespace=front,
             # The listener opens only when keys are checked, and every tenant's priority is known.
             needs=[*needs, *access.ready, *door.ready, *tiers],
-            drain_s=longest_stream_s(site),
-            body_kib=body_kib(site, proofs),
+            drain_s=plan.longest_stream_s,
+            body_kib=plan.body_kib,
             pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
             proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
         ),
@@ -169,15 +145,15 @@ def declare_platform(site: SiteConfig, versions: Versions, limits: Limits = LIMI
         ),
         top,
     )
-    for name, spec in models.items():
+    for name, model in plan.models.items():
         Model(
             name,
             ModelArgs(
-                spec=spec,
-                plan=plans[name],
-                picker=picker_plan(proofs[name], serving[name]),
-                parallel_requests=parallel_requests(proofs[name], serving[name]),
-                engine=engines[name],
+                spec=model.spec,
+                plan=model.server,
+                picker=model.picker,
+                parallel_requests=model.parallel_requests,
+                engine=model.engine,
                 namespace=space,
                 storage_class=site.storage.storage_class,
                 volume=site.storage.volumes,

@@ -1,7 +1,7 @@
 """Reads a site from its file, without the engine; `stacks.program.engine_config` does from the engine's configuration.
 
-Three layers, each over the one before: defaults of the code, catalogue and versions, the site's own file. A
-`LoadedSite` says of each value which of them it comes from.
+Three layers, each over the one before: defaults of the code, catalogue and versions, the site's own file. Whether the
+site can work is not asked here: `stacks.plan.site_plan` does, and tells the problems of both at once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,9 @@ from floor.problems import Problem, SiteError
 from floor.reading.document import Document, read_file
 from floor.reading.files import text_of
 from floor.secret_texts import HIDDEN, PlainSecret, masked
-from stacks.plan import checks as sitechecks
 from stacks.site.checks import crosschecks, neighbours
 from stacks.site.model import SiteConfig
 from stacks.site.reading import validation
-from stacks.site.reading.origins import Origin, origins
-
-__all__ = ["KEY", "PROJECT", "LoadedSite", "Origin", "Problem", "SiteError"]
 
 PROJECT = "inference-platform"
 KEY = f"{PROJECT}:site"
@@ -32,31 +28,33 @@ UNFINISHED = "FILL IN"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedSite:
-    """A valid site, and the origin of each of its values by dotted path (see `stacks.site.reading.origins`)."""
+class ReadSite:
+    """What a stack file says: typed as far as it is right, with everything that is wrong with it by itself."""
 
-    site: SiteConfig
-    origins: Mapping[str, Origin]
-    warnings: tuple[Problem, ...] = ()
-    """What works, and is not wise; each has its line."""
-    file: str = ""
+    file: str
+    document: Document
+    """The site's section, with the line of each key."""
+    values: Mapping[str, Any]
+    """The same as plain values; secrets are hidden."""
+    site: SiteConfig | None
+    """Its valid parts; None where they make no site."""
+    problems: tuple[Problem, ...] = ()
+    remarks: tuple[Problem, ...] = ()
+    """What the file's text shows that its values do not, such as marks of `init` that are left."""
+
+    def warnings(self) -> tuple[Problem, ...]:
+        """What works, and is not wise, of a site without problems; each with its line."""
+        warned = [*self.remarks, *crosschecks.warnings(self.values)]
+        return tuple(problem.at(self.document.line(problem.path)) for problem in warned)
+
+    def error(self, later: Sequence[Problem] = ()) -> SiteError:
+        """One error of all its problems and of `later` ones, each with its line."""
+        told = [*self.problems, *later]
+        return problems.site_error(self.file, [problem.at(self.document.line(problem.path)) for problem in told])
 
 
-def load_file(path: Path) -> SiteConfig:
-    """The site of one stack file, without the engine. Raises SiteError."""
-    return trace_file(path).site
-
-
-def load_site(values: Mapping[str, Any], origin: str, *, beside: Path | None = None) -> SiteConfig:
-    """The site that `values` describe; `origin` is the file to name in errors. Raises SiteError with every problem.
-
-    beside: path of the future file, to compare the site with those in its folder.
-    """
-    return trace_document(Document(values=values), origin, beside=beside).site
-
-
-def trace_file(path: Path) -> LoadedSite:
-    """`load_file`, with origins."""
+def read_site_file(path: Path) -> ReadSite:
+    """The site of one stack file. Raises SiteError for a file that holds none."""
     file = str(path)
     try:
         document = read_file(path)
@@ -67,22 +65,30 @@ def trace_file(path: Path) -> LoadedSite:
     unreadable = [one for one in document.problems if not one.path or (one.of_whole_file and not is_there)]
     if unreadable:
         raise problems.site_error(file, unreadable)
-    return trace_document(_site_section(document, file), file, beside=path, remarks=_remarks(path))
+    return read_site(_site_section(document, file), file, beside=path, remarks=_remarks(path))
 
 
-def trace_document(
-    document: Document, origin: str, *, beside: Path | None = None, remarks: Sequence[Problem] = ()
-) -> LoadedSite:
-    """A site out of its section; `beside`: its file, if it is known. Raises SiteError with every problem."""
+def read_values(values: Mapping[str, Any], file: str, *, beside: Path | None = None) -> ReadSite:
+    """The site that `values` describe, without the text of a file."""
+    return read_site(Document(values=values), file, beside=beside)
+
+
+def read_site(
+    document: Document, file: str, *, beside: Path | None = None, remarks: Sequence[Problem] = ()
+) -> ReadSite:
+    """A site out of its section. Raises SiteError for one that is no section.
+
+    file: named in errors. beside: the path of the file, to compare the site with those in its folder.
+    """
 
     def where(path: problems.Path) -> str:
         line = document.line(path)
-        return f" ({origin}:{line})" if line else ""
+        return f" ({file}:{line})" if line else ""
 
     values = validation.plain(document.values)
     if not isinstance(values, dict):
         raise problems.site_error(
-            origin,
+            file,
             [
                 Problem(
                     path=(),
@@ -97,41 +103,18 @@ def trace_document(
     values = masked(values, secrets)
     checked = validation.check(values)
     first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
-    found = [
-        *first,
-        *_others([*checked.problems, *crosschecks.problems(values, where, malformed=bool(checked.problems))], first),
-    ]
+    between = crosschecks.problems(values, where, malformed=bool(checked.problems))
+    told = [*first, *_others([*checked.problems, *between], first)]
     if beside:
-        found += neighbours.problems(beside, values, KEY)
-    sources: dict[str, Origin] = {}
-    if checked.site:
-        right = sitechecks.right_part(checked.site, [problem.path for problem in found])
-        sources = origins(right.site, document, origin)
-        later = [
-            *sitechecks.misfits(right),
-            *sitechecks.refused_machines(right.site, values),
-            *sitechecks.incompatible(right.site, sources),
-        ]
-        found += _no_consequences(later, found)
-    if found or not checked.site:
-        raise problems.site_error(origin, [problem.at(document.line(problem.path)) for problem in found])
-    warned = [*remarks, *crosschecks.warnings(values)]
-    return LoadedSite(
+        told += neighbours.problems(beside, values, KEY)
+    return ReadSite(
+        file=file,
+        document=document,
+        values=values,
         site=checked.site,
-        origins=sources,
-        warnings=tuple(problem.at(document.line(problem.path)) for problem in warned),
-        file=origin,
+        problems=tuple(told),
+        remarks=tuple(remarks),
     )
-
-
-def _no_consequences(later: list[Problem], found: list[Problem]) -> list[Problem]:
-    """Without what follows from a key that is wrong: of the key itself, and of a section that lacks it since."""
-    told = [problem.path for problem in found]
-    return [
-        problem
-        for problem in later
-        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in told)
-    ]
 
 
 def _remarks(path: Path) -> list[Problem]:

@@ -13,7 +13,8 @@ import pytest
 
 from lab import session
 from lab.paths import CHECKOUT, Lab
-from stacks.site.loader import KEY, load_file, load_site
+from stacks.plan.site_plan import plan_file, plan_values
+from stacks.site.loader import KEY
 
 pytestmark = pytest.mark.row("C.05")
 
@@ -57,7 +58,7 @@ def handed_over(lab: Lab, project: Path, stack_file: Path) -> str:
 def test_the_engine_hands_over_what_the_fixture_says(lab: Lab, project: Path, name: str) -> None:
     said = json.loads(handed_over(lab, project, SITES / "valid" / f"{name}.yaml"))
     assert said == json.loads((SITES / "engine" / f"{name}.json").read_text())
-    assert load_site(said, "engine") == load_file(SITES / "valid" / f"{name}.yaml")
+    assert plan_values(said, "engine").site == plan_file(SITES / "valid" / f"{name}.yaml").site
 
 
 def test_the_engine_hands_over_the_words_of_the_fixture(lab: Lab, project: Path) -> None:
@@ -67,4 +68,4 @@ def test_the_engine_hands_over_the_words_of_the_fixture(lab: Lab, project: Path)
 
 def test_the_labs_own_site_is_the_same_on_both_ways(lab: Lab, project: Path) -> None:
     said = json.loads(handed_over(lab, project, project / "Pulumi.lab.yaml"))
-    assert load_site(said, "engine") == load_file(CHECKOUT / "Pulumi.lab.yaml")
+    assert plan_values(said, "engine").site == plan_file(CHECKOUT / "Pulumi.lab.yaml").site

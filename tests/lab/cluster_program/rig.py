@@ -25,14 +25,13 @@ from tests.program_folders import FOLDERS
 PROJECT = "inference-platform"
 PROGRAM = """
 import pulumi
-from stacks.facts import versions
 from stacks.program import debug_messages, interrupts
 from stacks.program.cluster_access import cluster_access
-from stacks.program.engine_config import site_of_stack
+from stacks.program.engine_config import plan_stack
 
 interrupts.end_without_a_traceback()
 debug_messages.hide_outputs()
-cluster = cluster_access(site_of_stack(pulumi.get_stack()), versions.load())
+cluster = cluster_access(plan_stack(pulumi.get_stack()))
 pulumi.export("kubeconfig", cluster.kubeconfig)
 pulumi.export("talosconfig", cluster.talosconfig)
 """

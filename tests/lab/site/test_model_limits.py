@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
 from lab.cluster import logs
 from lab.paths import CHECKOUT
-from stacks.plan.sizing import explain_knobs
+from stacks.plan.site_plan import plan_file
 from stacks.proof.figures import Explanation
-from stacks.site.loader import load_file
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import HOLD_S, Streamed, all_arrived, chat, stream
@@ -26,9 +26,8 @@ REFUSED = 5
 APART_S = 0.05
 
 
-def knobs(model: str) -> dict[str, Explanation]:
-    site = load_file(CHECKOUT / "Pulumi.lab.yaml")
-    return explain_knobs(site, site.models[model], model)
+def knobs(model: str) -> Mapping[str, Explanation]:
+    return plan_file(CHECKOUT / "Pulumi.lab.yaml").models[model].settings
 
 
 @pytest.mark.parametrize("model", ["glm-5-1", "qwen3-32b"])

@@ -26,11 +26,10 @@ _IMPATIENT = """\
 import pulumi
 
 from components.machines.machine_commands import Limits
-from stacks.facts import versions
-from stacks.program.engine_config import site_of_stack
+from stacks.program.engine_config import plan_stack
 from stacks.program.platform import declare_platform
 
-declare_platform(site_of_stack(pulumi.get_stack()), versions.load(), Limits(install_s=15))
+declare_platform(plan_stack(pulumi.get_stack()), Limits(install_s=15))
 """
 
 

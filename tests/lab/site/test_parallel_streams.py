@@ -10,8 +10,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from lab.paths import CHECKOUT
-from stacks.plan.sizing import explain_knobs
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 from tests.lab.site.replicas import MODELS, Cluster, Replica
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import HOLD_S, Streamed, all_arrived, chat, stream
@@ -53,10 +52,10 @@ def test_more_streams_than_envoys_default(site: Site, cluster: Cluster) -> None:
 def test_limits_of_every_cluster_are_raised(site: Site, cluster: Cluster) -> None:
     """No policy reaches the clusters that the AI gateway adds; Envoy itself must say that they are raised."""
     wanted: dict[str, dict[str, int]] = {"ai-gateway-extproc-uds": {}}
-    declared = load_file(CHECKOUT / "Pulumi.lab.yaml")
+    declared = plan_file(CHECKOUT / "Pulumi.lab.yaml")
     for model in site.front.models:
         # The engines' own clusters take no more than the engines hold.
-        bound = int(explain_knobs(declared, declared.models[model], model)["gateway_parallel_requests"].value)
+        bound = declared.models[model].parallel_requests
         wanted[f"envoy.clusters.endpointpicker_{model}_{MODELS}_ext_proc"] = {}
         wanted[f"httproute/{MODELS}/{model}/rule/0"] = {"max_requests": bound, "max_pending_requests": bound}
     for envoy in cluster.envoys():

@@ -13,7 +13,7 @@ from kubernetes import client
 
 from components.gateway.envoy_names import picker_cluster
 from lab.paths import CHECKOUT
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 from tests import documented
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until
@@ -92,7 +92,7 @@ def ready(cluster: Cluster) -> list[Replica]:
 
 def test_a_picker_gives_way_to_its_successor(site: Site, cluster: Cluster) -> None:
     """As a change of its configuration does it, or a drain of its node: no stream is cut and no request refused."""
-    longest_s = load_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].server.longest_stream_s
+    longest_s = plan_file(CHECKOUT / "Pulumi.lab.yaml").site.models[MODEL].server.longest_stream_s
     assert longest_s > STREAM_TOKENS * TOKEN_MS / 1000, "the site does not promise more"
     (before,) = ready(cluster)
 

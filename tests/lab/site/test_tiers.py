@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from lab.paths import CHECKOUT
-from stacks.plan.sizing import explain_knobs
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
@@ -35,10 +34,10 @@ REFUSED_WITHIN_S = 10
 
 def backlog() -> int:
     """Requests that fill all replicas, and so much of their queues that what may be shed is refused."""
-    site = load_file(CHECKOUT / "Pulumi.lab.yaml")
-    found = explain_knobs(site, site.models[MODEL], MODEL)
+    model = plan_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL]
+    found = model.settings
     running, queue = int(found["max_num_seqs"].value), int(found["picker_queue_threshold"].value)
-    return site.models[MODEL].server.replicas * (running + round(QUEUED_SHARE * queue))
+    return model.spec.server.replicas * (running + round(QUEUED_SHARE * queue))
 
 
 def test_a_full_model_makes_room_for_those_who_wait(site: Site, cluster: Cluster, tmp_path: Path) -> None:

@@ -15,14 +15,13 @@ from lab.errors import LabError
 from lab.paths import Lab
 from policy.model import Resource
 from sitectl import checkout
-from sitectl.proofs import blocks
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 
 
 def test_sites_are_valid_and_proven_and_no_two_alike(tmp_path: Path) -> None:
     words = [generated_sites.site(number) for number in range(8)]
     assert words == [generated_sites.site(number) for number in range(8)]
-    said = [blocks(load_file(generated_sites.write(tmp_path, one))) for one in words]
+    said = [plan_file(generated_sites.write(tmp_path, one)).texts for one in words]
     assert all("holds" in block for site in said for block in site[:-1])
     assert all(site[-1].startswith("placement") for site in said)
     assert len({"".join(site) for site in said}) == len(words)
@@ -31,7 +30,7 @@ def test_sites_are_valid_and_proven_and_no_two_alike(tmp_path: Path) -> None:
 
 def test_tenants_are_added_to_those_that_are_there(tmp_path: Path) -> None:
     base = generated_sites.site(3)
-    site = load_file(generated_sites.write(tmp_path, generated_sites.with_tenants(base, 40)))
+    site = plan_file(generated_sites.write(tmp_path, generated_sites.with_tenants(base, 40))).site
     assert len(site.tenants) == len(base["tenants"]) + 40
     assert set(site.tenants["team-0007"].models) < set(site.models)
 
@@ -40,9 +39,10 @@ def test_the_models_of_the_benchmarks_go_with_the_lab(tmp_path: Path) -> None:
     """What a site refuses is refused of a benchmark too."""
     added = {name: models.simulator(replicas=3) for name in (*routing.PICKERS, gateway_latency.MODEL)}
     (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump(models.stack_with(added)))
-    site = load_file(tmp_path / "Pulumi.lab.yaml")
+    plan = plan_file(tmp_path / "Pulumi.lab.yaml")
+    site = plan.site
     assert added.keys() < site.models.keys()
-    assert all("DOES NOT" not in block for block in blocks(site))
+    assert all("DOES NOT" not in block for block in plan.texts)
     assert all(added.keys() < set(tenant.models) for tenant in site.tenants.values())
 
 

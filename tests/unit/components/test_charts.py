@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from components.addons.charts import Chart, chart_of
-from stacks.site.loader import SiteError, load_site
+from floor.problems import SiteError
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 
 PUBLISHED = "oci://docker.io/envoyproxy/gateway-helm"
@@ -25,7 +26,7 @@ PUBLISHED = "oci://docker.io/envoyproxy/gateway-helm"
     ],
 )
 def test_a_chart_comes_from_the_mirror(mirror: str | None, chart: str, repository: str | None) -> None:
-    site = load_site({**prod(), "charts": {"mirror": mirror} if mirror else {}}, "site.yaml")
+    site = plan_values({**prod(), "charts": {"mirror": mirror} if mirror else {}}, "site.yaml").site
     assert site.charts.mirror == mirror
     assert chart_of(PUBLISHED, "v1", mirror) == Chart(chart=chart, version="v1", repository=repository)
 
@@ -48,7 +49,7 @@ def test_a_chart_comes_from_the_mirror(mirror: str | None, chart: str, repositor
 )
 def test_what_is_no_mirror_is_refused_at_its_key(mirror: str) -> None:
     with pytest.raises(SiteError) as caught:
-        load_site({**prod(), "charts": {"mirror": mirror}}, "site.yaml")
+        plan_values({**prod(), "charts": {"mirror": mirror}}, "site.yaml")
     [problem] = caught.value.problems
     assert problem.key == "charts.mirror"
     assert "write it like oci://registry.site.example/charts" in problem.fix

@@ -17,12 +17,12 @@ from components.gateway.gateway_protection import admission_policy
 from components.tenants.access import security_policy
 from floor.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS
 from floor.metadata import PROTECTED
-from stacks.plan.sizing import body_kib, prove_model
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 
 pytestmark = pytest.mark.row("004.11")
 ROOT = Path(__file__).parents[3]
-SITE = load_file(ROOT / "Pulumi.lab.yaml")
+PLAN = plan_file(ROOT / "Pulumi.lab.yaml")
+SITE = PLAN.site
 
 
 def door(*models: str, tls: bool = False) -> dict[str, Any]:
@@ -57,8 +57,7 @@ def test_keys_are_asked_for_first_and_none_is_known() -> None:
 
 def test_no_site_may_take_more_than_the_limit_without_a_policy() -> None:
     _, _, limit, *_ = first_filters()
-    proofs = {name: prove_model(SITE, spec, name) for name, spec in SITE.models.items()}
-    assert body_kib(SITE, proofs) * 1024 <= limit["typed_config"]["max_request_bytes"]
+    assert PLAN.body_kib * 1024 <= limit["typed_config"]["max_request_bytes"]
 
 
 def test_a_picker_is_asked_on_the_route_of_its_model_alone() -> None:

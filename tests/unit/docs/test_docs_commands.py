@@ -16,7 +16,7 @@ import pytest
 
 from lab import cli
 from lab.install import command as install
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 from tests import documented
 from tests.documented import PAGES, ROOT, RUN_WHOLE, shown
 from tests.unit.sitectl.sites_to_work_on import make_checkout
@@ -136,7 +136,7 @@ def test_the_copied_site_is_a_site(tmp_path: Path) -> None:
     (folder / "Pulumi.prod.yaml").unlink()
     copied = folder / "Pulumi.berlin.yaml"
     copied.write_text(copied.read_text().replace("    name: prod\n", "    name: berlin\n"))
-    assert load_file(copied).name == "berlin"
+    assert plan_file(copied).site.name == "berlin"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)

@@ -9,27 +9,23 @@ from typing import Any
 import pytest
 
 from components.models.model_server import deployment
-from stacks.facts import catalogue, versions
+from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
-from stacks.plan.sizing import describe, engine_of, explain_knobs, plan_of, prove_model
+from stacks.plan.site_plan import plan_file
 from stacks.proof.demand import Load, Slo
 from stacks.proof.layouts import Layout, allowed, refusals
 from stacks.proof.proof import prove
 from stacks.proof.search import best
-from stacks.site.loader import load_file
 from tests.unit.proof.proof_orders import CHAT, order
 
 pytestmark = pytest.mark.row("opening 1")
 
-SITE = load_file(Path(__file__).parents[2] / "fixtures" / "sites" / "valid" / "layouts.yaml")
-IMAGES = versions.load().images
+MODELS = plan_file(Path(__file__).parents[2] / "fixtures" / "sites" / "valid" / "layouts.yaml").models
 
 
 def flags(model: str) -> dict[str, str]:
     """Arguments of a model of the site, by name."""
-    spec = SITE.models[model]
-    args = engine_of(model, spec, plan_of(prove_model(SITE, spec, model)), IMAGES).args
-    return dict(arg.partition("=")[::2] for arg in args if arg.startswith("--"))
+    return dict(arg.partition("=")[::2] for arg in MODELS[model].engine.args if arg.startswith("--"))
 
 
 @pytest.mark.parametrize(
@@ -54,36 +50,36 @@ def test_a_layout_becomes_just_its_flags_and_gpus(model: str, sizes: dict[str, s
     found = flags(model)
     about = {key for key in found if "parallel" in key or key == "--api-server-count"}
     assert {key: found[key] for key in about} == sizes
-    spec = SITE.models[model]
-    plan = plan_of(prove_model(SITE, spec, model))
-    pod = deployment(model, "m", spec.server, plan, engine_of(model, spec, plan, IMAGES))["spec"]["template"]["spec"]
+    planned = MODELS[model]
+    built = deployment(model, "m", planned.spec.server, planned.server, planned.engine)
+    pod = built["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": str(gpus)}
     assert pod["containers"][0]["resources"]["requests"] == {"nvidia.com/gpu": str(gpus)}
 
 
 def test_each_data_parallel_rank_gets_its_own_slots() -> None:
     """vLLM's --max-num-seqs is of one rank; the plan's is of the replica, as the simulator takes it."""
-    plan = plan_of(prove_model(SITE, SITE.models["deepseek"]))
+    plan = MODELS["deepseek"].server
     assert int(flags("deepseek")["--max-num-seqs"]) * 8 == plan.max_num_seqs
-    knobs = explain_knobs(SITE, SITE.models["deepseek"])
+    knobs = MODELS["deepseek"].settings
     assert int(flags("deepseek")["--max-num-seqs"]) == knobs["max_num_seqs"].value
 
 
 def test_the_simulator_stands_for_all_ranks_at_once() -> None:
-    found, plan = flags("glm"), plan_of(prove_model(SITE, SITE.models["glm"]))
+    found, plan = flags("glm"), MODELS["glm"].server
     assert not [key for key in found if "parallel" in key]
     assert int(found["--max-num-seqs"]) == plan.max_num_seqs
     assert int(found["--kv-cache-size"]) == plan.kv_blocks
 
 
 def test_the_block_says_which_layout_and_why() -> None:
-    said = {name: describe(prove_model(SITE, spec, name)) for name, spec in SITE.models.items()}
+    said = {name: model.text() for name, model in MODELS.items()}
     assert "TP1 DP8 EP: as the site says; 8 schedulers, each with a cache of its own" in said["deepseek"]
     assert (
         "layout      TP1: the fewest GPUs that do, and tensor parallelism alone where that is enough" in said["small"]
     )
-    assert explain_knobs(SITE, SITE.models["llama"])["pipeline_parallel_size"].origin == "site"
-    assert explain_knobs(SITE, SITE.models["small"])["tensor_parallel_size"].origin == "derived"
+    assert MODELS["llama"].settings["pipeline_parallel_size"].origin == "site"
+    assert MODELS["small"].settings["tensor_parallel_size"].origin == "derived"
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,8 @@ import pytest
 import yaml
 
 from stacks.facts import catalogue
-from stacks.plan.knobs import knobs
-from stacks.plan.sizing import prove_model, serving_of
+from stacks.plan.site_plan import plan_file
 from stacks.proof.proof import prove
-from stacks.site.loader import load_file
 from tests.unit.proof.proof_orders import order
 
 pytestmark = pytest.mark.row("opening 1", "opening 2")
@@ -32,14 +30,11 @@ def rounded(value: float | str | bool) -> float | str | bool:
 
 def proven(site_file: Path) -> dict[str, Mapping[str, Mapping[str, str]]]:
     """Model -> figures and settings by name, each with its unit."""
-    site = load_file(site_file)
     told: dict[str, Mapping[str, Mapping[str, str]]] = {}
-    for name, spec in site.models.items():
-        proof = prove_model(site, spec, name)
-        derived = knobs(proof, serving_of(spec))
+    for name, model in plan_file(site_file).models.items():
         told[name] = {
-            "figures": {key: f"{rounded(figure.value)} {figure.unit}" for key, figure in proof.figures().items()},
-            "settings": {key: f"{rounded(knob.value)} {knob.unit}".rstrip() for key, knob in derived.items()},
+            "figures": {key: f"{rounded(figure.value)} {figure.unit}" for key, figure in model.proof.figures().items()},
+            "settings": {key: f"{rounded(knob.value)} {knob.unit}".rstrip() for key, knob in model.settings.items()},
         }
     return told
 

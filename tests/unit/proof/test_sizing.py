@@ -11,9 +11,11 @@ import yaml
 from pydantic import ValidationError
 
 from stacks.facts import versions
-from stacks.plan.sizing import DoesNotFitError, describe, engine_of, order_of, plan_model, plan_of, prove_model, sized
+from stacks.plan.models import DoesNotFitError, ModelPlan, plan_model
+from stacks.plan.orders import order_of
+from stacks.plan.site_plan import plan_file
 from stacks.proof.memory import BLOCK_TOKENS
-from stacks.site.loader import KEY, load_file
+from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
 
 pytestmark = pytest.mark.row("opening 2")
@@ -28,10 +30,14 @@ def site(model: dict[str, Any], **more: Any) -> SiteConfig:
     return SiteConfig.model_validate(values)
 
 
+def planned(config: SiteConfig) -> ModelPlan:
+    return plan_model(config, "m", versions.load().images)
+
+
 def test_the_existing_models_keep_their_shape() -> None:
     """GLM-5.1 FP8 on 8 H200 with its whole context, Qwen3-32B FP8 on one."""
-    prod = load_file(ROOT / "Pulumi.prod.yaml")
-    glm, qwen = (plan_model(prod, prod.models[name]) for name in ("glm-5-1", "qwen3-32b"))
+    prod = plan_file(ROOT / "Pulumi.prod.yaml")
+    glm, qwen = (prod.models[name].server for name in ("glm-5-1", "qwen3-32b"))
     assert (glm.gpus, glm.max_model_len, qwen.gpus, qwen.max_model_len) == (8, 202_752, 1, 40_960)
     assert 600_000 < glm.kv_blocks * BLOCK_TOKENS < 670_000
     # The declared requests are short: 5,093 tokens on average, of 653,136 that the cache holds.
@@ -52,7 +58,7 @@ def test_every_word_of_the_site_reaches_the_order() -> None:
         },
         prices={"gpu_hour": 3.5, "power_kwh": 0.2},
     )
-    order = order_of(config, config.models["m"], "m")
+    order = order_of(config, "m")
     assert (order.name, order.gpus, order.replicas, order.typical_request_tokens) == ("m", 2, 3, 5000)
     assert (order.max_num_batched_tokens, order.max_num_seqs) == (2048, 16)
     assert order.load and order.load.prompt_tokens.p95 == 900
@@ -76,9 +82,9 @@ def test_the_proof_knows_what_the_first_start_downloads(
     weights: dict[str, Any], engine: str, speed: float | None
 ) -> None:
     config = site({"catalogue": "qwen3-32b-fp8", "server": {"engine": engine}}, storage={"weights": weights})
-    order = order_of(config, config.models["m"], "m")
+    order = order_of(config, "m")
     assert order.download_bytes_per_s == speed
-    plan = plan_model(config, config.models["m"])
+    plan = planned(config).server
     assert plan.download_s == (pytest.approx(plan.weight_bytes / speed) if speed else 0)
     assert plan.startup_probe_failures * plan.startup_probe_period_s >= 2 * (plan.download_s + plan.load_s)
 
@@ -104,7 +110,7 @@ def test_what_does_not_fit_is_refused_with_the_fix() -> None:
     with pytest.raises(
         DoesNotFitError, match=r"does not fit: needs more than \d+\.\d GB per GPU on(.|\n)*fix: give a replica 8 GPUs"
     ):
-        plan_model(config, config.models["m"])
+        planned(config)
 
 
 def test_a_missed_target_is_refused_with_the_fix() -> None:
@@ -118,7 +124,7 @@ def test_a_missed_target_is_refused_with_the_fix() -> None:
         }
     )
     with pytest.raises(DoesNotFitError, match=r"does not keep its targets(.|\n)*fix: raise replicas from 2 to \d+"):
-        plan_model(config, config.models["m"])
+        planned(config)
 
 
 def test_the_chunk_follows_the_target_unless_the_site_sets_it() -> None:
@@ -129,33 +135,24 @@ def test_the_chunk_follows_the_target_unless_the_site_sets_it() -> None:
         "server": {"replicas": 2, "gpus": 1},
     }
     derived = site(base)
-    spec = derived.models["m"]
-    proof = prove_model(derived, spec)
-    chunk = sized(spec, proof).server.max_num_batched_tokens
-    assert chunk < 8192 == spec.server.max_num_batched_tokens
+    assert planned(derived).server.max_num_batched_tokens < 8192 == derived.models["m"].server.max_num_batched_tokens
     by_hand = site(
         base | {"slo": {"itl_p95_ms": 200}, "server": {"replicas": 4, "gpus": 1, "max_num_batched_tokens": 1024}}
     )
-    spec = by_hand.models["m"]
-    assert sized(spec, prove_model(by_hand, spec)).server.max_num_batched_tokens == 1024
+    assert planned(by_hand).server.max_num_batched_tokens == 1024
 
 
 def test_experts_stay_whole_where_slices_would_not_be_whole_blocks() -> None:
     """vLLM refuses Qwen3-235B FP8 at TP8 without expert parallelism."""
     config = site({"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}})
-    spec = config.models["m"]
-    args = engine_of("m", spec, plan_model(config, spec), versions.load().images).args
-    assert "--enable-expert-parallel" in args
+    assert "--enable-expert-parallel" in planned(config).engine.args
     four = site({"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 4}})
-    args = engine_of("m", spec, plan_model(four, four.models["m"]), versions.load().images).args
-    assert "--enable-expert-parallel" not in args
+    assert "--enable-expert-parallel" not in planned(four).engine.args
 
 
 def test_gpus_without_fp8_units_keep_their_cache_in_bf16() -> None:
     config = site({"catalogue": "qwen3-8b"}, cluster={"kubeconfig": "k", "gpu": "a100-80gb"})
-    spec = config.models["m"]
-    proof = prove_model(config, spec)
-    args = engine_of("m", spec, plan_of(proof), versions.load().images, cache=proof.order.kv_dtype).args
+    args = planned(config).engine.args
     assert "--kv-cache-dtype=auto" in args
     assert "--kv-cache-dtype=fp8" not in args
 
@@ -163,7 +160,6 @@ def test_gpus_without_fp8_units_keep_their_cache_in_bf16() -> None:
 @pytest.mark.parametrize("name", ["bge-reranker-v2-m3", "qwen3-embedding-8b"])
 def test_models_that_write_nothing_have_a_plan(name: str) -> None:
     config = site({"catalogue": name, "load": {"requests_per_s": 5, "prompt_tokens": {"p50": 300, "p95": 900}}})
-    proof = prove_model(config, config.models["m"])
-    plan = plan_of(proof)
-    assert plan.kv_blocks * BLOCK_TOKENS >= plan.max_model_len
-    assert "ITL" not in describe(proof)
+    plan = planned(config)
+    assert plan.server.kv_blocks * BLOCK_TOKENS >= plan.server.max_model_len
+    assert "ITL" not in plan.text()

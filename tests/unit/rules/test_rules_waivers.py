@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from floor.problems import SiteError
+from policy import rules_file
 from policy.model import HIDDEN
 from policy.waivers import RulesSpec, Waiver, judge
-from stacks.site import rules_file
 from tests.unit.rules.broken_sites import BROKEN, FACTS, bodies, resources
 
 pytestmark = pytest.mark.row("opening 15")

@@ -10,9 +10,7 @@ import pytest
 from policy.model import Resource
 from sitectl import checkout
 from sitectl.derived_fields import derivations
-from sitectl.proofs import explanations
-from stacks.site.loader import load_file, load_site
-from stacks.site.model import SiteConfig
+from stacks.plan.site_plan import SitePlan, plan_file, plan_values
 from tests.unit.sitectl.sites_to_work_on import ROOT, remembering, run
 
 pytestmark = pytest.mark.row("opening 2")
@@ -32,8 +30,8 @@ RENDERED = {
 
 
 @pytest.fixture(scope="module")
-def prod() -> SiteConfig:
-    return load_file(ROOT / "Pulumi.prod.yaml")
+def prod() -> SitePlan:
+    return plan_file(ROOT / "Pulumi.prod.yaml")
 
 
 def deployment(name: str, args: list[str], **labels: str) -> Resource:
@@ -51,9 +49,9 @@ def explained(folder: Path, *words: str) -> Any:
     return run(folder, "explain", "--json", "--site", "prod", *words).data
 
 
-def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_folder: Path, prod: SiteConfig) -> None:
+def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_folder: Path, prod: SitePlan) -> None:
     said = explained(checkout_folder, "deployment/qwen3-32b", ARGS)
-    known = explanations(prod, "qwen3-32b")
+    known = prod.models["qwen3-32b"].settings
     told = {one["knob"]: one for one in said["knobs"]}
     assert set(told) >= {"max_num_seqs", "max_model_len", "max_num_batched_tokens", "kv_cache_dtype"}
     for name, one in told.items():
@@ -89,7 +87,7 @@ def test_what_follows_from_no_proof_says_nothing_of_one(checkout_folder: Path, f
     assert explained(checkout_folder, "deployment/qwen3-32b", field)["knobs"] == []
 
 
-def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: Path, prod: SiteConfig) -> None:
+def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: Path, prod: SitePlan) -> None:
     """Over whole objects: a renamed flag or a moved field shows here."""
     files = checkout.site_files(checkout_folder)
     resources = remembering(checkout_folder, files)["prod"].resources
@@ -97,8 +95,8 @@ def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: 
     assert found >= RENDERED
 
 
-def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: SiteConfig) -> None:
-    known = explanations(prod, "qwen3-32b")["max_num_seqs"].value
+def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: SitePlan) -> None:
+    known = prod.models["qwen3-32b"].settings["max_num_seqs"].value
     for value, said in ((known, ["max_num_seqs"]), (7, [])):
         one = deployment("qwen3-32b", [f"--max-num-seqs={value}", "--max-num-seqs", "--port=8000"])
         assert [each["knob"] for each in derivations(one, prod, "", one.body)] == said
@@ -107,25 +105,25 @@ def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: Si
 def test_a_flag_without_a_value_is_a_yes() -> None:
     """Of a layout for which the engine needs whole experts."""
     words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "tenants": {}}
-    site = load_site({**words, "models": {"m": {"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}}}}, "a")
+    site = plan_values({**words, "models": {"m": {"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}}}}, "a")
     one = deployment("m", ["--enable-expert-parallel"])
-    whole = explanations(site, "m")["enable_expert_parallel"].value
+    whole = site.models["m"].settings["enable_expert_parallel"].value
     assert whole is True
     assert [each["knob"] for each in derivations(one, site, "", one.body)] == ["enable_expert_parallel"]
 
 
-def test_objects_of_no_model_and_of_a_model_by_label(prod: SiteConfig) -> None:
-    value = explanations(prod, "qwen3-32b")["max_num_seqs"].value
+def test_objects_of_no_model_and_of_a_model_by_label(prod: SitePlan) -> None:
+    value = prod.models["qwen3-32b"].settings["max_num_seqs"].value
     args = [f"--max-num-seqs={value}"]
     assert derivations(deployment("gateway", args), prod, "", {"args": args}) == []
     labelled = deployment("other", args, **{"app.kubernetes.io/instance": "qwen3-32b"})
     assert [one["at"] for one in derivations(labelled, prod, "", {"args": args})] == args
 
 
-def test_an_override_says_its_reason(prod: SiteConfig) -> None:
+def test_an_override_says_its_reason(prod: SitePlan) -> None:
     """The object's field leads to who decided it."""
     override = {"max_num_seqs": {"value": 8, "reason": "the team wants short queues"}}
     words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "tenants": {}}
-    site = load_site({**words, "models": {"m": {"catalogue": "qwen3-32b-fp8", "overrides": override}}}, "a")
+    site = plan_values({**words, "models": {"m": {"catalogue": "qwen3-32b-fp8", "overrides": override}}}, "a")
     (told,) = derivations(deployment("m", []), site, ARGS, ["--max-num-seqs=8"])
     assert (told["origin"], told["reason"]) == ("override", "the team wants short queues")

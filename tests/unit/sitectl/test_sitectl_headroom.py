@@ -15,8 +15,8 @@ from sitectl.headroom import Headroom, between, least, of_records
 from sitectl.markdown import document
 from sitectl.report import of_preview_document
 from sitectl.words import targets, tightest
-from stacks.site.loader import KEY, load_site
-from stacks.site.model import SiteConfig
+from stacks.plan.site_plan import SitePlan, plan_values
+from stacks.site.loader import KEY
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, print_recording, run
 
 pytestmark = pytest.mark.row("opening 3")
@@ -36,8 +36,8 @@ def words(rate: float, **slo: float) -> dict[str, Any]:
     }
 
 
-def site(rate: float, **slo: float) -> SiteConfig:
-    return load_site(words(rate, **slo), "berlin")
+def site(rate: float, **slo: float) -> SitePlan:
+    return plan_values(words(rate, **slo), "berlin")
 
 
 def test_more_load_takes_headroom_and_less_gives_it_back() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sitectl.errors import Exit
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
 pytestmark = pytest.mark.row("C.05")
@@ -22,7 +22,7 @@ def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
     words = ["--model", "chat=qwen3-32b-fp8", "--model", "glm-5-1=glm-5.1-fp8", "--tenant", "search", "--tenant", "ops"]
     said = run(own, "init", "berlin", *words, "--gpu-hour", "2.5", "--currency", "NOK")
     assert said.status == Exit.OK, said.err
-    site = load_file(own / "Pulumi.berlin.yaml")
+    site = plan_file(own / "Pulumi.berlin.yaml").site
     assert (site.name, sorted(site.models), sorted(site.tenants)) == ("berlin", ["chat", "glm-5-1"], ["ops", "search"])
     assert site.prices and (site.prices.gpu_hour, site.prices.currency) == (2.5, "NOK")
     text = (own / "Pulumi.berlin.yaml").read_text()

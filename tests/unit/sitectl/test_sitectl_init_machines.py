@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sitectl.errors import Exit
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 from stacks.site.machines import MachinesSpec
 from tests.unit.sitectl.sites_to_work_on import Said, make_checkout, run
 
@@ -25,7 +25,7 @@ def init(own: Path, *words: str) -> tuple[Said, MachinesSpec, str]:
     said = run(own, "init", "berlin", *words)
     assert said.status == Exit.OK, said.err
     file = own / "Pulumi.berlin.yaml"
-    machines = load_file(file).cluster.machines
+    machines = plan_file(file).site.cluster.machines
     assert machines is not None
     return said, machines, file.read_text()
 

@@ -12,11 +12,10 @@ import pytest
 from lab.install import parts
 from policy.listing import RULES
 from sitectl.errors import Exit
-from sitectl.proofs import blocks
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
+from stacks.plan.site_plan import plan_file
 from stacks.proof.layouts import Layout
-from stacks.site.loader import load_file
 from stacks.site.model import SiteConfig
 from stacks.site.reference import keys
 from tests import documented
@@ -119,7 +118,7 @@ def test_the_second_source_is_as_large_as_the_page_says() -> None:
 def test_the_block_of_the_page_is_the_reference_sites() -> None:
     page = DOCS / "proof.md"
     (shown,) = (content for _, content in documented.fences(page) if content.startswith("glm-5-1: holds."))
-    printed = blocks(load_file(ROOT / "Pulumi.prod.yaml"))
+    printed = plan_file(ROOT / "Pulumi.prod.yaml").texts
     assert shown.rstrip("\n") in [block.rstrip("\n") for block in printed]
     told = set(re.findall(r"^  (\w[\w ]*?)  ", shown, re.MULTILINE)) - {"layout"}
     legend = page.read_text().partition("| line | says |")[2].partition("\n\n")[0]

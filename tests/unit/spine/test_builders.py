@@ -23,8 +23,7 @@ from components.specs.gateway import GatewaySpec
 from components.tenants import access, tiers
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
 from stacks.facts import versions
-from stacks.plan.sizing import body_kib, engine_of, parallel_requests, picker_plan, plan_model, prove_model, serving_of
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file, plan_site
 
 pytestmark = pytest.mark.row("000.16", "000.22", "000.27", "000.30", "000.31", "000.36")
 
@@ -35,12 +34,8 @@ PROXIES = peer(gateway.proxy_labels("g"), "envoy-gateway-system")
 
 
 def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
-    site = load_file(ROOT / site_file)
-    spec = site.models[name]
-    plan = plan_model(site, spec)
-    engine = engine_of(name, spec, plan, IMAGES, source=site.storage.weights)
-    proof, serving = prove_model(site, spec, name), serving_of(spec)
-    picker = picker_plan(proof, serving)
+    model = plan_file(ROOT / site_file).models[name]
+    spec, plan, engine = model.spec, model.server, model.engine
     return [
         weights.claim(
             name, "m", labels=model_server.labels(name), weight_bytes=plan.weight_bytes, storage_class="longhorn"
@@ -49,7 +44,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
         model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))], engine.egress),
         inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=PORT),
-        inference_pool.picker_config(name, "m", spec.pool, picker),
+        inference_pool.picker_config(name, "m", spec.pool, model.picker),
         *inference_pool.picker_rbac(name, "m"),
         inference_pool.picker_service(name, "m"),
         inference_pool.picker_deployment(
@@ -57,7 +52,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         ),
         inference_pool.picker_budget(name, "m"),
         inference_pool.picker_network_policy(name, "m", [PROXIES]),
-        model_route.parallel_limit(name, "m", requests=parallel_requests(proof, serving), connections=65_536),
+        model_route.parallel_limit(name, "m", requests=model.parallel_requests, connections=65_536),
         model_route.ai_gateway_route(
             name,
             "m",
@@ -70,9 +65,9 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
 
 
 def gateway_objects(site_file: str) -> list[dict[str, Any]]:
-    site = load_file(ROOT / site_file)
+    plan = plan_file(ROOT / site_file)
+    site = plan.site
     pools = [("m", name) for name in sorted(site.models)]
-    proofs = {name: prove_model(site, spec, name) for name, spec in site.models.items()}
     return [
         namespace.namespace("g", "restricted"),
         deny_ingress("g"),
@@ -81,7 +76,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         gateway.gateway_config("g"),
         gateway.gateway("g", site.gateway),
         gateway.client_traffic_policy("g", site.gateway),
-        gateway.backend_traffic_policy("g", site.gateway, body_kib=body_kib(site, proofs)),
+        gateway.backend_traffic_policy("g", site.gateway, body_kib=plan.body_kib),
         openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
         access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
         access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),
@@ -137,26 +132,20 @@ def test_objects_are_as_agreed(case: str) -> None:
     assert list(yaml.safe_load_all(path.read_text())) == built
 
 
+def served_by(engine: str) -> dict[str, Any]:
+    """The Deployment of the reference site's GLM-5.1 with that engine."""
+    site = plan_file(ROOT / "Pulumi.prod.yaml").site
+    spec = site.models["glm-5-1"]
+    server = spec.server.model_copy(update={"engine": engine})
+    models = {**site.models, "glm-5-1": spec.model_copy(update={"server": server})}
+    model = plan_site(site.model_copy(update={"models": models})).models["glm-5-1"]
+    planned = plan_file(ROOT / "Pulumi.prod.yaml").models["glm-5-1"].server
+    return model_server.deployment("glm-5-1", "m", server, planned, model.engine)
+
+
 def test_vllm_and_simulator_differ_in_the_engine_alone() -> None:
     """The lab's Deployment is production's but for image, arguments, environment, readiness path and hold time."""
-    site = load_file(ROOT / "Pulumi.prod.yaml")
-    spec = site.models["glm-5-1"]
-    plan = plan_model(site, spec)
-    real, simulated = (
-        model_server.deployment(
-            "glm-5-1",
-            "m",
-            spec.server.model_copy(update={"engine": engine}),
-            plan,
-            engine_of(
-                "glm-5-1",
-                spec.model_copy(update={"server": spec.server.model_copy(update={"engine": engine})}),
-                plan,
-                IMAGES,
-            ),
-        )
-        for engine in ("vllm", "simulator")
-    )
+    real, simulated = served_by("vllm"), served_by("simulator")
     for body in (real, simulated):
         pod = body["spec"]["template"]["spec"]
         pod.pop("runtimeClassName", None)
@@ -169,14 +158,9 @@ def test_vllm_and_simulator_differ_in_the_engine_alone() -> None:
 
 
 def test_grace_outlasts_notice_hold_and_the_longest_stream() -> None:
+    server = plan_file(ROOT / "Pulumi.prod.yaml").site.models["glm-5-1"].server
     for engine in ("vllm", "simulator"):
-        site = load_file(ROOT / "Pulumi.prod.yaml")
-        spec = site.models["glm-5-1"]
-        server = spec.server.model_copy(update={"engine": engine})
-        plan = plan_model(site, spec)
-        body = model_server.deployment(
-            "m", "m", server, plan, engine_of("m", spec.model_copy(update={"server": server}), plan, IMAGES)
-        )
+        body = served_by(engine)
         pod = body["spec"]["template"]["spec"]
         hold = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
         assert hold >= model_server.NOTICE_S

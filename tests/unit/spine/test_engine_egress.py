@@ -8,9 +8,7 @@ import pytest
 
 from components.models.model_server import network_policy
 from components.models.weights import WeightsSpec, egress
-from stacks.facts import versions
-from stacks.plan.sizing import engine_of, plan_model
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 from tests.unit.spine.test_builders import ROOT
 
 pytestmark = pytest.mark.row("000.03", "004.11")
@@ -43,7 +41,7 @@ def test_the_way_to_a_mirror_is_not_restricted() -> None:
 @pytest.mark.parametrize("file", ["Pulumi.lab.yaml", "Pulumi.prod.yaml"])
 def test_engines_of_a_site_have_the_egress_of_its_weights(file: str) -> None:
     """The lab's simulators download nothing."""
-    site = load_file(ROOT / file)
-    for name, model in site.models.items():
-        engine = engine_of(name, model, plan_model(site, model), versions.load().images, source=site.storage.weights)
-        assert engine.egress == ([] if model.server.engine == "simulator" else egress(site.storage.weights))
+    plan = plan_file(ROOT / file)
+    for model in plan.models.values():
+        simulated = model.spec.server.engine == "simulator"
+        assert model.engine.egress == ([] if simulated else egress(plan.site.storage.weights))

@@ -15,8 +15,8 @@ from pulumi.runtime.stack import wait_for_rpcs
 from components.addons.crd_bundle import CrdBundleError, read_bundle
 from components.machines.machine_commands import LIMITS, Limits
 from stacks.facts import versions
+from stacks.plan.site_plan import plan_file, plan_site
 from stacks.program.platform import declare_platform
-from stacks.site.loader import load_file
 from stacks.site.model import SiteConfig
 from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.talos import talos_examples as examples
@@ -67,7 +67,7 @@ def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[
     seen: dict[str, Any] = {}
 
     async def program() -> None:
-        platform = declare_platform(site, versions.load().model_copy(update=pins), limits)
+        platform = declare_platform(plan_site(site, versions.load().model_copy(update=pins)), limits)
         seen["endpoint"] = await platform.endpoint.future()
         seen["keys"] = await platform.keys.future()
         seen["keys_secret"] = await platform.keys.is_secret()
@@ -79,7 +79,7 @@ def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[
 
 @pytest.fixture
 def lab_site() -> SiteConfig:
-    return load_file(ROOT / "Pulumi.lab.yaml")
+    return plan_file(ROOT / "Pulumi.lab.yaml").site
 
 
 def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_site_without_tiers_runs_no_script(lab_site: SiteConfig, tmp_path: Pat
 
 
 def test_production_brings_its_controllers(tmp_path: Path) -> None:
-    recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
+    recorder, _ = declare(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path)
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]
     assert {(release["name"], release["chart"], release["version"]) for release in releases} == {
         ("eg", "oci://registry.site.example/charts/gateway-helm", "v1.9.1"),
@@ -149,7 +149,7 @@ def test_production_brings_its_controllers(tmp_path: Path) -> None:
 @pytest.mark.row("004.11")
 def test_the_session_seed_is_made_once_and_kept(tmp_path: Path) -> None:
     """The chart's own is in its documentation."""
-    recorder, _ = declare(load_file(ROOT / "Pulumi.prod.yaml"), tmp_path)
+    recorder, _ = declare(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path)
     command = recorder.resources["gateway-controllers-mcp-seed"].inputs
     assert (command["logging"], command.get("triggers")) == ("none", None)
     assert "PULUMI_COMMAND_STDOUT" in command["update"], "a new wording keeps the seed"

@@ -15,19 +15,10 @@ from components.gateway import gateway
 from components.models import inference_pool, model_route, model_server
 from stacks.facts import versions
 from stacks.plan.knobs import PROBE_PERIOD_S, number
+from stacks.plan.models import ModelPlan, plan_model
 from stacks.plan.rendered_knobs import RENDERED_KNOBS, SHOWN_KNOBS, effect
-from stacks.plan.sizing import (
-    body_kib,
-    engine_of,
-    explain_knobs,
-    parallel_requests,
-    picker_plan,
-    plan_of,
-    prove_model,
-    serving_of,
-    sized,
-)
-from stacks.site.loader import KEY, load_file
+from stacks.plan.site_plan import plan_file, plan_site
+from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
 
 pytestmark = pytest.mark.row("opening 2", "001.37")
@@ -49,18 +40,20 @@ def site(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyType
     return SiteConfig.model_validate(copy.deepcopy(PROD) | {"models": {"m": model}, "tenants": {}})
 
 
+def planned(config: SiteConfig) -> ModelPlan:
+    return plan_model(config, "m", versions.load().images)
+
+
 def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
     """What the model's objects say, by a name for the place."""
-    config = site(engine, overrides)
-    ordered = config.models["m"]
-    proof, serving = prove_model(config, ordered), serving_of(ordered)
-    plan, spec = plan_of(proof, serving), sized(ordered, proof)
-    built = model_server.deployment("m", "n", spec.server, plan, engine_of("m", spec, plan, versions.load().images))
+    model = planned(site(engine, overrides))
+    plan, spec = model.server, model.spec
+    built = model_server.deployment("m", "n", spec.server, plan, model.engine)
     container = built["spec"]["template"]["spec"]["containers"][0]
-    text = inference_pool.picker_config("m", "n", spec.pool, picker_plan(proof, serving))["data"]["config.yaml"]
+    text = inference_pool.picker_config("m", "n", spec.pool, model.picker)["data"]["config.yaml"]
     plugins = {each.get("name", each["type"]): each.get("parameters", {}) for each in yaml.safe_load(text)["plugins"]}
     detector, shedding = plugins["utilization-detector"], plugins["shedding"]
-    limit = model_route.parallel_limit("m", "n", requests=parallel_requests(proof, serving), connections=65_536)
+    limit = model_route.parallel_limit("m", "n", requests=model.parallel_requests, connections=65_536)
     budget = model_server.disruption_budget("m", "n", max_unavailable=plan.max_unavailable)
     told = {one["name"]: one.get("value") for one in container["env"]}
     return {
@@ -83,7 +76,7 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
 
 def test_every_knob_says_where_it_takes_effect_or_why_it_does_not() -> None:
     config = site()
-    found = set(explain_knobs(config, config.models["m"], "m"))
+    found = set(planned(config).settings)
     assert found == RENDERED_KNOBS.keys() | SHOWN_KNOBS.keys()
     assert not RENDERED_KNOBS.keys() & SHOWN_KNOBS.keys()
     assert effect("max_num_seqs").startswith("yes: ")
@@ -92,7 +85,7 @@ def test_every_knob_says_where_it_takes_effect_or_why_it_does_not() -> None:
 
 def test_objects_say_what_is_derived() -> None:
     config = site()
-    found = explain_knobs(config, config.models["m"], "m")
+    found = planned(config).settings
     said = places()
     for knob, place in {
         "max_num_seqs": "--max-num-seqs",
@@ -171,8 +164,8 @@ def test_what_may_be_shed_leaves_half_of_the_queue_to_the_others() -> None:
 def test_the_picker_prefers_another_replica_by_the_derived_thresholds() -> None:
     """As the detector alone it would only shed requests of negative priority."""
     config = site()
-    proof = prove_model(config, config.models["m"])
-    text = inference_pool.picker_config("m", "n", config.models["m"].pool, picker_plan(proof))["data"]["config.yaml"]
+    model = planned(config)
+    text = inference_pool.picker_config("m", "n", model.spec.pool, model.picker)["data"]["config.yaml"]
     picker = yaml.safe_load(text)
     assert picker["saturationDetector"] == {"pluginRef": "shedding"}
     (profile,) = picker["schedulingProfiles"]
@@ -191,13 +184,11 @@ def test_the_limit_of_a_model_names_every_default_that_would_win_over_the_gatewa
 def test_the_largest_context_decides_on_the_largest_body() -> None:
     """A body that no model could take is refused at the door, and none that one could take is."""
     small = site()
-    proofs = {"m": prove_model(small, small.models["m"])}
     unset = small.model_copy(update={"gateway": small.gateway.model_copy(update={"max_body_mib": None})})
-    assert body_kib(unset, proofs) == 40_960 * 24 // 1024 + 64
-    assert body_kib(small, proofs) == 4092, "prod's file says 4 MiB"
-    lab = load_file(ROOT / "Pulumi.lab.yaml")
-    assert body_kib(lab, {name: prove_model(lab, spec) for name, spec in lab.models.items()}) == 4092
-    limit = gateway.backend_traffic_policy("g", unset.gateway, body_kib=body_kib(unset, proofs))
+    assert plan_site(unset).body_kib == 40_960 * 24 // 1024 + 64
+    assert plan_site(small).body_kib == 4092, "prod's file says 4 MiB"
+    assert plan_file(ROOT / "Pulumi.lab.yaml").body_kib == 4092
+    limit = gateway.backend_traffic_policy("g", unset.gateway, body_kib=plan_site(unset).body_kib)
     assert limit["spec"]["requestBuffer"] == {"limit": "1024Ki"}
 
 
@@ -214,7 +205,7 @@ def test_a_model_that_sees_takes_pictures_whatever_its_context() -> None:
             "tenants": {},
         }
     )
-    assert explain_knobs(config, config.models["m"])["gateway_body_kib"].value == 4092
+    assert planned(config).settings["gateway_body_kib"].value == 4092
 
 
 @pytest.mark.parametrize(

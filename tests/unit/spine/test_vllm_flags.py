@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from stacks.facts import catalogue, versions
-from stacks.plan.sizing import engine_of, plan_model
-from stacks.site.loader import load_file
+from stacks.plan.site_plan import plan_file
 
 pytestmark = pytest.mark.row("000.14", "000.15", "000.16")
 
@@ -40,10 +39,9 @@ def test_list_is_of_the_pinned_version() -> None:
     ],
 )
 def test_server_arguments_are_documented(file: str, model: str) -> None:
-    site = load_file(ROOT / file)
-    spec = site.models[model]
-    args = engine_of(model, spec, plan_model(site, spec), versions.load().images).args
-    assert args[0] == catalogue.load(spec.catalogue).repository
+    plan = plan_file(ROOT / file).models[model]
+    args = plan.engine.args
+    assert args[0] == catalogue.load(plan.spec.catalogue).repository
     assert [name for name in names(args) if name not in FLAGS] == []
 
 
@@ -54,8 +52,6 @@ def test_catalogue_flags_are_documented(model: str) -> None:
 
 def test_document_example_is_emitted_with_right_keys() -> None:
     """Chunked prefill with 8,192 batched tokens, two replicas on hopper nodes."""
-    site = load_file(ROOT / "Pulumi.prod.yaml")
-    spec = site.models["glm-5-1"]
-    args = engine_of("glm-5-1", spec, plan_model(site, spec), versions.load().images).args
-    assert {"--enable-chunked-prefill", "--max-num-batched-tokens=8192"} <= set(args)
-    assert (spec.server.replicas, spec.server.gpu_family) == (2, "hopper")
+    plan = plan_file(ROOT / "Pulumi.prod.yaml").models["glm-5-1"]
+    assert {"--enable-chunked-prefill", "--max-num-batched-tokens=8192"} <= set(plan.engine.args)
+    assert (plan.spec.server.replicas, plan.spec.server.gpu_family) == (2, "hopper")

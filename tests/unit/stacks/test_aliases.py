@@ -11,7 +11,8 @@ from components.gateway.front_door import first_filters, listed_models
 from components.gateway.gateway import target_gateway
 from components.gateway.gateway_errors import openai_errors
 from floor.headers import MODEL_HEADER, REWRITE_HEADER, TRUSTED_HEADERS
-from stacks.site.loader import SiteError, load_site
+from floor.problems import SiteError
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 
 pytestmark = pytest.mark.row("000.36")
@@ -28,14 +29,14 @@ def site_with(first: list[Any], second: list[Any]) -> dict[str, Any]:
 
 def problems(site: dict[str, Any]) -> dict[str, str]:
     with pytest.raises(SiteError) as caught:
-        load_site(site, "site.yaml")
+        plan_values(site, "site.yaml")
     assert all(problem.fix for problem in caught.value.problems)
     return {problem.key: f"{problem.what}; {problem.fix}" for problem in caught.value.problems}
 
 
 @pytest.mark.parametrize("alias", ["glm-5.1", "zai-org/GLM-5.1-FP8", "openrouter:glm_5.1@fp8+long", "5", "a" * 128])
 def test_names_as_clients_write_them_are_taken(alias: str) -> None:
-    assert load_site(site_with([alias], []), "site.yaml").models["glm-5-1"].aliases == (alias,)
+    assert plan_values(site_with([alias], []), "site.yaml").site.models["glm-5-1"].aliases == (alias,)
 
 
 @pytest.mark.parametrize(

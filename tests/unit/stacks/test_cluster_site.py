@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from floor.problems import SiteError
+from stacks.plan.site_plan import plan_values
 from stacks.site.checks import crosschecks
-from stacks.site.loader import SiteError, load_site
 from tests.unit.stacks.site_examples import configs, every_key, plan, prod
 
 pytestmark = pytest.mark.row("C.01", "opening 13")
@@ -22,7 +23,7 @@ def errors(change: Callable[[Machines], object]) -> str:
     site = prod()
     change(site["cluster"]["machines"])
     with pytest.raises(SiteError) as caught:
-        load_site(site, "site.yaml")
+        plan_values(site, "site.yaml")
     return str(caught.value)
 
 
@@ -34,8 +35,8 @@ def document(config: str, kind: str, name: str = "") -> Any:
 def test_a_cluster_is_one_that_exists_or_machines() -> None:
     for cluster, got in (({}, "neither"), ({**prod()["cluster"], "kubeconfig": "kubeconfig"}, "both")):
         with pytest.raises(SiteError, match=rf"site\.yaml:cluster: got {got} of kubeconfig and machines, allowed: one"):
-            load_site({**prod(), "cluster": cluster}, "site.yaml")
-    assert load_site({**prod(), "cluster": {"kubeconfig": "kubeconfig"}}, "site.yaml").cluster.machines is None
+            plan_values({**prod(), "cluster": cluster}, "site.yaml")
+    assert plan_values({**prod(), "cluster": {"kubeconfig": "kubeconfig"}}, "site.yaml").site.cluster.machines is None
 
 
 MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [
@@ -131,7 +132,7 @@ def test_what_works_and_is_not_wise_is_a_warning() -> None:
     assert (even.key, single.key) == ("cluster.machines.nodes", "cluster.machines.endpoint")
     assert "2 control planes (cp-1, cp-2) survive no more failures than 1" in even.what
     assert "is the address of one of 2 control planes, and fails with it" in single.what
-    assert load_site(site, "site.yaml"), "a warning refuses nothing"
+    assert plan_values(site, "site.yaml").site, "a warning refuses nothing"
 
 
 def test_a_site_whose_gpus_are_all_dead_is_warned() -> None:
@@ -152,7 +153,7 @@ def test_what_needs_no_gpu_needs_a_place() -> None:
     site = prod()
     without(site["cluster"]["machines"])
     site["cluster"]["machines"]["nodes"]["cp-1"]["schedulable"] = True
-    assert load_site(site, "site.yaml")
+    assert plan_values(site, "site.yaml").site
 
 
 def test_the_more_exact_place_wins_key_by_key() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from floor.problems import SiteError
 from stacks.facts import compatibility, versions
 from stacks.facts.compatibility import Fact, Row
 from stacks.plan import conflicts
-from stacks.site.loader import SiteError, load_file
+from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
 from talos.contract import CONTRACTS
 
@@ -107,7 +108,7 @@ def speaking(changes: dict[str, Fact]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def prod() -> SiteConfig:
-    return load_file(ROOT / "Pulumi.prod.yaml")
+    return plan_file(ROOT / "Pulumi.prod.yaml").site
 
 
 def test_every_row_has_a_case() -> None:
@@ -158,7 +159,7 @@ def test_all_facts_come_from_a_site_that_decides_everything(prod: SiteConfig) ->
 
 
 def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
-    lab = load_file(ROOT / "Pulumi.lab.yaml")
+    lab = plan_file(ROOT / "Pulumi.lab.yaml").site
     facts = conflicts.facts(versions.load(), lab)
     assert set(GOOD) - set(facts) == {"vllm", "vllm_flags"}
     gateway = prod.gateway.model_copy(update={"controllers": "external"})
@@ -190,7 +191,7 @@ def test_a_forbidden_set_stops_every_site_with_row_source_and_both_owners(monkey
     )
     monkeypatch.setattr(versions, "load", lambda: broken)
     with pytest.raises(SiteError) as caught:
-        load_file(ROOT / "Pulumi.prod.yaml")
+        plan_file(ROOT / "Pulumi.prod.yaml")
     said = {
         problem.fix.partition("stacks/facts/compatibility.yaml: ")[2].partition(";")[0]
         for problem in caught.value.problems

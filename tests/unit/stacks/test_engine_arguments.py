@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from floor.problems import Problem
+from floor.problems import Problem, SiteError
 from stacks.facts import catalogue, engine_flags, versions
 from stacks.facts.compatibility import named_flags
 from stacks.plan.conflicts import conflicts
+from stacks.plan.site_plan import plan_values
 from stacks.site.checks import engine_arguments
 from stacks.site.demand import OrderedModelSpec
-from stacks.site.loader import SiteError, load_site
 from stacks.site.model import SiteConfig
 from stacks.site.reading.fields import place
 from tests.unit.stacks.site_examples import prod
@@ -57,7 +57,7 @@ def test_decisions_name_keys_of_a_site() -> None:
 
 
 def test_all_free_flags_are_accepted_together() -> None:
-    load_site(site_with(*(written(flag) for flag in FREE)), "Pulumi.prod.yaml")
+    plan_values(site_with(*(written(flag) for flag in FREE)), "Pulumi.prod.yaml")
     assert problems(*(f"--no-{flag[2:]}" for flag in sorted(SWITCHES))) == []
 
 
@@ -173,7 +173,7 @@ def test_a_wrong_flag_is_told_of_beside_what_is_wrong_elsewhere() -> None:
     site = site_with("--gpu-memory-utilization=0.5")
     site["cluster"] = {"gpu": "h2oo", "kubeconfig": "x"}
     with pytest.raises(SiteError) as caught:
-        load_site(site, "Pulumi.prod.yaml")
+        plan_values(site, "Pulumi.prod.yaml")
     assert {problem.key for problem in caught.value.problems} >= {
         "cluster.gpu",
         "models.qwen3-32b.server.extra_args.0",
@@ -183,7 +183,7 @@ def test_a_wrong_flag_is_told_of_beside_what_is_wrong_elsewhere() -> None:
 def test_values_are_never_shown_where_they_look_secret() -> None:
     site = site_with("--host=hf_0123456789abcdefghij", "--host", "hf_0123456789abcdefghij")
     with pytest.raises(SiteError) as caught:
-        load_site(site, "Pulumi.prod.yaml")
+        plan_values(site, "Pulumi.prod.yaml")
     assert "0123456789" not in str(caught.value)
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from floor.problems import SiteError
 from floor.reading.document import read, read_file
 from floor.reading.files import LARGEST_BYTES
+from policy import rules_file
 from policy.waivers import RulesSpec
 from stacks.facts import catalogue, compatibility, hardware, versions
-from stacks.site import rules_file
-from stacks.site.loader import KEY, SiteError, load_file
+from stacks.plan.site_plan import plan_file
+from stacks.site.loader import KEY
 
 pytestmark = pytest.mark.row("opening 13")
 
@@ -23,7 +25,7 @@ LAB = ROOT / "Pulumi.lab.yaml"
 
 
 def read_site(folder: Path) -> object:
-    return load_file(folder / "Pulumi.rack.yaml")
+    return plan_file(folder / "Pulumi.rack.yaml").site
 
 
 def read_rules(folder: Path) -> object:
@@ -126,11 +128,11 @@ def test_what_the_engine_refuses_outside_of_the_sites_section_is_refused(broken:
     path = tmp_path / LAB.name
     path.write_text(LAB.read_text() + broken)
     with pytest.raises(SiteError) as caught:
-        load_file(path)
+        plan_file(path)
     assert len(caught.value.problems) == 1
     assert caught.value.problems[0].line == LAB.read_text().count("\n") + broken.count("\n")
     path.write_text(LAB.read_text() + "other: {a: yes, b: 2027-01-31, c: 0123}\n")
-    assert load_file(path).name == "lab"
+    assert plan_file(path).site.name == "lab"
 
 
 def test_a_tab_behind_a_colon_reads_alike_in_every_file(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_a_role_that_is_no_word_is_one_problem_at_its_line(role: str, tmp_path: 
     assert "infra-1: {role: worker," in text
     path.write_text(text.replace("infra-1: {role: worker,", f"infra-1: {{role: {role},"))
     with pytest.raises(SiteError) as caught:
-        load_file(path)
+        plan_file(path)
     line = next(number for number, line in enumerate(text.splitlines(), 1) if "infra-1: {role" in line)
     assert ("cluster.machines.nodes.infra-1.role", line) in [(one.key, one.line) for one in caught.value.problems]
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stacks.site import rules_file
-from stacks.site.loader import SiteError, load_file
+from floor.problems import SiteError
+from policy import rules_file
+from stacks.plan.site_plan import plan_file
 from tests.unit.stacks import site_mutations
 
 pytestmark = pytest.mark.row("opening 13")
@@ -19,7 +20,7 @@ SEED = 20270131
 
 def refusal(path: Path) -> SiteError | None:
     try:
-        load_file(path)
+        plan_file(path)
     except SiteError as error:
         return error
     return None

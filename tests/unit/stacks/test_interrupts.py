@@ -19,7 +19,7 @@ PROGRAM = textwrap.dedent(
         print("declaring", flush=True)
         time.sleep(600)
 
-    engine_config.trace_stack = declare
+    engine_config.plan_stack = declare
     runpy.run_path("__main__.py", run_name="__main__")
     """
 )

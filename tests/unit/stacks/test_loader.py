@@ -11,8 +11,10 @@ import yaml
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from floor.problems import SiteError
 from floor.spec import Spec
-from stacks.site.loader import KEY, SiteError, load_file, load_site
+from stacks.plan.site_plan import plan_file, plan_values
+from stacks.site.loader import KEY
 from stacks.site.reading import fields, validation
 
 ROOT = Path(__file__).parents[3]
@@ -32,17 +34,17 @@ def lab(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("file", sorted(path.name for path in ROOT.glob("Pulumi.*.yaml")))
 def test_every_committed_site_loads(file: str) -> None:
-    assert load_file(ROOT / file).name
+    assert plan_file(ROOT / file).site.name
 
 
 def test_unknown_key_names_the_near_one() -> None:
     with pytest.raises(SiteError, match=r"site\.yaml:gateway\.replica: unknown key; did you mean 'replicas'\?"):
-        load_site(lab(gateway__replica=3), "site.yaml")
+        plan_values(lab(gateway__replica=3), "site.yaml")
 
 
 def test_unknown_key_without_a_near_one_lists_what_is_allowed() -> None:
     with pytest.raises(SiteError, match=r"site\.yaml:storage\.zzz: unknown key; allowed: read_bytes_per_s, storage_cl"):
-        load_site(lab(storage={"zzz": 1}), "site.yaml")
+        plan_values(lab(storage={"zzz": 1}), "site.yaml")
 
 
 def test_model_settings_are_checked_below_their_names() -> None:
@@ -50,7 +52,7 @@ def test_model_settings_are_checked_below_their_names() -> None:
     site["models"]["glm-5-1"]["server"]["replica"] = 2
     site["models"]["glm-5-1"]["server"]["replicas"] = 0
     with pytest.raises(SiteError) as caught:
-        load_site(site, "site.yaml")
+        plan_values(site, "site.yaml")
     message = str(caught.value)
     assert "site.yaml: 2 errors in the site" in message
     assert "models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?" in message
@@ -62,7 +64,7 @@ def test_names_that_lead_nowhere_say_what_there_is() -> None:
     site["models"]["glm-5-1"]["catalogue"] = "glm-5.2"
     site["tenants"]["acme"]["models"] = ["glm-5-2"]
     with pytest.raises(SiteError) as caught:
-        load_site(site, "site.yaml")
+        plan_values(site, "site.yaml")
     message = str(caught.value)
     # Another version is another model, so nothing is suggested in its place.
     assert "models.glm-5-1.catalogue: is not in the catalogue; got 'glm-5.2'; allowed: " in message
@@ -75,7 +77,7 @@ def test_what_is_named_is_looked_up_beside_other_mistakes() -> None:
     site["models"]["qwen3-32b"] = 7
     site["tenants"]["acme"]["models"] = ["glm-5-1", "glm-5-2", "qwen3-32b"]
     with pytest.raises(SiteError) as caught:
-        load_site(site, "site.yaml")
+        plan_values(site, "site.yaml")
     assert [problem.key for problem in caught.value.problems] == [
         "gateway.replica",
         "models.qwen3-32b",
@@ -90,7 +92,7 @@ def test_models_that_do_not_fit_are_all_named() -> None:
         site["models"][model]["server"]["gpus"] = gpus
     site["models"]["glm-again"] = {**site["models"]["glm-5-1"], "aliases": []}
     with pytest.raises(SiteError, match=r"2 errors in the site") as caught:
-        load_site(site, "site.yaml")
+        plan_values(site, "site.yaml")
     message = str(caught.value)
     assert "site.yaml:models.glm-5-1.server.gpus: zai-org/GLM-5.1-FP8 does not fit" in message
     assert "site.yaml:models.glm-again.server.gpus: zai-org/GLM-5.1-FP8 does not fit" in message
@@ -104,36 +106,36 @@ def test_missing_section() -> None:
         SiteError,
         match=r"site\.yaml:cluster: missing; allowed: a section with gpu, kubeconfig, machines\n    fix: add cluster",
     ):
-        load_site(site, "site.yaml")
+        plan_values(site, "site.yaml")
 
 
 def test_https_needs_a_certificate() -> None:
     with pytest.raises(SiteError, match=r"site\.yaml:gateway: port 8443 needs certificate_secret"):
-        load_site(lab(gateway__port=8443), "site.yaml")
+        plan_values(lab(gateway__port=8443), "site.yaml")
 
 
 def test_names_must_suit_kubernetes() -> None:
     site = lab(tenants={"Acme_Corp": {"models": [], "keys": {"laptop": {}}}})
     with pytest.raises(SiteError, match=r"site\.yaml:tenants\.Acme_Corp: this name is not 1 to 40 lower-case"):
-        load_site(site, "site.yaml")
+        plan_values(site, "site.yaml")
 
 
 def test_unknown_gpu() -> None:
     with pytest.raises(SiteError, match=r"cluster\.gpu: is not in the hardware table; got 'h900'; allowed: .*h200-sxm"):
-        load_site(lab(cluster={"kubeconfig": "k", "gpu": "h900"}), "site.yaml")
+        plan_values(lab(cluster={"kubeconfig": "k", "gpu": "h900"}), "site.yaml")
 
 
 def test_file_that_is_no_stack_file(tmp_path: Path) -> None:
     with pytest.raises(SiteError, match="no such file"):
-        load_file(tmp_path / "Pulumi.none.yaml")
+        plan_file(tmp_path / "Pulumi.none.yaml")
     empty = tmp_path / "Pulumi.empty.yaml"
     empty.write_text("config: {}\n")
     with pytest.raises(SiteError, match=r"config\.inference-platform:site is missing"):
-        load_file(empty)
+        plan_file(empty)
     broken = tmp_path / "Pulumi.broken.yaml"
     broken.write_text("config: [\n")
     with pytest.raises(SiteError, match="not YAML"):
-        load_file(broken)
+        plan_file(broken)
 
 
 def _disagreement(what: str, *path: str) -> InitErrorDetails:

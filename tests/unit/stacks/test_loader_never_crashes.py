@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from floor.problems import SiteError
 from floor.reading.document import read
+from stacks.plan.site_plan import plan_file, plan_values
 from stacks.site import loader
-from stacks.site.loader import SiteError
 
 SITES = Path(__file__).parents[2] / "fixtures" / "sites"
 FULL = SITES / "valid" / "four-hgx-nodes.yaml"
@@ -46,7 +47,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def loads_or_is_refused(values: Any) -> bool:
     try:
-        loader.load_site(values, "site.yaml")
+        plan_values(values, "site.yaml")
     except SiteError as error:
         assert error.problems
         for problem in error.problems:
@@ -102,7 +103,7 @@ def test_a_file_with_random_damage(file: str, tmp_path: Path) -> None:
         )
         path.write_text(text[:at] + junk + text[at + chance.choice([0, 1, 5]) :])
         try:
-            loader.load_file(path)
+            plan_file(path)
         except SiteError as error:
             assert error.problems
             refused += 1

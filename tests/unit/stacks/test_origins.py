@@ -8,8 +8,7 @@ import pytest
 
 from stacks.facts import catalogue, versions
 from stacks.facts.catalogue import CatalogueModel
-from stacks.site import loader
-from stacks.site.loader import LoadedSite
+from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.site.reading.fields import place
 from stacks.site.reading.origins import FROM_CATALOGUE
 
@@ -24,17 +23,17 @@ def line_of(path: Path, text: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def prod() -> LoadedSite:
-    return loader.trace_file(ROOT / "Pulumi.prod.yaml")
+def prod() -> SitePlan:
+    return plan_file(ROOT / "Pulumi.prod.yaml")
 
 
 @pytest.fixture
-def anchors(monkeypatch: pytest.MonkeyPatch) -> LoadedSite:
+def anchors(monkeypatch: pytest.MonkeyPatch) -> SitePlan:
     monkeypatch.chdir(SITES)
-    return loader.trace_file(Path("anchors.yaml"))
+    return plan_file(Path("anchors.yaml"))
 
 
-def test_a_written_value_has_the_line_of_its_key(prod: LoadedSite) -> None:
+def test_a_written_value_has_the_line_of_its_key(prod: SitePlan) -> None:
     file = ROOT / "Pulumi.prod.yaml"
     origin = prod.origins["gateway.max_body_mib"]
     assert (origin.layer, origin.file, origin.line) == ("site", str(file), line_of(file, "max_body_mib:"))
@@ -42,7 +41,7 @@ def test_a_written_value_has_the_line_of_its_key(prod: LoadedSite) -> None:
     assert prod.origins["tenants.search.models"].line == line_of(file, "models: [glm")
 
 
-def test_a_default_has_the_file_of_the_class_that_declares_it(prod: LoadedSite) -> None:
+def test_a_default_has_the_file_of_the_class_that_declares_it(prod: SitePlan) -> None:
     for key, file in {
         "gateway.load_balancer_class": "components/specs/gateway.py",
         "models.qwen3-32b.request_timeout_s": "components/specs/model.py",
@@ -55,12 +54,12 @@ def test_a_default_has_the_file_of_the_class_that_declares_it(prod: LoadedSite) 
         assert (ROOT / file).is_file()
 
 
-def test_what_a_site_leaves_to_the_catalogue_comes_from_there(prod: LoadedSite) -> None:
+def test_what_a_site_leaves_to_the_catalogue_comes_from_there(prod: SitePlan) -> None:
     assert prod.origins["models.glm-5-1.server.gpus"].layer == "site"
     assert prod.origins["catalogue.qwen3-32b-fp8.licence"].layer == "catalogue"
 
 
-def test_pins_have_their_line(prod: LoadedSite) -> None:
+def test_pins_have_their_line(prod: SitePlan) -> None:
     origin = prod.origins["versions.images.vllm"]
     assert (origin.layer, origin.file) == ("versions", "stacks/facts/versions.yaml")
     assert origin.line == line_of(versions.FILE, "vllm-openai")
@@ -68,7 +67,7 @@ def test_pins_have_their_line(prod: LoadedSite) -> None:
 
 def test_every_leaf_of_every_site_has_an_origin() -> None:
     for file in [*sorted(SITES.glob("*.yaml")), *sorted(ROOT.glob("Pulumi.*.yaml"))]:
-        loaded = loader.trace_file(file)
+        loaded = plan_file(file)
 
         def leaves(value: object, path: str) -> list[str]:
             if isinstance(value, dict) and value:
@@ -78,7 +77,7 @@ def test_every_leaf_of_every_site_has_an_origin() -> None:
         assert set(leaves(loaded.site.model_dump(), "")) <= set(loaded.origins), file
 
 
-def test_a_merged_value_has_the_line_of_its_anchor(anchors: LoadedSite) -> None:
+def test_a_merged_value_has_the_line_of_its_anchor(anchors: SitePlan) -> None:
     file = SITES / "anchors.yaml"
     assert str(anchors.origins["gateway.port"]) == f"anchors.yaml:{line_of(file, 'port: 80')}"
     assert anchors.origins["gateway.replicas"].line == line_of(file, "      replicas: 4")

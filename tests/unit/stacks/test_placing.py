@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from floor.problems import SiteError
+from stacks.plan.orders import order_of
 from stacks.plan.placement import place
 from stacks.plan.placing import crowds, demands_of, describe_placement, fewest_nodes, nodes_of
-from stacks.plan.sizing import prove_model
-from stacks.proof.proof import Proof
-from stacks.site.loader import KEY, SiteError, load_file, load_site
+from stacks.plan.site_plan import plan_file, plan_values
+from stacks.proof.proof import Proof, prove
+from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
 
 pytestmark = pytest.mark.row("opening 1", "002.12")
@@ -28,11 +30,11 @@ def site(**models: dict[str, Any]) -> SiteConfig:
     values = copy.deepcopy(FULL)
     for name, server in models.items():
         values["models"][name]["server"] = server
-    return load_site(values, "site.yaml")
+    return plan_values(values, "site.yaml").site
 
 
 def proofs(config: SiteConfig) -> dict[str, Proof]:
-    return {name: prove_model(config, spec, name) for name, spec in config.models.items()}
+    return {name: prove(order_of(config, name)) for name in config.models}
 
 
 def told(config: SiteConfig) -> str:
@@ -45,8 +47,8 @@ def test_nodes_are_the_machines_that_take_replicas() -> None:
     values = copy.deepcopy(FULL)
     values["cluster"]["machines"]["roles"] = {"hgx": {"taints": {"nvidia.com/gpu": "present:NoSchedule"}}}
     values["cluster"]["machines"]["nodes"]["hgx-3"]["taints"] = {"example.org/soft": "yes:PreferNoSchedule"}
-    assert len(nodes_of(load_site(values, "site.yaml")) or []) == 3
-    assert nodes_of(load_file(VALID / "one-hgx-node.yaml")) is None
+    assert len(nodes_of(plan_values(values, "site.yaml").site) or []) == 3
+    assert nodes_of(plan_file(VALID / "one-hgx-node.yaml").site) is None
 
 
 def test_every_replica_takes_the_gpus_of_its_layout() -> None:
@@ -77,7 +79,7 @@ def test_the_fixes_work() -> None:
     values = copy.deepcopy(FULL)
     values["models"]["qwen"]["server"] = {"replicas": 3}
     values["cluster"]["machines"]["nodes"]["hgx-4"] = {"role": "hgx", "address": "10.5.0.24"}
-    assert load_site(values, "site.yaml")
+    assert plan_values(values, "site.yaml").site
 
 
 def test_new_nodes_do_not_help_where_their_role_is_tainted() -> None:
@@ -85,15 +87,15 @@ def test_new_nodes_do_not_help_where_their_role_is_tainted() -> None:
     roles = values["cluster"]["machines"].setdefault("roles", {})
     roles["hgx"] = {"taints": {"dedicated": "x:NoSchedule"}}
     with pytest.raises(SiteError) as caught:
-        load_site(values, "site.yaml")
+        plan_values(values, "site.yaml")
     assert "fix: take dedicated out of cluster.machines.roles.hgx.taints" in str(caught.value)
     assert "add" not in caught.value.problems[0].fix
     values["models"]["qwen"]["server"] = {"replicas": 3}
     with pytest.raises(SiteError, match=r"roles\.hgx\.taints, and add 1 node of role hgx"):
-        load_site(values, "site.yaml")
+        plan_values(values, "site.yaml")
     roles["hgx"]["taints"] = {}
     values["models"]["qwen"]["server"] = {"replicas": 2}
-    assert load_site(values, "site.yaml")
+    assert plan_values(values, "site.yaml").site
 
 
 def test_a_cut_that_misses_targets_is_no_fix() -> None:
@@ -107,16 +109,16 @@ def test_a_cut_that_misses_targets_is_no_fix() -> None:
         }
     }
     with pytest.raises(SiteError, match=r"find no room(.|\n)*fix: add 1 node of role hgx to cluster\.machines\.nodes$"):
-        load_site(values, "site.yaml")
+        plan_values(values, "site.yaml")
 
 
 def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
     values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
-    said = told(load_site(values, "site.yaml"))
+    said = told(plan_values(values, "site.yaml").site)
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and keeps its targets" in said
     assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in said
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.5
-    said = told(load_site(values, "site.yaml"))
+    said = told(plan_values(values, "site.yaml").site)
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and misses its targets" in said
     assert "beyond their targets meanwhile: glm-5-1" in said
 
@@ -125,7 +127,7 @@ def test_a_dead_node_is_no_room_and_no_refusal() -> None:
     """Removing a dead node takes an `up` before the site can become smaller."""
     values = copy.deepcopy(FULL)
     values["cluster"]["machines"]["nodes"]["hgx-2"]["dead"] = True
-    config = load_site(values, "site.yaml")
+    config = plan_values(values, "site.yaml").site
     assert list(crowds(config, proofs(config))) == []
     said = told(config)
     assert said.startswith("placement: DOES NOT FIT\n")
@@ -134,7 +136,7 @@ def test_a_dead_node_is_no_room_and_no_refusal() -> None:
 
 
 def test_nodes_that_nobody_names_are_unknown() -> None:
-    config = load_file(VALID / "three-hundred-nodes.yaml")
+    config = plan_file(VALID / "three-hundred-nodes.yaml").site
     said = told(config)
     assert said.startswith("placement: unknown, as cluster.kubeconfig does not say the nodes. 2,400 GPUs are needed")
     assert said.endswith("on at least 300 nodes of 8 h200-sxm")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from floor.problems import SiteError
 from floor.secret_texts import (
     HIDDEN,
     PlainSecret,
@@ -18,7 +19,7 @@ from floor.secret_texts import (
     without_secrets,
 )
 from stacks.facts import feature_gates, kubelet_fields, program_flags
-from stacks.site.loader import SiteError, load_site
+from stacks.plan.site_plan import plan_values
 from talos.secrets import SecretsBundle, generate, utc_now
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, changed
@@ -141,6 +142,6 @@ def test_a_key_that_names_where_a_secret_is_holds_none() -> None:
 def test_a_password_in_the_place_of_its_name_is_hidden() -> None:
     auth = {"registry.site.example": {"username": "puller", "password_secret": "s3cr3tPassw0rd!xyz"}}
     with pytest.raises(SiteError) as caught:
-        load_site(changed(prod(), {f"{M}.registries.auth": auth}), "site.yaml")
+        plan_values(changed(prod(), {f"{M}.registries.auth": auth}), "site.yaml")
     assert "s3cr3t" not in str(caught.value)
     assert HIDDEN in str(caught.value) and "revoke it" in str(caught.value)

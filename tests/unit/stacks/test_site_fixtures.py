@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from floor.problems import SiteError
 from floor.reading.document import read
 from floor.reading.scalars import meaning, trap
 from floor.secret_texts import looks_secret
+from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.program import engine_config
 from stacks.site import loader
-from stacks.site.loader import LoadedSite, SiteError
 from stacks.site.reading import validation
 from stacks.site.reading.fields import place
 
@@ -62,16 +63,16 @@ def expected(text: str) -> list[str]:
 def refusal(path: Path, monkeypatch: pytest.MonkeyPatch) -> SiteError:
     monkeypatch.chdir(path.parent)
     with pytest.raises(SiteError) as caught:
-        loader.load_file(Path(path.name))
+        plan_file(Path(path.name))
     return caught.value
 
 
-def of_engine(stack: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedSite:
+def of_engine(stack: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> SitePlan:
     """The site of a program that the engine has started with this configuration."""
     monkeypatch.chdir(folder)
     # As the engine's language host hands it to the program.
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({loader.KEY: text.strip()}))
-    return engine_config.trace_stack(stack)
+    return engine_config.plan_stack(stack)
 
 
 def test_there_are_fixtures_enough() -> None:
@@ -118,7 +119,7 @@ def test_the_engines_configuration_gives_the_same_problems(
 def test_a_valid_site_loads_offline_as_out_of_the_engine(
     path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    offline = loader.trace_file(path)
+    offline = plan_file(path)
     engine = of_engine("x", (ENGINE / f"{path.stem}.json").read_text(), tmp_path, monkeypatch)
     assert engine.site == offline.site
     assert engine.site.model_dump_json() == offline.site.model_dump_json()
@@ -176,7 +177,7 @@ def test_lines_of_the_stack_file_are_named_where_the_engine_read_that_file(
 
 
 def test_a_word_in_quotes_is_never_a_number() -> None:
-    site = loader.load_file(SITES / "valid" / "names-in-quotes.yaml")
+    site = plan_file(SITES / "valid" / "names-in-quotes.yaml").site
     assert set(site.models) == {"32", "1e3", "2026-11-21"}
     assert set(site.tenants["no"].keys) == {"yes", "0815"}
 

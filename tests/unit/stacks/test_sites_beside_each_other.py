@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stacks.site.loader import SiteError, load_file, trace_file
+from floor.problems import SiteError
+from stacks.plan.site_plan import plan_file
 from tests.unit.stacks.site_examples import ROOT
 from tests.unit.stacks.wrong_sites import M, N
 
@@ -25,7 +26,7 @@ def file_of(folder: Path, name: str, text: str) -> Path:
 def told(path: Path) -> dict[str, str]:
     """What the file is refused for, by key."""
     with pytest.raises(SiteError) as caught:
-        load_file(path)
+        plan_file(path)
     return {problem.key: problem.what for problem in caught.value.problems}
 
 
@@ -36,13 +37,13 @@ def test_a_copied_site_is_refused_for_all_that_it_shares(tmp_path: Path) -> None
     assert re.fullmatch(r"10\.5\.0\.10 is also that of .*vip \(Pulumi\.prod\.yaml:\d+\)", said[f"{N}.vip"])
     assert said[f"{M}.endpoint"].startswith("https://10.5.0.10:6443 is also that of cluster.machines.endpoint")
     assert said[f"{M}.nodes"].startswith("9 machines have addresses of machines of Pulumi.prod.yaml:")
-    assert load_file(prod_file), "a copy that is not finished does not stop the site that it was copied from"
+    assert plan_file(prod_file).site, "a copy that is not finished does not stop the site that it was copied from"
 
 
 def test_a_site_of_its_own_beside_another_is_valid(tmp_path: Path) -> None:
     file_of(tmp_path, "prod", PROD)
     own = PROD.replace("name: prod", "name: rome").replace("10.5.0.", "10.7.0.").replace("10.9.", "10.11.")
-    assert load_file(file_of(tmp_path, "rome", own))
+    assert plan_file(file_of(tmp_path, "rome", own)).site
     same = told(
         file_of(
             tmp_path,
@@ -57,7 +58,7 @@ def test_a_site_of_its_own_beside_another_is_valid(tmp_path: Path) -> None:
 def test_what_is_no_file_beside_a_site_is_left_alone(tmp_path: Path, make: Callable[[Path], None]) -> None:
     """A FIFO would be waited for, and a device read without end."""
     make(tmp_path / "Pulumi.rome.yaml")
-    assert load_file(file_of(tmp_path, "prod", PROD))
+    assert plan_file(file_of(tmp_path, "prod", PROD)).site
 
 
 def test_two_sites_of_one_kubeconfig_are_one_cluster(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_a_file_cut_short_at_any_line_is_refused_or_warned_of(site: str, every: 
     last = next(number for number, line in enumerate(lines) if line.startswith("    tenants:"))
     for count in range(last, 0, -every):
         assert told(file_of(tmp_path, site, "".join(lines[:count])))
-    whole = trace_file(file_of(tmp_path, site, "".join(lines).rstrip("\n")))
+    whole = plan_file(file_of(tmp_path, site, "".join(lines).rstrip("\n")))
     assert whole.warnings[0].what.startswith("the last line has no end")
 
 
@@ -85,8 +86,6 @@ def test_marks_of_init_that_are_left_are_a_warning(tmp_path: Path) -> None:
     lines = PROD.splitlines(keepends=True)
     lines[20] = f"{lines[20].rstrip()}  # FILL IN: the true one\n"
     lines[30] = f"{lines[30].rstrip()}  # FILL IN: this too\n"
-    (warning,) = [
-        one for one in trace_file(file_of(tmp_path, "prod", "".join(lines))).warnings if "FILL IN" in one.what
-    ]
+    (warning,) = [one for one in plan_file(file_of(tmp_path, "prod", "".join(lines))).warnings if "FILL IN" in one.what]
     assert (warning.what, warning.line) == ("2 values still marked FILL IN: lines 21, 31", 21)
-    assert "FILL IN" not in str(trace_file(file_of(tmp_path, "prod", PROD)).warnings)
+    assert "FILL IN" not in str(plan_file(file_of(tmp_path, "prod", PROD)).warnings)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from stacks.plan.site_plan import plan_values
 from stacks.site.checks.selectors import canonical, evaluate
-from stacks.site.loader import load_site
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 
@@ -140,7 +140,7 @@ RIGHT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("change", RIGHT.values(), ids=list(RIGHT))
 def test_what_can_work_is_valid(change: dict[str, Any]) -> None:
-    assert load_site(changed(prod(), change), "site.yaml")
+    assert plan_values(changed(prod(), change), "site.yaml").site
 
 
 @pytest.mark.parametrize(

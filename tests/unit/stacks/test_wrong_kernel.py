@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stacks.site.loader import load_site
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 
@@ -79,4 +79,4 @@ def test_what_a_kernel_takes_is_valid() -> None:
         f"{M}.roles.worker.kernel_args": ["module_blacklist=nvidia"],
         f"{M}.roles.worker.sysctls": {"vm.nr_hugepages": "1024"},
     }
-    assert load_site(changed(prod(), change), "site.yaml")
+    assert plan_values(changed(prod(), change), "site.yaml").site

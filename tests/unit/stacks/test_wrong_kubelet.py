@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stacks.facts import kubelet_fields
-from stacks.site.loader import load_site
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 
@@ -239,7 +239,7 @@ def test_what_the_kubelet_takes_is_valid() -> None:
         "crashLoopBackOff": {"maxContainerRestartPeriod": "60s"},
         "imageGCHighThresholdPercent": 90,
     }
-    assert load_site(changed(prod(), {K: config}), "site.yaml")
+    assert plan_values(changed(prod(), {K: config}), "site.yaml").site
 
 
 def test_every_type_of_the_table_is_checked() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stacks.site.loader import SiteError, load_site
+from floor.problems import SiteError
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_mended
 
@@ -93,5 +94,5 @@ def test_a_wrong_load_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -
 
 def test_prompts_without_end_are_told_once() -> None:
     with pytest.raises(SiteError) as caught:
-        load_site(changed(prod(), {"models.qwen3-32b.load.prompt_tokens.p95": float("inf")}), "site.yaml")
+        plan_values(changed(prod(), {"models.qwen3-32b.load.prompt_tokens.p95": float("inf")}), "site.yaml")
     assert [problem.what for problem in caught.value.problems] == ["not a whole number"]

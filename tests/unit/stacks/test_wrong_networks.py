@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stacks.site.loader import load_site
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, N, Wrong, changed, refused_and_mended
 
@@ -313,4 +313,4 @@ RIGHT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("change", RIGHT.values(), ids=list(RIGHT))
 def test_what_can_work_is_accepted(change: dict[str, Any]) -> None:
-    assert load_site(changed(prod(), change), "site.yaml")
+    assert plan_values(changed(prod(), change), "site.yaml").site

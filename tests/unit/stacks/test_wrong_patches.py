@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stacks.site.loader import load_site
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 
@@ -339,4 +339,4 @@ RIGHT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("patch", RIGHT.values(), ids=list(RIGHT))
 def test_what_no_key_sets_is_free(patch: dict[str, Any]) -> None:
     level = f"{M}.roles.controlplane.patches.own" if "cluster" in patch else PATCH
-    assert load_site(changed(prod(), {level: patch}), "site.yaml")
+    assert plan_values(changed(prod(), {level: patch}), "site.yaml").site

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stacks.site.loader import SiteError, load_site
+from floor.problems import SiteError
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
 
@@ -164,7 +165,7 @@ def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -
     ],
 )
 def test_a_source_that_can_be_reached_is_taken(change: dict[str, Any]) -> None:
-    assert load_site(changed(prod(), change), "site.yaml")
+    assert plan_values(changed(prod(), change), "site.yaml").site
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_a_source_that_can_be_reached_is_taken(change: dict[str, Any]) -> None:
 )
 def test_a_fix_names_the_key_that_the_site_wrote(change: dict[str, Any], fix: str, got: str) -> None:
     with pytest.raises(SiteError) as caught:
-        load_site(changed(prod(), change), "site.yaml")
+        plan_values(changed(prod(), change), "site.yaml")
     (problem,) = caught.value.problems
     assert (problem.fix, problem.got) == (f"{fix} that is allowed", got)
 
@@ -191,5 +192,5 @@ def test_a_fix_names_the_key_that_the_site_wrote(change: dict[str, Any], fix: st
 def test_an_address_of_a_wrong_form_is_told_once() -> None:
     for mirror in ("https://hub_site.example", "https://hub.site.example "):
         with pytest.raises(SiteError) as caught:
-            load_site(changed(prod(), {"storage.weights.mirror": mirror}), "site.yaml")
+            plan_values(changed(prod(), {"storage.weights.mirror": mirror}), "site.yaml")
         assert [problem.fix for problem in caught.value.problems] == ["write it like https://hub.site.example"]

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from stacks.site.loader import SiteError, load_site
+from floor.problems import SiteError
+from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 
 M = "cluster.machines"
@@ -44,10 +45,10 @@ def changed(site: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 def refused_and_mended(wrong: Wrong) -> None:
     """The site is refused at this key alone, because consequences of a mistake are not reported too; the fix works."""
     with pytest.raises(SiteError) as caught:
-        load_site(changed(prod(), wrong.change), "site.yaml")
+        plan_values(changed(prod(), wrong.change), "site.yaml")
     error = caught.value
     assert {problem.key for problem in error.problems} == {wrong.key}, str(error)
     assert wrong.said in str(error)
     assert all(problem.fix for problem in error.problems)
     if wrong.fixed is not None:
-        assert load_site(changed(changed(prod(), wrong.change), wrong.fixed), "site.yaml")
+        assert plan_values(changed(changed(prod(), wrong.change), wrong.fixed), "site.yaml").site

@@ -1,4 +1,4 @@
-"""The file `rules.<site>.yaml`: a site's waivers of the rules in `policy`, and the facts that they need."""
+"""The file `rules.<site>.yaml`: a site's waivers of the rules, and the facts that they need."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from pydantic_core import ErrorDetails
 from floor import problems
 from floor.problems import Problem, from_text, nearest, shown
 from floor.reading.document import read_file
-from policy.boundaries import listed
-from policy.model import SiteFacts
 from policy.waivers import RulesSpec, Waiver
-from stacks.plan.sizing import plan_model
-from stacks.site.model import SiteConfig
 
 _LAST_DAY = "expires"
 _FIX_OF_A_LINK = "make what it leads to, or remove the link: a site needs no such file"
@@ -32,24 +28,6 @@ _ALLOWED: Mapping[str, str] = {
 def today() -> datetime.date:
     """The day on which a waiver holds or has expired, the same everywhere: in UTC."""
     return datetime.datetime.now(tz=datetime.UTC).date()
-
-
-def facts(stack: str, said: RulesSpec, site: SiteConfig | None) -> SiteFacts:
-    """What the rules have to know of a site; without predicted loads for one that is not valid."""
-    plans = {name: plan_model(site, spec) for name, spec in site.models.items()} if site else {}
-    load_s = {name: plan.download_s + plan.load_s for name, plan in plans.items()}
-    return said.facts(stack, load_s, _mirrored(said, site) if site else ())
-
-
-def _mirrored(said: RulesSpec, site: SiteConfig) -> tuple[str, ...]:
-    """Registries that the machines' own mirrors replace, without a fallback to them."""
-    machines = site.cluster.machines
-    mirrors = machines.registries.mirrors if machines and machines.registries else {}
-    return tuple(
-        name
-        for name, mirror in mirrors.items()
-        if mirror.skip_fallback and all(listed(endpoint, said.registries) for endpoint in mirror.endpoints)
-    )
 
 
 def path(project: Path, stack: str) -> Path:

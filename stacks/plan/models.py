@@ -1,0 +1,198 @@
+"""The plan of one model: its proof, and the settings, server, picker and engine that follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+
+from components.models.engines import Engine, simulator_engine, vllm_engine
+from components.models.weights import WeightsSpec
+from components.specs.inference_pool import PickerPlan
+from components.specs.model_server import LayoutSpec, ModelServerPlan
+from floor.problems import Path, Problem, shown
+from stacks.facts import catalogue
+from stacks.facts.versions import Images
+from stacks.plan.block import block
+from stacks.plan.knobs import PROBE_PERIOD_S, START_MARGIN, Serving, knobs, number
+from stacks.plan.orders import order_of, serving_of
+from stacks.plan.overrides import broken_overrides
+from stacks.proof.figures import Explanation
+from stacks.proof.fixes import nearest, out_of_reach, tried
+from stacks.proof.layouts import allowed, refusals
+from stacks.proof.memory import BLOCK_TOKENS
+from stacks.proof.proof import Proof, prove
+from stacks.proof.serving import REQUEST_OVERHEAD_S
+from stacks.site.demand import OrderedModelSpec
+from stacks.site.model import SiteConfig
+
+
+class DoesNotFitError(Exception):
+    """A model cannot work on the GPUs that it gets, or not within its targets. `problems` are at the site's keys."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(problem.text("") for problem in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """One revision of a model on a site, planned once."""
+
+    name: str
+    revision: str
+    """Changes with the catalogue entry and with the settings of its servers; 8 hex digits."""
+    spec: OrderedModelSpec
+    """What the site says."""
+    proof: Proof
+    """It holds."""
+    settings: Mapping[str, Explanation]
+    """Every setting that follows from the proof, by name."""
+    server: ModelServerPlan
+    picker: PickerPlan
+    engine: Engine
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """The names that clients may ask for, its own first."""
+        return (self.name, *self.spec.aliases)
+
+    @property
+    def parallel_requests(self) -> int:
+        """Requests for the model that one Envoy pod may have under way at once."""
+        return int(number(self.settings["gateway_parallel_requests"]))
+
+    @property
+    def first_load_s(self) -> float:
+        """Seconds until the weights are read for the first time, their download included."""
+        return self.server.download_s + self.server.load_s
+
+    @cached_property
+    def better(self) -> Proof:
+        """The same order with more freedom in its layout. It may not hold."""
+        return prove(replace(self.proof.order, simple=False, layout=None))
+
+    def text(self) -> str:
+        """The proof as text for people, with the layout that would do better."""
+        return block(self.proof, better=self.better)
+
+
+def plan_model(site: SiteConfig, name: str, images: Images) -> ModelPlan:
+    """Prove a model on this site's GPUs, its overrides included. Raises DoesNotFitError with the nearest fixes."""
+    spec = site.models[name]
+    proof, serving = prove(order_of(site, name)), serving_of(spec)
+    if problems := [*_misfits(spec, proof)] or [*_inconsistent(proof, serving)]:
+        raise DoesNotFitError(problems)
+    settings = knobs(proof, serving)
+    server = _server(proof, settings)
+    return ModelPlan(
+        name=name,
+        revision=_revision(spec),
+        spec=spec,
+        proof=proof,
+        settings=settings,
+        server=server,
+        picker=_picker(server, settings),
+        engine=_engine(name, spec, server, images, site.storage.weights),
+    )
+
+
+def _revision(spec: OrderedModelSpec) -> str:
+    entry = catalogue.load(spec.catalogue)
+    parts = [entry.model_dump(mode="json"), spec.server.model_dump(mode="json")]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
+    """Nothing for a proof that holds; else one problem, or one for each size of a layout that cannot be."""
+    if proof.holds:
+        return
+    case = proof.case
+    model, hardware, layout = case.order.model, case.order.hardware, case.layout
+    path: Path = ("models", proof.order.name, "server", "layout" if spec.server.layout else "gpus")
+    fix = "; or ".join(step.text for step in nearest(proof)) or tried(proof)
+    refused = {each.key: each for each in reversed([*refusals(model, layout)] if spec.server.layout else [])}
+    for refusal in reversed(refused.values()):
+        yield Problem(
+            path=(*path, refusal.key),
+            what=f"{model.repository}: {refusal.why}",
+            got=shown(getattr(layout, refusal.key)),
+            allowed=", ".join(allowed(model, hardware, layout, refusal.key)),
+            fix=fix,
+        )
+    if not refused:
+        verdict = "does not fit" if case.fit_problems else "does not keep its targets"
+        reasons = "; ".join(filter(None, [*(problem.text for problem in proof.problems), out_of_reach(proof)]))
+        yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
+
+
+def _inconsistent(proof: Proof, serving: Serving) -> Iterator[Problem]:
+    """Overrides that the proof does not allow."""
+    for broken in broken_overrides(proof, serving):
+        path = ("models", proof.order.name, "overrides", broken.key)
+        yield Problem(path=path, what=broken.what, got=broken.got, allowed=broken.allowed, fix=broken.fix)
+
+
+def _server(proof: Proof, settings: Mapping[str, Explanation]) -> ModelServerPlan:
+    def whole(key: str) -> int:
+        return int(number(settings[key]))
+
+    case, speed = proof.case, proof.speed
+    alone, full = case.decode_s(1), case.decode_s(case.slots)
+    download_s = proof.cold_start["download_weights"].value
+    return ModelServerPlan(
+        layout=LayoutSpec(**asdict(case.layout)),
+        weight_bytes=proof.weights["weight_files"].value * 1e9,
+        kv_cache_dtype=str(settings["kv_cache_dtype"].value),
+        max_model_len=whole("max_model_len"),
+        max_num_seqs=whole("max_num_seqs") * case.layout.data,
+        max_num_batched_tokens=whole("max_num_batched_tokens"),
+        max_num_queued_reqs=whole("max_num_queued_reqs"),
+        max_answer_tokens=whole("gateway_max_tokens") if "gateway_max_tokens" in settings else None,
+        max_unavailable=whole("disruption_max_unavailable"),
+        # Encoders keep nothing; the simulator needs room for one request.
+        kv_blocks=max(whole("kv_blocks"), -(-case.context // BLOCK_TOKENS)),
+        block_tokens=BLOCK_TOKENS,
+        prefill_s_per_token=speed["prefill_per_token"].value / 1e6,
+        prefill_overhead_s=REQUEST_OVERHEAD_S,
+        decode_s_per_token=alone,
+        decode_slowdown_when_full=max(1.0, full / alone),
+        load_s=proof.cold_start["read_weights"].value,
+        download_s=download_s,
+        start_budget_s=whole("start_budget_s"),
+        later_start_budget_s=max(whole("start_budget_s") - math.ceil(START_MARGIN * download_s), 0),
+        startup_probe_period_s=PROBE_PERIOD_S,
+        startup_probe_failures=whole("startup_probe_failures"),
+    )
+
+
+def _picker(server: ModelServerPlan, settings: Mapping[str, Explanation]) -> PickerPlan:
+    return PickerPlan(
+        block_tokens=server.block_tokens,
+        prefix_tokens=server.max_model_len,
+        kv_blocks=server.kv_blocks,
+        queue_threshold=int(number(settings["picker_queue_threshold"])),
+        kv_threshold=number(settings["picker_kv_threshold"]),
+    )
+
+
+def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Images, source: WeightsSpec) -> Engine:
+    """The engine that the site names for this model."""
+    model = catalogue.load(spec.catalogue)
+    names = (name, *spec.aliases)
+    if spec.server.engine == "simulator":
+        return simulator_engine(
+            spec.server, plan, image=images.simulator, repository=model.repository, served_names=names
+        )
+    return vllm_engine(
+        spec.server,
+        plan,
+        image=images.vllm,
+        repository=model.repository,
+        served_names=names,
+        flags=model.engine_flags,
+        source=source,
+    )

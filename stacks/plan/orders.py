@@ -1,0 +1,86 @@
+"""From a site's settings of one model to the proof's input."""
+
+from __future__ import annotations
+
+from stacks.facts import catalogue
+from stacks.facts.hardware import GPUS
+from stacks.plan.knobs import Override, Serving
+from stacks.proof.demand import Load, Prices, Slo, Spread
+from stacks.proof.layouts import Layout
+from stacks.proof.memory import KvDtype
+from stacks.proof.order import Order
+from stacks.site.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, TokenCounts
+from stacks.site.model import SiteConfig
+
+
+def order_of(site: SiteConfig, name: str) -> Order:
+    """What the site requires of this model, in the proof's terms."""
+    spec = site.models[name]
+    server, overrides = spec.server, spec.overrides
+    batched = overrides.max_num_batched_tokens
+    by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
+    return Order(
+        name=name,
+        model=catalogue.load(spec.catalogue),
+        gpu=site.cluster.gpu,
+        gpus=server.gpus,
+        layout=Layout(**server.layout.model_dump()) if server.layout else None,
+        # A replica is one Pod.
+        one_node=True,
+        simple=True,
+        replicas=server.replicas,
+        kv_dtype=kv_dtype(site.cluster.gpu),
+        context_tokens=overrides.max_model_len.value if overrides.max_model_len else None,
+        load=_load(spec),
+        slo=Slo(ttft_p95_ms=spec.slo.ttft_p95_ms, itl_p95_ms=spec.slo.itl_p95_ms) if spec.slo else Slo(),
+        typical_request_tokens=server.typical_request_tokens,
+        storage_bytes_per_s=site.storage.read_bytes_per_s,
+        download_bytes_per_s=_download(site, spec),
+        max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
+        max_num_batched_tokens=batched.value if batched else by_hand,
+        prices=_prices(site),
+    )
+
+
+def serving_of(spec: OrderedModelSpec) -> Serving:
+    """What the site says of serving this model, its overrides included."""
+    overrides = {}
+    for key in type(spec.overrides).model_fields:
+        given: OverriddenCount | OverriddenShare | None = getattr(spec.overrides, key)
+        if given is not None:
+            overrides[key] = Override(value=given.value, reason=given.reason)
+    return Serving(longest_stream_s=spec.server.longest_stream_s, overrides=overrides)
+
+
+def kv_dtype(gpu: str) -> KvDtype:
+    """fp8 where this kind of GPU has units for it: half the bytes per token."""
+    return "fp8" if "fp8" in GPUS[gpu].flops else "bf16"
+
+
+def _download(site: SiteConfig, spec: OrderedModelSpec) -> float | None:
+    """Bytes per second at which weights arrive in the volume; None where no replica fetches any."""
+    source = site.storage.weights
+    return source.download_bytes_per_s if spec.server.engine == "vllm" and source.downloaded else None
+
+
+def _load(spec: OrderedModelSpec) -> Load | None:
+    if spec.load is None:
+        return None
+    answers = spec.load.answer_tokens
+    return Load(
+        requests_per_s=spec.load.requests_per_s,
+        prompt_tokens=_spread(spec.load.prompt_tokens),
+        answer_tokens=_spread(answers) if catalogue.load(spec.catalogue).task == "generate" else Spread(1, 1),
+        prefix_hit=spec.load.prefix_hit,
+    )
+
+
+def _spread(counts: TokenCounts) -> Spread:
+    return Spread(counts.p50, counts.p95)
+
+
+def _prices(site: SiteConfig) -> Prices | None:
+    prices = site.prices
+    if prices is None:
+        return None
+    return Prices(gpu_hour=prices.gpu_hour, currency=prices.currency, power_kwh=prices.power_kwh)

@@ -1,0 +1,160 @@
+"""The plan of a site: everything that follows from what it says, computed once and used by everything else.
+
+`plan_file` for a stack file, `plan_values` for values without one, `plan_site` for a site that is typed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from floor.problems import Problem, site_error
+from stacks.facts import versions
+from stacks.facts.versions import Versions
+from stacks.plan import checks
+from stacks.plan.cluster import ClusterPlan, plan_machines
+from stacks.plan.knobs import LARGEST_BODY_KIB, number
+from stacks.plan.models import DoesNotFitError, ModelPlan, plan_model
+from stacks.plan.placing import describe_placement
+from stacks.plan.valid_part import ValidPart, valid_part
+from stacks.proof.proof import Proof
+from stacks.site.loader import ReadSite, read_site_file, read_values
+from stacks.site.model import SiteConfig
+from stacks.site.reading.origins import Origin, origins
+
+# Of a gateway without models, until it has one.
+_LONGEST_STREAM_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class SitePlan:
+    """A site that can work, with what was derived for it. Frozen and pure; program and commands work from it alone."""
+
+    site: SiteConfig
+    versions: Versions
+    models: Mapping[str, ModelPlan]
+    """By name, sorted; each is the one revision that serves the name."""
+    machines: ClusterPlan | None
+    """None on a cluster that exists already."""
+    file: str = ""
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    """Where each value comes from, by dotted path; see `stacks.site.reading.origins`."""
+    warnings: tuple[Problem, ...] = ()
+    """What works, and is not wise; each has its line."""
+
+    @property
+    def proofs(self) -> dict[str, Proof]:
+        """The proof of each model, by name."""
+        return {name: model.proof for name, model in self.models.items()}
+
+    @cached_property
+    def placement_text(self) -> str:
+        """Where all replicas find room, as text for people; empty without models."""
+        return describe_placement(self.site, self.proofs)
+
+    @property
+    def texts(self) -> list[str]:
+        """One block of text for each model, by name, and one for their placement on the site's nodes."""
+        return [*(model.text() for model in self.models.values()), *filter(None, [self.placement_text])]
+
+    @property
+    def longest_stream_s(self) -> int:
+        """Seconds that the gateway lets streams run: its own setting, and no less than any of its models."""
+        given = [
+            self.site.gateway.longest_stream_s,
+            *(one.spec.server.longest_stream_s for one in self.models.values()),
+        ]
+        return max((seconds for seconds in given if seconds is not None), default=_LONGEST_STREAM_S)
+
+    @property
+    def body_kib(self) -> int:
+        """Largest request body at the gateway: the site's own value, or what the largest context can need."""
+        if self.site.gateway.max_body_mib is not None:
+            # A little below, so that the picker's message around the body fits as well.
+            return self.site.gateway.max_body_mib * 1024 - 4
+        needed = [int(number(model.settings["gateway_body_kib"])) for model in self.models.values()]
+        return max(needed, default=LARGEST_BODY_KIB)
+
+    @property
+    def first_load_s(self) -> dict[str, float]:
+        """Seconds until each model's weights are read for the first time, by name."""
+        return {name: model.first_load_s for name, model in self.models.items()}
+
+    @property
+    def replaced_registries(self) -> dict[str, tuple[str, ...]]:
+        """Registries that the machines' own mirrors replace, without a fallback to them: endpoints by name."""
+        machines = self.site.cluster.machines
+        mirrors = machines.registries.mirrors if machines and machines.registries else {}
+        return {name: mirror.endpoints for name, mirror in mirrors.items() if mirror.skip_fallback}
+
+
+def plan_file(path: Path) -> SitePlan:
+    """The plan of one stack file. Raises SiteError with every problem of the file, its models and its machines."""
+    return plan_read(read_site_file(path))
+
+
+def plan_values(values: Mapping[str, Any], file: str, *, beside: Path | None = None) -> SitePlan:
+    """The plan of the site that `values` describe; `file` is the one to name in errors. Raises SiteError.
+
+    beside: path of the future file, to compare the site with those in its folder.
+    """
+    return plan_read(read_values(values, file, beside=beside))
+
+
+def plan_read(read: ReadSite) -> SitePlan:
+    """The plan of a site that was read. Raises SiteError with its problems and those of its plan, all at once."""
+    if read.site is None:
+        raise read.error()
+    valid = valid_part(read.site, [problem.path for problem in read.problems])
+    sources = origins(valid.site, read.document, read.file)
+    plan, refused = _plan(valid, versions.load(), sources, read.values)
+    refused = _no_consequences(refused, read.problems)
+    if read.problems or refused:
+        raise read.error(refused)
+    return replace(plan, site=read.site, file=read.file, origins=sources, warnings=read.warnings())
+
+
+def plan_site(site: SiteConfig, pins: Versions | None = None) -> SitePlan:
+    """The plan of a site that is typed already; `pins`: instead of the checkout's. Raises SiteError."""
+    valid = ValidPart(site=site, whole=True)
+    plan, refused = _plan(valid, pins or versions.load(), {}, site.model_dump(mode="json", exclude_unset=True))
+    if refused:
+        raise site_error(site.name, refused)
+    return plan
+
+
+def _plan(
+    valid: ValidPart, pins: Versions, sources: Mapping[str, Origin], values: Mapping[str, Any]
+) -> tuple[SitePlan, list[Problem]]:
+    """The plan of what is valid, and what is wrong with it."""
+    site, problems = valid.site, list[Problem]()
+    models: dict[str, ModelPlan] = {}
+    for name in sorted(site.models):
+        try:
+            models[name] = plan_model(site, name, pins.images)
+        except DoesNotFitError as error:
+            problems += error.problems
+    for model in models.values():
+        problems += checks.cut_answers(model)
+    # If one model does not fit by itself, the room that it needs on the nodes is unknown.
+    if valid.whole and len(models) == len(site.models):
+        problems += checks.without_room(site, models)
+    machines = None
+    if site.cluster.machines is not None:
+        machines, refused = plan_machines(site.name, site.cluster.machines, pins)
+        problems += checks.refused_machines(refused, values)
+    problems += checks.incompatible(site, pins, sources)
+    return SitePlan(site=site, versions=pins, models=models, machines=machines), problems
+
+
+def _no_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:
+    """Without what follows from a key that is wrong: of the key itself, and of a section that lacks it since."""
+    told = [problem.path for problem in problems]
+    return [
+        problem
+        for problem in later
+        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in told)
+    ]
