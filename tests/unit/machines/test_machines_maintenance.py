@@ -172,8 +172,9 @@ def test_a_worker_with_a_wrong_token_gets_no_certificate(bench: Bench, monkeypat
     eventually(lambda: bench.rack.machines["m1"].cri_up and bench.rack.machines["m2"].store.disks.installed is not None)
     bench.wait_stage("m2", "booting")
     monkeypatch.setattr(bench.rack, "trustd", trustd)
-    eventually(lambda: len(asked) == 3)
-    assert asked == [None] * 3
+    # More may come between two looks.
+    eventually(lambda: len(asked) >= 3)
+    assert set(asked) == {None}
     assert bench.rack.machines["m2"].stage == "booting"
 
 
