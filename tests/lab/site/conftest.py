@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lab import deploy, session
 from lab.cluster import down, network, up
-from lab.paths import Lab
+from lab.paths import CHECKOUT, Lab
 from tests.lab.groups import group_of
 from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site
@@ -22,12 +23,15 @@ class Platforms:
         self._keep = network.owner(lab) == lab.home
         self._now: tuple[str, Site] | None = None
 
-    def of(self, group: str) -> Site:
-        """A platform that no other group has touched; in a lab that was up before the tests, the one that is there."""
+    def of(self, group: str, *options: str, project: Path = CHECKOUT) -> Site:
+        """A platform that no other group has touched; in a lab that was up before the tests, the one that is there.
+
+        project: whose program brings it up. options: of its `pulumi up`.
+        """
         if self._now is None or (self._now[0] != group and not self._keep):
             self.end()
             up.bring_up(self._lab)
-            session.run_pulumi(self._lab, "up", "--yes", "--stack", session.STACK)
+            session.run_pulumi(self._lab, "up", "--yes", "--stack", session.STACK, *options, project=project)
             front = deploy.front(self._lab)
             for model in front.models:
                 deploy.ask(front, model=model)

@@ -1,11 +1,16 @@
-"""The project in another folder, where parts of it may be changed; its stack is the same one."""
+"""The project in another folder, where parts of it may be changed or of another revision; its stack is the same one."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lab.paths import CHECKOUT
+from sitectl import revisions
+from sitectl.errors import SitectlError
 from tests.program_folders import FOLDERS
 
 _REST = (".venv", ".lab")
@@ -22,3 +27,27 @@ def copy_project(folder: Path, *changed: str) -> Path:
         else:
             (folder / name).symlink_to(CHECKOUT / name)
     return folder
+
+
+class NoRevisionError(Exception):
+    """A revision that a test needs is not in the checkout's history; one line, with what to do."""
+
+
+@contextmanager
+def project_at(revision: str, checkout: Path = CHECKOUT) -> Iterator[Path]:
+    """The program of a revision, to run pulumi in, with this checkout's packages and tools. Raises NoRevisionError."""
+    shallow = _git(checkout, "rev-parse", "--is-shallow-repository")
+    if shallow.returncode == 0 and _git(checkout, "cat-file", "-e", f"{revision}^{{commit}}").returncode != 0:
+        fix = "git fetch --unshallow" if shallow.stdout.strip() == "true" else "name a commit that git log shows"
+        raise NoRevisionError(f"{revision} is not in the history of {checkout}; fix: {fix}")
+    try:
+        with revisions.tree(checkout, revision) as folder:
+            for name in _REST:
+                (folder / name).symlink_to(checkout / name)
+            yield folder
+    except SitectlError as error:
+        raise NoRevisionError(" ".join(str(error).split())) from None
+
+
+def _git(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, text=True, check=False)
