@@ -1,7 +1,8 @@
 """Which lab tests run together: those of one group share a worker, in their order, and so a lab.
 
 Tests of the running platform are cut in three, each with a platform of its own: what only sends requests, what changes
-the site and puts it back, and what a platform does not survive. Of all others each module is a group.
+the site and puts it back, and what a platform does not survive, whose platform an earlier program has made. Of all
+others each module is a group.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 
 SITE_GROUPS = {
-    "site-ends": ("test_faults_up", "test_pulumi_secrets", "test_talos_roll"),
+    "site-ends": ("test_older_program", "test_faults_up", "test_pulumi_secrets", "test_talos_roll"),
     "site-changes": (
         "test_pulumi_day_two",
         "test_drift",

@@ -1,0 +1,161 @@
+"""A site that is there must not notice a program that is put together in another way.
+
+The program of the commit LANDED brings the site up, with its own stack file. The checkout's program then has nothing to
+do on it, and leaves its state as it is. On this platform the next modules of the group go on: they destroy it, replace
+its keys, and roll its machines.
+
+A change that sites are meant to get is written into MEANT, and what their users have to write for it into `_edit`. At a
+release, set LANDED to its commit (`git rev-parse v1.2.3^{commit}`) and empty both again. A raised pin of a CRD moves it
+on too: the earlier program refuses the bundle of the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import session
+from lab.paths import Lab
+from tests.lab.groups import group_of
+from tests.lab.site.cluster_objects import declared, inventory
+from tests.lab.site.conftest import Platforms
+from tests.lab.site.project_copies import NoRevisionError, project_at
+from tests.lab.site.pulumi_runs import SITE, Document, Pulumi
+from tests.lab.site.running_site import Site
+
+pytestmark = pytest.mark.row("C.04", "C.05")
+
+LANDED = "0fd9b6268e7bc54c1fdbb9d1b850f47229a8123c"
+# `type::name` of a resource -> operation and paths of properties, for each change since LANDED that sites are to get.
+MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {}
+# What the engine notes of a resource beside what the program wants of it.
+_NOTES = ("created", "modified", "aliases", "sourcePosition", "stackTrace")
+_DEFAULT_PROVIDER = re.compile(r"::pulumi:providers:\w+::default_")
+
+
+def _edit(site: Document) -> None:
+    """What a user has to change in the site's file before the checkout's program takes it: nothing so far."""
+
+
+@pytest.fixture(scope="module")
+def earlier() -> Iterator[Path]:
+    """The project as it was landed, with the stack file for this lab."""
+    try:
+        with project_at(LANDED) as project:
+            file = _stack_file(project)
+            file.write_text(session.moved(file.read_text(), Lab.from_environment().network))
+            yield project
+    except NoRevisionError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def site(platforms: Platforms, earlier: Path, request: pytest.FixtureRequest) -> Site:
+    """The platform that the earlier program has brought up, proven to answer."""
+    options = ("--config-file", str(_stack_file(earlier)))
+    return platforms.of(group_of(request.node.path), *options, project=earlier)
+
+
+@pytest.fixture(scope="module")
+def pulumi(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Pulumi:
+    """Runs the checkout's program."""
+    return Pulumi(site.lab, tmp_path_factory.mktemp("stack"))
+
+
+@pytest.fixture(scope="module")
+def file(earlier: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Options that give the site as its users have it to the checkout's program."""
+    document = yaml.safe_load(_stack_file(earlier).read_text())
+    _edit(document["config"][SITE])
+    edited = tmp_path_factory.mktemp("file") / f"Pulumi.{session.STACK}.yaml"
+    edited.write_text(yaml.safe_dump(document, sort_keys=False))
+    return "--config-file", str(edited)
+
+
+@pytest.fixture(scope="module")
+def steps(pulumi: Pulumi, file: tuple[str, str]) -> list[dict[str, Any]]:
+    """Every step of a preview of the checkout's program, those that leave a resource as it is too."""
+    found: list[dict[str, Any]] = json.loads(pulumi("preview", "--json", "--show-sames", *file).stdout)["steps"]
+    return found
+
+
+def test_a_preview_has_nothing_to_do(pulumi: Pulumi, steps: list[dict[str, Any]]) -> None:
+    changes = {_key(step["urn"]): (step["op"], _paths(step)) for step in steps if step["op"] != "same"}
+    noticed = [_told(step) for step in steps if changes.get(_key(step["urn"])) != MEANT.get(_key(step["urn"]))]
+    assert not noticed, f"of {len(steps)} resources, a site would notice:\n" + "\n".join(noticed)
+    assert changes == MEANT
+    looked_at = {step["oldState"]["urn"] for step in steps if "oldState" in step}
+    # No preview shows the providers that the engine makes by itself.
+    assert looked_at == {urn for urn in pulumi.resources() if not _DEFAULT_PROVIDER.search(urn)}
+
+
+def test_an_up_leaves_objects_state_and_outputs_as_they_are(
+    pulumi: Pulumi, steps: list[dict[str, Any]], file: tuple[str, str]
+) -> None:
+    """Protection, order and time limits are in the state alone: no preview shows them."""
+    moved = {step["oldState"]["urn"]: step["urn"] for step in steps if "oldState" in step}
+    objects, kept, outputs = declared(inventory(pulumi.lab)), _kept(pulumi, moved), _outputs(pulumi)
+    assert outputs.keys() >= {"keys", "kubeconfig", "talosconfig"}
+    pulumi("up", "--yes", "--skip-preview", *([] if MEANT else ["--expect-no-changes"]), *file)
+    after = _kept(pulumi, {})
+    noticed = [
+        f"  {urn}: {', '.join(_differing(kept.get(urn, {}), after.get(urn, {})))}"
+        for urn in sorted(kept.keys() | after.keys())
+        if kept.get(urn) != after.get(urn) and _key(urn) not in MEANT
+    ]
+    assert not noticed, "the state says otherwise of these:\n" + "\n".join(noticed)
+    assert _outputs(pulumi) == outputs
+    if not MEANT:
+        assert declared(inventory(pulumi.lab)) == objects
+
+
+def _stack_file(project: Path) -> Path:
+    return project / f"Pulumi.{session.STACK}.yaml"
+
+
+def _key(urn: str) -> str:
+    """Type and name of a resource, wherever it is in the tree; several have one name."""
+    return urn.split("::", 2)[2].rpartition("$")[2]
+
+
+def _paths(step: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(step.get("detailedDiff") or {}))
+
+
+def _told(step: Mapping[str, Any]) -> str:
+    keys = ", ".join(_paths(step) or step.get("diffReasons") or ())
+    return f"  {step['op']} {step['urn']}" + (f": {keys}" if keys else "")
+
+
+def _outputs(pulumi: Pulumi) -> Document:
+    found: Document = json.loads(pulumi("stack", "output", "--json", "--show-secrets").stdout)
+    return found
+
+
+def _differing(one: Document, other: Document) -> list[str]:
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+
+
+def _kept(pulumi: Pulumi, moved: Mapping[str, str]) -> dict[str, Document]:
+    """What the state holds of each resource, under the URNs that aliases give them."""
+    text = json.dumps(pulumi.resources())
+    for old, new in moved.items():
+        text = text.replace(f'"{old}"', f'"{new}"').replace(f'"{old}::', f'"{new}::')
+    found: dict[str, Document] = json.loads(text)
+    return {
+        urn: {name: _in_order(name, part) for name, part in one.items() if name not in _NOTES}
+        for urn, one in found.items()
+    }
+
+
+def _in_order(name: str, part: Any) -> Any:
+    """Dependencies come out of sets of the SDK, in another order each time."""
+    if name == "dependencies":
+        return sorted(part)
+    return {key: sorted(urns) for key, urns in part.items()} if name == "propertyDependencies" else part
