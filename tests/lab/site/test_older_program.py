@@ -5,8 +5,8 @@ do on it, and leaves its state as it is. On this platform the next modules of th
 its keys, and roll its machines.
 
 A change that sites are meant to get is written into MEANT, and what their users have to write for it into `_edit`. At a
-release, set LANDED to its commit (`git rev-parse v1.2.3^{commit}`) and empty both again. A raised pin of a CRD moves it
-on too: the earlier program refuses the bundle of the new one.
+release, set LANDED to its commit (`git rev-parse v1.2.3^{commit}`) and empty both again. A raised pin of the bundle (a
+CRD, a chart) moves LANDED on to its own commit, by the next one: the earlier program refuses the new bundle.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def earlier() -> Iterator[Path]:
             file.write_text(session.moved(file.read_text(), Lab.from_environment().network))
             yield project
     except NoRevisionError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(f"{Path(__file__).name}: LANDED: {error}", pytrace=False) from None
 
 
 @pytest.fixture(scope="module")
