@@ -1,4 +1,4 @@
-"""The lab's platform, made by the checked-in program and stack file, for each group of this folder's tests."""
+"""The lab's platform for each group of tests, made by the checked-in program or, for one group, by an earlier one."""
 
 from __future__ import annotations
 
