@@ -1,36 +1,22 @@
 """Which fields of rendered objects follow from a model's proof, and from which of its settings.
 
-`explain` links a field to a setting only if it has that setting's value, so a row of these tables that has
-become wrong says nothing instead of something false. A new rendered setting needs a row here.
+The registry of settings knows their places. `explain` links a field to a setting only if it has that setting's value,
+so a place that has become wrong says nothing instead of something false.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.model import Resource
 from sitectl.proofs import told
+from stacks.plan.settings.definition import Setting
+from stacks.plan.settings.registry import DEFINITIONS
 from stacks.plan.site_plan import SitePlan
-from stacks.proof.figures import Explanation
 
-# Flags of the engines are called as the settings are, but for these.
-_FLAGS = {"kv_cache_size": "kv_blocks"}
-_ENVIRONMENT = {"VLLM_ENGINE_READY_TIMEOUT_S": "start_budget_s"}
-# Ends of paths below a container.
-_FIELDS = {
-    "startupProbe.failureThreshold": "startup_probe_failures",
-    'resources.limits["nvidia.com/gpu"]': "tensor_parallel_size",
-    'resources.requests["nvidia.com/gpu"]': "tensor_parallel_size",
-}
-# Keys inside of the picker's configuration, which is text.
-_CONFIGURATION = {
-    "lruCapacityPerServer": "kv_blocks",
-    "maxPrefixTokensToMatch": "max_model_len",
-    "queueDepthThreshold": "picker_queue_threshold",
-    "kvCacheUtilThreshold": "picker_kv_threshold",
-}
 _PICKER_END = "-epp"
 
 
@@ -42,30 +28,40 @@ def model_of(resource: Resource, plan: SitePlan) -> str:
     return named if named in plan.models else ""
 
 
+def _by_place() -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Kind of place -> its name -> the settings that may be there."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for key, definition in DEFINITIONS.items():
+        found["flag"][key.replace("_", "-")].append(key)
+        for place in definition.places:
+            found[place.kind][place.name].append(key)
+    return found
+
+
+_PLACES = _by_place()
+
+
 def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> list[dict[str, Any]]:
     """Settings behind a field's value, or behind parts of it, each with formula and inputs.
 
     path: dotted, as `explain` has walked it, such as `spec.template.spec.containers.0.args`. value: what is there.
     """
     model = model_of(resource, plan)
-    leaves = list(_leaves(path, value)) if model else []
-    if not leaves:
-        return []
-    known = plan.models[model].settings
+    settings = plan.models[model].settings if model else {}
     found = []
-    for shown, key, text in leaves:
-        knob = known.get(key)
-        if knob is not None and _same(knob, text):
-            words = {name: one for name, one in told(knob).items() if name != "rendered"}
-            found.append({"at": shown, **words, "key": f"models.{model}.knobs.{key}"})
+    for shown, keys, text in _leaves(path, value) if model else ():
+        setting = next((settings[key] for key in keys if key in settings and _same(settings[key], text)), None)
+        if setting is not None:
+            record = {name: part for name, part in told(setting).items() if name != "rendered"}
+            found.append({"at": shown, **record, "key": f"models.{model}.settings.{setting.key}"})
     return found
 
 
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, str, str]]:
-    """(what to show, setting that it may follow from, value as text) of each leaf that a table knows."""
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[str], str]]:
+    """(what to show, settings that it may follow from, value as text) of each leaf that is a place of one."""
     if isinstance(value, Mapping):
-        if value.get("name") in _ENVIRONMENT and "value" in value:
-            yield f"{value['name']}={value['value']}", _ENVIRONMENT[str(value["name"])], str(value["value"])
+        if value.get("name") in _PLACES["variable"] and "value" in value:
+            yield f"{value['name']}={value['value']}", _PLACES["variable"][str(value["name"])], str(value["value"])
             return
         for key, inner in value.items():
             yield from _leaves(f'{path}["{key}"]' if "." in key else f"{path}.{key}", inner)
@@ -74,17 +70,15 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str, str]]:
             yield from _leaves(f"{path}.{place}", inner)
     elif isinstance(value, str) and value.startswith("--"):
         name, _, text = value.removeprefix("--").partition("=")
-        key = name.replace("-", "_")
-        yield value, _FLAGS.get(key, key), text or "True"
+        yield value, _PLACES["flag"].get(name, ()), text or "True"
     elif isinstance(value, str) and "\n" in value:
         for key, text in re.findall(r"^[\s-]*(\w+): (\S+)$", value, re.MULTILINE):
-            if key in _CONFIGURATION:
-                yield f"{key}: {text}", _CONFIGURATION[key], text
+            yield f"{key}: {text}", _PLACES["configuration"].get(key, ()), text
     else:
-        for end, key in _FIELDS.items():
+        for end, keys in _PLACES["field"].items():
             if path.endswith(f".{end}"):
-                yield f"{end}: {value}", key, str(value)
+                yield f"{end}: {value}", keys, str(value)
 
 
-def _same(knob: Explanation, text: str) -> bool:
-    return str(knob.value) == text
+def _same(setting: Setting, text: str) -> bool:
+    return str(setting.value) == text

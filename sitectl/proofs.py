@@ -10,9 +10,8 @@ from typing import Any
 from floor.problems import SiteError
 from stacks.plan.placement import place
 from stacks.plan.placing import demands_of, nodes_of
-from stacks.plan.rendered_knobs import effect
+from stacks.plan.settings.definition import Setting
 from stacks.plan.site_plan import SitePlan, plan_file
-from stacks.proof.figures import Explanation
 
 
 def texts_of_file(file: Path) -> list[str]:
@@ -35,17 +34,18 @@ def placement(plan: SitePlan) -> dict[str, object]:
     return record | {"known": True, "free": placed.free, "lost_node": losses} | more
 
 
-def told(knob: Explanation) -> dict[str, Any]:
+def told(setting: Setting) -> dict[str, Any]:
     """A setting as data: value, where it comes from, formula, inputs, and what is made of it, or why nothing is."""
     record = {
-        "knob": knob.key,
-        "value": knob.value,
-        "unit": knob.unit,
-        "origin": knob.origin,
-        "formula": knob.formula,
-        "inputs": dict(knob.inputs),
-        "reason": knob.reason,
-        "rendered": effect(knob.key),
+        "setting": setting.key,
+        "value": setting.value,
+        "unit": setting.unit,
+        "origin": setting.origin,
+        "formula": setting.formula,
+        "fidelity": setting.fidelity,
+        "inputs": dict(setting.inputs),
+        "reason": setting.reason,
+        "rendered": setting.effect,
     }
     return {key: value for key, value in record.items() if value not in ("", {})}
 

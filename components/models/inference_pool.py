@@ -62,7 +62,7 @@ def picker_config(model: str, namespace: str, spec: InferencePoolSpec, plan: Pic
         prefix_tokens=plan.prefix_tokens,
         kv_blocks=plan.kv_blocks,
         queue_threshold=plan.queue_threshold,
-        shedding_queue_threshold=max(1, plan.queue_threshold // 2),
+        shedding_queue_threshold=plan.shedding_queue_threshold,
         kv_threshold=plan.kv_threshold,
         prefix_weight=spec.prefix_weight,
         queue_weight=spec.queue_weight,

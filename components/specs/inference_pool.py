@@ -40,6 +40,8 @@ class PickerPlan:
     kv_blocks: int
     queue_threshold: int
     """Waiting requests, at least 1."""
+    shedding_queue_threshold: int
+    """Waiting requests from which on those are refused that may be shed, at least 1."""
     kv_threshold: float
     """Share of the cache in use, above 0 and at most 1."""
 

@@ -25,7 +25,7 @@ value that the program declares, and, if it or a part of it follows from a model
 Name an object as `rules` and `diff` print it, or as kind/name.
 
   python -m sitectl explain --site prod models.glm-5-1.server.gpus
-  python -m sitectl explain --site prod models.glm-5-1.knobs.max_num_seqs
+  python -m sitectl explain --site prod models.glm-5-1.settings.max_num_seqs
   python -m sitectl explain --site prod deployment/glm-5-1 spec.replicas
   python -m sitectl explain --site prod deployment/glm-5-1 spec.template
 """
@@ -61,7 +61,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     found, value, walked = find_field(declared.resources, arguments.what, arguments.field)
     record = explain_field(found, value, arguments.field)
     behind = derived_fields.derivations(found, plan, walked, value)
-    context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "knobs": behind})
+    context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "settings": behind})
     return int(Exit.OK)
 
 
@@ -111,8 +111,8 @@ def _located(record: dict[str, Any], project: Path) -> dict[str, Any]:
 
 def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
     """Value, origin and meaning of a site's key. Raises SitectlError with the near one for a key that is none."""
-    if knob := re.fullmatch(r"models\.([^.]+)\.knobs(?:\.(.+))?", key):
-        return _knob(plan, knob[1], knob[2])
+    if setting := re.fullmatch(r"models\.([^.]+)\.settings(?:\.(.+))?", key):
+        return _setting(plan, setting[1], setting[2])
     origin = plan.origins.get(key)
     below = sorted(one for one in plan.origins if one.startswith(f"{key}."))
     if origin is None and below:
@@ -145,24 +145,24 @@ def _beside(plan: SitePlan, key: str) -> str:
     return ", ".join(sorted({one.partition(".")[0] for one in plan.origins}))
 
 
-def _knob(plan: SitePlan, model: str, knob: str | None) -> dict[str, Any]:
+def _setting(plan: SitePlan, model: str, key: str | None) -> dict[str, Any]:
     """A setting that follows from a model's proof, or all of them by name."""
     if model not in plan.site.models:
         raise SitectlError(
             f"the site has no model '{model}'", allowed=", ".join(sorted(plan.site.models)), status=Exit.USAGE
         )
     found = plan.models[model].settings
-    if knob is None:
+    if key is None:
         return {name: {"value": one.value, "unit": one.unit, "origin": one.origin} for name, one in found.items()}
-    if knob not in found:
-        near = nearest(knob, found)
+    if key not in found:
+        near = nearest(key, found)
         raise SitectlError(
-            f"no setting '{knob}' follows from the proof" + (f"; did you mean '{near}'?" if near else ""),
+            f"no setting '{key}' follows from the proof" + (f"; did you mean '{near}'?" if near else ""),
             allowed=", ".join(found),
-            fix=f"python -m sitectl explain --site {plan.site.name} models.{model}.knobs",
+            fix=f"python -m sitectl explain --site {plan.site.name} models.{model}.settings",
             status=Exit.USAGE,
         )
-    return told(found[knob])
+    return told(found[key])
 
 
 def _value(plan: SitePlan, key: str) -> Any:

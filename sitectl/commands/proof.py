@@ -62,7 +62,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
             "block": model.text(),
             "revision": model.revision,
             "figures": {key: asdict(figure) for key, figure in model.proof.figures().items()},
-            "knobs": {key: proofs.told(setting) for key, setting in model.settings.items()},
+            "settings": {key: proofs.told(setting) for key, setting in model.settings.items()},
         }
         for name, model in plan.models.items()
     }

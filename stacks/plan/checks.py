@@ -10,10 +10,10 @@ from floor.problems import Problem
 from floor.spec import MOST_SECONDS
 from stacks.facts.versions import Versions
 from stacks.plan import conflicts, machine_keys
-from stacks.plan.knobs import token_s
 from stacks.plan.machine_keys import Refused
 from stacks.plan.models import ModelPlan
 from stacks.plan.placing import crowds
+from stacks.plan.settings.gateway import token_s
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin
 

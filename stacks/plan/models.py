@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -17,10 +16,10 @@ from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue
 from stacks.facts.versions import Images
 from stacks.plan.block import block
-from stacks.plan.knobs import PROBE_PERIOD_S, START_MARGIN, Serving, knobs, number
 from stacks.plan.orders import order_of, serving_of
-from stacks.plan.overrides import broken_overrides
-from stacks.proof.figures import Explanation
+from stacks.plan.settings.definition import Setting
+from stacks.plan.settings.registry import broken_overrides, derive
+from stacks.plan.settings.start import PROBE_PERIOD_S
 from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.layouts import allowed, refusals
 from stacks.proof.memory import BLOCK_TOKENS
@@ -49,7 +48,7 @@ class ModelPlan:
     """What the site says."""
     proof: Proof
     """It holds."""
-    settings: Mapping[str, Explanation]
+    settings: Mapping[str, Setting]
     """Every setting that follows from the proof, by name."""
     server: ModelServerPlan
     picker: PickerPlan
@@ -63,7 +62,7 @@ class ModelPlan:
     @property
     def parallel_requests(self) -> int:
         """Requests for the model that one Envoy pod may have under way at once."""
-        return int(number(self.settings["gateway_parallel_requests"]))
+        return self.settings["gateway_parallel_requests"].whole
 
     @property
     def first_load_s(self) -> float:
@@ -84,9 +83,9 @@ def plan_model(site: SiteConfig, name: str, images: Images) -> ModelPlan:
     """Prove a model on this site's GPUs, its overrides included. Raises DoesNotFitError with the nearest fixes."""
     spec = site.models[name]
     proof, serving = prove(order_of(site, name)), serving_of(spec)
-    if problems := [*_misfits(spec, proof)] or [*_inconsistent(proof, serving)]:
+    if problems := [*_misfits(spec, proof)] or [*broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
-    settings = knobs(proof, serving)
+    settings = derive(proof, serving)
     server = _server(proof, settings)
     return ModelPlan(
         name=name,
@@ -129,20 +128,12 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
 
 
-def _inconsistent(proof: Proof, serving: Serving) -> Iterator[Problem]:
-    """Overrides that the proof does not allow."""
-    for broken in broken_overrides(proof, serving):
-        path = ("models", proof.order.name, "overrides", broken.key)
-        yield Problem(path=path, what=broken.what, got=broken.got, allowed=broken.allowed, fix=broken.fix)
-
-
-def _server(proof: Proof, settings: Mapping[str, Explanation]) -> ModelServerPlan:
+def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
     def whole(key: str) -> int:
-        return int(number(settings[key]))
+        return settings[key].whole
 
     case, speed = proof.case, proof.speed
     alone, full = case.decode_s(1), case.decode_s(case.slots)
-    download_s = proof.cold_start["download_weights"].value
     return ModelServerPlan(
         layout=LayoutSpec(**asdict(case.layout)),
         weight_bytes=proof.weights["weight_files"].value * 1e9,
@@ -153,29 +144,29 @@ def _server(proof: Proof, settings: Mapping[str, Explanation]) -> ModelServerPla
         max_num_queued_reqs=whole("max_num_queued_reqs"),
         max_answer_tokens=whole("gateway_max_tokens") if "gateway_max_tokens" in settings else None,
         max_unavailable=whole("disruption_max_unavailable"),
-        # Encoders keep nothing; the simulator needs room for one request.
-        kv_blocks=max(whole("kv_blocks"), -(-case.context // BLOCK_TOKENS)),
+        kv_blocks=whole("kv_blocks"),
         block_tokens=BLOCK_TOKENS,
         prefill_s_per_token=speed["prefill_per_token"].value / 1e6,
         prefill_overhead_s=REQUEST_OVERHEAD_S,
         decode_s_per_token=alone,
         decode_slowdown_when_full=max(1.0, full / alone),
         load_s=proof.cold_start["read_weights"].value,
-        download_s=download_s,
+        download_s=proof.cold_start["download_weights"].value,
         start_budget_s=whole("start_budget_s"),
-        later_start_budget_s=max(whole("start_budget_s") - math.ceil(START_MARGIN * download_s), 0),
+        later_start_budget_s=whole("later_start_budget_s"),
         startup_probe_period_s=PROBE_PERIOD_S,
         startup_probe_failures=whole("startup_probe_failures"),
     )
 
 
-def _picker(server: ModelServerPlan, settings: Mapping[str, Explanation]) -> PickerPlan:
+def _picker(server: ModelServerPlan, settings: Mapping[str, Setting]) -> PickerPlan:
     return PickerPlan(
         block_tokens=server.block_tokens,
         prefix_tokens=server.max_model_len,
         kv_blocks=server.kv_blocks,
-        queue_threshold=int(number(settings["picker_queue_threshold"])),
-        kv_threshold=number(settings["picker_kv_threshold"]),
+        queue_threshold=settings["picker_queue_threshold"].whole,
+        shedding_queue_threshold=settings["picker_shedding_threshold"].whole,
+        kv_threshold=settings["picker_kv_threshold"].number,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
-from stacks.plan.knobs import Override, Serving
+from stacks.plan.settings.definition import Override, Serving
 from stacks.proof.demand import Load, Prices, Slo, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import KvDtype

@@ -16,9 +16,9 @@ from stacks.facts import versions
 from stacks.facts.versions import Versions
 from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
-from stacks.plan.knobs import LARGEST_BODY_KIB, number
 from stacks.plan.models import DoesNotFitError, ModelPlan, plan_model
 from stacks.plan.placing import describe_placement
+from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
 from stacks.proof.proof import Proof
 from stacks.site.loader import ReadSite, read_site_file, read_values
@@ -75,7 +75,7 @@ class SitePlan:
         if self.site.gateway.max_body_mib is not None:
             # A little below, so that the picker's message around the body fits as well.
             return self.site.gateway.max_body_mib * 1024 - 4
-        needed = [int(number(model.settings["gateway_body_kib"])) for model in self.models.values()]
+        needed = [model.settings["gateway_body_kib"].whole for model in self.models.values()]
         return max(needed, default=LARGEST_BODY_KIB)
 
     @property

@@ -28,7 +28,7 @@ ENGINE_MAX_SEQS = 1024
 # Chunks of a prompt that a step may take; less than 512 wastes the GPU on small products.
 CHUNKS = (8192, 4096, 2048, 1024, 512)
 
-Kind = Literal["illegal", "precision", "weights", "context", "knob", "overload", "ttft", "itl"]
+Kind = Literal["illegal", "precision", "weights", "context", "setting", "overload", "ttft", "itl"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Case:
 
     @cached_property
     def reserved(self) -> float:
-        """For the largest step that any knob allows, so that no knob moves the cache."""
+        """For the largest step that any setting allows, so that no setting moves the cache."""
         tokens = max(DEFAULT_BATCHED_TOKENS, self.order.max_num_batched_tokens or 0)
         return reserved_bytes(self.order.model, self.layout, batched_tokens=tokens)
 
@@ -203,13 +203,13 @@ class Case:
             text = (
                 f"max_num_seqs is {order.max_num_seqs:,}, and the cache holds {self.held:,} requests of the mean size"
             )
-            found.append(Problem(kind="knob", text=text))
+            found.append(Problem(kind="setting", text=text))
         elif (order.max_num_seqs or 0) > (order.max_num_batched_tokens or math.inf):
             text = (
                 f"max_num_seqs is {order.max_num_seqs:,} and max_num_batched_tokens {order.max_num_batched_tokens:,}: "
                 "vLLM starts with no more requests than tokens of a step"
             )
-            found.append(Problem(kind="knob", text=text))
+            found.append(Problem(kind="setting", text=text))
         return found
 
     def _too_large(self) -> str:

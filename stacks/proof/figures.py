@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Fidelity = Literal["published", "calibrated", "estimated"]
@@ -23,23 +22,6 @@ class Figure:
 
     def __str__(self) -> str:
         return f"{shown(self.value)} {self.unit}".rstrip()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Explanation:
-    """Why a knob has its value, for `explain`."""
-
-    key: str
-    """Name of the knob, as the engine, the picker or Kubernetes calls it."""
-    value: int | float | str | bool
-    unit: str
-    origin: Literal["derived", "override", "site", "engine default"]
-    """derived: the proof says so. override: the site says so, with a reason. site: the site's own key. engine default:
-    nothing constrains it."""
-    formula: str
-    inputs: Mapping[str, float | int | str] = field(default_factory=dict)
-    reason: str = ""
-    """Of an override."""
 
 
 def shown(value: float) -> str:

@@ -76,7 +76,7 @@ def _settings(case: Case) -> Iterator[tuple[str, Order]]:
     kinds = {problem.kind for problem in case.problems}
     if "precision" in kinds:
         yield "keep the cache in bf16", replace(order, kv_dtype="bf16")
-    if "knob" in kinds:
+    if "setting" in kinds:
         most = min(case.held, order.max_num_batched_tokens or case.held)
         yield f"lower max_num_seqs to {most}, or leave it to the proof", replace(order, max_num_seqs=None)
     elif order.max_num_seqs:

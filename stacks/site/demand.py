@@ -81,7 +81,7 @@ class OverriddenShare(Spec):
 
 
 class OverridesSpec(Spec):
-    """Serving knobs that the proof derives and this site overrides."""
+    """Settings that the proof derives and this site overrides."""
 
     max_num_seqs: OverriddenCount | None = None
     """Requests that one replica runs at once."""

@@ -76,7 +76,14 @@ def test_what_is_deployed_is_understood(program: Path, tmp_path: Path, golden: s
 
 def test_a_threshold_that_makes_no_sense_is_refused(program: Path, tmp_path: Path) -> None:
     """The picker reads the thresholds, and does not merely carry them."""
-    plan = PickerPlan(block_tokens=16, prefix_tokens=4096, kv_blocks=1000, queue_threshold=0, kv_threshold=0.9)
+    plan = PickerPlan(
+        block_tokens=16,
+        prefix_tokens=4096,
+        kv_blocks=1000,
+        queue_threshold=0,
+        shedding_queue_threshold=1,
+        kv_threshold=0.9,
+    )
     lines = told(program, tmp_path, picker_config("m", "n", InferencePoolSpec(), plan)["data"]["config.yaml"])
     (refusal,) = said(lines, "Failed to parse configuration")
     assert "queueDepthThreshold must be strictly positive" in refusal["error"]

@@ -82,8 +82,8 @@ def test_lab_tests_are_named_by_folder() -> None:
 @pytest.mark.parametrize(
     ("file", "chosen", "left_out"),
     [
-        ("stacks/plan/knobs.py", "proof/test_proof_knobs.py", "runner/test_runner_env.py"),
-        ("components/tenants/access.py", "spine/test_builders.py", "proof/test_proof_knobs.py"),
+        ("stacks/plan/settings/start.py", "proof/test_proof_settings.py", "runner/test_runner_env.py"),
+        ("components/tenants/access.py", "spine/test_builders.py", "proof/test_proof_settings.py"),
         # Through the program, which a process of its own runs.
         ("components/tenants/access.py", "sitectl/test_sitectl_diff.py", "machines/test_machines_applying.py"),
         ("stacks/facts/versions.yaml", "stacks/test_versions.py", "runner/test_runner_env.py"),
@@ -91,7 +91,7 @@ def test_lab_tests_are_named_by_folder() -> None:
         ("lab/plugins/kubernetes/helm.py", "plugin_kubernetes/test_kubernetes_releases.py", "cluster/test_cli.py"),
         ("tests/unit/golden/model-vllm.yaml", "spine/test_builders.py", "runner/test_runner_env.py"),
         ("tests/fixtures/previews/replica-cut.json", "sitectl/test_sitectl_plan.py", "cluster/test_cli.py"),
-        ("docs/ci.md", "ci/test_ci_documented.py", "proof/test_proof_knobs.py"),
+        ("docs/ci.md", "ci/test_ci_documented.py", "proof/test_proof_settings.py"),
     ],
 )
 def test_of_the_project_itself(file: str, chosen: str, left_out: str) -> None:

@@ -46,8 +46,8 @@ _FIXES: Mapping[str, str] = {
     "tenants.<name>.keys": "write a name for each key's purpose, as in `chat: {{}}`; `up` makes the key",
     "tenants.<name>.keys.<name>": "write `{key}: {{}}`; `up` makes the key and keeps it encrypted",
     **{
-        f"models.<name>.overrides.{knob}": "write `{key}: {{value: {got}, reason: WHY}}`"
-        for knob in OverridesSpec.model_fields
+        f"models.<name>.overrides.{setting}": "write `{key}: {{value: {got}, reason: WHY}}`"
+        for setting in OverridesSpec.model_fields
     },
 }
 

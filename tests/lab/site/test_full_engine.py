@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from lab.paths import CHECKOUT
+from stacks.plan.site_plan import plan_file
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat, stream
-from tests.lab.site.test_model_limits import knobs
 
 pytestmark = pytest.mark.row("001.29")
 
@@ -26,7 +26,7 @@ def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, 
     The replicas are filled past the gateway, as by other Envoy pods, which count for themselves.
     """
     replicas = cluster.ready_replicas(MODEL)
-    held = int(knobs(MODEL)["max_num_queued_reqs"].value)
+    held = plan_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].settings["max_num_queued_reqs"].whole
     body = chat(MODEL, tokens=1)
 
     async def scenario() -> tuple[httpx.Response, str]:

@@ -11,8 +11,8 @@ import pytest
 
 from lab.cluster import logs
 from lab.paths import CHECKOUT
+from stacks.plan.settings.definition import Setting
 from stacks.plan.site_plan import plan_file
-from stacks.proof.figures import Explanation
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import HOLD_S, Streamed, all_arrived, chat, stream
@@ -26,13 +26,13 @@ REFUSED = 5
 APART_S = 0.05
 
 
-def knobs(model: str) -> Mapping[str, Explanation]:
+def settings(model: str) -> Mapping[str, Setting]:
     return plan_file(CHECKOUT / "Pulumi.lab.yaml").models[model].settings
 
 
 @pytest.mark.parametrize("model", ["glm-5-1", "qwen3-32b"])
 def test_the_picker_started_with_the_derived_thresholds(site: Site, cluster: Cluster, model: str) -> None:
-    found = knobs(model)
+    found = settings(model)
     for picker in cluster.pickers(model):
         log = logs.find(site.lab, f"{MODELS}/{picker.name}").read_text()
         said = [json.loads(line) for line in log.splitlines() if "Creating new UtilizationDetector" in line]
@@ -64,7 +64,7 @@ async def _flood(site: Site, replicas: list[Replica]) -> tuple[list[Streamed], i
 
 def test_the_gateway_refuses_what_the_replicas_could_not_hold(site: Site, cluster: Cluster) -> None:
     """Beyond replicas x (running + waiting) a request is refused, not queued, in OpenAI's form; no other suffers."""
-    bound = int(knobs(MODEL)["gateway_parallel_requests"].value)
+    bound = int(settings(MODEL)["gateway_parallel_requests"].value)
     with cluster.pace(MODEL, prefill_overhead=f"{HOLD_S}s", time_factor_under_load=1.0):
         answers, held = asyncio.run(_flood(site, cluster.ready_replicas(MODEL)))
     statuses = Counter(answer.status for answer in answers)

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from stacks.plan.block import block
-from stacks.plan.knobs import knobs
-from stacks.proof.figures import Explanation
+from stacks.plan.settings.definition import Setting
+from stacks.plan.settings.registry import derive
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
@@ -24,7 +24,7 @@ QWEN = order("qwen3-32b-fp8", gpus=1, replicas=4, simple=True, load=CHAT, slo=TA
 
 
 def values(proof: Proof) -> dict[str, float]:
-    return {key: float(knob.value) for key, knob in knobs(proof).items() if not isinstance(knob.value, str)}
+    return {key: float(setting.value) for key, setting in derive(proof).items() if not isinstance(setting.value, str)}
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_scaling_follows_from_the_cold_start_and_the_bounds() -> None:
 
 def test_waiting_tokens_are_waiting_requests_of_the_mean_prompt() -> None:
     """Prompts of 2,000 and 16,000 tokens (p50, p95) are 4,447 on average."""
-    derived = knobs(prove(QWEN))
+    derived = derive(prove(QWEN))
     waiting = _number(derived["max_num_queued_reqs"]) - _number(derived["max_num_seqs"])
     assert waiting >= 1
     assert _number(derived["max_num_queued_tokens"]) == pytest.approx(waiting * 4447, rel=1e-3)
 
 
-def _number(knob: Explanation) -> float:
-    assert isinstance(knob.value, int | float)
-    return knob.value
+def _number(setting: Setting) -> float:
+    assert isinstance(setting.value, int | float)
+    return setting.value

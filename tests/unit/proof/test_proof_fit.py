@@ -65,7 +65,7 @@ MISFITS: list[tuple[str, str, dict[str, Any], str]] = [
     ("llama-3.1-405b", "h200-sxm", {"gpus": 4}, "weights"),
     ("mistral-small-4", "h100-sxm", {"gpus": 2, "context_tokens": 2_000_000}, "context"),
     ("llama-3.1-8b", "l4", {"gpus": 1, "kv_dtype": "bf16", "load": LONG}, "context"),
-    ("qwen3-32b-fp8", "h200-sxm", {"gpus": 1, "max_num_seqs": 5000}, "knob"),
+    ("qwen3-32b-fp8", "h200-sxm", {"gpus": 1, "max_num_seqs": 5000}, "setting"),
     ("qwen3-32b-fp8", "h200-sxm", {"gpus": 1, "replicas": 1, "load": Load(requests_per_s=20)}, "overload"),
     (
         "qwen3-32b-fp8",

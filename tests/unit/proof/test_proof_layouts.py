@@ -61,8 +61,8 @@ def test_each_data_parallel_rank_gets_its_own_slots() -> None:
     """vLLM's --max-num-seqs is of one rank; the plan's is of the replica, as the simulator takes it."""
     plan = MODELS["deepseek"].server
     assert int(flags("deepseek")["--max-num-seqs"]) * 8 == plan.max_num_seqs
-    knobs = MODELS["deepseek"].settings
-    assert int(flags("deepseek")["--max-num-seqs"]) == knobs["max_num_seqs"].value
+    settings = MODELS["deepseek"].settings
+    assert int(flags("deepseek")["--max-num-seqs"]) == settings["max_num_seqs"].value
 
 
 def test_the_simulator_stands_for_all_ranks_at_once() -> None:

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from stacks.plan.knobs import Override, Serving, knobs, needed_replicas, number, token_s
-from stacks.plan.overrides import broken_overrides
+from stacks.plan.settings.definition import Override, Serving
+from stacks.plan.settings.gateway import token_s
+from stacks.plan.settings.registry import broken_overrides, derive
+from stacks.plan.settings.scaling import needed_replicas
 from stacks.proof.fixes import nearest
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.row("opening 2", "001.37")
 REASON = "somebody measured it"
 PROOF = prove(order("qwen3-32b-fp8", gpus=1, replicas=4, simple=True, load=CHAT, slo=TARGETS))
 CASE = PROOF.case
-DERIVED = {key: number(each) for key, each in knobs(PROOF).items() if not isinstance(each.value, str)}
+DERIVED = {key: each.number for key, each in derive(PROOF).items() if not isinstance(each.value, str)}
 RUNNING = CASE.slots * CASE.layout.data
 
 
@@ -50,7 +52,7 @@ def test_the_example_holds() -> None:
 )
 def test_what_breaks_the_proof_is_refused_with_what_is_allowed(key: str, value: float, said: str, fix: str) -> None:
     (broken,) = broken_overrides(PROOF, serving(**{key: value}))
-    assert broken.key == key
+    assert broken.path[-1] == key
     assert said in broken.what
     assert fix in broken.fix
     assert broken.got
@@ -71,37 +73,37 @@ def test_what_breaks_the_proof_is_refused_with_what_is_allowed(key: str, value: 
 )
 def test_what_goes_with_the_proof_is_taken_and_says_so(key: str, value: float) -> None:
     said = serving(**{key: value})
-    assert broken_overrides(PROOF, said) == []
-    knob = knobs(PROOF, said)[key]
-    assert (knob.value, knob.origin, knob.reason) == (value, "override", REASON)
+    assert not [*broken_overrides(PROOF, said)]
+    setting = derive(PROOF, said)[key]
+    assert (setting.value, setting.origin, setting.reason) == (value, "override", REASON)
 
 
-def test_what_follows_from_an_overridden_knob_follows_from_the_sites_value() -> None:
+def test_what_follows_from_an_overridden_setting_follows_from_the_sites_value() -> None:
     """A site that lets more wait does not have to say so to picker, gateway and scaling again."""
     free = prove(replace(PROOF.order, slo=replace(TARGETS, ttft_p95_ms=None)))
-    found = knobs(free, serving(max_num_queued_reqs=1200))
+    found = derive(free, serving(max_num_queued_reqs=1200))
     waiting = 1200 - free.case.slots
-    assert number(found["picker_queue_threshold"]) == waiting
-    assert number(found["gateway_parallel_requests"]) == 4 * 1200
+    assert found["picker_queue_threshold"].number == waiting
+    assert found["gateway_parallel_requests"].number == 4 * 1200
     assert found["gateway_parallel_requests"].origin == "derived"
-    start = knobs(PROOF, serving(start_budget_s=1001))
-    assert number(start["startup_probe_failures"]) == math.ceil(1001 / 5)
-    cache = knobs(PROOF, serving(picker_kv_threshold=0.6))
-    assert number(cache["autoscale_kv_share"]) == pytest.approx(0.5)
+    start = derive(PROOF, serving(start_budget_s=1001))
+    assert start["startup_probe_failures"].number == math.ceil(1001 / 5)
+    cache = derive(PROOF, serving(picker_kv_threshold=0.6))
+    assert cache["autoscale_kv_share"].number == pytest.approx(0.5)
 
 
 def test_an_override_is_judged_beside_the_others() -> None:
     """The gateway may pass on more if the replicas are configured to hold more."""
     free = prove(replace(PROOF.order, slo=replace(TARGETS, ttft_p95_ms=None)))
     both = serving(max_num_queued_reqs=1200, gateway_parallel_requests=4800)
-    assert broken_overrides(free, both) == []
+    assert not [*broken_overrides(free, both)]
     (broken,) = broken_overrides(free, serving(gateway_parallel_requests=4800))
-    assert broken.key == "gateway_parallel_requests"
+    assert broken.path[-1] == "gateway_parallel_requests"
 
 
 def test_without_a_target_any_queue_will_do() -> None:
     calm = prove(order("qwen3-32b-fp8", gpus=1, replicas=2, simple=True))
-    assert broken_overrides(calm, serving(max_num_queued_reqs=100_000)) == []
+    assert not [*broken_overrides(calm, serving(max_num_queued_reqs=100_000))]
 
 
 def test_the_fix_for_longer_answers_works() -> None:
@@ -110,12 +112,13 @@ def test_the_fix_for_longer_answers_works() -> None:
     (broken,) = broken_overrides(PROOF, serving(gateway_max_tokens=wanted))
     seconds = math.ceil(wanted * token_s(CASE)) + 1
     assert broken.fix.endswith(f"or raise server.longest_stream_s to {seconds}")
-    assert broken_overrides(PROOF, replace(serving(gateway_max_tokens=wanted), longest_stream_s=seconds)) == []
+    raised = replace(serving(gateway_max_tokens=wanted), longest_stream_s=seconds)
+    assert not [*broken_overrides(PROOF, raised)]
 
 
 def test_all_of_them_are_told_at_once() -> None:
     broken = broken_overrides(PROOF, serving(start_budget_s=1, picker_kv_threshold=1.0, gateway_max_tokens=10**6))
-    assert sorted(each.key for each in broken) == ["gateway_max_tokens", "picker_kv_threshold", "start_budget_s"]
+    assert sorted(each.path[-1] for each in broken) == ["gateway_max_tokens", "picker_kv_threshold", "start_budget_s"]
 
 
 def test_a_model_that_writes_nothing_has_no_answers_to_cap() -> None:

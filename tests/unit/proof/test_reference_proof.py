@@ -34,7 +34,9 @@ def proven(site_file: Path) -> dict[str, Mapping[str, Mapping[str, str]]]:
     for name, model in plan_file(site_file).models.items():
         told[name] = {
             "figures": {key: f"{rounded(figure.value)} {figure.unit}" for key, figure in model.proof.figures().items()},
-            "settings": {key: f"{rounded(knob.value)} {knob.unit}".rstrip() for key, knob in model.settings.items()},
+            "settings": {
+                key: f"{rounded(setting.value)} {setting.unit}".rstrip() for key, setting in model.settings.items()
+            },
         }
     return told
 

@@ -179,7 +179,7 @@ def test_explain_an_object_says_its_fields(checkout_folder: Path) -> None:
 
 def test_explain_counts_one_as_one_and_writes_values_as_the_file_does(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
-    said = run(own, "explain", "--site", "berlin", "models.chat.knobs").out
+    said = run(own, "explain", "--site", "berlin", "models.chat.settings").out
     assert re.search(r"^tensor_parallel_size +1 GPU \(derived\)$", said, re.MULTILINE)
     assert re.search(r"^disruption_max_unavailable +1 replica \(derived\)$", said, re.MULTILINE)
     assert re.search(r"^enable_expert_parallel +false \(derived\)$", said, re.MULTILINE)
@@ -205,7 +205,7 @@ def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
         (["deployment/glm-5-1", "spec.template.spec.containers[7]"], "allowed: [0]"),
         (["deployment/glm-5-2"], "no such object; did you mean 'deployment/glm-5-1'?"),
         (["models.glm-5-1.replicas"], "allowed: below models.glm-5-1: aliases, catalogue, load, overrides, pool,"),
-        (["models.glm-5-1.knobs.max_seqs"], "fix: python -m sitectl explain --site prod models.glm-5-1.knobs"),
+        (["models.glm-5-1.settings.max_seqs"], "fix: python -m sitectl explain --site prod models.glm-5-1.settings"),
         (["gatway"], "allowed: catalogue, charts, cluster, crds, gateway, models, name,"),
         (["gatway"], "fix: python -m sitectl docs configuration"),
     ],
@@ -276,7 +276,7 @@ def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: P
     model = json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["models"]["chat"]
     for name, figure in model["figures"].items():
         assert figure["source"] and figure["fidelity"] in ("published", "calibrated", "estimated"), name
-    assert model["knobs"]["max_num_seqs"]["formula"]
+    assert model["settings"]["max_num_seqs"]["formula"]
 
 
 def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path) -> None:
@@ -303,17 +303,21 @@ def test_proof_refuses_what_does_not_fit_with_the_nearest_fix(own: Path) -> None
 
 def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
-    told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.max_num_seqs").out)
+    told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.max_num_seqs").out)
     assert told["origin"] == "derived"
     assert told["inputs"]["cache_bytes_per_gpu"] > 1e9
     assert told["rendered"] == "yes: argument of the engine, --max-num-seqs"
-    idle = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_queue_tokens").out)
+    idle = json.loads(
+        run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.autoscale_queue_tokens").out
+    )
     assert idle["rendered"].startswith("no: the pinned versions hold no autoscaler")
-    window = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.autoscale_window_s").out)
+    window = json.loads(
+        run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.autoscale_window_s").out
+    )
     assert (window["value"], window["inputs"]) == (155, {"cold_start_s": 155})
-    everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs").out)
+    everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings").out)
     assert everything["max_num_seqs"] == {name: told[name] for name in ("value", "unit", "origin")}
-    wrong = run(own, "explain", "--site", "berlin", "models.chat.knobs.max_num_seq")
+    wrong = run(own, "explain", "--site", "berlin", "models.chat.settings.max_num_seq")
     assert (wrong.status, "did you mean 'max_num_seqs'" in wrong.err) == (Exit.USAGE, True)
 
 
@@ -322,7 +326,7 @@ def test_explain_tells_why_a_setting_was_overridden(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     override = {"value": 8, "reason": "the team wants short queues"}
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"max_num_seqs": override}}})
-    told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.knobs.max_num_seqs").out)
+    told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.max_num_seqs").out)
     assert (told["value"], told["origin"], told["reason"]) == (8, "override", "the team wants short queues")
 
 

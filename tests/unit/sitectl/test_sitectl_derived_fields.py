@@ -24,6 +24,9 @@ RENDERED = {
     "max_num_seqs",
     "max_num_batched_tokens",
     "kv_blocks",
+    "picker_queue_threshold",
+    "picker_shedding_threshold",
+    "picker_kv_threshold",
     "start_budget_s",
     "startup_probe_failures",
 }
@@ -52,12 +55,12 @@ def explained(folder: Path, *words: str) -> Any:
 def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_folder: Path, prod: SitePlan) -> None:
     said = explained(checkout_folder, "deployment/qwen3-32b", ARGS)
     known = prod.models["qwen3-32b"].settings
-    told = {one["knob"]: one for one in said["knobs"]}
+    told = {one["setting"]: one for one in said["settings"]}
     assert set(told) >= {"max_num_seqs", "max_model_len", "max_num_batched_tokens", "kv_cache_dtype"}
     for name, one in told.items():
         assert one["at"].partition("=")[2] == str(known[name].value)
         assert one["formula"] == known[name].formula
-        assert one["key"] == f"models.qwen3-32b.knobs.{name}"
+        assert one["key"] == f"models.qwen3-32b.settings.{name}"
     assert told["max_num_seqs"]["inputs"]["cache_bytes_per_gpu"] > 1e9
     again = explained(checkout_folder, told["max_num_seqs"]["key"])
     assert (again["formula"], again["inputs"]) == (told["max_num_seqs"]["formula"], told["max_num_seqs"]["inputs"])
@@ -68,30 +71,31 @@ def test_one_value_alone_and_in_words(checkout_folder: Path) -> None:
     out = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1", field).out
     value, derived = out.split("\n\n")
     assert value.splitlines()[0].split() == ["object", "Deployment", "inference-models/glm-5-1"]
-    assert "formula  start budget / period of 5 s" in derived
-    assert "inputs   start_budget_s = " in derived
+    assert "formula   start budget / period of 5 s" in derived
+    assert "inputs    start_budget_s = " in derived
 
 
 def test_the_pickers_configuration_is_text_and_known_all_the_same(checkout_folder: Path) -> None:
     said = explained(checkout_folder, "configmap/qwen3-32b-epp", 'data["config.yaml"]')
-    assert {one["knob"] for one in said["knobs"]} == {
+    assert {one["setting"] for one in said["settings"]} == {
         "kv_blocks",
         "max_model_len",
         "picker_queue_threshold",
+        "picker_shedding_threshold",
         "picker_kv_threshold",
     }
 
 
 @pytest.mark.parametrize("field", ["spec.replicas", "metadata"])
 def test_what_follows_from_no_proof_says_nothing_of_one(checkout_folder: Path, field: str) -> None:
-    assert explained(checkout_folder, "deployment/qwen3-32b", field)["knobs"] == []
+    assert explained(checkout_folder, "deployment/qwen3-32b", field)["settings"] == []
 
 
 def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: Path, prod: SitePlan) -> None:
     """Over whole objects: a renamed flag or a moved field shows here."""
     files = checkout.site_files(checkout_folder)
     resources = remembering(checkout_folder, files)["prod"].resources
-    found = {one["knob"] for each in resources for one in derivations(each, prod, "", each.body)}
+    found = {one["setting"] for each in resources for one in derivations(each, prod, "", each.body)}
     assert found >= RENDERED
 
 
@@ -99,7 +103,7 @@ def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: Si
     known = prod.models["qwen3-32b"].settings["max_num_seqs"].value
     for value, said in ((known, ["max_num_seqs"]), (7, [])):
         one = deployment("qwen3-32b", [f"--max-num-seqs={value}", "--max-num-seqs", "--port=8000"])
-        assert [each["knob"] for each in derivations(one, prod, "", one.body)] == said
+        assert [each["setting"] for each in derivations(one, prod, "", one.body)] == said
 
 
 def test_a_flag_without_a_value_is_a_yes() -> None:
@@ -109,7 +113,7 @@ def test_a_flag_without_a_value_is_a_yes() -> None:
     one = deployment("m", ["--enable-expert-parallel"])
     whole = site.models["m"].settings["enable_expert_parallel"].value
     assert whole is True
-    assert [each["knob"] for each in derivations(one, site, "", one.body)] == ["enable_expert_parallel"]
+    assert [each["setting"] for each in derivations(one, site, "", one.body)] == ["enable_expert_parallel"]
 
 
 def test_objects_of_no_model_and_of_a_model_by_label(prod: SitePlan) -> None:

@@ -97,7 +97,7 @@ def test_keys_of_a_site_exist(page: Path) -> None:
     ours = [re.sub(r"<\w+>", "<name>", path) for path in named if not path.endswith((".py", ".yaml", ".md"))]
     # The domain of Services.
     known.add("cluster.local")
-    lost = [path for path in ours if path not in known and not path.startswith("models.<name>.knobs")]
+    lost = [path for path in ours if path not in known and not path.startswith("models.<name>.settings")]
     assert lost == []
 
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from sitectl.cli import main
-from stacks.plan.knobs import Serving, knobs
+from stacks.plan.settings.definition import Serving, Setting
+from stacks.plan.settings.registry import derive
 from stacks.plan.site_plan import plan_file
 from stacks.proof.case import Case
-from stacks.proof.figures import Explanation
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof
 from stacks.proof.search import best
@@ -29,7 +29,7 @@ MODELS = yaml.safe_load(PROD.read_text())["config"][KEY]["models"]
 SETTLED, FREE = "the site's order", "a better layout"
 # Calls of the proof and of its settings: the plan's own, fixes that are tried, and an entry that no site orders yet.
 PROVERS = {"stacks/plan/models.py", "stacks/proof/fixes.py", "sitectl/commands/catalogue.py"}
-DERIVERS = {"stacks/plan/models.py", "stacks/plan/overrides.py"}
+DERIVERS = {"stacks/plan/models.py", "stacks/plan/settings/registry.py"}
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the settings of a model were derived."""
     counted: Counter[str] = Counter()
 
-    def counting(proof: Proof, serving: Serving) -> dict[str, Explanation]:
+    def counting(proof: Proof, serving: Serving) -> dict[str, Setting]:
         counted[proof.order.name] += 1
-        return knobs(proof, serving)
+        return derive(proof, serving)
 
-    monkeypatch.setattr("stacks.plan.models.knobs", counting)
+    monkeypatch.setattr("stacks.plan.models.derive", counting)
     return counted
 
 
@@ -75,7 +75,7 @@ def test_the_program_proves_each_model_once(
         (["validate", "prod"], False),
         (["proof", "prod"], True),
         (["proof", "--json", "prod"], True),
-        (["explain", "--site", "prod", "models.glm-5-1.knobs"], False),
+        (["explain", "--site", "prod", "models.glm-5-1.settings"], False),
     ],
 )
 def test_a_command_proves_each_model_once(
@@ -98,4 +98,4 @@ def calls(function: str) -> Iterator[str]:
 
 def test_nobody_else_proves_or_derives() -> None:
     assert set(calls("prove")) == PROVERS
-    assert set(calls("knobs")) == DERIVERS
+    assert set(calls("derive")) == DERIVERS

@@ -1,4 +1,4 @@
-"""Every knob follows from the proof and says how."""
+"""Every setting follows from the proof and says how."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from stacks.plan.block import block
-from stacks.plan.knobs import PROBE_PERIOD_S, START_MARGIN, START_SLACK_S, Override, Serving, knobs
+from stacks.plan.settings.definition import Override, Serving, Setting
+from stacks.plan.settings.registry import derive
+from stacks.plan.settings.start import PROBE_PERIOD_S, START_MARGIN, START_SLACK_S
 from stacks.proof.demand import Slo
-from stacks.proof.figures import Explanation
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
 
@@ -20,18 +21,18 @@ GLM = order("glm-5.1-fp8", gpus=8, replicas=4, simple=True, load=CHAT, slo=TARGE
 
 
 def values(proof: Proof) -> dict[str, object]:
-    return {key: each.value for key, each in knobs(proof).items()}
+    return {key: each.value for key, each in derive(proof).items()}
 
 
-def number(found: dict[str, Explanation], key: str) -> float:
+def number(found: dict[str, Setting], key: str) -> float:
     value = found[key].value
     assert isinstance(value, int | float)
     return value
 
 
 @pytest.mark.parametrize("name", GENERATING)
-def test_every_knob_has_formula_and_origin(name: str) -> None:
-    found = knobs(prove(order(name, load=CHAT, slo=TARGETS)))
+def test_every_setting_has_formula_and_origin(name: str) -> None:
+    found = derive(prove(order(name, load=CHAT, slo=TARGETS)))
     assert {
         "tensor_parallel_size",
         "kv_cache_dtype",
@@ -53,9 +54,9 @@ def test_every_knob_has_formula_and_origin(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GENERATING)
-def test_knobs_never_promise_more_than_is_proven(name: str) -> None:
+def test_settings_never_promise_more_than_is_proven(name: str) -> None:
     proof = prove(order(name, load=CHAT, slo=TARGETS))
-    found = knobs(proof)
+    found = derive(proof)
     case = proof.case
     # The picker sees one rank of a replica.
     waiting = number(found, "picker_queue_threshold") * case.layout.data
@@ -80,17 +81,17 @@ def test_the_start_budget_outlasts_the_first_download(name: str) -> None:
     """The startup probe would kill a replica that is still downloading, and each successor too."""
     asked = order(name, load=CHAT, slo=TARGETS)
     proofs = [prove(replace(asked, download_bytes_per_s=speed)) for speed in (None, 1e10, 1.25e9, 5.8e8, 1.25e8, 1e6)]
-    budgets = [number(knobs(proof), "start_budget_s") for proof in proofs]
+    budgets = [number(derive(proof), "start_budget_s") for proof in proofs]
     assert budgets == sorted(budgets)
     assert len(set(budgets)) == len(budgets)
     for proof, budget in zip(proofs, budgets, strict=True):
         cold = {key: figure.value for key, figure in proof.cold_start.items()}
         assert budget >= START_MARGIN * (cold["download_weights"] + cold["read_weights"]) + START_SLACK_S
         assert budget > cold["first_start"] >= cold["cold_start"]
-        probes = number(knobs(proof), "startup_probe_failures")
+        probes = number(derive(proof), "startup_probe_failures")
         assert probes * PROBE_PERIOD_S >= budget
     # What a later start takes, and so how fast replicas can be added, is the same.
-    assert len({number(knobs(proof), "autoscale_window_s") for proof in proofs}) == 1
+    assert len({number(derive(proof), "autoscale_window_s") for proof in proofs}) == 1
 
 
 def test_the_block_says_first_and_later_start() -> None:
@@ -117,8 +118,8 @@ def test_a_changed_target_moves_all_that_follow_from_it() -> None:
     assert "max_model_len" not in moved
 
 
-def test_inputs_are_named_with_the_knob() -> None:
-    found = knobs(prove(GLM))
+def test_inputs_are_named_with_the_setting() -> None:
+    found = derive(prove(GLM))
     assert found["max_num_seqs"].inputs["itl_p95_ms"] == TARGETS.itl_p95_ms
     assert found["max_num_queued_reqs"].inputs["ttft_p95_ms"] == TARGETS.ttft_p95_ms
     assert found["max_model_len"].inputs["model_limit"] == 202_752
@@ -126,17 +127,21 @@ def test_inputs_are_named_with_the_knob() -> None:
 
 def test_an_override_says_so_and_keeps_its_reason() -> None:
     proof = prove(replace(GLM, max_num_seqs=12, context_tokens=65_536))
-    override = Override(value=12, reason="the tenant's batch job wants no more")
-    found = knobs(proof, Serving(overrides={"max_num_seqs": override}))
+    reason = "the tenant's batch job wants no more"
+    overrides = {
+        "max_num_seqs": Override(value=12, reason=reason),
+        "max_model_len": Override(value=65_536, reason=reason),
+    }
+    found = derive(proof, Serving(overrides=overrides))
     assert (found["max_num_seqs"].value, found["max_num_seqs"].origin) == (12, "override")
-    assert found["max_num_seqs"].reason == "the tenant's batch job wants no more"
+    assert found["max_num_seqs"].reason == reason
     assert (found["max_model_len"].value, found["max_model_len"].origin) == (65_536, "override")
     assert found["max_num_batched_tokens"].origin == "derived"
 
 
 def test_longer_streams_allow_longer_answers() -> None:
     proof = prove(GLM)
-    short, long = (number(knobs(proof, Serving(longest_stream_s=each)), "gateway_max_tokens") for each in (300, 3000))
+    short, long = (number(derive(proof, Serving(longest_stream_s=each)), "gateway_max_tokens") for each in (300, 3000))
     assert long == pytest.approx(10 * short, rel=0.01)
 
 
@@ -146,7 +151,7 @@ def test_declared_answers_are_never_cut() -> None:
     proof = prove(GLM)
     assert GLM.load is not None
     expected = GLM.load.answer_tokens.p95
-    assert number(knobs(proof, Serving(longest_stream_s=1)), "gateway_max_tokens") == expected
+    assert number(derive(proof, Serving(longest_stream_s=1)), "gateway_max_tokens") == expected
 
 
 def test_neither_replicas_nor_load_move_what_a_running_engine_was_told() -> None:
@@ -155,21 +160,21 @@ def test_neither_replicas_nor_load_move_what_a_running_engine_was_told() -> None
     proofs = [prove(replace(base, replicas=replicas)) for replicas in range(4, 14)]
     proofs += [prove(replace(base, replicas=8, load=replace(CHAT, requests_per_s=rate))) for rate in (0.5, 1, 2)]
     assert all(proof.holds for proof in proofs)
-    for knob in ("max_num_queued_reqs", "picker_queue_threshold", "gateway_max_tokens", "max_num_seqs"):
-        assert len({values(proof)[knob] for proof in proofs}) == 1, knob
+    for setting in ("max_num_queued_reqs", "picker_queue_threshold", "gateway_max_tokens", "max_num_seqs"):
+        assert len({values(proof)[setting] for proof in proofs}) == 1, setting
 
 
 def test_spare_replicas_may_go_at_once() -> None:
     fewest = prove(replace(GLM, replicas=None)).case
     needed = fewest.replicas
     proof = prove(replace(GLM, layout=fewest.layout, gpus=None, replicas=needed + 3))
-    assert number(knobs(proof), "autoscale_min_replicas") <= needed
-    assert number(knobs(proof), "disruption_max_unavailable") >= 3
+    assert number(derive(proof), "autoscale_min_replicas") <= needed
+    assert number(derive(proof), "disruption_max_unavailable") >= 3
 
 
 def test_data_parallel_ranks_count_in_the_picker() -> None:
     spread = prove(replace(GLM, simple=False, layout=None, gpus=8))
-    found = knobs(spread)
+    found = derive(spread)
     ranks = spread.case.layout.data
     assert number(found, "data_parallel_size") == ranks
     assert number(found, "max_num_queued_reqs") % ranks == 0

@@ -14,9 +14,9 @@ import yaml
 from components.gateway import gateway
 from components.models import inference_pool, model_route, model_server
 from stacks.facts import versions
-from stacks.plan.knobs import PROBE_PERIOD_S, number
 from stacks.plan.models import ModelPlan, plan_model
-from stacks.plan.rendered_knobs import RENDERED_KNOBS, SHOWN_KNOBS, effect
+from stacks.plan.settings.registry import DEFINITIONS
+from stacks.plan.settings.start import PROBE_PERIOD_S
 from stacks.plan.site_plan import plan_file, plan_site
 from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
@@ -74,20 +74,20 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
     }
 
 
-def test_every_knob_says_where_it_takes_effect_or_why_it_does_not() -> None:
+def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     config = site()
     found = set(planned(config).settings)
-    assert found == RENDERED_KNOBS.keys() | SHOWN_KNOBS.keys()
-    assert not RENDERED_KNOBS.keys() & SHOWN_KNOBS.keys()
-    assert effect("max_num_seqs").startswith("yes: ")
-    assert "no autoscaler" in effect("autoscale_queue_tokens")
+    assert found == DEFINITIONS.keys()
+    assert all(bool(definition.used) != bool(definition.unused) for definition in DEFINITIONS.values())
+    assert DEFINITIONS["max_num_seqs"].effect.startswith("yes: ")
+    assert "no autoscaler" in DEFINITIONS["autoscale_queue_tokens"].effect
 
 
 def test_objects_say_what_is_derived() -> None:
     config = site()
     found = planned(config).settings
     said = places()
-    for knob, place in {
+    for setting, place in {
         "max_num_seqs": "--max-num-seqs",
         "max_num_queued_reqs": "--max-num-queued-reqs",
         "max_model_len": "--max-model-len",
@@ -101,7 +101,7 @@ def test_objects_say_what_is_derived() -> None:
         "startup_probe_failures": "failures",
         "disruption_max_unavailable": "unavailable",
     }.items():
-        assert float(said[place]) == number(found[knob]), knob
+        assert float(said[place]) == found[setting].number, setting
     assert said["--override-generation-config"] == f'{{"max_new_tokens": {found["gateway_max_tokens"].value}}}'
     assert said["period"] == PROBE_PERIOD_S
 
@@ -114,7 +114,7 @@ def test_one_request_asks_for_no_more_answers_than_the_queue_has_places(queue: i
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "moved"),
+    ("setting", "value", "moved"),
     [
         (
             "max_num_queued_reqs",
@@ -135,11 +135,11 @@ def test_one_request_asks_for_no_more_answers_than_the_queue_has_places(queue: i
         ("disruption_max_unavailable", 1, {"unavailable": 1}),
     ],
 )
-def test_an_override_moves_what_is_made_of_the_knob_and_nothing_else(
-    knob: str, value: float, moved: dict[str, Any]
+def test_an_override_moves_what_is_made_of_the_setting_and_nothing_else(
+    setting: str, value: float, moved: dict[str, Any]
 ) -> None:
     """One key of a site, one value in each object that it concerns."""
-    before, after = places(), places(overrides={knob: value})
+    before, after = places(), places(overrides={setting: value})
     changed = {place: after[place] for place in after if after[place] != before[place]}
     assert changed.keys() == moved.keys()
     assert {place: changed[place] for place, wanted in moved.items() if wanted is not None} == {

@@ -1,0 +1,159 @@
+"""Settings of the engine itself: layout, cache, batch. A flag of the same name renders each of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Origin, Place
+from stacks.proof.case import Case
+from stacks.proof.memory import BLOCK_TOKENS
+
+_ARGUMENT = "argument of the engine"
+_GPUS = (
+    Place(kind="field", name='resources.limits["nvidia.com/gpu"]'),
+    Place(kind="field", name='resources.requests["nvidia.com/gpu"]'),
+)
+_FEWEST = "fewest GPUs that hold weights and the longest request, and carry the load within its targets"
+
+
+def _cut_by(case: Case) -> Origin:
+    return "site" if case.order.layout else "derived"
+
+
+def _size(read: Callable[[Case], int]) -> Callable[[Basis], Derived]:
+    """One size of the layout."""
+
+    def derive(basis: Basis) -> Derived:
+        case = basis.case
+        inputs = {"weight_bytes_per_gpu": round(case.weights), "usable_bytes_per_gpu": round(case.usable)}
+        formula = "server.layout, checked by the proof" if case.order.layout else ""
+        return Derived(value=read(case), inputs=inputs, origin=_cut_by(case), formula=formula)
+
+    return derive
+
+
+def _expert_parallel(basis: Basis) -> Derived:
+    case = basis.case
+    return Derived(value=case.layout.expert_parallel, inputs={"layout": str(case.layout)}, origin=_cut_by(case))
+
+
+def _kv_cache_dtype(basis: Basis) -> Derived:
+    order = basis.case.order
+    return Derived(value="fp8" if order.kv_dtype == "fp8" else "auto", inputs={"gpu": order.gpu})
+
+
+def _max_model_len(basis: Basis) -> Derived:
+    case = basis.case
+    inputs = {"model_limit": case.order.model.max_context_tokens, "cache_holds": case.longest}
+    return Derived(value=case.context, inputs=inputs)
+
+
+def _longest_request(basis: Basis) -> Bounds:
+    load = basis.case.order.load
+    return Bounds(
+        low=math.ceil(load.longest_tokens) if load else 1,
+        high=math.inf,
+        below="the engine would refuse the declared load: p95 of its prompts and p95 of its answers need more",
+        instead_below="lower load.prompt_tokens.p95",
+    )
+
+
+def _memory(case: Case) -> dict[str, float | int | str]:
+    return {
+        "cache_bytes_per_gpu": round(max(0.0, case.room)),
+        "request_bytes": round(case.cache.request_bytes(case.order.request_tokens)),
+        "request_tokens": round(case.order.request_tokens),
+    }
+
+
+def _itl(case: Case) -> dict[str, float | int | str]:
+    target = case.order.slo.itl_p95_ms
+    return {} if target is None else {"itl_p95_ms": target}
+
+
+def _max_num_seqs(basis: Basis) -> Derived:
+    return Derived(value=basis.case.slots, inputs=_memory(basis.case) | _itl(basis.case))
+
+
+def _max_num_batched_tokens(basis: Basis) -> Derived:
+    case = basis.case
+    origin: Origin = "site" if case.order.max_num_batched_tokens is not None else "derived"
+    return Derived(value=case.batched_tokens, inputs=_itl(case), origin=origin)
+
+
+def _kv_blocks(basis: Basis) -> Derived:
+    case = basis.case
+    return Derived(value=math.ceil(max(case.cache_tokens, case.context) / BLOCK_TOKENS), inputs=_memory(case))
+
+
+DEFINITIONS = (
+    Definition(
+        key="tensor_parallel_size",
+        unit="GPUs",
+        formula=_FEWEST,
+        derive=_size(lambda case: case.layout.tensor),
+        used=f"{_ARGUMENT}, --tensor-parallel-size; GPUs of its container",
+        places=_GPUS,
+    ),
+    Definition(
+        key="pipeline_parallel_size",
+        unit="GPUs",
+        formula=_FEWEST,
+        derive=_size(lambda case: case.layout.pipeline),
+        used=f"{_ARGUMENT}, --pipeline-parallel-size; GPUs of its container",
+    ),
+    Definition(
+        key="data_parallel_size",
+        unit="GPUs",
+        formula=_FEWEST,
+        derive=_size(lambda case: case.layout.data),
+        used=f"{_ARGUMENT}, --data-parallel-size; GPUs of its container",
+    ),
+    Definition(
+        key="enable_expert_parallel",
+        unit="",
+        formula="whole experts where ranks are data-parallel, or a slice would not be whole blocks",
+        derive=_expert_parallel,
+        used=f"{_ARGUMENT}, --enable-expert-parallel",
+    ),
+    Definition(
+        key="kv_cache_dtype",
+        unit="",
+        formula="fp8 where the GPU has FP8 units: half the bytes per token",
+        derive=_kv_cache_dtype,
+        fidelity="published",
+        used=f"{_ARGUMENT}, --kv-cache-dtype",
+    ),
+    Definition(
+        key="max_model_len",
+        unit="tokens",
+        formula="min(model's limit, longest request that the cache holds, what the site asks for)",
+        derive=_max_model_len,
+        used=f"{_ARGUMENT}, --max-model-len; endpoint picker's prefix index",
+        places=(Place(kind="configuration", name="maxPrefixTokensToMatch"),),
+        bounds=_longest_request,
+    ),
+    Definition(
+        key="max_num_seqs",
+        unit="requests",
+        formula="min(cache / bytes of a mean request, largest batch whose decode step is within the ITL target, 1024)",
+        derive=_max_num_seqs,
+        used=f"{_ARGUMENT}, --max-num-seqs",
+    ),
+    Definition(
+        key="max_num_batched_tokens",
+        unit="tokens",
+        formula="largest chunk with which the declared load keeps its ITL target; 8192 without one",
+        derive=_max_num_batched_tokens,
+        used=f"{_ARGUMENT}, --max-num-batched-tokens",
+    ),
+    Definition(
+        key="kv_blocks",
+        unit="blocks",
+        formula="max(cache / bytes of a mean request x its tokens, max_model_len) / 16, over data-parallel ranks",
+        derive=_kv_blocks,
+        used="endpoint picker's prefix index; --kv-cache-size of the simulator",
+        places=(Place(kind="flag", name="kv-cache-size"), Place(kind="configuration", name="lruCapacityPerServer")),
+    ),
+)

@@ -1,0 +1,84 @@
+"""Settings of a replica's start: how long it may take before it is restarted."""
+
+from __future__ import annotations
+
+import math
+
+from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Place
+
+# Kubernetes asks a starting replica this often.
+PROBE_PERIOD_S = 5
+# Compilation and CUDA graphs on a slow day.
+START_SLACK_S = 300
+# A download and a disk may be this much slower than predicted: that is no crash.
+START_MARGIN = 2
+# Kubernetes counts a Deployment's deadline in int32 seconds: this, a stream and the end of a pod are within it.
+_LONGEST_START_S = 10**9
+
+
+def _figure(basis: Basis, key: str) -> float:
+    """A figure of the cold start, in seconds."""
+    return basis.proof.cold_start[key].value
+
+
+def _budget(basis: Basis) -> Derived:
+    download, read = _figure(basis, "download_weights"), _figure(basis, "read_weights")
+    return Derived(
+        value=math.ceil(START_MARGIN * (download + read)) + START_SLACK_S,
+        inputs={"download_weights_s": round(download), "read_weights_s": round(read)},
+    )
+
+
+def _budget_bounds(basis: Basis) -> Bounds:
+    first, download = math.ceil(_figure(basis, "first_start")), math.ceil(_figure(basis, "download_weights"))
+    fetched = f", {download:,} s of it to download its weights," if download else ""
+    speeds = ["storage.weights.download_bytes_per_s"] if download else []
+    return Bounds(
+        low=first,
+        high=_LONGEST_START_S,
+        above="Kubernetes takes no such time, and a replica that hangs would never be restarted",
+        below=f"a replica needs {first:,} s to start{fetched} and would be killed while it loads, for ever",
+        instead_below=f"raise {' or '.join([*speeds, 'storage.read_bytes_per_s'])} if the site is faster",
+    )
+
+
+def _later_budget(basis: Basis) -> Derived:
+    budget, download = int(basis.number("start_budget_s")), _figure(basis, "download_weights")
+    return Derived(
+        value=max(budget - math.ceil(START_MARGIN * download), 0),
+        inputs={"start_budget_s": budget, "download_weights_s": round(download)},
+    )
+
+
+def _probes(basis: Basis) -> Derived:
+    budget = basis.number("start_budget_s")
+    return Derived(value=math.ceil(budget / PROBE_PERIOD_S), inputs={"start_budget_s": int(budget)})
+
+
+DEFINITIONS = (
+    Definition(
+        key="start_budget_s",
+        unit="s",
+        formula=f"{START_MARGIN} x (time to download the weights + time to read them) + {START_SLACK_S} for "
+        "compilation and CUDA graphs",
+        derive=_budget,
+        used="variable VLLM_ENGINE_READY_TIMEOUT_S; progressDeadlineSeconds of the Deployment",
+        places=(Place(kind="variable", name="VLLM_ENGINE_READY_TIMEOUT_S"),),
+        bounds=_budget_bounds,
+    ),
+    Definition(
+        key="later_start_budget_s",
+        unit="s",
+        formula=f"start_budget_s - {START_MARGIN} x time to download the weights: a later start finds them there",
+        derive=_later_budget,
+        used="annotation inference-platform/later-start-budget-s of the Deployment, for those who foretell a restart",
+    ),
+    Definition(
+        key="startup_probe_failures",
+        unit="probes",
+        formula=f"start budget / period of {PROBE_PERIOD_S} s",
+        derive=_probes,
+        used="failureThreshold of the startup probe",
+        places=(Place(kind="field", name="startupProbe.failureThreshold"),),
+    ),
+)
