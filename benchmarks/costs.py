@@ -15,6 +15,19 @@ from lab.errors import LabError
 from lab.paths import Lab
 
 _LINES_SHOWN = 15
+ROLES = (
+    "engine",
+    "language host",
+    "program",
+    "Kubernetes plugin",
+    "command plugin",
+    "commands",
+    "kubectl",
+    "API server",
+    "etcd",
+)
+"""Who spends; `commands` are what the command plugin runs: in a preview the machines' dry runs."""
+_RUNS = {"command plugin": "commands"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +62,7 @@ class Stopwatch:
             process = subprocess.Popen(
                 command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
             )
-            with processes.Sampler(process.pid, role) as sampler:
+            with processes.Sampler(process.pid, role, runs=_RUNS) as sampler:
                 # Not reaped yet, so that its counters can still be read.
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
                 wall_s = time.monotonic() - started
@@ -76,7 +89,9 @@ def role(command: str) -> str:
     if "pulumi-language-python" in command:
         return "language host"
     if "plugins.kubernetes" in command or "pulumi-resource-kubernetes" in command:
-        return "plugin"
+        return "Kubernetes plugin"
+    if "pulumi-resource-command" in command:
+        return "command plugin"
     return "kubectl" if "kubectl" in command else "engine"
 
 

@@ -28,7 +28,7 @@ _STACK = "cost"
 _ROUNDS = 3
 # The engine then writes the state once, when it ends: what is left is the cost of everything but checkpoints.
 _NO_CHECKPOINTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
-_ROLES = ("engine", "plugin", "program", "language host", "API server", "etcd")
+_ROLES = ("engine", "Kubernetes plugin", "program", "language host", "API server", "etcd")
 
 
 @dataclass(kw_only=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from lab.paths import Lab
 
@@ -14,20 +14,24 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PERIOD_S = 0.25
 _PROC = Path("/proc")
 _NAMESPACES = Path("/run/netns")
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Sampler:
     """Adds up the CPU seconds of a process and its descendants by role, while they run.
 
-    What a process used in the last quarter of a second before it ended is lost; nothing else is.
+    What a process used in the last quarter of a second before it ended is lost; nothing else is. Many short processes
+    would lose most of theirs: below a role of `runs` they are counted by what their parent has waited for.
     """
 
-    def __init__(self, root: int, role: Callable[[str], str]) -> None:
-        """`role` names a process by its command line."""
+    def __init__(self, root: int, role: Callable[[str], str], *, runs: Mapping[str, str] = NOTHING) -> None:
+        """`role` names a process by its command line, `runs` all that is below a process of a role."""
         self._root = root
         self._role = role
+        self._runs = runs
         self._roles: dict[int, str] = {}
         self._cpu_s: dict[int, float] = {}
+        self._waited_s: dict[int, float] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -40,12 +44,20 @@ class Sampler:
     ) -> None:
         self._ended.set()
         self._thread.join()
+        # A process that ended and was not waited for yet still says what it used.
+        self._look()
 
     def by_role(self) -> dict[str, float]:
         """CPU seconds, user and system, by role."""
         total: dict[str, float] = {}
         for pid, seconds in self._cpu_s.items():
-            total[self._roles[pid]] = total.get(self._roles[pid], 0.0) + seconds
+            role = self._roles[pid]
+            if role in self._runs.values():
+                continue
+            total[role] = total.get(role, 0.0) + seconds
+            if role in self._runs:
+                below = self._runs[role]
+                total[below] = total.get(below, 0.0) + self._waited_s[pid]
         return total
 
     def _run(self) -> None:
@@ -55,24 +67,35 @@ class Sampler:
                 return
 
     def _look(self) -> None:
-        for pid in _family(self._root):
-            seconds = cpu_s(pid)
-            if seconds is None:
+        for pid, parent in _family(self._root):
+            used = _used_s(pid)
+            if used is None:
                 continue
             # A process changes its command line once, when it goes on as another program.
             line = command_line(pid)
             if line or pid not in self._roles:
-                self._roles[pid] = self._role(line)
-            self._cpu_s[pid] = seconds
+                self._roles[pid] = self._role_of(line, self._roles.get(parent, ""))
+            self._cpu_s[pid], self._waited_s[pid] = used
+
+    def _role_of(self, line: str, parent: str) -> str:
+        if parent in self._runs.values():
+            return parent
+        return self._runs.get(parent) or self._role(line)
 
 
 def cpu_s(pid: int) -> float | None:
     """CPU seconds that the process has used, its ended children not counted; None if it is gone."""
+    used = _used_s(pid)
+    return used[0] if used else None
+
+
+def _used_s(pid: int) -> tuple[float, float] | None:
+    """CPU seconds of a process itself, and of its children that it has waited for; None if it is gone."""
     try:
-        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        fields = [int(field) for field in (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[11:15]]
     except OSError:
         return None
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return (fields[0] + fields[1]) / _TICKS, (fields[2] + fields[3]) / _TICKS
 
 
 def command_line(pid: int) -> str:
@@ -111,14 +134,15 @@ def total_cpu_s(pids: Iterable[int]) -> float:
     return sum(cpu_s(pid) or 0.0 for pid in pids)
 
 
-def _family(root: int) -> list[int]:
-    found, waiting = [], [root]
+def _family(root: int) -> list[tuple[int, int]]:
+    """Each process and its parent, a parent before its children."""
+    found, waiting = [], [(root, 0)]
     while waiting:
-        pid = waiting.pop()
-        found.append(pid)
+        pid, parent = waiting.pop()
+        found.append((pid, parent))
         for task in (_PROC / str(pid) / "task").glob("*/children"):
             try:
-                waiting.extend(int(child) for child in task.read_text().split())
+                waiting.extend((int(child), pid) for child in task.read_text().split())
             except OSError:
                 continue
     return found

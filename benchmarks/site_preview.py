@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from benchmarks.arithmetic import median
-from benchmarks.costs import Cost, Stopwatch, grows, middle
+from benchmarks.costs import ROLES, Cost, Stopwatch, grows, middle
 from benchmarks.generated_sites import with_tenants
 from benchmarks.report import Result, Row, Table
 from lab import deploy, session
@@ -78,6 +78,14 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
         tables=[
             Table(title="CPU seconds of all processes", rows=[_row(size, "CPU") for size in sizes]),
             Table(title="Wall seconds", rows=[_row(size, "wall") for size in sizes]),
+            Table(
+                title="No-op preview: CPU seconds by process",
+                rows=[roles_row(size.objects, middle(size.previews)) for size in sizes],
+            ),
+            Table(
+                title="`kubectl diff`: CPU seconds by process",
+                rows=[roles_row(size.objects, middle(size.diffs)) for size in sizes],
+            ),
         ],
         findings=findings(sizes),
     )
@@ -111,6 +119,11 @@ def findings(sizes: Sequence[Sized]) -> list[str]:
     if any(size.differing for size in sizes):
         said.append(f"kubectl says that {last.differing} of them differ, which the preview does not.")
     return said
+
+
+def roles_row(objects: int, cost: Cost) -> Row:
+    """What each process spent, as a row."""
+    return {"objects": objects, **{role: round(cost.cpu_s[role], 2) for role in ROLES if role in cost.cpu_s}}
 
 
 class _Site:

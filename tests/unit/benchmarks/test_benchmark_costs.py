@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.costs import Cost, Stopwatch, middle, role
-from benchmarks.site_preview import Sized, findings, objects_of
+from benchmarks.site_preview import Sized, findings, objects_of, roles_row
 from lab.errors import LabError
 from lab.paths import Lab
 
@@ -35,6 +35,22 @@ def test_a_command_is_timed_with_what_it_printed(tmp_path: Path) -> None:
     assert found.written >= len("done\n")
 
 
+def test_short_processes_are_counted_by_what_their_parent_waited_for(tmp_path: Path) -> None:
+    """Twelve commands of a twentieth of a second each: a look every quarter of a second would miss most of them."""
+    busy = "import time\nwhile time.process_time() < 0.05: pass"
+    plugin = tmp_path / "pulumi-resource-command"
+    plugin.write_text(
+        f"import subprocess, sys, time\n"
+        f"for _ in range(12): subprocess.run([sys.executable, '-S', '-c', {busy!r}], check=True)\n"
+        "time.sleep(0.3)"
+    )
+    watch = Stopwatch(Lab.from_environment(), tmp_path)
+    engine = f"import subprocess, sys\nsubprocess.run([sys.executable, {str(plugin)!r}], check=True)"
+    found = watch.timed([sys.executable, "-c", engine], folder=tmp_path, environment=dict(os.environ))
+    assert found.cpu_s["commands"] >= 12 * 0.05
+    assert found.cpu_s["command plugin"] < 1
+
+
 def test_a_status_counts_as_failure_unless_it_is_fine(tmp_path: Path) -> None:
     watch = Stopwatch(Lab.from_environment(), tmp_path)
     command = [sys.executable, "-c", "import sys; print('differs'); sys.exit(1)"]
@@ -50,8 +66,9 @@ def test_a_status_counts_as_failure_unless_it_is_fine(tmp_path: Path) -> None:
         ("/bin/pulumi preview", "engine"),
         ("/bin/pulumi-language-python --root x", "language host"),
         ("python pulumi-language-python-exec --monitor x", "program"),
-        ("python -m lab.plugins.kubernetes 127.0.0.1", "plugin"),
-        ("/bin/pulumi-resource-kubernetes 127.0.0.1", "plugin"),
+        ("python -m lab.plugins.kubernetes 127.0.0.1", "Kubernetes plugin"),
+        ("/bin/pulumi-resource-kubernetes 127.0.0.1", "Kubernetes plugin"),
+        ("python3 /lab/stand-ins/pulumi-resource-command 127.0.0.1", "command plugin"),
         ("kubectl diff --server-side", "kubectl"),
     ],
 )
@@ -91,6 +108,11 @@ def sized(objects: int, preview_s: float, diff_s: float, differing: int = 0) -> 
     return Sized(
         objects=objects, resources=9, differing=differing, previews=[cost(preview_s)] * 3, diffs=[cost(diff_s)] * 3
     )
+
+
+def test_every_process_of_a_preview_has_a_column() -> None:
+    spent = Cost(wall_s=1, cpu_s={"engine": 3.004, "commands": 2.0, "API server": 1.0})
+    assert roles_row(300, spent) == {"objects": 300, "engine": 3.0, "commands": 2.0, "API server": 1.0}
 
 
 def test_findings_compare_and_say_how_both_grow() -> None:
