@@ -2,13 +2,14 @@
 
 import pulumi
 
-from stacks.program import debug_messages, interrupts, site_rules
+from stacks.program import debug_messages, ending, interrupts, site_rules
 from stacks.program.engine_config import plan_stack
 from stacks.program.errors import told_by_the_engine
 from stacks.program.platform import declare_platform
 
 interrupts.end_without_a_traceback()
 debug_messages.hide_outputs()
+ending.wait_for_registrations_first()
 with told_by_the_engine():
     plan = plan_stack(pulumi.get_stack())
     for warning in plan.warnings:
