@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Protocol
 
-from benchmarks import engine_cost, gateway_latency, many_sites, proof, report, routing, site_preview
+from benchmarks import engine_cost, gateway_latency, many_sites, proof, report, resource_counts, routing, site_preview
 from benchmarks.report import Result
 from lab.cluster import down, network, up
 from lab.errors import LabError
@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "gateway_latency": gateway_latency,
     "proof": proof,
     "many_sites": many_sites,
+    "resource_counts": resource_counts,
     "site_preview": site_preview,
 }
 

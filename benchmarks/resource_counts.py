@@ -1,0 +1,94 @@
+"""How many resources a site is, and what one tenant, key, model and node more add; by the program under mocks."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import generated_sites
+from benchmarks.report import Result, Row, Table
+from components.rules.model import Resource
+from lab.errors import LabError
+from lab.paths import CHECKOUT, Lab
+from sitectl import checkout
+
+HELP = "resources of a site, and what one tenant, key, model and node more add"
+NEEDS_LAB = False
+_BASE = "site"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """Resources of the state by kind. Components come on top: they are names and parents, and ask no provider."""
+
+    objects: int
+    """What the API server has."""
+    commands: int
+    """What `up` runs, and a preview compares alone."""
+
+    def beyond(self, other: Count) -> Count:
+        """What this has and the other has not."""
+        return Count(objects=self.objects - other.objects, commands=self.commands - other.commands)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`resource_counts` takes no arguments."""
+
+
+def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
+    """Raises LabError when a site is refused."""
+    found = counts()
+    return Result(
+        benchmark="resource_counts",
+        question="How many resources is a site, and how many more is each thing that it may have more of?",
+        conditions={
+            "site": "generated: 15 machines, 2 models, 4 tenants, 8 keys; the charts' objects, the CRD bundle left out"
+        },
+        tables=[Table(title="Resources", rows=[_row(what, one) for what, one in found.items()])],
+        findings=[],
+    )
+
+
+def counts() -> dict[str, Count]:
+    """Of a whole site, and of what each step adds to it. Raises LabError."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: _written(Path(folder), name, words) for name, words in _sites().items()}
+        declared = checkout.declare(CHECKOUT, files)
+    refused = [f"{name}: {one.error}" for name, one in declared.items() if one.error]
+    if refused:
+        raise LabError("a generated site is refused: " + "\n".join(refused), fix="correct resource_counts.py")
+    totals = {name: _counted(one.resources) for name, one in declared.items()}
+    base = totals.pop(_BASE)
+    return {"a whole site": base, **{f"one {name} more": total.beyond(base) for name, total in totals.items()}}
+
+
+def _sites() -> dict[str, dict[str, Any]]:
+    base = generated_sites.site(1)
+    sites = {name: copy.deepcopy(base) for name in (_BASE, "key", "tenant", "model", "node")}
+    team, model = min(base["tenants"]), min(base["models"])
+    sites["key"]["tenants"][team]["keys"]["one-more"] = {}
+    sites["tenant"]["tenants"]["one-more"] = {"models": [model], "keys": {"key": {}}}
+    sites["model"]["models"]["one-more"] = copy.deepcopy(base["models"][model])
+    sites["node"]["cluster"]["machines"]["nodes"]["one-more"] = {"role": "hgx", "address": "10.1.0.200"}
+    return sites
+
+
+def _written(folder: Path, name: str, words: dict[str, Any]) -> Path:
+    return generated_sites.write(folder, {**words, "name": name})
+
+
+def _counted(resources: Sequence[Resource]) -> Count:
+    kinds = [one.type for one in resources]
+    return Count(
+        objects=sum(kind.startswith("kubernetes:") and not kind.startswith("kubernetes:helm.sh/") for kind in kinds),
+        commands=kinds.count("command:local:Command"),
+    )
+
+
+def _row(what: str, one: Count) -> Row:
+    return {"what": what, "objects": one.objects, "commands": one.commands}
