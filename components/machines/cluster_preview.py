@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,17 +70,11 @@ async def _announced(
     at_once: int,
     limits: Limits,
 ) -> list[str]:
-    turn = asyncio.Semaphore(at_once)
     # Machines of a cluster that is taken over would refuse a client without its secrets.
     known = await _known(bundle) or _content(imported)
     cluster = await _known(kubeconfig)
-
-    async def ask(node: Announced) -> dict[str, str]:
-        async with turn:
-            return await _plan(node, known, cluster, limits)
-
     kinds = {node.machine.schematic_id: node.machine for node in nodes}
-    answers = await asyncio.gather(*(ask(node) for node in nodes))
+    answers = await _plans(nodes, known, cluster, at_once, limits)
     refusals = [
         problem for kind in kinds.values() for problem in await _schematic_problems(kind, factory, talos_version)
     ]
@@ -113,24 +106,33 @@ def _content(file: str | None) -> str:
         return ""
 
 
-async def _plan(node: Announced, bundle: str, kubeconfig: str, limits: Limits) -> dict[str, str]:
-    """The machine's own answer. Without the cluster's secrets, which a first preview has not, its state alone."""
-    if node.machine.dead:
-        return {"change": "none", "says": _DEAD}
-    command = machine_commands.plan(node.machine, limits)
-    secret: dict[str, object] = {}
+async def _plans(
+    nodes: Sequence[Announced], bundle: str, kubeconfig: str, at_once: int, limits: Limits
+) -> list[dict[str, str]]:
+    """Each machine's own answer, asked by one process.
+
+    Without the cluster's secrets, which a first preview has not, a machine is asked for its state alone.
+    """
+    asked = {
+        node.machine.name: machine_commands.plan_entry(
+            node.machine, await _known(node.config) if bundle else "", limits
+        )
+        for node in nodes
+        if not node.machine.dead
+    }
+    entries = json.dumps(list(asked.values()))
+    secret: dict[str, object] = {"stdin": entries}
     if bundle:
-        config = await _known(node.config)
         credentials = {SECRETS_VARIABLE: bundle} | ({KUBECONFIG_VARIABLE: kubeconfig} if kubeconfig else {})
         secret = {
-            "stdin": pulumi.Output.secret(config),
+            "stdin": pulumi.Output.secret(entries),
             "environment": {name: pulumi.Output.secret(text) for name, text in credentials.items()},
         }
-    result = local.run_output(command=command, logging=local.Logging.NONE, **secret)
+    result = local.run_output(command=machine_commands.plan_all(at_once), logging=local.Logging.NONE, **secret)
     text = str(await result.stdout.future())
     require_no_secret(text, bundle)
-    answer: dict[str, str] = json.loads(text)
-    return answer
+    answers = dict(zip(asked, json.loads(text), strict=True))
+    return [answers.get(node.machine.name, {"change": "none", "says": _DEAD}) for node in nodes]
 
 
 def require_no_secret(text: str, bundle: str) -> None:

@@ -82,10 +82,16 @@ def install(machine: Machine, limits: Limits = LIMITS) -> str:
     return talos("apply", *_of(machine), *_first_contact(machine), "--mode", "auto", "--only-new", *waits)
 
 
-def plan(machine: Machine, limits: Limits = LIMITS) -> str:
-    """Says what `roll` would do."""
+def plan_all(at_once: int) -> str:
+    """Says of each machine on stdin what `roll` would do."""
+    return talos("plan-all", "--at-once", str(at_once))
+
+
+def plan_entry(machine: Machine, config: str, limits: Limits = LIMITS) -> dict[str, object]:
+    """A machine on the stdin of `plan_all`; without its config it is asked for its state alone."""
     waits = _within(limits, limits.plan_s)
-    return talos("plan", *_of(machine), *_first_contact(machine), "--image", machine.image, *waits)
+    options = [*_of(machine), *_first_contact(machine), "--image", machine.image, *waits]
+    return {"options": options, "config": config}
 
 
 def roll(machine: Machine, limits: Limits = LIMITS, *, drain_timeout_s: int) -> str:

@@ -9,7 +9,20 @@ import traceback
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from talos.cli import apply, bootstrap, factory, health, leaving, planning, reset, restart, rolling, snapshot, upgrade
+from talos.cli import (
+    apply,
+    bootstrap,
+    factory,
+    health,
+    leaving,
+    planning,
+    planning_all,
+    reset,
+    restart,
+    rolling,
+    snapshot,
+    upgrade,
+)
 from talos.cli.bundle import IssuedTalosconfig, Secrets
 from talos.cli.credentials import ClientCertificate, Kubeconfig
 from talos.cli.failures import EXIT_CODES, Exit, exit_for
@@ -29,6 +42,7 @@ a new cluster, from machines in maintenance mode:
 
 a cluster that runs, one machine after the other:
   plan        what a config and an image would do to a machine
+  plan-all    the same of several machines
   roll        bring a machine to them: drained where it must reboot, and well again afterwards
   leave       drain a machine, erase it, and forget its node"""
 
@@ -48,6 +62,7 @@ _COMMANDS: dict[str, Command] = {
     "secrets": Secrets(),
     "talosconfig": IssuedTalosconfig(),
     "plan": planning,
+    "plan-all": planning_all,
     "apply": apply,
     "bootstrap": bootstrap,
     "kubeconfig": Kubeconfig(),

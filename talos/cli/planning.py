@@ -6,9 +6,9 @@ import argparse
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -68,19 +68,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan; prints one JSON object."""
-    target = Target.parse(arguments.image)
     given = os.environ.get(inputs.CONFIG_VARIABLE) or inputs.text_of(arguments.config or "-", "machine config")
-    machine = reach(arguments)
-    watch, cluster = Watch(machine.name, timeout_s=seconds(arguments.timeout)), Kubernetes.from_environment()
+    inputs.print_result(question(arguments, given)())
+    return 0
+
+
+def question(arguments: argparse.Namespace, config: str) -> Callable[[], dict[str, Any]]:
+    """What asks the machine and returns the result; InputError here, before any machine is asked."""
+    target, machine = Target.parse(arguments.image), reach(arguments)
+    timeout_s, cluster = seconds(arguments.timeout), Kubernetes.from_environment()
+    return lambda: _answer(machine, config.encode(), target, Watch(machine.name, timeout_s=timeout_s), cluster)
+
+
+def _answer(machine: Reach, config: bytes, target: Target, watch: Watch, cluster: Kubernetes | None) -> dict[str, Any]:
     try:
-        plan = watch.until("for its answer", lambda: look(machine, given.encode(), target, watch, cluster))
+        plan = watch.until("for its answer", lambda: look(machine, config, target, watch, cluster))
     except CommandError as error:
         away = error.exit.name == "AWAY"
         plan = Plan("unreachable" if away else "refused", reason=error.what, fix=error.fix)
     except MachineApiError as error:
         plan = Plan("refused", reason=f"{error.call}: {error.cause}", fix=error.fix)
-    inputs.print_result({"node": machine.name, **vars(plan), "says": words(plan, target)})
-    return 0
+    return {"node": machine.name, **vars(plan), "says": words(plan, target)}
 
 
 def look(machine: Reach, config: bytes, target: Target, watch: Watch, cluster: Kubernetes | None = None) -> Plan:

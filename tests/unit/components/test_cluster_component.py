@@ -46,8 +46,9 @@ class Recorder(pulumi.runtime.Mocks):
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         self.calls.append(args)
-        if " plan " in args.args["command"]:
-            return {"stdout": json.dumps({"change": self.change, "says": f"it is {self.change}"})}, []
+        if " plan-all " in args.args["command"]:
+            told = {"change": self.change, "says": f"it is {self.change}"}
+            return {"stdout": json.dumps([told for _ in json.loads(args.args["stdin"])])}, []
         return {"stdout": "{}"}, []
 
 
@@ -204,9 +205,18 @@ def test_outputs_that_are_secrets_are_not_logged() -> None:
     }
 
 
+def planned(recorder: Recorder) -> list[str]:
+    """The options that each machine was asked with, as a line; all of them by one process."""
+    calls = [each.args for each in recorder.calls if " plan-all " in each.args["command"]]
+    assert len(calls) == 1, "each process takes longer to start than a machine to answer"
+    return [" ".join(entry["options"]) for entry in json.loads(calls[0]["stdin"])]
+
+
 def test_a_preview_asks_each_machine_and_up_asks_none() -> None:
-    asked = [each.args["command"] for each in declare(*SIX, preview=True).calls]
-    assert [f"--name {each.name} " in " ".join(asked) for each in SIX] == [True] * len(SIX)
+    recorder = declare(*SIX, preview=True)
+    assert [line.split()[3] for line in planned(recorder)] == [each.name for each in SIX]
+    asked = [each.args["command"] for each in recorder.calls]
+    assert [each for each in asked if "plan-all" in each] == [".venv/bin/python -m talos plan-all --at-once 2"]
     assert sum("factory check" in each for each in asked) == 2
     assert declare(*SIX).calls == []
 
@@ -259,7 +269,7 @@ def _lines(recorder: Recorder) -> dict[str, str]:
     for name, inputs in commands(recorder).items():
         create, delete = ends.get(name, (name.rpartition("-")[2], "erase"))
         found |= {f"{name} {create}": inputs["create"], f"{name} {delete}": inputs.get("delete", "")}
-    plans = [call.args["command"] for call in recorder.calls if " plan " in call.args["command"]]
+    plans = planned(recorder) if recorder.calls else []
     return found | {f"asked {place} plan": line for place, line in enumerate(plans)}
 
 
@@ -271,13 +281,12 @@ def test_a_dead_machine_is_taken_out_and_asked_nothing() -> None:
     assert " leave " in leaves
     assert " --dead " in leaves
     assert machine_commands.roll(dead, drain_timeout_s=5) == leaves
-    asked = [each.args["command"] for each in declare(*SIX[:2], dead, preview=True).calls]
-    assert [name for name in ("cp-1", "cp-2", "cp-3") if f"--name {name} " in " ".join(asked)] == ["cp-1", "cp-2"]
+    assert [line.split()[3] for line in planned(declare(*SIX[:2], dead, preview=True))] == ["cp-1", "cp-2"]
 
 
 def test_a_preview_lends_machines_the_cluster_to_look_at() -> None:
-    planned = [each.args for each in declare(*SIX[:1], preview=True).calls if " plan " in each.args["command"]]
-    assert [set(each["environment"]) for each in planned] == [{"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}]
+    asked = [each.args for each in declare(*SIX[:1], preview=True).calls if " plan-all " in each.args["command"]]
+    assert [set(each["environment"]) for each in asked] == [{"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}]
 
 
 def test_a_replaced_node_leaves_before_its_machine_is_installed_anew() -> None:
