@@ -7,7 +7,17 @@ import sys
 from dataclasses import replace
 from typing import Protocol
 
-from benchmarks import engine_cost, gateway_latency, many_sites, proof, report, resource_counts, routing, site_preview
+from benchmarks import (
+    engine_cost,
+    gateway_latency,
+    many_sites,
+    proof,
+    report,
+    resource_counts,
+    routing,
+    site_preview,
+    state_options,
+)
 from benchmarks.report import Result
 from lab.cluster import down, network, up
 from lab.errors import LabError
@@ -32,6 +42,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "many_sites": many_sites,
     "resource_counts": resource_counts,
     "site_preview": site_preview,
+    "state_options": state_options,
 }
 
 

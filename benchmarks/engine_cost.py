@@ -27,7 +27,7 @@ SIZES = (100, 300, 1000, 3000)
 _STACK = "cost"
 _ROUNDS = 3
 # The engine then writes the state once, when it ends: what is left is the cost of everything but checkpoints.
-_NO_CHECKPOINTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
+NO_CHECKPOINTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
 _ROLES = ("engine", "Kubernetes plugin", "program", "language host", "API server", "etcd")
 
 
@@ -80,10 +80,10 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
 
 def _measure(lab: Lab, objects: int) -> Sized:
     _say(f"{objects} objects: up without checkpoints")
-    with _Stack(lab, objects) as stack:
-        bare = stack.pulumi("up", "--yes", "--skip-preview", extra=_NO_CHECKPOINTS)
+    with Stack(lab, objects) as stack:
+        bare = stack.pulumi("up", "--yes", "--skip-preview", extra=NO_CHECKPOINTS)
     _say(f"{objects} objects: up")
-    with _Stack(lab, objects) as stack:
+    with Stack(lab, objects) as stack:
         size = Sized(objects=objects, up=stack.pulumi("up", "--yes", "--skip-preview"), up_without_checkpoints=bare)
         size.state_bytes = stack.state_bytes
         for turn in range(1, _ROUNDS + 1):
@@ -93,7 +93,7 @@ def _measure(lab: Lab, objects: int) -> Sized:
     return size
 
 
-class _Stack:
+class Stack:
     """A stack of its own: project, state and namespace, all gone afterwards."""
 
     def __init__(self, lab: Lab, objects: int) -> None:
@@ -112,7 +112,7 @@ class _Stack:
         }
         self._watch = Stopwatch(lab, self._folder)
 
-    def __enter__(self) -> _Stack:
+    def __enter__(self) -> Stack:
         self._state.mkdir()
         shutil.copytree(PROGRAM, self._project)
         self._manifest.write_text("---\n".join(yaml.safe_dump(body) for body in _bodies(self._space, self._objects)))
