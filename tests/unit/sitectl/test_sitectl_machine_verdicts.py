@@ -84,7 +84,11 @@ CASES: dict[str, tuple[Change, Severity, str]] = {
     "kubeconfig renewed": (change("replace", machine_commands.kubeconfig([NODE]), update=KEEP), LIVE, "new access"),
     "talosconfig gone": (change("delete", machine_commands.talosconfig("x", [NODE])), LIVE, "forgets"),
     "image": (change("create", machine_commands.post_schematic("https://factory")), LIVE, "tells the image factory"),
-    "only looked at": (change("create", machine_commands.plan(NODE)), LIVE, "calls the machine: plan"),
+    "only looked at": (
+        change("create", machine_commands.talos("plan", "--address", NODE.address, "--name", NODE.name)),
+        LIVE,
+        "calls the machine: plan",
+    ),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import pulumi
@@ -75,7 +75,8 @@ def test_what_fails_in_an_output_is_still_told() -> None:
     def declare() -> None:
         ending.wait_for_registrations_first()
         Part("first")
-        pulumi.Output.from_input(ask())
+        answer: Awaitable[Any] = ask()
+        pulumi.Output.from_input(answer)
 
     with pytest.raises(pulumi.RunError, match="a machine refuses"):
         in_own_runtime(Mocks(), lambda: ended(declare))
