@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks import generated_sites
 from benchmarks.report import Result, Row, Table
-from components.rules.model import Resource
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
+from policy.model import Resource
 from sitectl import checkout
 
 HELP = "resources of a site, and what one tenant, key, model and node more add"
