@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any
 
 from floor.problems import Path, Problem, shown
-from floor.reading.document import read
+from floor.reading.document import Document, read
 from floor.reading.files import UnreadableError, text_of
 from floor.spec import is_plain_name
 from stacks.site.reading.raw import address, at, mapping
@@ -38,7 +39,7 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
         if other.name == file.name or not _is_stack(other.name):
             continue
         try:
-            document = read(text_of(other)).section("config", key)
+            document = _section(text_of(other), key)
         except (OSError, UnreadableError):
             continue
         # A copy that still has the other name is reported at the copy alone.
@@ -56,6 +57,12 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
             where = f"{other.name}:{document.line(_NODES)}"
             what = f"{len(nodes)} machines have addresses of machines of {where}: {names}{more}"
             yield Problem(path=_NODES, what=what, fix=_FIX)
+
+
+@lru_cache(maxsize=1024)
+def _section(text: str, key: str) -> Document:
+    """The site in a file's text. Each of a hundred sites looks at all the others."""
+    return read(text).section("config", key)
 
 
 def _is_stack(name: str) -> bool:
