@@ -1,18 +1,15 @@
-"""Checks of a site that is valid by itself: its models, machines and versions, each with the others."""
+"""Checks of a site that is valid by itself: its answers with its times, its versions with its settings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from floor.problems import Problem
 from floor.spec import MOST_SECONDS
 from stacks.facts.versions import Versions
-from stacks.plan import conflicts, machine_keys
-from stacks.plan.machine_keys import Refused
+from stacks.plan import conflicts
 from stacks.plan.models import ModelPlan
-from stacks.plan.placing import crowds
 from stacks.plan.settings.gateway import token_s
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin
@@ -35,17 +32,6 @@ def cut_answers(plan: ModelPlan) -> Iterator[Problem]:
             got=str(timeout_s),
             fix=f"{raised}lower load.answer_tokens.p95",
         )
-
-
-def without_room(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[Problem]:
-    """Models whose replicas find no room beside the others."""
-    for crowd in crowds(site, {name: plan.proof for name, plan in models.items()}):
-        yield Problem(path=("models", crowd.model, "server", "replicas"), what=crowd.what, fix=crowd.fix)
-
-
-def refused_machines(refused: list[Refused], values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Machines whose configs Talos would refuse, or whose image no factory builds, at the keys that `values` hold."""
-    yield from machine_keys.problems(refused, values)
 
 
 def incompatible(site: SiteConfig, pins: Versions, origins: Mapping[str, Origin]) -> Iterator[Problem]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from floor.problems import Problem
 from stacks.facts.hardware import GPUS
 from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place
 from stacks.proof.case import Case
@@ -21,15 +22,6 @@ _LABEL = 12
 _MOST_NAMES = 4
 _MOST_LINES = 5
 _WORST_FIRST = ("down", "degraded", "recovers", "spare")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crowd:
-    """A model whose replicas do not all find room, and the nearest ways out, each of which was tried."""
-
-    model: str
-    what: str
-    fix: str
 
 
 def nodes_of(site: SiteConfig, *, dead: bool = False) -> list[Node] | None:
@@ -96,7 +88,7 @@ def demands_of(proofs: Mapping[str, Proof]) -> list[Demand]:
     ]
 
 
-def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) -> Iterator[Crowd]:
+def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) -> Iterator[Problem]:
     """Models that do not fit together with the others; none if all fit, or if the nodes are unknown.
 
     dead: whether nodes count that are; a site that takes a dead node out is not refused before it has.
@@ -111,8 +103,8 @@ def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) 
     left = f"{_gpus(sum(free))} left beside the others on {_nodes_in_words(site, nodes)}"
     left += f", at most {max(free)} on one" if nodes else ""
     for missing in placement.unplaced:
-        yield Crowd(
-            model=missing.model,
+        yield Problem(
+            path=("models", missing.model, "server", "replicas"),
             what=f"{missing.replicas} of {proofs[missing.model].case.replicas} replicas find no room: each takes "
             f"{_gpus(missing.gpus)} of one node; {left}{_left_out(site, dead=dead)}",
             fix=fix,
@@ -178,7 +170,7 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     placement = place(nodes, demands)
     if not placement.fits:
         short = crowds(site, proofs, dead=False)
-        return "\n".join(["placement: DOES NOT FIT", *(_line(one.model, one.what) for one in short)])
+        return "\n".join(["placement: DOES NOT FIT", *(_line(problem.path[1], problem.what) for problem in short)])
     lines = [_headline(site, nodes, placement, needed)]
     lines += [_line("free", _free(site, nodes, placement))]
     lines += [_line("lost node" if not number else "", text) for number, text in enumerate(_losses(placement, proofs))]

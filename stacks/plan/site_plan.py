@@ -14,10 +14,10 @@ from typing import Any
 from floor.problems import Problem, site_error
 from stacks.facts import versions
 from stacks.facts.versions import Versions
-from stacks.plan import checks
+from stacks.plan import checks, machine_keys
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.models import DoesNotFitError, ModelPlan, plan_model
-from stacks.plan.placing import describe_placement
+from stacks.plan.placing import crowds, describe_placement
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
 from stacks.proof.proof import Proof
@@ -141,11 +141,11 @@ def _plan(
         problems += checks.cut_answers(model)
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     if valid.whole and len(models) == len(site.models):
-        problems += checks.without_room(site, models)
+        problems += crowds(site, {name: model.proof for name, model in models.items()})
     machines = None
     if site.cluster.machines is not None:
         machines, refused = plan_machines(site.name, site.cluster.machines, pins)
-        problems += checks.refused_machines(refused, values)
+        problems += machine_keys.problems(refused, values)
     problems += checks.incompatible(site, pins, sources)
     return SitePlan(site=site, versions=pins, models=models, machines=machines), problems
 

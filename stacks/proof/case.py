@@ -32,7 +32,7 @@ Kind = Literal["illegal", "precision", "weights", "context", "setting", "overloa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class Shortcoming:
     """One reason why an order does not work."""
 
     kind: Kind
@@ -176,40 +176,40 @@ class Case:
         return self._steady(self.batched_tokens)
 
     @cached_property
-    def fit_problems(self) -> list[Problem]:
+    def fit_problems(self) -> list[Shortcoming]:
         """Why no replica could start or hold the longest request."""
         order, layout = self.order, self.layout
         if illegal := why_illegal(order.model, layout):
-            return [Problem(kind="illegal", text=f"{layout}: {illegal}")]
+            return [Shortcoming(kind="illegal", text=f"{layout}: {illegal}")]
         if order.one_node and layout.gpus > order.hardware.gpus_per_node:
             most = order.hardware.gpus_per_node
             text = f"{layout} is {layout.gpus} GPUs, and a node with {order.gpu} has {most}; a replica is on one node"
-            return [Problem(kind="illegal", text=text)]
+            return [Shortcoming(kind="illegal", text=text)]
         if order.kv_dtype == "fp8" and "fp8" not in order.hardware.flops:
-            return [Problem(kind="precision", text=f"{order.gpu} has no FP8 units, and the cache is to be fp8")]
+            return [Shortcoming(kind="precision", text=f"{order.gpu} has no FP8 units, and the cache is to be fp8")]
         if self.longest < BLOCK_TOKENS:
-            return [Problem(kind="weights", text=self._too_large())]
+            return [Shortcoming(kind="weights", text=self._too_large())]
         wanted = order.needed_context
         found = []
         if wanted > order.model.max_context_tokens:
             most = order.model.max_context_tokens
             text = f"a context of {wanted:,} tokens is asked for, and the model's limit is {most:,}"
-            found.append(Problem(kind="context", text=text))
+            found.append(Shortcoming(kind="context", text=text))
         elif wanted > self.context or order.request_tokens > self.longest:
             longest = max(wanted, int(order.request_tokens))
             text = f"requests of {longest:,} tokens are asked for, and {layout} holds {self.longest:,}"
-            found.append(Problem(kind="context", text=text))
+            found.append(Shortcoming(kind="context", text=text))
         if order.max_num_seqs and order.max_num_seqs > self.held:
             text = (
                 f"max_num_seqs is {order.max_num_seqs:,}, and the cache holds {self.held:,} requests of the mean size"
             )
-            found.append(Problem(kind="setting", text=text))
+            found.append(Shortcoming(kind="setting", text=text))
         elif (order.max_num_seqs or 0) > (order.max_num_batched_tokens or math.inf):
             text = (
                 f"max_num_seqs is {order.max_num_seqs:,} and max_num_batched_tokens {order.max_num_batched_tokens:,}: "
                 "vLLM starts with no more requests than tokens of a step"
             )
-            found.append(Problem(kind="setting", text=text))
+            found.append(Shortcoming(kind="setting", text=text))
         return found
 
     def _too_large(self) -> str:
@@ -221,7 +221,7 @@ class Case:
         )
 
     @cached_property
-    def load_problems(self) -> list[Problem]:
+    def load_problems(self) -> list[Shortcoming]:
         """Why the declared load is not carried within its targets; only where it fits."""
         if not self.order.load or self.fit_problems:
             return []
@@ -229,15 +229,15 @@ class Case:
             text = (
                 f"{self.order.load.requests_per_s:g} requests/s are more than {self.replicas} x {self.layout} can carry"
             )
-            return [Problem(kind="overload", text=text)]
+            return [Shortcoming(kind="overload", text=text)]
         found, slo = [], self.order.slo
         if slo.itl_p95_ms is not None and (got := self.steady.itl_quantile_s(0.95) * 1e3) > slo.itl_p95_ms:
-            found.append(Problem(kind="itl", text=f"ITL p95 is {got:,.0f} ms, target {slo.itl_p95_ms:,.0f} ms"))
+            found.append(Shortcoming(kind="itl", text=f"ITL p95 is {got:,.0f} ms, target {slo.itl_p95_ms:,.0f} ms"))
         if slo.ttft_p95_ms is not None and (late := self.steady.ttft_quantile_s(0.95) * 1e3) > slo.ttft_p95_ms:
-            found.append(Problem(kind="ttft", text=f"TTFT p95 is {late:,.0f} ms, target {slo.ttft_p95_ms:,.0f} ms"))
+            found.append(Shortcoming(kind="ttft", text=f"TTFT p95 is {late:,.0f} ms, target {slo.ttft_p95_ms:,.0f} ms"))
         return found
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[Shortcoming]:
         """Everything that is wrong; empty where the order works."""
         return [*self.fit_problems, *self.load_problems]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stacks.proof import money
-from stacks.proof.case import Case, Problem
+from stacks.proof.case import Case, Shortcoming
 from stacks.proof.figures import Fidelity, Figure
 from stacks.proof.order import Order
 from stacks.proof.search import best
@@ -32,7 +32,7 @@ class Proof:
         return self.case.order
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[Shortcoming]:
         """Empty where the order works."""
         return self.case.problems
 

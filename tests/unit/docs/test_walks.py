@@ -38,7 +38,9 @@ def names(module: Path) -> set[str]:
     for node in ast.parse(module.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
-        for inner in node.body if isinstance(node, ast.ClassDef) else ():
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for inner in node.body:
             if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
                 found.add(f"{node.name}.{inner.target.id}")
             elif isinstance(inner, ast.FunctionDef):
