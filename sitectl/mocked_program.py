@@ -117,6 +117,8 @@ def _declared(stack: str, file: Path, enforce_rules: bool) -> list[dict[str, Any
     _leave_files_out(config.get(KEY))
     recorder = Recorder()
     loop = asyncio.new_event_loop()
+    # What the program ended with is its result; of what waited for that, each would print the same once more.
+    loop.set_exception_handler(lambda *_: None)
     asyncio.set_event_loop(loop)
     # The one that the mocks leave as it is.
     SETTINGS.outputs = set()

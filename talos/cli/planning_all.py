@@ -55,6 +55,6 @@ def _entries(text: str) -> list[dict[str, Any]]:
 
 
 def _question(entry: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-    parser = argparse.ArgumentParser(prog="python -m talos plan", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="options of a machine", allow_abbrev=False)
     planning.add_arguments(parser)
     return planning.question(parser.parse_args(entry["options"]), entry["config"])
