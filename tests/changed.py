@@ -23,7 +23,7 @@ ALWAYS = ("tests/unit/test_imports.py", "tests/unit/docs/")
 # Changed files that only these tests read, in addition to ALWAYS; the first match counts.
 READERS: Mapping[str, tuple[str, ...]] = {
     "docs/": ("tests/unit/ci/", "tests/unit/sitectl/"),
-    "README.md": (),
+    "README.md": tuple(f"tests/unit/sitectl/test_sitectl_{name}.py" for name in ("readme", "launcher", "pages")),
     "CHANGELOG.md": (),
     "Makefile": (),
     "tools/": ("tests/unit/install/", "tests/unit/lab/", "tests/unit/machines/"),
