@@ -114,6 +114,17 @@ def test_the_name_of_the_launcher_can_be_copied_from_a_folder_with_blanks(own: P
     assert "fix: 'my checkout/bin/sitectl' --help" in said.stderr
 
 
+def test_the_launcher_works_in_a_folder_that_was_deleted(own: Path, tmp_path: Path) -> None:
+    (own / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "gone").mkdir()
+    said = call(tmp_path, "bash", "-c", f"cd gone; rmdir ../gone; {sys.executable} {own}/bin/sitectl validate")
+    assert said.returncode == 2
+    assert said.stderr.splitlines()[-2:] == [
+        "error: the current folder was deleted",
+        "  fix: change into one that is there",
+    ]
+
+
 def test_a_linked_environment_is_somebody_elses_and_left_alone(own: Path) -> None:
     (own / ".venv").symlink_to(sys.prefix)
     said = call(own, "bin/sitectl", "--version")
@@ -128,7 +139,7 @@ def test_the_module_without_an_environment_is_the_launcher(own: Path) -> None:
 
 
 def test_an_old_python_can_read_the_launcher() -> None:
-    for file in ("bin/sitectl", "sitectl/__main__.py"):
+    for file in ("bin/sitectl", "sitectl/__main__.py", "sitectl/called.py", "sitectl/__init__.py"):
         ast.parse((ROOT / file).read_text(), feature_version=(3, 6))
 
 
