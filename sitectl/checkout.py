@@ -15,7 +15,7 @@ from floor.counts import counted
 from floor.problems import site_error
 from floor.reading.document import read_file
 from policy.model import HIDDEN, Resource
-from sitectl import temporary
+from sitectl import home, temporary
 from sitectl.errors import Exit, SitectlError, no_resources
 from sitectl.progress import Progress
 from sitectl.project_folder import PROJECT_FILE
@@ -167,7 +167,9 @@ def _run_program(project: Path, out: Path, stacks: Sequence[str]) -> dict[str, A
         raise no_resources(last_lines[-1])
     if done.returncode != 0 or not out.exists():
         last = "\n  ".join(last_lines)
-        raise SitectlError(f"the program could not be run in {project}:\n  {last}", fix="make venv, then try again")
+        raise SitectlError(
+            f"the program could not be run in {project}:\n  {last}", fix=f"{home.repair()}, then try again"
+        )
     said: dict[str, Any] = json.loads(out.read_text())
     return said
 

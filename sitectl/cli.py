@@ -8,17 +8,17 @@ import importlib
 import json
 import os
 import sys
-import tomllib
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO, cast
 
 from floor.problems import SiteError
 from floor.secret_texts import without_secrets
-from sitectl import invocation, project_folder, terminal, usage
+from sitectl import home, invocation, project_folder, terminal, usage
 from sitectl.errors import MEANINGS, Exit, SitectlError, bug, no_resources, unusable_file, unwritable_output
 from sitectl.progress import Progress
 
@@ -39,7 +39,6 @@ COMMANDS: Mapping[str, str] = {
     "docs": "list the documentation's pages, or print one",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }
-_ROOT = Path(__file__).parents[1]
 
 _FIRST_STEPS = """\
 a first site:
@@ -63,10 +62,17 @@ class Context:
     out: TextIO
     progress: Progress
 
-    @property
+    @cached_property
     def project(self) -> Path:
-        """The checkout. Raises SitectlError outside of one."""
-        return project_folder.find(self.folder)
+        """The checkout, or the folder of an installed sitectl's user. Raises SitectlError outside of one."""
+        found = project_folder.find(self.folder)
+        if file := home.first_difference(found):
+            self.progress.note(
+                f"note: {file} of this checkout is not as installed: `render` and `pulumi up` run the checkout's "
+                "program, other commands the installed one\n"
+                "  fix: call the checkout's bin/sitectl, or install it: pip install ."
+            )
+        return found
 
     def say(self, text: str, record: Any) -> None:
         """Print `text` for people, or `record` with --json."""
@@ -123,8 +129,7 @@ class _CommandParser(Parser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        print(f"sitectl {project['version']} ({_ROOT})")
+        print(f"sitectl {home.version()} ({home.FOLDER})")
         parser.exit()
 
 
@@ -149,10 +154,12 @@ def parser() -> argparse.ArgumentParser:
         epilog=invocation.as_called(_FIRST_STEPS) + statuses,
         formatter_class=terminal.Help,
     )
-    top.add_argument("--version", action=_Version, nargs=0, help="print the version and the checkout, and stop")
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version and where it is, and stop")
     shared: Any = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--json", action="store_true", help="print data instead of text, on stdout alone")
-    shared.add_argument("--project", type=Path, metavar="DIR", help="the checkout (default: around this folder)")
+    shared.add_argument(
+        "--project", type=Path, metavar="DIR", help="the folder of the sites (default: around this folder)"
+    )
     shared.add_argument("--quiet", action="store_true", help="no progress on stderr")
     shared.add_argument("--debug", action="store_true", help="show where an error comes from, for its report")
     subcommands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_CommandParser)

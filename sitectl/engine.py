@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitectl import programs, saved_previews
+from sitectl import home, programs, saved_previews
 from sitectl.errors import SitectlError
 
 
@@ -18,7 +18,8 @@ def preview(project: Path, stack: str, *, refresh: bool = False, config_file: Pa
     done = programs.run(
         command,
         cwd=project,
-        fix='https://www.pulumi.com/docs/install/, or in the lab: eval "$(.venv/bin/python -m lab env)"',
+        fix="https://www.pulumi.com/docs/install/"
+        + (', or in the lab: eval "$(.venv/bin/python -m lab env)"' if home.is_checkout() else ""),
     )
     try:
         said = json.loads(done.stdout)

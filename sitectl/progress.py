@@ -42,6 +42,10 @@ class Progress:
         seconds, name = max(self._took)
         return f"slowest: {name}, {seconds:.1f} s"
 
+    def note(self, text: str) -> None:
+        """Say what is no step, but changes how the result is read."""
+        self._say(text)
+
     def end(self) -> None:
         """Say what was slow."""
         if said := self.slowest():

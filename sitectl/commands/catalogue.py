@@ -96,7 +96,9 @@ def _shared(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     }
     for flag, about in flags.items():
         parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=about)
-    parser.add_argument("--project", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="the checkout")
+    parser.add_argument(
+        "--project", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="the folder of the sites"
+    )
     return parser
 
 
@@ -169,6 +171,12 @@ def _add(context: Any, arguments: argparse.Namespace) -> Exit:
             allowed="lower-case letters, digits, and dots and dashes inside",
             fix="add --name with one that is",
             status=Exit.USAGE,
+        )
+    if not folder.is_dir():
+        raise SitectlError(
+            f"{context.project} has no stacks/facts/catalogue, and a model is added there",
+            fix="add it in a checkout of the platform, then install that again: pip install .",
+            status=Exit.REFUSED,
         )
     file = folder / f"{name}.yaml"
     if file.exists():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from sitectl import cli
+from sitectl import cli, home
 from sitectl.commands import docs
 from sitectl.errors import Exit
 from stacks.facts import catalogue
@@ -66,7 +65,7 @@ def words(name: str) -> list[str]:
     """What a command takes that is no option and no site."""
     match name:
         case "docs":
-            return list(docs.pages(Path(cli.__file__).parents[1]))
+            return list(docs.pages(home.above_docs()))
         case "catalogue":
             return ["list", "show", "add", *catalogue.names()]
         case "completion":

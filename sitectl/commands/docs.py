@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from floor.problems import nearest
+from sitectl import home
 from sitectl.errors import Exit, SitectlError
 
 MORE = """\
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
-    project: Path = context.project
+    # A user's folder of sites may have pages of its own.
+    project: Path = context.project if home.is_checkout() else home.above_docs()
     found = pages(project)
     if arguments.page is None:
         titles = {name: _title(path) for name, path in found.items()}

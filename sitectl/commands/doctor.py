@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from floor.counts import counted
 from floor.problems import SiteError
-from sitectl import checkout
+from sitectl import checkout, home
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.site_plan import plan_file
@@ -112,7 +112,10 @@ def _packages() -> Iterator[Check]:
             yield Check(name=f"package {package}", state="ok", found=importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             yield Check(
-                name=f"package {package}", state="bad", found="not installed", fix="make venv, and run .venv/bin/python"
+                name=f"package {package}",
+                state="bad",
+                found="not installed",
+                fix="make venv, and run .venv/bin/python" if home.is_checkout() else home.repair(),
             )
 
 
@@ -139,7 +142,12 @@ def _bundle(project: Path) -> Check:
     try:
         pinned = versions.load().crds
     except SiteError as error:
-        return Check(name="versions", state="bad", found=str(error).splitlines()[0], fix=_VERSIONS_BACK)
+        return Check(
+            name="versions",
+            state="bad",
+            found=str(error).splitlines()[0],
+            fix=_VERSIONS_BACK if home.is_checkout() else home.repair(),
+        )
     wrong = [file for file, digest in pinned.items() if not _as_pinned(folder / file, digest)]
     if not wrong:
         return Check(name="CRD bundle", state="ok", found="as pinned")
@@ -147,7 +155,7 @@ def _bundle(project: Path) -> Check:
         name="CRD bundle",
         state="note",
         found=f"{', '.join(wrong)} missing or not as pinned; `plan` needs it",
-        fix="make bundle",
+        fix=home.bundle(),
     )
 
 
@@ -171,7 +179,7 @@ def _site(project: Path, site: str, file: Path) -> Iterator[Check]:
             name=f"pod network of {site}",
             state="ok" if pinned else "note",
             found="as pinned" if pinned else missing,
-            fix="" if pinned else "make bundle",
+            fix="" if pinned else home.bundle(),
         )
     kubeconfig = loaded.cluster.kubeconfig
     if kubeconfig and not (project / kubeconfig).exists():

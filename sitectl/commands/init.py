@@ -35,10 +35,8 @@ FIRST_MODEL = "qwen3-32b-fp8"
 DEFAULT_CURRENCY = "EUR"
 DEFAULT_FAMILY = ModelServerSpec.model_fields["gpu_family"].default
 # What people change first; the rest keeps its default and is in docs/configuration.md.
-_HEAD = """\
-# yaml-language-server: $schema=docs/site.schema.json
-# Site {name}. Keys that are not here have their defaults; all of them: docs/configuration.md
-"""
+_SCHEMA = "docs/site.schema.json"
+_HEAD = "# Site {name}. Keys that are not here have their defaults; all of them: {reference}\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +96,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     values = _values(arguments, rack)
     notes = new_machines.notes(rack) if rack else {}
     written = annotated.lines(values, notes, indent=4)
-    text = "\n".join([_HEAD.format(name=arguments.site) + "config:", f"  {KEY}:", *written]) + "\n"
+    text = "\n".join([_head(project, arguments.site) + "config:", f"  {KEY}:", *written]) + "\n"
     try:
         plan_values(values, file.name, beside=file)
     except SiteError as error:
@@ -139,6 +137,15 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     lines.append(f"next: {step}")
     context.say("\n".join(lines), {"file": str(file), "next": [step], "fill_in": sorted(notes)})
     return int(Exit.OK)
+
+
+def _head(project: Path, site: str) -> str:
+    """The first lines of a site's file: only a checkout has the pages as files."""
+    if (project / _SCHEMA).is_file():
+        return f"# yaml-language-server: $schema={_SCHEMA}\n" + _HEAD.format(
+            name=site, reference="docs/configuration.md"
+        )
+    return _HEAD.format(name=site, reference="sitectl docs configuration")
 
 
 def _rack(arguments: argparse.Namespace) -> new_machines.Rack | None:
