@@ -75,7 +75,7 @@ def _known(owner: Any, keys: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     for key in keys:
         try:
             found = owner[key]
-        except Exception as error:  # the SDK's own, whose module need not be there
+        except Exception as error:  # noqa: BLE001 - the SDK's own, whose module need not be there
             if getattr(error, "unknown_type_sentinel", "") not in _UNKNOWN_SECTIONS:
                 yield key, HIDDEN
             continue

@@ -191,7 +191,7 @@ def main(argv: list[str] | None = None, out: TextIO | None = None) -> int:
         return int(Exit.OK)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the edge: one line for the user, --debug for the trace
         return _failed(error, arguments, stream)
     return status
 

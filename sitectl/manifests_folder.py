@@ -166,7 +166,7 @@ def _resource(body: dict[str, Any]) -> Resource:
     )
 
 
-def _ordered(value: Any, top: bool = True) -> Any:
+def _ordered(value: Any, *, top: bool = True) -> Any:
     if isinstance(value, Mapping):
         keys = sorted(value, key=lambda key: (_FIRST.index(key) if top and key in _FIRST else len(_FIRST), str(key)))
         return {key: _ordered(value[key], top=False) for key in keys}

@@ -105,10 +105,10 @@ def declared(stack: str, file: Path, *, enforce_rules: bool = False) -> list[dic
     The program's own rules stay out unless they are asked for: a site that breaks one can be looked at all the same.
     The SDK keeps what it knows in context variables, so that an empty context has nothing of a site before this one.
     """
-    return contextvars.Context().run(_declared, stack, file, enforce_rules)
+    return contextvars.Context().run(_declared, stack, file, enforce_rules=enforce_rules)
 
 
-def _declared(stack: str, file: Path, enforce_rules: bool) -> list[dict[str, Any]]:
+def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, Any]]:
     if not enforce_rules:
         _leave_rules_out()
     document = json.loads(file.read_text())
@@ -182,7 +182,7 @@ def main(arguments: list[str], *, enforce_rules: bool = False) -> int:
                 continue
             print(str(error) or "out of memory", file=sys.stderr)
             return os.EX_OSERR
-        except Exception as error:  # the program of another revision may fail in any way
+        except Exception as error:  # noqa: BLE001 - the program of another revision may fail in any way
             results[stack] = _failed(error)
         print(f"{stack}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     try:

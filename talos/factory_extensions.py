@@ -78,7 +78,8 @@ def check_extensions(
     Needs no network: `official` may come from a saved list.
     """
     known = {extension.name: extension for extension in official}
-    problems = (*_missing(schematic.extensions, known), *_stack_problems(schematic.extensions, known, nvswitch))
+    stack = _stack_problems(schematic.extensions, known, nvswitch=nvswitch)
+    problems = (*_missing(schematic.extensions, known), *stack)
     if problems:
         raise ExtensionError(talos_version, problems)
 
@@ -90,7 +91,7 @@ def _missing(names: Iterable[str], known: dict[str, Extension]) -> Iterator[str]
             yield f"{name} does not exist for this version" + (f"; did you mean {near[0]}?" if near else "; remove it")
 
 
-def _stack_problems(names: Iterable[str], known: dict[str, Extension], nvswitch: bool) -> Iterator[str]:
+def _stack_problems(names: Iterable[str], known: dict[str, Extension], *, nvswitch: bool) -> Iterator[str]:
     parts = [
         _Part(name, found[1], found[2] or "", known[name].driver_version if name in known else "")
         for name in names

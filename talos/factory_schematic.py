@@ -133,7 +133,7 @@ def _sorted_keys(value: Mapping[str, Plain]) -> dict[str, Plain]:
 class _Emitter(yaml.emitter.Emitter):
     """PyYAML's emitter with the indentation of Go's: multiples of 4, but a list item's content is right of "- "."""
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - PyYAML calls it so
         self.indents.append(self.indent)
         if self.indent is None:
             self.indent = self.best_indent if flow else 0

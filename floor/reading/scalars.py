@@ -74,7 +74,8 @@ def is_day(text: str) -> bool:
 def _date(text: str) -> str:
     """A day becomes a point in time, as the engine writes one; other points in time stay as they are here."""
     try:
-        return f"{datetime.strptime(text, '%Y-%m-%d').date()} 00:00:00 +0000 UTC"
+        day = datetime.strptime(text, "%Y-%m-%d").date()  # noqa: DTZ007 - a day has no zone
+        return f"{day} 00:00:00 +0000 UTC"
     except ValueError:
         return text
 

@@ -49,10 +49,10 @@ def _apply(machine: Machine, request: Any, roles: frozenset[str]) -> Any:
     asked = ApplyMode(request.mode)
     if asked is not ApplyMode.TRY:
         machine.stop_trying()
-    warnings = _validated(machine, request.data, in_maintenance)
+    warnings = _validated(machine, request.data, in_maintenance=in_maintenance)
     before = machine.config.source if machine.config is not None else b""
     change = machine.site.checker.change(before, request.data)
-    mode, details, because = _settled(asked, change, in_maintenance)
+    mode, details, because = _settled(asked, change, in_maintenance=in_maintenance)
     if request.dry_run:
         text = f"Dry run summary:\n{details} (skipped in dry-run).\nConfig diff:\n\n{change.diff or 'No changes.'}"
         return _reply(mode, text)
@@ -79,7 +79,7 @@ def _apply(machine: Machine, request: Any, roles: frozenset[str]) -> Any:
     return _reply(mode, details + because, warnings)
 
 
-def _validated(machine: Machine, config: bytes, in_maintenance: bool) -> tuple[str, ...]:
+def _validated(machine: Machine, config: bytes, *, in_maintenance: bool) -> tuple[str, ...]:
     verdict = machine.site.checker.validate(config)
     if verdict.errors:
         count = len(verdict.errors)
@@ -95,7 +95,7 @@ def _validated(machine: Machine, config: bytes, in_maintenance: bool) -> tuple[s
     return verdict.warnings
 
 
-def _settled(asked: ApplyMode, change: Change, in_maintenance: bool) -> tuple[ApplyMode, str, str]:
+def _settled(asked: ApplyMode, change: Change, *, in_maintenance: bool) -> tuple[ApplyMode, str, str]:
     """The mode that applies, its message, and the reason for that mode."""
     live = change.live or in_maintenance
     if asked is ApplyMode.STAGED:

@@ -85,7 +85,7 @@ def _ordered(found: Any, fields: Mapping[str, Any], where: str) -> dict[str, Any
     if not isinstance(found, Mapping):
         raise SchematicError(f"{where} is not a mapping")
     if unknown := set(map(str, found)) - set(fields):
-        raise SchematicError(f"field {sorted(unknown)[0]} not found in {where}")
+        raise SchematicError(f"field {min(unknown)} not found in {where}")
     ordered: dict[str, Any] = {}
     for name, inner in fields.items():
         value = found.get(name)

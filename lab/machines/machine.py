@@ -284,7 +284,7 @@ class Machine(PoweredMachine):
             act()
         except PowerLostError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the machine tries again, whatever it was
             said = f"{what}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             if said != self._last_failure:
                 self.log(said)

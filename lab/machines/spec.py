@@ -115,7 +115,7 @@ class RackSpec:
                 f"{each.address}:{each.port}" if what == "address" else getattr(each, what) for each in self.machines
             ]
             if twice := {each for each in values if values.count(each) > 1}:
-                raise LabError(f"rack: {what} {sorted(twice)[0]} is there twice", fix="give each machine its own")
+                raise LabError(f"rack: {what} {min(twice)} is there twice", fix="give each machine its own")
         if self.cluster not in get_args(ClusterKind):
             raise LabError(f"rack: cluster is {self.cluster!r}", fix=f"allowed: {', '.join(get_args(ClusterKind))}")
 

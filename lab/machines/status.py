@@ -33,22 +33,22 @@ class ServiceStatus:
 def services(machine: Machine) -> list[ServiceStatus]:
     """Talos's services as they are now, by name."""
 
-    def one(name: str, up: bool, waits_for: str = "", *, checked: bool = True) -> ServiceStatus:
+    def one(name: str, waits_for: str = "", *, up: bool, checked: bool = True) -> ServiceStatus:
         if up:
             return ServiceStatus(name, _RUNNING, True if checked else None)
         return ServiceStatus(name, _PREPARING if name == "etcd" else _WAITING, None, waits_for)
 
-    found = [one("apid", True), one("containerd", True), one("machined", True), one("syslogd", True)]
-    found += [one("udevd", True), one("dashboard", True, checked=False)]
+    found = [one("apid", up=True), one("containerd", up=True), one("machined", up=True), one("syslogd", up=True)]
+    found += [one("udevd", up=True), one("dashboard", up=True, checked=False)]
     if machine.config is not None and machine.config.complete:
-        found += [one("cri", machine.cri_up, "waiting for volumes")]
-        found += [one("kubelet", machine.kubelet_up, "waiting for service etcd to be up")]
+        found += [one("cri", "waiting for volumes", up=machine.cri_up)]
+        found += [one("kubelet", "waiting for service etcd to be up", up=machine.kubelet_up)]
         found += [
-            one(f"ext-{each}", machine.cri_up, "waiting for cri", checked=False)
+            one(f"ext-{each}", "waiting for cri", up=machine.cri_up, checked=False)
             for each in _extension_services(machine)
         ]
     if machine.config is not None and machine.config.is_control_plane:
-        found += [one("etcd", machine.etcd_up, "waiting to join the cluster"), one("trustd", machine.cri_up)]
+        found += [one("etcd", "waiting to join the cluster", up=machine.etcd_up), one("trustd", up=machine.cri_up)]
     return sorted(found, key=lambda each: each.id)
 
 

@@ -221,7 +221,7 @@ class ContainerLoop:
             outcome = await self._context.prober.check(probe, self._spec, self._context.pod_ip, instance)
             if not outcome.ok:
                 self._context.event("Warning", "Unhealthy", f"{kind} probe failed: {outcome.message}")
-            if count.add(outcome.ok):
+            if count.add(ok=outcome.ok):
                 if kind == "Readiness":
                     self.state.ready = outcome.ok
                     self._context.changed()

@@ -51,7 +51,7 @@ class PodFiles:
         self.root.mkdir(parents=True, exist_ok=True)
         self._write_etc(facts)
         for volume in self._pod["spec"].get("volumes") or []:
-            await self._prepare(volume, facts, taken_over)
+            await self._prepare(volume, facts, taken_over=taken_over)
 
     async def refresh(self, pod: Object, facts: PodFacts) -> None:
         """Bring content volumes up to date: changed Secrets and ConfigMaps, changed labels, tokens near their end."""
@@ -115,7 +115,7 @@ class PodFiles:
         for name, text in texts.items():
             (folder / name).write_text(text)
 
-    async def _prepare(self, volume: Object, facts: PodFacts, taken_over: bool) -> None:
+    async def _prepare(self, volume: Object, facts: PodFacts, *, taken_over: bool) -> None:
         name, kind = volume["name"], volumes.kind_of(volume)
         if name in self._sources:
             return

@@ -42,7 +42,7 @@ class Threshold:
     _row: int = 0
     _last: bool | None = None
 
-    def add(self, ok: bool) -> bool:
+    def add(self, *, ok: bool) -> bool:
         """Take one result; True when the verdict became a new one."""
         self._row = self._row + 1 if ok == self._last else 1
         self._last = ok

@@ -99,7 +99,7 @@ class Runner:
                 # None of them ends by itself: a runner that no longer follows the API server must not go on.
                 task.result()
             dropping.cancel()
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged, and the process ends
             _LOG.exception("the pod runner fails")
             logging.shutdown()
             # Not unwound, which would end the pods.
@@ -150,7 +150,7 @@ class Runner:
             for worker in self._workers.values():
                 worker.tick()
 
-    def _on_node(self, node: Object, gone: bool) -> None:
+    def _on_node(self, node: Object, gone: bool) -> None:  # noqa: FBT001 - as a watch calls it
         name = node["metadata"]["name"]
         before, now = self._boots.get(name), None if gone or not is_on(node) else boot_id(node)
         if before is not None and before != now:
@@ -172,7 +172,7 @@ class Runner:
                 self._interrupted.add(uid)
                 self._tasks[uid].cancel()
 
-    def _on_source(self, source: Object, gone: bool) -> None:
+    def _on_source(self, source: Object, gone: bool) -> None:  # noqa: FBT001 - as a watch calls it
         """A Secret or ConfigMap changed: pods that mount it see the new files. A deleted one stays as it was."""
         if gone:
             return
@@ -182,7 +182,7 @@ class Runner:
             if same_namespace and key in podspec.references(worker.pod):
                 worker.refresh_volumes()
 
-    def _on_pod(self, pod: Object, gone: bool) -> None:
+    def _on_pod(self, pod: Object, gone: bool) -> None:  # noqa: FBT001 - as a watch calls it
         uid = podspec.uid(pod)
         worker = self._workers.get(uid)
         if gone:

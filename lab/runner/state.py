@@ -63,4 +63,4 @@ def timestamp(moment: datetime | None = None) -> str:
 
 
 def parse_timestamp(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return datetime.fromisoformat(text)

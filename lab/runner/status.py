@@ -28,7 +28,7 @@ def pod_status(
 
     `over` says that no container will run again whatever the restart policy asks, as after a deletion.
     """
-    phase = _phase(pod, states, over)
+    phase = _phase(pod, states, over=over)
     status: Object = {
         "phase": phase,
         "hostIP": placement.host_ip,
@@ -56,7 +56,7 @@ def _not_initialized(states: Sequence[ContainerState]) -> list[str]:
     return waiting
 
 
-def _phase(pod: Object, states: Sequence[ContainerState], over: bool) -> str:
+def _phase(pod: Object, states: Sequence[ContainerState], *, over: bool) -> str:
     policy = "Never" if over else podspec.restart_policy(pod)
     mains = [state for state in states if state.kind == "main"]
     begun = [state for state in mains if not isinstance(state.current, Waiting) or state.last]
@@ -113,7 +113,13 @@ def _conditions(
 
 
 def _condition(
-    kind: str, value: bool, reason: str, message: str, before: Mapping[str, Any] | None, pod: Object, now: str
+    kind: str,
+    value: bool,  # noqa: FBT001 - with the others of a row
+    reason: str,
+    message: str,
+    before: Mapping[str, Any] | None,
+    pod: Object,
+    now: str,
 ) -> Object:
     status = "True" if value else "False"
     same = before is not None and before.get("status") == status

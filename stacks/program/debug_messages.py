@@ -20,6 +20,6 @@ def _without_outputs(
     msg: str,
     resource: pulumi.Resource | None = None,
     stream_id: int | None = None,
-    ephemeral: bool | None = None,
+    ephemeral: bool | None = None,  # noqa: FBT001 - as the SDK has it
 ) -> None:
     _tell(msg.partition(_VALUES)[0], resource, stream_id, ephemeral)

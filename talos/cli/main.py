@@ -109,7 +109,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; run the same command again, it goes on from where the machine is", file=sys.stderr)
         return Exit.INTERRUPTED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the edge: one line for the user
         code = exit_for(error)
         print(f"error: {error}" if code is not Exit.BUG else _bug(error), file=sys.stderr)
         return code

@@ -72,7 +72,7 @@ class ProviderConfig:
         def text(key: str) -> str:
             return variables.get(_PREFIX + key, "")
 
-        def flag(key: str, default: bool = False) -> bool:
+        def flag(key: str, *, default: bool = False) -> bool:
             value = variables.get(_PREFIX + key)
             if value is None:
                 value = environment.get(_ENVIRONMENT.get(key, ""))

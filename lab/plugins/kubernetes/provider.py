@@ -176,7 +176,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Create(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
             properties = decode(request.properties)
-            operation = self._operation(request, properties, request.preview)
+            operation = self._operation(request, properties, preview=request.preview)
             if releases.is_release(request.urn):
                 stored: Stored | None = releases.create(operation, properties)
             else:
@@ -190,7 +190,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Update(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
             news = decode(request.news)
-            operation = self._operation(request, news, request.preview)
+            operation = self._operation(request, news, preview=request.preview)
             if releases.is_release(request.urn):
                 stored: Stored | None = releases.update(operation, request.id, news)
             else:
@@ -235,7 +235,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Construct(self, request: Any, context: Any) -> Any:
         return self._answer(context, lambda: self._constructor.construct(request))
 
-    def _operation(self, request: Any, properties: Tree, preview: bool = False) -> Operation:
+    def _operation(self, request: Any, properties: Tree, *, preview: bool = False) -> Operation:
         return Operation(self._configured, request.urn, preview, request.timeout, secrets_of(properties))
 
     def _answer(self, context: Any, work: Callable[[], Any], given: Any = None) -> Any:

@@ -76,6 +76,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         sources.problems(values),
     ):
         try:
+            # One after the other: those before a value that cannot be read stay.
             for problem in check:
                 told.append(problem)
         except (AttributeError, KeyError, TypeError, ValueError):

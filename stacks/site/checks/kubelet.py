@@ -146,18 +146,7 @@ def _of_value(path: Path, place: tuple[str, ...], kind: Kind, value: Any) -> Ite
     if not fits(value):
         yield Problem(path=path, what=f"is not {called}", got=shown(value), fix=f"write {called}, or take it out")
         return
-    if field in table.choices:
-        yield from _of_choices(path, value, table.choices[field])
-    if field in table.ranges:
-        yield from _of_range(path, value, *table.ranges[field])
-    if field in table.names:
-        yield from (
-            _unknown((*path, name), "is none that the kubelet knows", table.names[field])
-            for name in value
-            if name not in table.names[field]
-        )
-    if field in table.forms:
-        yield from _of_forms(path, value, *table.forms[field])
+    yield from _of_table(path, field, value)
     if field in table.inner:
         for index, section in enumerate(value) if isinstance(value, list) else [("", value)]:
             here = (*path, str(index)) if isinstance(value, list) else path
@@ -169,6 +158,20 @@ def _of_value(path: Path, place: tuple[str, ...], kind: Kind, value: Any) -> Ite
         yield from _of_thresholds(path, value)
     elif field == "featureGates":
         yield from gates.problems(path, value)
+
+
+def _of_table(path: Path, field: str, value: Any) -> Iterator[Problem]:
+    """Words, ranges, names and forms that the table has for a field."""
+    table = kubelet_fields.load()
+    if field in table.choices:
+        yield from _of_choices(path, value, table.choices[field])
+    if field in table.ranges:
+        yield from _of_range(path, value, *table.ranges[field])
+    for name in value if field in table.names else ():
+        if name not in table.names[field]:
+            yield _unknown((*path, name), "is none that the kubelet knows", table.names[field])
+    if field in table.forms:
+        yield from _of_forms(path, value, *table.forms[field])
 
 
 def _of_inner(

@@ -19,7 +19,7 @@ def canonical(selector: str) -> str:
 
 def evaluate(selector: str, disk: Mapping[str, str], *, system_disk: bool | None) -> bool | None:
     """Whether the condition matches a disk with these properties; None where others decide it."""
-    return _value(_plain(selector), disk, system_disk)
+    return _value(_plain(selector), disk, system_disk=system_disk)
 
 
 def _plain(selector: str) -> str:
@@ -47,24 +47,24 @@ def _bracketed(text: str) -> str:
     return f"({text})" if len(_split(text, "||")) > 1 or len(_split(text, "&&")) > 1 else text
 
 
-def _value(text: str, disk: Mapping[str, str], system_disk: bool | None) -> bool | None:
+def _value(text: str, disk: Mapping[str, str], *, system_disk: bool | None) -> bool | None:
     text = _unwrapped(text)
     if len(_split(text, "?")) > 1:
         return None
     for operator, decisive in (("||", True), ("&&", False)):
         parts = _split(text, operator)
         if len(parts) > 1:
-            results = [_value(part, disk, system_disk) for part in parts]
+            results = [_value(part, disk, system_disk=system_disk) for part in parts]
             return decisive if decisive in results else None if None in results else not decisive
     if text.startswith("!"):
         rest = text[1:]
         whole = _ATOM.fullmatch(rest) or _unwrapped(rest) != rest
-        result = _value(rest, disk, system_disk) if whole else None
+        result = _value(rest, disk, system_disk=system_disk) if whole else None
         return None if result is None else not result
-    return _of_leaf(_ordered(text), disk, system_disk)
+    return _of_leaf(_ordered(text), disk, system_disk=system_disk)
 
 
-def _of_leaf(text: str, disk: Mapping[str, str], system_disk: bool | None) -> bool | None:
+def _of_leaf(text: str, disk: Mapping[str, str], *, system_disk: bool | None) -> bool | None:
     if text in ("true", "false"):
         return text == "true"
     if text == "system_disk":

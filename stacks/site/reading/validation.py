@@ -242,28 +242,38 @@ def _fix(path: Path, here: Place, value: Any) -> str:
         return _FIXES[here.pattern].format(key=path[-1], got=shown(value))
     if here.model:
         return f"write keys below {path[-1]}, indented by two more spaces"
+    return _fix_of_kind(here, value) or ("give it a value" if value is None else "correct it") + _otherwise(here)
+
+
+def _fix_of_kind(here: Place, value: Any) -> str:
+    """What to do about a value whose right form can be told from the wrong one; else nothing."""
     kind = get_origin(here.annotation) or here.annotation
     if kind is dict and isinstance(value, list):
         return "write each name as a key, `NAME:` and its section below, instead of a list"
     if kind is tuple and isinstance(value, str | int):
         return f"write a list: [{value}]"
-    if kind in (int, float) and isinstance(value, str) and _NUMBER.fullmatch(value):
-        return "take the quotes off"
     if kind is bool and value in ("true", "false"):
         return "take the quotes off"
-    if kind in (int, float) and isinstance(value, str) and _PARTED.fullmatch(value):
-        return f"write {re.sub('[^0-9.]', '', value)}, without separators"
-    if here.is_share() and isinstance(value, str) and _PERCENT.fullmatch(value):
-        return f"write {float(value.rstrip(' %')) / 100:g}"
-    if kind in (int, float) and isinstance(value, str) and _WITH_UNIT.fullmatch(value):
-        return "write the number alone, without its unit"
+    if kind in (int, float) and isinstance(value, str):
+        return _fix_of_number(here, value)
     if kind is str and isinstance(value, bool | int | float):
         if right := forms.example(here.pattern, shown(value)):
             return f'write it like "{right}", in quotes'
         return f'put it in quotes: "{shown(value)}"'
     if here.is_share() and isinstance(value, int | float) and 1 < value <= 100:
         return f"write {value / 100:g} if {shown(value)} % is meant"
-    return ("give it a value" if value is None else "correct it") + _otherwise(here)
+    return ""
+
+
+def _fix_of_number(here: Place, text: str) -> str:
+    """What to do about a text in the place of a number; nothing where no number is in it."""
+    if _NUMBER.fullmatch(text):
+        return "take the quotes off"
+    if _PARTED.fullmatch(text):
+        return f"write {re.sub('[^0-9.]', '', text)}, without separators"
+    if here.is_share() and _PERCENT.fullmatch(text):
+        return f"write {float(text.rstrip(' %')) / 100:g}"
+    return "write the number alone, without its unit" if _WITH_UNIT.fullmatch(text) else ""
 
 
 def _otherwise(here: Place) -> str:

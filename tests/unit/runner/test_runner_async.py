@@ -136,7 +136,7 @@ def test_address_of_a_pod_that_was_taken_over_is_not_reused_at_once_either() -> 
 
 def test_threshold_flips_after_as_many_in_a_row() -> None:
     count = Threshold(success=2, failure=3)
-    assert [count.add(ok) for ok in (True, True, True, False, False, True, False, False, False)] == [
+    assert [count.add(ok=ok) for ok in (True, True, True, False, False, True, False, False, False)] == [
         *(False, True, False, False, False, False, False, False, True)
     ]
     assert count.verdict is False

@@ -61,7 +61,7 @@ def refused(kind: str, folder: Path) -> str:
     def run() -> None:
         try:
             READERS[kind][1](folder)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the thread hands it on
             said.append(error)
 
     thread = threading.Thread(target=run, daemon=True)

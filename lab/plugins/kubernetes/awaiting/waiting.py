@@ -176,7 +176,7 @@ class _Follower:
     def _find_troubles(self) -> list[str]:
         try:
             return troubles_of(self._operation.session.cluster, self._live)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - what only explains a failure must not hide it
             return [f"could not look at Pods and events: {error}"]
 
     def _failure(self, text: str, result: Readiness) -> PartialError:
@@ -198,7 +198,7 @@ def look_once(operation: Operation, inputs: Tree, live: Tree) -> list[str]:
     return [*(result.reasons or [result.message]), *troubles_of(operation.session.cluster, live)]
 
 
-def until_gone(operation: Operation, inputs: Tree, live: Tree) -> None:
+def until_gone(operation: Operation, inputs: Tree, live: Tree) -> None:  # noqa: C901 - one loop with its ends
     """Wait until the object is deleted. Raises PartialError naming its finalizers when the time is up."""
     gvk = gvk_of(live)
     if annotated_true(inputs, SKIP_AWAIT) and (gvk.group, gvk.kind) in _SKIPS_DELETION:
