@@ -18,6 +18,8 @@ Document = dict[str, Any]
 SITE = "inference-platform:site"
 _COMMAND = "command:local:Command"
 _SECRET = "4dabf18193072939515e22adb298388d"
+# Where in which checkout the program declared it: a run from another folder notes other paths, also one that fails.
+_PLACES = ("sourcePosition", "stackTrace")
 
 
 class Pulumi:
@@ -54,7 +56,11 @@ class Pulumi:
 
     def resources(self) -> dict[str, Document]:
         """URN -> what the state holds of every resource; secrets as a fixed text: each run encrypts them again."""
-        return {item["urn"]: _without_secrets(item) for item in self.state().get("resources", [])}
+        held = self.state().get("resources", [])
+        return {
+            item["urn"]: _without_secrets({name: part for name, part in item.items() if name not in _PLACES})
+            for item in held
+        }
 
     def inputs(self) -> dict[str, Any]:
         """URN -> every resource's inputs, secrets as text, and a command's id as its URN: each run draws another."""
