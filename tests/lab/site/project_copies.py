@@ -33,13 +33,21 @@ class NoRevisionError(Exception):
     """A revision that a test needs is not in the checkout's history; one line, with what to do."""
 
 
+def commit_of(tree: str, checkout: Path = CHECKOUT) -> str:
+    """A commit with just these files: a history that was rebased has other commits. Raises NoRevisionError."""
+    listed = _git(checkout, "log", "--format=%T %H").stdout.split()
+    commits = dict(zip(listed[::2], listed[1::2], strict=True))
+    if tree not in commits:
+        raise _missing(tree, checkout)
+    return commits[tree]
+
+
 @contextmanager
 def project_at(revision: str, checkout: Path = CHECKOUT) -> Iterator[Path]:
     """The program of a revision, to run pulumi in, with this checkout's packages and tools. Raises NoRevisionError."""
-    shallow = _git(checkout, "rev-parse", "--is-shallow-repository")
-    if shallow.returncode == 0 and _git(checkout, "cat-file", "-e", f"{revision}^{{commit}}").returncode != 0:
-        fix = "git fetch --unshallow" if shallow.stdout.strip() == "true" else "name a commit that git log shows"
-        raise NoRevisionError(f"{revision} is not in the history of {checkout}; fix: {fix}")
+    known = _git(checkout, "cat-file", "-e", f"{revision}^{{commit}}").returncode == 0
+    if not known and _git(checkout, "rev-parse", "--is-shallow-repository").returncode == 0:
+        raise _missing(revision, checkout)
     try:
         with revisions.tree(checkout, revision) as folder:
             for name in _REST:
@@ -47,6 +55,12 @@ def project_at(revision: str, checkout: Path = CHECKOUT) -> Iterator[Path]:
             yield folder
     except SitectlError as error:
         raise NoRevisionError(" ".join(str(error).split())) from None
+
+
+def _missing(revision: str, checkout: Path) -> NoRevisionError:
+    shallow = _git(checkout, "rev-parse", "--is-shallow-repository").stdout.strip() == "true"
+    fix = "git fetch --unshallow" if shallow else "name a commit that git log shows"
+    return NoRevisionError(f"{revision} is not in the history of {checkout}; fix: {fix}")
 
 
 def _git(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

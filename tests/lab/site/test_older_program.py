@@ -1,12 +1,12 @@
 """A site that is there must not notice a program that is put together in another way.
 
-The program of the commit LANDED brings the site up, with its own stack file. The checkout's program then has nothing to
+The program of the tree LANDED brings the site up, with its own stack file. The checkout's program then has nothing to
 do on it, and leaves its state as it is. On this platform the next modules of the group go on: they destroy it, replace
 its keys, and roll its machines.
 
 A change that sites are meant to get is written into MEANT, and what their users have to write for it into `_edit`. At a
-release, set LANDED to its commit (`git rev-parse v1.2.3^{commit}`) and empty both again. A raised pin of the bundle (a
-CRD, a chart) moves LANDED on to its own commit, by the next one: the earlier program refuses the new bundle.
+release, set LANDED to its tree (`git rev-parse v1.2.3^{tree}`) and empty both again. A raised pin of the bundle (a
+CRD, a chart) moves LANDED on to its own tree, by the next commit: the earlier program refuses the new bundle.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from lab.paths import Lab
 from tests.lab.groups import group_of
 from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.conftest import Platforms
-from tests.lab.site.project_copies import NoRevisionError, project_at
+from tests.lab.site.project_copies import NoRevisionError, commit_of, project_at
 from tests.lab.site.pulumi_runs import SITE, Document, Pulumi
 from tests.lab.site.running_site import Site
 
 pytestmark = pytest.mark.row("C.04", "C.05")
 
-LANDED = "0fd9b6268e7bc54c1fdbb9d1b850f47229a8123c"
+LANDED = "af0ec19911715c092b2beb9858a6d6f7eab587ed"
 # `type::name` of a resource -> operation and paths of properties, for each change since LANDED that sites are to get.
 MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {}
 # What the engine notes of a resource beside what the program wants of it.
@@ -47,7 +47,7 @@ def _edit(site: Document) -> None:
 def earlier() -> Iterator[Path]:
     """The project as it was landed, with the stack file for this lab."""
     try:
-        with project_at(LANDED) as project:
+        with project_at(commit_of(LANDED)) as project:
             file = _stack_file(project)
             file.write_text(session.moved(file.read_text(), Lab.from_environment().network))
             yield project

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.site.project_copies import NoRevisionError, project_at
+from tests.lab.site.project_copies import NoRevisionError, commit_of, project_at
 from tests.unit.sitectl.sites_to_work_on import git
 
 
@@ -48,6 +48,19 @@ def test_a_shallow_clone_names_the_fix_and_the_fix_works(checkout: Path, tmp_pat
     git(clone, "fetch", "-q", "--unshallow")
     with project_at(revision, clone) as project:
         assert (project / "__main__.py").read_text() == "earlier"
+
+
+def test_a_tree_is_found_in_a_history_with_other_commits(checkout: Path) -> None:
+    tree = subprocess.run(
+        ["git", "rev-parse", "HEAD~1^{tree}"], cwd=checkout, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    before = earlier(checkout)
+    git(checkout, "rebase", "-q", "--root", "--exec", "git commit -q --amend -m other")
+    with project_at(commit_of(tree, checkout), checkout) as project:
+        assert (project / "__main__.py").read_text() == "earlier"
+    assert commit_of(tree, checkout) != before
+    with pytest.raises(NoRevisionError, match=r"fix: name a commit that git log shows$"):
+        commit_of("0" * 40, checkout)
 
 
 @pytest.mark.parametrize("revision", ["0" * 40, "v0.0.0"])
