@@ -56,18 +56,18 @@ class Problem:
         """The same, with its line where it has none yet."""
         return self if self.line is not None or self.file else replace(self, line=line)
 
+    @property
+    def sentence(self) -> str:
+        """`what; got; did you mean; allowed`."""
+        got = f"; got {self.got}" if self.got else ""
+        near = f"; did you mean '{self.near}'?" if self.near else ""
+        allowed = f"{'' if self.near else ';'} allowed: {self.allowed}" if self.allowed else ""
+        return f"{self.what}{got}{near}{allowed}"
+
     def text(self, origin: str) -> str:
-        """`file:line:key: what; got; allowed; did you mean`, and the fix on a line of its own."""
-        file = self.file or origin
-        where = ":".join(part for part in (file, str(self.line or ""), self.key) if part)
-        said = self.what
-        if self.got:
-            said += f"; got {self.got}"
-        if self.near:
-            said += f"; did you mean '{self.near}'?"
-        if self.allowed:
-            said += f"{'' if self.near else ';'} allowed: {self.allowed}"
-        return f"{where}: {said}\n  fix: {self.fix}"
+        """`file:line:key: sentence`, and the fix on a line of its own."""
+        where = ":".join(part for part in (self.file or origin, str(self.line or ""), self.key) if part)
+        return f"{where}: {self.sentence}\n  fix: {self.fix}"
 
 
 class SiteError(Exception):

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 
 from talos import checks
 from talos.cel import condition
-from talos.document import Document, Part, Problem, Wire, checked, wired
+from talos.document import Document, Part, Wire, checked, wired
+from talos.problems import ConfigProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +90,11 @@ class Encryption(Part):
     block_size: int | None = None
     options: tuple[str, ...] = ()
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         slots = [key.slot for key in self.keys]
         if not slots or len(set(slots)) < len(slots):
-            yield Problem(
-                where="keys",
+            yield ConfigProblem(
+                path=("keys",),
                 what="do not have a slot each" if slots else "are none",
                 got=f"slots {slots}" if slots else "",
                 allowed="one key or several, each in a slot of its own",
@@ -112,13 +113,13 @@ class VolumeConfig(Document):
     encryption: Encryption | None = None
     mount_secure: bool | None = field(default=None, metadata=wired("mount", lambda secure: {"secure": secure}))
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if self.name != "STATE":
             return
         if self.provisioning is not None:
-            yield Problem(where="provisioning", what="is Talos's own for STATE", fix="leave it out")
+            yield ConfigProblem(path=("provisioning",), what="is Talos's own for STATE", fix="leave it out")
         if self.encryption is not None and any(key.lock_to_state for key in self.encryption.keys):
-            yield Problem(where="encryption", what="locks STATE to itself", fix="leave lock_to_state out")
+            yield ConfigProblem(path=("encryption",), what="locks STATE to itself", fix="leave lock_to_state out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +127,9 @@ class Filesystem(Part):
     type: Literal["ext4", "xfs"] = "xfs"
     project_quota_support: bool | None = None
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if self.project_quota_support and self.type != "xfs":
-            yield Problem(where="project_quota_support", what=f"is not there on {self.type}", fix="choose xfs")
+            yield ConfigProblem(path=("project_quota_support",), what=f"is not there on {self.type}", fix="choose xfs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +151,11 @@ class UserVolumeConfig(Document):
     encryption: Encryption | None = None
     mount: Mount | None = None
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if self.volume_type == "directory":
             for name in ("provisioning", "filesystem", "encryption", "mount"):
                 if getattr(self, name) is not None:
-                    yield Problem(where=name, what="does not go with a directory", fix=f"leave {name} out")
+                    yield ConfigProblem(path=(name,), what="does not go with a directory", fix=f"leave {name} out")
         else:
             yield from _unprovided(self.provisioning, sized=self.volume_type != "disk")
 
@@ -169,7 +170,7 @@ class RawVolumeConfig(Document):
     provisioning: Provisioning
     encryption: Encryption | None = None
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         yield from _unprovided(self.provisioning, sized=True)
 
     @property
@@ -190,15 +191,22 @@ class ExistingVolumeConfig(Document):
     read_only: bool | None = field(default=None, metadata=wired("mount", lambda only: {"readOnly": only}))
 
 
-def _unprovided(provisioning: Provisioning | None, *, sized: bool) -> Iterator[Problem]:
+def _unprovided(provisioning: Provisioning | None, *, sized: bool) -> Iterator[ConfigProblem]:
     """What a volume on a disk lacks, or has too much of: a whole disk has no size to choose."""
     chosen = provisioning or Provisioning()
     sizes = chosen.min_size is not None or chosen.max_size is not None
     if chosen.disk_selector is None:
-        yield Problem(
-            where="provisioning.disk_selector", what="is missing", allowed="a CEL condition on `disk`", fix="name disks"
+        yield ConfigProblem(
+            path=("provisioning", "disk_selector"),
+            what="is missing",
+            allowed="a CEL condition on `disk`",
+            fix="name disks",
         )
     if sized and not sizes:
-        yield Problem(where="provisioning.min_size", what="is missing, and so is max_size", fix="give one of them")
+        yield ConfigProblem(
+            path=("provisioning", "min_size"), what="is missing, and so is max_size", fix="give one of them"
+        )
     if not sized and (sizes or chosen.grow is not None):
-        yield Problem(where="provisioning", what="has a size, and takes the whole disk", fix="leave sizes and grow out")
+        yield ConfigProblem(
+            path=("provisioning",), what="has a size, and takes the whole disk", fix="leave sizes and grow out"
+        )

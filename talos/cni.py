@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import yaml
 
-from talos.document import ConfigError, Problem, Wire, require_none
+from talos.document import Wire
+from talos.problems import ConfigError, ConfigProblem, require_none
 from talos.rendering import render
 
 # Talos's load balancer for the API server on every machine: works before any pod network does.
@@ -105,29 +106,33 @@ def _place(each: Wire) -> tuple[bool, str, str, str]:
     return each["kind"] != "Namespace", each["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
-def _problems(objects: list[Wire]) -> Iterator[Problem]:
+def _problems(objects: list[Wire]) -> Iterator[ConfigProblem]:
     found = {(each.get("kind"), each["metadata"].get("name")): each for each in objects}
     for kind, name in (("DaemonSet", "cilium"), ("Deployment", "cilium-operator"), ("ConfigMap", "cilium-config")):
         if (kind, name) not in found:
-            yield Problem(
-                where="Cilium's manifest", what=f"has no {kind} {name}", fix="render the whole chart, release `cilium`"
+            yield ConfigProblem(
+                document=("Cilium's manifest", ""),
+                what=f"has no {kind} {name}",
+                fix="render the whole chart, release `cilium`",
             )
     for each in objects:
-        place = f"{each.get('kind')} {each['metadata'].get('name')}"
+        document = str(each.get("kind")), str(each["metadata"].get("name"))
         if "helm.sh/hook" in (each["metadata"].get("annotations") or {}):
-            yield Problem(
-                where=place, what="is a Helm hook, which nothing runs", fix="switch off the value that asks for it"
+            yield ConfigProblem(
+                document=document,
+                what="is a Helm hook, which nothing runs",
+                fix="switch off the value that asks for it",
             )
         if each.get("kind") == "Secret" and (each.get("data") or each.get("stringData")):
-            yield Problem(
-                where=place,
+            yield ConfigProblem(
+                document=document,
                 what="was made while rendering: another one each time, and in every machine config",
                 fix="render with cilium_values(), which leaves Hubble off; bring its certificates yourself",
             )
     for kind, name in (("DaemonSet", "cilium"), ("Deployment", "cilium-operator")):
         if (kind, name) in found and not _over_kube_prism(found[kind, name]):
-            yield Problem(
-                where=f"{kind} {name}",
+            yield ConfigProblem(
+                document=(kind, name),
                 what="does not ask for the API server where KubePrism answers",
                 allowed=f"KUBERNETES_SERVICE_HOST localhost, KUBERNETES_SERVICE_PORT {KUBE_PRISM_PORT}",
                 fix="render with cilium_values()",

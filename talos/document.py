@@ -2,71 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
+from floor.problems import Path
 from talos.checks import Check, Fault
+from talos.problems import ConfigProblem, Identity
 
 API_VERSION = "v1alpha1"
 
 Wire = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """One mistake: where, what, what was got (left out where it may be a secret), what is allowed, how to fix it."""
-
-    where: str = ""
-    what: str
-    got: str = ""
-    allowed: str = ""
-    fix: str
-
-    def beneath(self, place: str) -> Problem:
-        """The same mistake, seen from further up."""
-        joint = "" if not self.where or self.where.startswith("[") else "."
-        return replace(self, where=f"{place}{joint}{self.where}")
-
-    def within(self, thing: str) -> Problem:
-        """The same mistake, in a thing that has a name: a document, a node."""
-        return replace(self, where=", ".join(filter(None, (thing, self.where))))
-
-    def __str__(self) -> str:
-        said = [": ".join(filter(None, (self.where, self.what)))]
-        said += [f"got {self.got}"] if self.got else []
-        said += [f"allowed: {self.allowed}"] if self.allowed else []
-        return f"{'; '.join(said)}\n  fix: {self.fix}"
-
-
-class ConfigError(ValueError):
-    """What cannot be made, for one or several reasons; each says what, got, allowed, fix. `problems` has them all.
-
-    Values of fields that may be secret are never quoted.
-    """
-
-    def __init__(self, what: str, *, fix: str) -> None:
-        self._hold((Problem(what=what, fix=fix),))
-
-    @classmethod
-    def of(cls, problems: Sequence[Problem]) -> ConfigError:
-        """One error for all problems, in the order given."""
-        error = cls.__new__(cls)
-        error._hold(tuple(dict.fromkeys(problems)))
-        return error
-
-    def _hold(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__("\n".join(map(str, problems)))
-        self.problems = problems
-        self.what = "\n".join(": ".join(filter(None, (each.where, each.what))) for each in problems)
-        self.fix = "\n".join(each.fix for each in problems)
-
-
-def require_none(problems: Sequence[Problem]) -> None:
-    """ConfigError with all of them, if there is one."""
-    if problems:
-        raise ConfigError.of(problems)
 
 
 def wired(name: str = "", encode: Callable[[Any], Any] | None = None, check: Check | None = None) -> Mapping[str, Any]:
@@ -98,8 +45,8 @@ class Part:
             written[key] = encode(value)
         return written
 
-    def problems(self) -> Iterator[Problem]:
-        """Every mistake in here and below; `where` counts from here."""
+    def problems(self) -> Iterator[ConfigProblem]:
+        """Every mistake in here and below; paths count from here."""
         for each in fields(self):
             value = getattr(self, each.name)
             if value is None:
@@ -107,19 +54,13 @@ class Part:
             if fault := _fault(type(self), each, value):
                 # A list, as people write it.
                 got = repr(list(value) if isinstance(value, tuple) else value) if each.repr else ""
-                yield Problem(
-                    where=each.name,
-                    what=fault.what,
-                    got=got,
-                    allowed=fault.allowed,
-                    fix=fault.fix or f"give {each.name} a value that is allowed",
-                )
-            for place, below in _below(value):
+                yield ConfigProblem(path=(each.name,), what=fault.what, got=got, allowed=fault.allowed, fix=fault.fix)
+            for item, below in _below(value):
                 for problem in below.problems():
-                    yield problem.beneath(f"{each.name}{place}")
+                    yield problem.beneath(each.name, *item)
         yield from self.disagreements()
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         """Mistakes that lie between fields; for classes to override."""
         yield from ()
 
@@ -133,23 +74,15 @@ class Document(Part):
     def document(self) -> Wire:
         return {"apiVersion": API_VERSION, "kind": self.kind, **self.wire()}
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[ConfigProblem]:
         for problem in super().problems():
-            yield problem.within(shown(identity(self.document())))
-
-
-Identity = tuple[str, str]
+            yield problem.of(identity(self.document()))
 
 
 def identity(document: Mapping[str, Any]) -> Identity:
     """(kind, name) of a document in wire form: what Talos matches and refuses twice. v1alpha1 itself has no kind."""
     name = document.get("name")
     return str(document.get("kind", API_VERSION)), "" if name is None else str(name)
-
-
-def shown(of: Identity) -> str:
-    """An identity for a message: `LinkConfig eth0`, `TimeSyncConfig`."""
-    return " ".join(filter(None, of))
 
 
 _WRITTEN: dict[type, list[tuple[str, str, Callable[[Any], Any]]]] = {}
@@ -181,11 +114,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _below(value: Any) -> Iterator[tuple[str, Part]]:
+def _below(value: Any) -> Iterator[tuple[Path, Part]]:
     if isinstance(value, Part):
-        yield "", value
+        yield (), value
     elif isinstance(value, tuple):
-        yield from ((f"[{position}]", each) for position, each in enumerate(value) if isinstance(each, Part))
+        yield from (((str(position),), part) for position, part in enumerate(value) if isinstance(part, Part))
 
 
 def _fault(owner: type[Part], field: Field[Any], value: Any) -> Fault | None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from talos import checks
-from talos.document import Document, Part, Problem, Wire, checked, wired
+from talos.document import Document, Part, Wire, checked, wired
+from talos.problems import ConfigProblem
 
 Role = Literal["controlplane", "worker"]
 
@@ -36,13 +37,13 @@ class Ingress(Part):
     subnet: str = field(metadata=checked(checks.cidr))
     excluded: str | None = field(default=None, metadata=wired("except", check=checks.cidr))
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if self.excluded is None or not all(map(checks.is_cidr, (self.subnet, self.excluded))):
             return
         inner, outer = (ipaddress.ip_network(each, strict=False) for each in (self.excluded, self.subnet))
         if inner.version != outer.version or inner[0] not in outer or inner[-1] not in outer:
-            yield Problem(
-                where="excluded",
+            yield ConfigProblem(
+                path=("excluded",),
                 what=f"lies outside of {self.subnet}",
                 got=self.excluded,
                 fix="exclude a part of the subnet",

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from talos.cluster import MachineSettings
-from talos.document import ConfigError, Document
+from talos.document import Document
+from talos.problems import ConfigError
 from talos.storage import LonghornStorage
 from talos.v1alpha1 import KernelModule
 

@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from functools import cached_property
 
 from talos.contract import V1_13, Contract
-from talos.document import API_VERSION, ConfigError, Document, Problem, Wire, identity, require_none, shown
+from talos.document import API_VERSION, Document, Wire, identity
 from talos.patches import Patch, apply_patches
+from talos.problems import ConfigError, ConfigProblem, require_none
 from talos.rendering import render
 
 
@@ -38,8 +39,8 @@ class MachineConfig:
         """All documents in wire form: v1alpha1 first, the rest by kind and name, so that their order says nothing."""
         patched = apply_patches(self._written, self.patches)
         problems = [
-            Problem(
-                where=shown(identity(each)),
+            ConfigProblem(
+                document=identity(each),
                 what=f"contract {self.contract.name} has no document kind {identity(each)[0]}",
                 allowed=", ".join(get_close_matches(identity(each)[0], self.contract.kinds)),
                 fix="correct the kind's name, or use a Talos version whose contract has it",
@@ -49,7 +50,7 @@ class MachineConfig:
         ]
         if (API_VERSION, "") not in map(identity, patched):
             what = "the v1alpha1 document is missing: the machine could not boot"
-            problems.append(Problem(what=what, fix="add the base config"))
+            problems.append(ConfigProblem(what=what, fix="add the base config"))
         require_none(problems)
         return sorted(patched, key=lambda each: (identity(each)[0] != API_VERSION, identity(each)))
 
@@ -58,7 +59,7 @@ class MachineConfig:
         return render(self.wire())
 
 
-def _wrong_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> Sequence[Problem]:
+def _wrong_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> Sequence[ConfigProblem]:
     try:
         apply_patches(documents, patches)
     except ConfigError as error:
@@ -66,12 +67,12 @@ def _wrong_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> Seque
     return ()
 
 
-def _doubles(documents: Sequence[Wire]) -> Iterator[Problem]:
+def _doubles(documents: Sequence[Wire]) -> Iterator[ConfigProblem]:
     """Documents that Talos could not tell apart."""
     for each, count in Counter(map(identity, documents)).items():
         if count > 1:
-            yield Problem(
-                where=shown(each),
+            yield ConfigProblem(
+                document=each,
                 what="is there twice" if count == 2 else f"is there {count} times",
                 allowed="once",
                 fix="keep one, or give the others names of their own",

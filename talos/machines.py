@@ -12,15 +12,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from floor.problems import Path
 from talos import checks
 from talos.cluster import ClusterSpec, MachineSettings
 from talos.contract import contract_of
-from talos.document import ConfigError, Document, Problem, Wire, require_none
+from talos.document import Document, Wire
 from talos.firewall import cluster_rules
 from talos.hgx import HGXProfile
 from talos.machine_config import MachineConfig
 from talos.network import BondConfig, HostnameConfig, Layer2VIPConfig, Link
 from talos.patches import Level, Patch
+from talos.problems import ConfigError, ConfigProblem, require_none
 from talos.rendering import render
 from talos.v1alpha1 import Install
 
@@ -97,11 +99,11 @@ def machine_documents(description: ClusterDescription) -> dict[str, list[Wire]]:
         raise ConfigError.of([*problems, *error.problems]) from None
     documents = {}
     for node in sorted(description.nodes, key=lambda each: (each.role != "controlplane", each.name)):
-        problems += [problem.within(node.name) for problem in _problems_of_node(node, description)]
+        problems += [problem.on(node.name) for problem in _problems_of_node(node, description)]
         try:
             documents[node.name] = _config(node, description).wire()
         except ConfigError as error:
-            problems += [problem.within(node.name) for problem in error.problems]
+            problems += [problem.on(node.name) for problem in error.problems]
     require_none(problems)
     return documents
 
@@ -146,32 +148,37 @@ def _firewall(node: Node, description: ClusterDescription) -> tuple[Document, ..
     )
 
 
-def _problems_of_cluster(description: ClusterDescription) -> Iterator[Problem]:
+def _problems_of_cluster(description: ClusterDescription) -> Iterator[ConfigProblem]:
     roles = Counter(node.role for node in description.nodes)
     if not roles["controlplane"]:
-        yield Problem(where="nodes", what="has no control plane", allowed="one or more, best three", fix="add one")
+        yield ConfigProblem(
+            path=("nodes",), what="has no control plane", allowed="one or more, best three", fix="add one"
+        )
     for name, count in Counter(node.name for node in description.nodes).items():
         if count > 1:
-            yield Problem(where="nodes", what=f"has {name} {count} times", allowed="once", fix="rename or remove one")
+            yield ConfigProblem(
+                path=("nodes",), what=f"has {name} {count} times", allowed="once", fix="rename or remove one"
+            )
     holders = defaultdict(set)
     for node in description.nodes:
         for address in _addresses(node):
             holders[address].add(node.name)
     for address, names in sorted(holders.items(), key=lambda item: str(item[0])):
         if len(names) > 1:
-            yield Problem(
-                where="nodes",
-                what=f"give {address} to {' and '.join(sorted(names))}",
+            yield ConfigProblem(
+                path=("nodes", max(names)),
+                what=f"is an address of {' and '.join(sorted(names - {max(names)}))} too",
+                got=str(address),
                 allowed="an address of its own for each node",
                 fix="change one of them",
             )
     yield from _problems_of_kubernetes(description)
-    yield from _problems_of_levels("patches", description.patches, "cluster")
+    yield from _problems_of_levels(("patches",), description.patches, "cluster")
     for role, patches in description.role_patches.items():
-        yield from _problems_of_levels(f"role_patches.{role}", patches, "role")
+        yield from _problems_of_levels(("role_patches", role), patches, "role")
 
 
-def _problems_of_kubernetes(description: ClusterDescription) -> Iterator[Problem]:
+def _problems_of_kubernetes(description: ClusterDescription) -> Iterator[ConfigProblem]:
     try:
         first, last = contract_of(description.talos_version).kubernetes
     except ConfigError:
@@ -180,8 +187,8 @@ def _problems_of_kubernetes(description: ClusterDescription) -> Iterator[Problem
     major, minor, patch = ([*version.removeprefix("v").split("."), "", "", ""])[:3]
     known = version.startswith("v") and major == "1" and patch.isdecimal() and minor.isdecimal()
     if not known or not first <= int(minor) <= last:
-        yield Problem(
-            where="cluster.kubernetes_version",
+        yield ConfigProblem(
+            path=("cluster", "kubernetes_version"),
             what=f"is none that Talos {description.talos_version} runs",
             got=repr(version),
             allowed=f"v1.{first}.x to v1.{last}.x",
@@ -189,11 +196,11 @@ def _problems_of_kubernetes(description: ClusterDescription) -> Iterator[Problem
         )
 
 
-def _problems_of_levels(where: str, patches: tuple[Patch, ...], level: Level) -> Iterator[Problem]:
+def _problems_of_levels(path: Path, patches: tuple[Patch, ...], level: Level) -> Iterator[ConfigProblem]:
     for patch in patches:
         if patch.level != level:
-            yield Problem(
-                where=where,
+            yield ConfigProblem(
+                path=path,
                 what=f"has patch {patch.name} of another level",
                 got=patch.level,
                 allowed=level,
@@ -201,25 +208,29 @@ def _problems_of_levels(where: str, patches: tuple[Patch, ...], level: Level) ->
             )
 
 
-def _problems_of_node(node: Node, description: ClusterDescription) -> Iterator[Problem]:
+def _problems_of_node(node: Node, description: ClusterDescription) -> Iterator[ConfigProblem]:
     if "." in node.name:
-        yield Problem(where="name", what="has dots", got=node.name, allowed="one label", fix="leave the domain out")
+        yield ConfigProblem(
+            path=("name",), what="has dots", got=node.name, allowed="one label", fix="leave the domain out"
+        )
     if node.profile is not None and node.role != "worker":
-        yield Problem(where="profile", what="is on a control plane", allowed="workers", fix="make the node a worker")
+        yield ConfigProblem(
+            path=("profile",), what="is on a control plane", allowed="workers", fix="make the node a worker"
+        )
     yield from _problems_of_image(node.install.image, description.talos_version)
-    yield from _problems_of_levels("patches", node.patches, "node")
+    yield from _problems_of_levels(("patches",), node.patches, "node")
     links = {name for each in node.network if isinstance(each, BondConfig) for name in each.links}
     for document in node.network:
         if isinstance(document, Layer2VIPConfig) and node.role != "controlplane":
-            yield Problem(
-                where=f"Layer2VIPConfig {document.address}",
+            yield ConfigProblem(
+                document=(document.kind, document.address),
                 what="is on a worker",
                 allowed="control planes, which agree through etcd who holds it",
                 fix="move it to the control planes",
             )
         elif isinstance(document, Link) and document.name in links and document.addresses:
-            yield Problem(
-                where=f"{document.kind} {document.name}",
+            yield ConfigProblem(
+                document=(document.kind, document.name),
                 what="has addresses, and belongs to a bond",
                 allowed="addresses on the bond, or a VLAN of it",
                 fix="move the addresses to the bond",
@@ -228,19 +239,19 @@ def _problems_of_node(node: Node, description: ClusterDescription) -> Iterator[P
     for address in _addresses(node):
         for subnet in filter(checks.is_cidr, networks):
             if checks.overlap(str(address), subnet):
-                yield Problem(
-                    where="network",
+                yield ConfigProblem(
+                    path=("network",),
                     what=f"has {address}, which lies in {subnet} of pods or services",
                     allowed="networks that do not overlap",
                     fix="give pods and services other subnets",
                 )
 
 
-def _problems_of_image(image: str | None, talos_version: str) -> Iterator[Problem]:
+def _problems_of_image(image: str | None, talos_version: str) -> Iterator[ConfigProblem]:
     tag = (image or "").partition("@")[0].rpartition("/")[2].partition(":")[2]
     if tag != talos_version:
-        yield Problem(
-            where="install.image",
+        yield ConfigProblem(
+            path=("install", "image"),
             what=f"is not of Talos {talos_version}",
             got=image or "no image",
             allowed=f"FACTORY/metal-installer/SCHEMATIC:{talos_version}",

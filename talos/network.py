@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 
 from talos import checks
 from talos.cel import condition
-from talos.document import Document, Part, Problem, Wire, checked, seconds, wired
+from talos.document import Document, Part, Wire, checked, seconds, wired
+from talos.problems import ConfigProblem
 
 BondMode = Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]
 
@@ -35,10 +36,10 @@ class HostnameConfig(Document):
     auto: Literal["stable", "off"] | None = None
     hostname: str | None = field(default=None, metadata=checked(checks.hostname))
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if (self.hostname is None) == (self.auto in (None, "off")):
-            yield Problem(
-                where="hostname",
+            yield ConfigProblem(
+                path=("hostname",),
                 what="does not go with auto",
                 got=f"hostname {self.hostname!r}, auto {self.auto!r}",
                 allowed="a hostname, or auto: stable",
@@ -65,9 +66,9 @@ class Route(Part):
     mtu: int | None = field(default=None, metadata=checked(_MTU))
     table: str | int | None = field(default=None, metadata=checked(checks.routing_table))
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if self.destination is None and self.gateway is None:
-            yield Problem(where="gateway", what="is missing, and so is the destination", fix="give one or both")
+            yield ConfigProblem(path=("gateway",), what="is missing, and so is the destination", fix="give one or both")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,20 +107,20 @@ class BondConfig(Link, Document):
     ad_select: Literal["stable", "bandwidth", "count"] | None = None
     min_links: int | None = None
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         timers = ("miimon_ms", "updelay_ms", "downdelay_ms")
         missing = [name for name in timers if getattr(self, name) is None]
         if self.bond_mode == "802.3ad" and missing:
-            yield Problem(
-                where=missing[0],
+            yield ConfigProblem(
+                path=(missing[0],),
                 what=f"{' and '.join(missing)} must be given for an 802.3ad bond: the kernel would watch no link",
                 allowed="milliseconds; the delays are multiples of miimon_ms",
                 fix="give miimon_ms 100 and both delays 200, or what the switches ask for",
             )
         delays = {name: delay for name in timers[1:] if (delay := getattr(self, name))}
         if self.miimon_ms == 0 and (self.bond_mode == "802.3ad" or delays):
-            yield Problem(
-                where="miimon_ms",
+            yield ConfigProblem(
+                path=("miimon_ms",),
                 what="watches no link, so a dead one stays in use"
                 + (f", and the kernel refuses {' and '.join(delays)}" if delays else ""),
                 got="0",
@@ -128,22 +129,22 @@ class BondConfig(Link, Document):
         for name, delay in delays.items():
             if self.miimon_ms and delay % self.miimon_ms:
                 whole = delay // self.miimon_ms * self.miimon_ms
-                yield Problem(
-                    where=name,
+                yield ConfigProblem(
+                    path=(name,),
                     what=f"is no multiple of miimon_ms, {self.miimon_ms}: the kernel would take {whole}",
                     got=str(delay),
                     fix=f"write {whole + self.miimon_ms}",
                 )
         if self.lacp_rate is not None and self.bond_mode != "802.3ad":
-            yield Problem(
-                where="lacp_rate",
+            yield ConfigProblem(
+                path=("lacp_rate",),
                 what=f"means nothing to a bond of mode {self.bond_mode}",
                 allowed="with mode 802.3ad alone",
                 fix="leave it out, or choose mode 802.3ad",
             )
         if self.min_links is not None and self.min_links > len(self.links):
-            yield Problem(
-                where="min_links",
+            yield ConfigProblem(
+                path=("min_links",),
                 what="is more than the bond has links",
                 got=str(self.min_links),
                 allowed=f"0 to {len(self.links)}",
@@ -267,8 +268,11 @@ class TimeSyncConfig(Document):
     ntp_servers: tuple[str, ...] = field(default=(), metadata=wired("ntp", lambda servers: {"servers": list(servers)}))
     ptp_devices: tuple[str, ...] = field(default=(), metadata=wired("ptp", lambda devices: {"devices": list(devices)}))
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if self.ntp_servers and self.ptp_devices:
-            yield Problem(
-                where="ptp_devices", what="stand beside ntp_servers", allowed="one of the two", fix="choose one source"
+            yield ConfigProblem(
+                path=("ptp_devices",),
+                what="stand beside ntp_servers",
+                allowed="one of the two",
+                fix="choose one source",
             )

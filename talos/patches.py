@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 import yaml
 
-from talos.document import API_VERSION, ConfigError, Identity, Problem, Wire, identity, require_none, shown
+from floor.problems import Path
+from talos.document import API_VERSION, Wire, identity
+from talos.problems import ConfigError, ConfigProblem, Identity, require_none
 
 Level = Literal["cluster", "role", "node"]
-Path = tuple[str, ...]
 
 LEVELS: tuple[Level, ...] = ("cluster", "role", "node")
 
@@ -81,7 +82,7 @@ def apply_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> list[W
     A document that is not there yet is added. ConfigError names patch and path of each document's first mistake.
     """
     result = {identity(each): each for each in documents}
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     for patch in sorted(patches, key=lambda each: LEVELS.index(each.level)):
         for document in patch.documents:
             try:
@@ -108,9 +109,10 @@ class _Place:
         return self.document[0], self.path
 
     def error(self, what: str, fix: str) -> ConfigError:
-        path = ".".join(self.path) or "the document itself"
-        where = f"patch {self.patch.name} ({self.patch.level}), {shown(self.document)}, {path}"
-        return ConfigError.of([Problem(where=where, what=what, fix=fix)])
+        problem = ConfigProblem(
+            patch=(self.patch.name, self.patch.level), document=self.document, path=self.path, what=what, fix=fix
+        )
+        return ConfigError.of([problem])
 
 
 def _apply(documents: dict[Identity, Wire], patch: Patch, document: Wire) -> None:

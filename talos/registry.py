@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from talos import checks
-from talos.document import Document, Part, Problem, checked, wired
+from talos.document import Document, Part, checked, wired
+from talos.problems import ConfigProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +45,11 @@ class RegistryAuthConfig(Document):
     auth: str | None = field(default=None, repr=False)
     identity_token: str | None = field(default=None, repr=False)
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         forms = (self.username is not None and self.password is not None, self.auth, self.identity_token)
         if sum(map(bool, forms)) != 1 or (self.username is None) != (self.password is None):
-            yield Problem(
-                where="username",
+            yield ConfigProblem(
+                path=("username",),
                 what="credentials are not of one form",
                 allowed="username and password, or auth, or identity_token",
                 fix="give one form, whole",
@@ -98,9 +99,9 @@ class Keyless(Part):
     subject: str | None = None
     subject_regex: str | None = None
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if not self.subject and not self.subject_regex:
-            yield Problem(where="subject", what="is missing, and so is subject_regex", fix="say who signs")
+            yield ConfigProblem(path=("subject",), what="is missing, and so is subject_regex", fix="say who signs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +119,11 @@ class ImageRule(Part):
         default=None, metadata=wired("publicKey", lambda pem: {"certificate": pem}, checks.pem_certificates)
     )
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         answers = [name for name in ("skip", "deny", "keyless", "public_key") if getattr(self, name)]
         if len(answers) != 1:
-            yield Problem(
-                where="image",
+            yield ConfigProblem(
+                path=("image",),
                 what="has not one answer",
                 got=", ".join(answers) or "none",
                 allowed="exactly one of skip, deny, keyless, public_key",

@@ -17,8 +17,8 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from talos import pki
-from talos.document import ConfigError, Problem, require_none
 from talos.pki import Entropy, KeyPair, base64_of
+from talos.problems import ConfigError, ConfigProblem, require_none
 
 _TOKEN_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz"  # noqa: S105 - an alphabet
 _TOKEN = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}")
@@ -136,7 +136,7 @@ def load(text: str) -> SecretsBundle:
     ConfigError with everything that is wrong with it, naming key paths alone.
     """
     content = _parsed(text)
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
 
     def read(get: Callable[[Mapping[str, Any], str], _Read], path: str) -> _Read | None:
         try:

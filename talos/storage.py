@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from talos.block import Encryption, Filesystem, Provisioning, RawVolumeConfig, UserVolumeConfig
-from talos.document import ConfigError, Document
+from talos.document import Document
+from talos.problems import ConfigError
 from talos.v1alpha1 import ExtraMount, KernelModule
 
 # What a node must say of itself before Longhorn reads its disks from the annotation.

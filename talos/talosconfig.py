@@ -10,8 +10,8 @@ from typing import Literal
 import yaml
 
 from talos import pki
-from talos.document import ConfigError
 from talos.pki import Entropy, base64_of
+from talos.problems import ConfigError
 from talos.secrets import SecretsBundle, system_entropy, utc_now
 
 Role = Literal["os:admin", "os:operator", "os:reader", "os:etcd:backup"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from talos import checks
-from talos.document import API_VERSION, Document, Part, Problem, Wire, checked, wired
+from talos.document import API_VERSION, Document, Part, Wire, checked, wired
+from talos.problems import ConfigProblem
 
 _SUBNETS = checks.both(checks.some("subnet"), checks.each(checks.cidr))
 
@@ -81,10 +82,10 @@ class Install(Part):
     wipe: bool = False
     grub_use_uki_cmdline: bool | None = field(default=True, metadata=wired("grubUseUKICmdline"))
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         if (self.disk is None) == (self.disk_selector is None or not self.disk_selector.wire()):
-            yield Problem(
-                where="disk",
+            yield ConfigProblem(
+                path=("disk",),
                 what="names a disk in two ways" if self.disk else "names no disk",
                 allowed="a device, or what selects one: model, serial, size ...",
                 fix="name a device such as /dev/disk/by-id/..., or select one",
@@ -127,16 +128,16 @@ class Machine(Part):
     node_annotations: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.node_annotations))
     node_taints: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.taints))
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         for name, count in Counter(module.name for module in self.kernel_modules).items():
             if count > 1:
-                yield Problem(where="kernel_modules", what="has a module twice", got=name, fix="keep one")
+                yield ConfigProblem(path=("kernel_modules",), what="has a module twice", got=name, fix="keep one")
         if self.type != "worker":
             return
         for label in self.node_labels:
             if not checks.may_label_itself(label):
-                yield Problem(
-                    where="node_labels",
+                yield ConfigProblem(
+                    path=("node_labels",),
                     what="has a label that Kubernetes lets no worker give itself",
                     got=label,
                     allowed="your own domains, node.kubernetes.io/, kubelet.kubernetes.io/, topology zone and region",
@@ -177,12 +178,15 @@ class ClusterNetwork(Part):
     pod_subnets: tuple[str, ...] = field(default=("10.244.0.0/16",), metadata=checked(_SUBNETS))
     service_subnets: tuple[str, ...] = field(default=("10.96.0.0/12",), metadata=checked(_SUBNETS))
 
-    def disagreements(self) -> Iterator[Problem]:
+    def disagreements(self) -> Iterator[ConfigProblem]:
         for pods in filter(checks.is_cidr, self.pod_subnets):
             for services in filter(checks.is_cidr, self.service_subnets):
                 if checks.overlap(pods, services):
-                    yield Problem(
-                        where="service_subnets", what=f"overlap the pods' {pods}", got=services, fix="move one of them"
+                    yield ConfigProblem(
+                        path=("service_subnets",),
+                        what=f"overlap the pods' {pods}",
+                        got=services,
+                        fix="move one of them",
                     )
 
 

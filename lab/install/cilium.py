@@ -10,7 +10,7 @@ from lab.errors import LabError
 from lab.install.parts import CILIUM_CHART
 from lab.install.store import file_sha256
 from talos.cni import cilium_manifest, cilium_values
-from talos.document import ConfigError
+from talos.problems import ConfigError
 
 FILE = "cilium.yaml"
 SUMS = "SHA256SUMS"

@@ -22,19 +22,19 @@ from stacks.plan.machine_documents import (
     settings,
     volume_documents,
 )
-from stacks.plan.machine_keys import Refused
 from stacks.site.machine import InstallDiskSpec, MachineKeys, NodeSpec
 from stacks.site.machines import HgxSpec, MachinesSpec
 from talos import network, registry, runtime
 from talos.cluster import ClusterSpec, MachineSettings
 from talos.cni import CNI, Cilium, External
-from talos.document import ConfigError, Document, Problem
+from talos.document import Document
 from talos.factory_schematic import FactoryError, Schematic
 from talos.factory_site import FactorySite
 from talos.hgx import HGXProfile
 from talos.machines import ClusterDescription, Firewall, Node, machine_configs, machine_documents
 from talos.patches import Level, parse_patch
 from talos.pki import KeyPair
+from talos.problems import ConfigError, ConfigProblem
 from talos.secrets import SecretsBundle
 from talos.storage import LonghornDisk, LonghornStorage
 from talos.v1alpha1 import LoggingDestination
@@ -85,24 +85,21 @@ class ClusterPlan:
         made = machine_configs(self._description(bundle, secret_texts, cilium, nodes))
         return {name: config.decode() for name, config in made.items()}
 
-    def refused(self) -> Iterator[Refused]:
+    def problems(self) -> Iterator[ConfigProblem]:
         """What is wrong with the configs, found without secrets: of each machine, then of all together."""
         texts = defaultdict[str, str](lambda: _NOT_MADE_YET)
-        nodes, problems = [], list[Problem]()
+        nodes, problems = [], list[ConfigProblem]()
         for planned in self.nodes:
             try:
                 nodes.append(self._node(planned, texts))
             except ConfigError as error:
-                problems += [problem.within(planned.name) for problem in error.problems]
+                problems += [problem.on(planned.name) for problem in error.problems]
                 nodes.append(_bare(planned))
         try:
             machine_documents(self._description(_bundle_not_made_yet(), texts, None, tuple(nodes)))
         except ConfigError as error:
             problems += error.problems
-        for problem in dict.fromkeys(problems):
-            name, _, rest = problem.where.partition(", ")
-            known = name in self.machines.nodes
-            yield Refused(name if known else "", replace(problem, where=rest) if known else problem)
+        yield from dict.fromkeys(problems)
 
     def _keys(self, node: NodeSpec) -> MachineKeys:
         return joined(self.machines, self.machines.roles.get(node.role, MachineKeys()), node)
@@ -191,30 +188,32 @@ def _schematic(extensions: tuple[str, ...], kernel_args: tuple[str, ...]) -> Sch
     return Schematic(extensions=extensions, kernel_args=kernel_args)
 
 
-def plan_machines(name: str, machines: MachinesSpec, versions: Versions) -> tuple[ClusterPlan | None, list[Refused]]:
+def plan_machines(
+    name: str, machines: MachinesSpec, versions: Versions
+) -> tuple[ClusterPlan | None, list[ConfigProblem]]:
     """The plan of a cluster with every problem of its machines' configs.
 
     A machine without a possible config is reported and left out; None where a problem of all of them leaves no plan.
     """
-    refused: list[Refused] = []
+    problems: list[ConfigProblem] = []
     try:
         FactorySite(machines.image_factory)
     except FactoryError as error:
-        refused.append(Refused("", Problem(where="image_factory", what=error.what, fix=error.fix)))
+        problems.append(ConfigProblem(path=("image_factory",), what=error.what, fix=error.fix))
         machines = machines.model_copy(update={"image_factory": MachinesSpec.model_fields["image_factory"].default})
     try:
         hgx_profile(machines, MachineKeys(), defaultdict(lambda: _NOT_MADE_YET))
     except ConfigError as error:
-        refused += [Refused("", replace(problem, where="hgx")) for problem in error.problems]
+        problems += [replace(problem, path=("hgx",)) for problem in error.problems]
         machines = machines.model_copy(update={"hgx": HgxSpec()})
     try:
         plan = plan_cluster(name, machines, versions)
     except ConfigError as error:
-        return None, [*refused, *(Refused("", problem) for problem in error.problems)]
+        return None, [*problems, *error.problems]
     try:
-        return plan, [*refused, *plan.refused()]
+        return plan, [*problems, *plan.problems()]
     except ConfigError as error:
-        return plan, [*refused, *(Refused("", problem) for problem in error.problems)]
+        return plan, [*problems, *error.problems]
 
 
 def hgx_profile(machines: MachinesSpec, keys: MachineKeys, secret_texts: SecretTexts) -> HGXProfile:

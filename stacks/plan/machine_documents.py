@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from floor.problems import Path
 from stacks.site.machine import (
     BondSpec,
     EncryptionKeySpec,
@@ -20,7 +21,8 @@ from stacks.site.machine import (
 )
 from talos import block, network
 from talos.cluster import MachineSettings
-from talos.document import ConfigError, Document, Problem
+from talos.document import Document
+from talos.problems import ConfigError, ConfigProblem
 from talos.v1alpha1 import Install, InstallDisk, KernelModule
 
 # Values that the site keeps in the stack's encrypted configuration, by their key.
@@ -111,23 +113,23 @@ def _link(name: str, link: LinkSpec, node: NodeSpec, subnets: Sequence[str]) -> 
 
 def _bond(name: str, bond: BondSpec, node: NodeSpec, subnets: Sequence[str]) -> network.BondConfig:
     if bond.bond_mode is None:
-        raise _missing(f"bonds.{name}.bond_mode", "say how the links share the work, such as 802.3ad")
+        raise _missing(("bonds", name, "bond_mode"), "say how the links share the work, such as 802.3ad")
     further = {key: getattr(bond, key) for key in _BOND_KEYS}
     return network.BondConfig(**_link(name, bond, node, subnets), links=bond.links, bond_mode=bond.bond_mode, **further)
 
 
 def _vlan(name: str, vlan: VlanSpec, node: NodeSpec, subnets: Sequence[str]) -> network.VLANConfig:
     if vlan.vlan_id is None:
-        raise _missing(f"vlans.{name}.vlan_id", "say its number, 1 to 4094")
+        raise _missing(("vlans", name, "vlan_id"), "say its number, 1 to 4094")
     if vlan.parent is None:
-        raise _missing(f"vlans.{name}.parent", "name the link or bond that it is on")
+        raise _missing(("vlans", name, "parent"), "name the link or bond that it is on")
     return network.VLANConfig(
         **_link(name, vlan, node, subnets), vlan_id=vlan.vlan_id, parent=vlan.parent, vlan_mode=vlan.vlan_mode
     )
 
 
-def _missing(where: str, fix: str) -> ConfigError:
-    return ConfigError.of([Problem(where=where, what="missing", fix=fix)])
+def _missing(path: Path, fix: str) -> ConfigError:
+    return ConfigError.of([ConfigProblem(path=path, what="missing", fix=fix)])
 
 
 def _with_prefix(address: str, subnets: Sequence[str]) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 from floor.problems import Problem, site_error
 from stacks.facts import versions
 from stacks.facts.versions import Versions
-from stacks.plan import checks, machine_keys
+from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
+from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, plan_model
 from stacks.plan.placing import crowds, describe_placement
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
@@ -144,8 +145,8 @@ def _plan(
         problems += crowds(site, {name: model.proof for name, model in models.items()})
     machines = None
     if site.cluster.machines is not None:
-        machines, refused = plan_machines(site.name, site.cluster.machines, pins)
-        problems += machine_keys.problems(refused, values)
+        machines, in_configs = plan_machines(site.name, site.cluster.machines, pins)
+        problems += site_problems(in_configs, values)
     problems += checks.incompatible(site, pins, sources)
     return SitePlan(site=site, versions=pins, models=models, machines=machines), problems
 

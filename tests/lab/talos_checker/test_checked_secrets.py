@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from talos import secrets, talosconfig
-from talos.document import ConfigError
 from talos.machine_config import MachineConfig
 from talos.pki import base64_of
+from talos.problems import ConfigError
 from talos.v1alpha1 import Install
 from tests.lab.talos_checker.checking import Checker
 from tests.unit.talos import talos_examples as examples

@@ -209,7 +209,7 @@ WRONG: dict[str, Wrong] = {
     "two machines with one rail address": Wrong(
         {f"{M}.nodes.hgx-2.links.rail0.addresses": ["10.9.0.21/24"]},
         f"{M}.nodes.hgx-2.links.rail0.addresses",
-        "give 10.9.0.21 to hgx-1 and hgx-2",
+        "is an address of hgx-1 too; got 10.9.0.21",
     ),
     # Endpoint
     "endpoint with a path": Wrong(

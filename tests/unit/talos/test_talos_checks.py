@@ -8,9 +8,10 @@ import pytest
 
 from talos.cel import condition
 from talos.cluster import MachineSettings
-from talos.document import ConfigError, Problem
+from talos.document import identity
 from talos.machine_config import MachineConfig
 from talos.network import BondConfig
+from talos.problems import ConfigError, ConfigProblem
 from talos.v1alpha1 import ClusterNetwork, Install, InstallDisk, KernelModule
 from tests.unit.talos import talos_examples as examples
 from tests.unit.talos.talos_mistakes import MISTAKES
@@ -22,8 +23,8 @@ INSTALL = Install(disk="/dev/sda")
 def test_a_mistake_is_one_problem_with_its_place(what: str) -> None:
     mistake = MISTAKES[what]
     [problem] = mistake.document.problems()
-    assert problem.where.startswith(mistake.document.kind)
-    assert problem.where.endswith(f", {mistake.where}")
+    assert problem.document == identity(mistake.document.document())
+    assert problem.place.endswith(f", {mistake.where}")
     assert mistake.said in str(problem)
     assert "\n  fix: " in str(problem)
     assert examples.CANARY not in str(problem)
@@ -39,14 +40,21 @@ def test_all_mistakes_are_named_at_once() -> None:
     named = [replace(each, name=f"bond{at}") for at, each in enumerate(bonds)]
     with pytest.raises(ConfigError) as failure:
         MachineConfig(documents=(base, base, *named))
-    places = [problem.where.split(",")[0] for problem in failure.value.problems]
-    assert places == [*(f"BondConfig {each.name}" for each in named), "v1alpha1"]
+    places = [problem.document for problem in failure.value.problems]
+    assert places == [*(("BondConfig", bond.name) for bond in named), ("v1alpha1", "")]
     assert str(failure.value).count("\n  fix: ") == len(places)
 
 
 def test_a_value_is_quoted_unless_it_may_be_secret() -> None:
-    shown = Problem(where="LinkConfig eth0, mtu", what="does not fit", got="0", allowed="68 to 65535", fix="fix it")
-    assert str(shown) == "LinkConfig eth0, mtu: does not fit; got 0; allowed: 68 to 65535\n  fix: fix it"
+    problem = ConfigProblem(
+        document=("LinkConfig", "eth0"),
+        path=("mtu",),
+        what="does not fit",
+        got="0",
+        allowed="68 to 65535",
+        fix="fix it",
+    )
+    assert str(problem) == "LinkConfig eth0, mtu: does not fit; got 0; allowed: 68 to 65535\n  fix: fix it"
     [secret] = MISTAKES["client key of another form"].document.problems()
     assert secret.got == ""
 
@@ -130,7 +138,7 @@ def test_the_clusters_own_values_are_checked() -> None:
     wrong = replace(examples.plain_cluster(), endpoint="http://10.5.0.10:6443", name="Plain Cluster")
     with pytest.raises(ConfigError) as failure:
         MachineConfig(documents=(wrong.worker(INSTALL),))
-    assert [problem.where for problem in failure.value.problems] == [
+    assert [problem.place for problem in failure.value.problems] == [
         "v1alpha1, cluster.endpoint",
         "v1alpha1, cluster.cluster_name",
     ]

@@ -19,9 +19,10 @@ from talos import block, firewall, network, registry, runtime, v1alpha1
 from talos.cluster import ClusterSpec, MachineSettings
 from talos.cni import Cilium, Flannel, cilium_values
 from talos.contract import V1_13, contract_of
-from talos.document import ConfigError, Document, Wire
+from talos.document import Document, Wire
 from talos.machine_config import MachineConfig
 from talos.pki import KeyPair
+from talos.problems import ConfigError
 from talos.rendering import render
 from talos.secrets import SecretsBundle
 from talos.v1alpha1 import Install

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from talos import network
-from talos.document import ConfigError, Document
+from talos.document import Document
 from talos.machines import ClusterDescription, Node, machine_configs
 from talos.patches import parse_patch
+from talos.problems import ConfigError
 from talos.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 from tests.unit.talos import talos_sites as sites
@@ -129,7 +130,7 @@ MISTAKES: dict[str, tuple[Callable[[ClusterDescription], ClusterDescription], st
     ),
     "an address twice": (
         node("hgx-2", with_network(link("10.5.0.21/24"))),
-        "nodes: give 10.5.0.21 to hgx-1 and hgx-2",
+        "nodes.hgx-2: is an address of hgx-1 too; got 10.5.0.21",
     ),
     "an unknown Talos": (
         lambda description: replace(description, talos_version="v1.14.1"),

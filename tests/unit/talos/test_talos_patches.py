@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from talos import network
-from talos.document import ConfigError, Wire
+from talos.document import Wire
 from talos.machine_config import MachineConfig
 from talos.patches import Level, Patch, apply_patches, parse_patch
+from talos.problems import ConfigError
 from talos.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from talos import pki, secrets, talosconfig
-from talos.document import ConfigError
 from talos.machine_config import MachineConfig
 from talos.patches import Patch
 from talos.pki import Entropy, KeyPair
+from talos.problems import ConfigError
 from talos.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 
