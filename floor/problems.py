@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,10 +96,20 @@ def site_error(origin: str, problems: Iterable[Problem], *, of: str = "site") ->
     return SiteError("\n".join(lines), origin=origin, problems=ordered)
 
 
-def from_text(path: Path, text: str) -> Problem:
-    """A problem out of a message that ends in its fix, `what; fix: ...` or with the fix on the next line."""
-    what, _, fix = re.sub(r"\n *fix: |; fix: ", "\0", text, count=1).partition("\0")
-    return Problem(path=path, what=what, fix=fix or "change one of them")
+class WrongValueError(ValueError):
+    """A value that the check of its section refuses; its reader makes it the problem of its key."""
+
+    def __init__(self, what: str, *, fix: str, got: str = "", allowed: str = "", near: str = "") -> None:
+        self.problem = Problem(path=(), what=what, got=got, allowed=allowed, near=near, fix=fix)
+        super().__init__(f"{self.problem.sentence}; fix: {fix}")
+
+
+def refused_value(path: Path, detail: Mapping[str, Any]) -> Problem:
+    """The problem of a value that a check refused, out of pydantic's details of it."""
+    error = detail.get("ctx", {}).get("error")
+    if isinstance(error, WrongValueError):
+        return replace(error.problem, path=path)
+    return Problem(path=path, what=str(error or detail["msg"]), fix="change one of them")
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema
 
+from floor.problems import WrongValueError
+
 # Kubernetes counts replicas in int32.
 MOST_REPLICAS = 2**31 - 1
 # A duration of the Gateway API has five digits: `^([0-9]{1,5}(h|m|s|ms)){1,4}$` (CRDs of Envoy Gateway 1.9.1).
@@ -32,9 +34,9 @@ def fitting_name(name: str) -> str:
 def _plain_name(name: str) -> str:
     if not is_plain_name(name):
         fitting = fitting_name(name)
-        raise ValueError(
-            "this name is not 1 to 40 lower-case letters, digits and inner dashes, which Kubernetes objects carry"
-            f"\nfix: rename it{f', for example to {fitting}' if fitting else ''}"
+        raise WrongValueError(
+            "this name is not 1 to 40 lower-case letters, digits and inner dashes, which Kubernetes objects carry",
+            fix=f"rename it{f', for example to {fitting}' if fitting else ''}",
         )
     return name
 

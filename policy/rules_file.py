@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from floor import problems
-from floor.problems import Problem, from_text, nearest, shown
+from floor.problems import Problem, nearest, refused_value, shown
 from floor.reading.document import read_file
 from policy.waivers import RulesSpec, Waiver
 
@@ -66,7 +66,7 @@ def _described(detail: ErrorDetails) -> Problem:
         case "missing":
             return Problem(path=where, what="missing", allowed=_ALLOWED.get(key, ""), fix=f"add {key}")
         case "value_error":
-            return from_text(where, str(detail.get("ctx", {}).get("error", detail["msg"])))
+            return refused_value(where, detail)
     return Problem(
         path=where,
         what="not what it takes" if where else "not a section of keys",

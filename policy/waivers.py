@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from pydantic import Field, field_validator
 
+from floor.problems import WrongValueError, nearest
 from floor.spec import Spec
 from policy.boundaries import listed
 from policy.listing import RULES, names
@@ -32,9 +32,13 @@ class Waiver(Spec):
     @classmethod
     def _known(cls, value: str) -> str:
         if value not in names():
-            near = difflib.get_close_matches(value, names(), n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names())}"
-            raise ValueError(f"there is no such rule; {hint}\nfix: take a name of: python -m sitectl rules --list")
+            near = nearest(value, names())
+            raise WrongValueError(
+                "there is no such rule",
+                near=near,
+                allowed="" if near else ", ".join(names()),
+                fix="take a name of: python -m sitectl rules --list",
+            )
         return value
 
 

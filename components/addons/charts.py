@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from floor.problems import WrongValueError
 from floor.spec import Spec
 
 # No credentials: the address is in the state and in previews.
@@ -24,14 +25,15 @@ _FOLDER = re.compile(r"[A-Za-z0-9._~/ -]*[A-Za-z0-9._~/-]")
 def _mirror(address: str) -> str:
     form = next((form for form in (_REGISTRY, _REPOSITORY) if form.fullmatch(address)), None)
     if form is None and ("://" in address or not _FOLDER.fullmatch(address) or address.startswith(("-", " ", "~"))):
-        raise ValueError(
-            "this is no registry, repository or folder without credentials, allowed: oci://HOST/PATH, https://HOST/PATH,"
-            " or a folder\nfix: write it like oci://registry.site.example/charts, or .lab/bundle/charts for a folder"
+        raise WrongValueError(
+            "this is no registry, repository or folder without credentials",
+            allowed="oci://HOST/PATH, https://HOST/PATH, or a folder",
+            fix="write it like oci://registry.site.example/charts, or .lab/bundle/charts for a folder",
         )
     if form is None and _LIKE_A_HOST.fullmatch(address):
-        raise ValueError(
-            f"{address} is taken as a folder, and looks like a host\n"
-            f"fix: write oci://{address} for a registry, or ./{address} for a folder"
+        raise WrongValueError(
+            f"{address} is taken as a folder, and looks like a host",
+            fix=f"write oci://{address} for a registry, or ./{address} for a folder",
         )
     return address
 

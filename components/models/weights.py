@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from components.network_policies import Rule
+from floor.problems import WrongValueError
 from floor.spec import Spec
 
 MOUNT = "/models"
@@ -37,9 +38,15 @@ class WeightsSpec(Spec):
     def _mirror_is_named(self) -> WeightsSpec:
         if (self.source == "mirror") != (self.mirror is not None):
             got = f"source {self.source} and {'no mirror' if self.mirror is None else 'a mirror'}"
-            raise ValueError(f"got {got}\nfix: write source: mirror and its address as mirror, or neither")
+            raise WrongValueError(
+                "source and mirror do not go together",
+                got=got,
+                fix="write source: mirror and its address as mirror, or neither",
+            )
         if self.mirror is not None and not _ADDRESS.fullmatch(self.mirror):
-            raise ValueError("mirror is no address without credentials\nfix: write it like https://hub.site.example")
+            raise WrongValueError(
+                "mirror is no address without credentials", fix="write it like https://hub.site.example"
+            )
         return self
 
     @property

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
 
 
@@ -43,8 +44,8 @@ class GatewaySpec(Spec):
     @model_validator(mode="after")
     def _plain_http_only_on_80(self) -> GatewaySpec:
         if self.port != 80 and not self.certificate_secret:
-            raise ValueError(
-                f"port {self.port} needs certificate_secret; plain HTTP is allowed on port 80 alone\n"
-                "fix: name the TLS Secret of the namespace inference-gateway there, or write port: 80"
+            raise WrongValueError(
+                f"port {self.port} needs certificate_secret; plain HTTP is allowed on port 80 alone",
+                fix="name the TLS Secret of the namespace inference-gateway there, or write port: 80",
             )
         return self

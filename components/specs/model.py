@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from components.models.weights import Keeping
 from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model_server import ModelServerSpec
+from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
 
 # Scripts, logs and engines take an alias as it is, so nothing of JSON's or Lua's own may be in it.
@@ -18,9 +19,10 @@ _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
 
 def _plain_alias(alias: str) -> str:
     if not _ALIAS.fullmatch(alias):
-        raise ValueError(
-            "this is no name of a model, allowed: 1 to 128 letters, digits and . _ : / @ + -, not one of these first"
-            "\nfix: write it as clients do, like llama-3.3-70b or meta-llama/Llama-3.3-70B-Instruct"
+        raise WrongValueError(
+            "this is no name of a model",
+            allowed="1 to 128 letters, digits and . _ : / @ + -, not one of these first",
+            fix="write it as clients do, like llama-3.3-70b or meta-llama/Llama-3.3-70B-Instruct",
         )
     return alias
 

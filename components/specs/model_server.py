@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 
 # On a Deployment whose first replica downloads: the start budget of all later ones, for those who foretell a restart.
@@ -59,9 +60,11 @@ class ModelServerSpec(Spec):
     @model_validator(mode="after")
     def _gpus_are_said_once(self) -> ModelServerSpec:
         if self.gpus is not None and self.layout is not None:
-            raise ValueError(
-                f"got gpus with {self.gpus} and layout with {self.layout.gpus} GPUs, allowed: one of the two\n"
-                "fix: take gpus out, or layout where the proof may choose it"
+            raise WrongValueError(
+                "has gpus and layout",
+                got=f"gpus with {self.gpus} and layout with {self.layout.gpus} GPUs",
+                allowed="one of the two",
+                fix="take gpus out, or layout where the proof may choose it",
             )
         return self
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from floor.problems import WrongValueError
 from stacks.facts.records import Record, read_facts
 
 FOLDER = Path(__file__).parent / "hardware"
@@ -50,28 +51,30 @@ class Gpu(Record):
     @classmethod
     def _has_the_ground(cls, flops: dict[Precision, float]) -> dict[Precision, float]:
         if "bf16" not in flops:
-            raise ValueError("holds no bf16, which what has no units of its own is computed in\nfix: add bf16")
+            raise WrongValueError("holds no bf16, which what has no units of its own is computed in", fix="add bf16")
         for precision, peak in flops.items():
             if peak < flops["bf16"]:
-                raise ValueError(f"says less for {precision} than for bf16\nfix: take {precision} out, or correct it")
+                raise WrongValueError(
+                    f"says less for {precision} than for bf16", fix=f"take {precision} out, or correct it"
+                )
         return flops
 
     @field_validator("sources")
     @classmethod
     def _says_where_from(cls, sources: dict[str, str]) -> dict[str, str]:
         if missing := sorted({"memory_bytes", "speed"} - sources.keys()):
-            raise ValueError(f"holds no {', '.join(missing)}\nfix: say where these figures come from")
+            raise WrongValueError(f"holds no {', '.join(missing)}", fix="say where these figures come from")
         return sources
 
     @model_validator(mode="after")
     def _goes_together(self) -> Gpu:
         if self.link_domain < self.gpus_per_node:
-            raise ValueError(
-                f"link_domain, {self.link_domain}, is less than gpus_per_node, {self.gpus_per_node}\n"
-                "fix: give the bandwidth and the reach of the links that all GPUs of a node share"
+            raise WrongValueError(
+                f"link_domain, {self.link_domain}, is less than gpus_per_node, {self.gpus_per_node}",
+                fix="give the bandwidth and the reach of the links that all GPUs of a node share",
             )
         if self.maker == "nvidia" and not self.family:
-            raise ValueError("family is missing\nfix: add the value of the node label nvidia.com/gpu.family")
+            raise WrongValueError("family is missing", fix="add the value of the node label nvidia.com/gpu.family")
         return self
 
     def flops_at(self, precision: Precision) -> float:

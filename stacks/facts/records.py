@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from floor.problems import Problem, file_error, from_text, shown
+from floor.problems import Problem, file_error, refused_value, shown
 from floor.reading.document import Document, read_file
 
 _FIX = "correct it, or take the file back from version control"
@@ -59,7 +59,7 @@ def _described(detail: Any) -> Problem:
         case "missing":
             return Problem(path=path, what="missing", fix=f"add {path[-1]}")
         case "value_error":
-            return from_text(path, str(detail["ctx"]["error"]))
+            return refused_value(path, detail)
         case "model_type" | "dict_type" | "model_attributes_type":
             return Problem(path=path, what="not a section of keys", got=shown(detail["input"]), allowed=_KEYS, fix=_FIX)
         case "list_type" | "tuple_type":

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from floor.problems import WrongValueError
 from floor.spec import Spec
 from stacks.facts.records import read_facts
 
@@ -78,9 +79,10 @@ class Versions(Spec):
         if self.kubelet is not None:
             control_plane, kubelet = (int(each.split(".")[1]) for each in (self.kubernetes, self.kubelet))
             if not 0 <= control_plane - kubelet <= _KUBELET_BEHIND:
-                raise ValueError(
-                    f"kubelet is {self.kubelet} and kubernetes is {self.kubernetes}; allowed: the same minor version "
-                    f"or up to {_KUBELET_BEHIND} before it; fix: name one of those, or leave kubelet out"
+                raise WrongValueError(
+                    f"kubelet is {self.kubelet} and kubernetes is {self.kubernetes}",
+                    allowed=f"the same minor version or up to {_KUBELET_BEHIND} before it",
+                    fix="name one of those, or leave kubelet out",
                 )
         return self
 

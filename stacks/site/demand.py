@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, model_validator
 
 from components.specs.model import ModelSpec
+from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
 
 # Blanks around it are no reason.
@@ -28,8 +29,8 @@ class TokenCounts(Spec):
     @model_validator(mode="after")
     def _in_order(self) -> TokenCounts:
         if self.p95 < self.p50:
-            raise ValueError(
-                f"p95 is {self.p95}, which is below p50 with {self.p50}\nfix: raise p95 to at least {self.p50}"
+            raise WrongValueError(
+                f"p95 is {self.p95}, which is below p50 with {self.p50}", fix=f"raise p95 to at least {self.p50}"
             )
         return self
 
@@ -58,7 +59,7 @@ class SloSpec(Spec):
     @model_validator(mode="after")
     def _says_something(self) -> SloSpec:
         if self.ttft_p95_ms is None and self.itl_p95_ms is None:
-            raise ValueError("names no target\nfix: give ttft_p95_ms, itl_p95_ms or both, or take slo out")
+            raise WrongValueError("names no target", fix="give ttft_p95_ms, itl_p95_ms or both, or take slo out")
         return self
 
 
@@ -118,9 +119,9 @@ class OrderedModelSpec(ModelSpec):
     @model_validator(mode="after")
     def _targets_under_a_load(self) -> OrderedModelSpec:
         if self.slo and not self.load:
-            raise ValueError(
-                "slo is given and load is not, so whether the targets hold cannot be proven\n"
-                "fix: add load with requests_per_s, or take slo out"
+            raise WrongValueError(
+                "slo is given and load is not, so whether the targets hold cannot be proven",
+                fix="add load with requests_per_s, or take slo out",
             )
         return self
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
 from stacks.site.machine import EncryptionKeySpec, MachineKeys, NodeSpec
 
@@ -17,8 +18,8 @@ _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 def _plain_host_name(name: str) -> str:
     """The name, if it is a host name of at most 40 characters; else ValueError."""
     if not _HOST_NAME.fullmatch(name):
-        raise ValueError(
-            "this name is not 1 to 40 lower-case letters, digits and inner dashes, as host names are\nfix: rename it"
+        raise WrongValueError(
+            "this name is not 1 to 40 lower-case letters, digits and inner dashes, as host names are", fix="rename it"
         )
     return name
 

@@ -16,6 +16,7 @@ from components.specs.access import TenantSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.tiers import TierSpec
+from floor.problems import WrongValueError
 from floor.spec import Name, Spec
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
@@ -37,9 +38,10 @@ class ClusterSpec(Spec):
     def _one_way(self) -> ClusterSpec:
         if (self.kubeconfig is None) == (self.machines is None):
             got = "neither" if self.machines is None else "both"
-            raise ValueError(
-                f"got {got} of kubeconfig and machines, allowed: one; fix: name the file of a cluster that exists, or "
-                "the machines that become one"
+            raise WrongValueError(
+                f"has {got} of kubeconfig and machines",
+                allowed="one of them",
+                fix="name the file of a cluster that exists, or the machines that become one",
             )
         return self
 

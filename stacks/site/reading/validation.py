@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from floor.problems import Path, Problem, from_text, nearest, shown
+from floor.problems import Path, Problem, nearest, refused_value, shown
 from floor.reading.scalars import whole
 from floor.secret_texts import HIDDEN, is_secret_name
 from stacks.site.checks import forms
@@ -174,12 +174,12 @@ def _describe(path: Path, detail: ErrorDetails) -> Problem:
         case "missing":
             return _missing(path, here)
         case "value_error":
-            return from_text(path, str(detail.get("ctx", {}).get("error", detail["msg"])))
+            return refused_value(path, detail)
     if "[key]" in detail["loc"]:
         allowed = str(detail.get("ctx", {}).get("expected", ""))
         return Problem(path=path, what="not a name that may stand here", allowed=allowed, fix="rename it")
     if here is None or not detail["type"].startswith(_KINDS_OF_ERROR):
-        return replace(from_text(path, str(detail["msg"])), got=shown(value))
+        return replace(refused_value(path, detail), got=shown(value))
     allowed = f"a section with {here.allowed()}" if here.model else here.allowed()
     near = nearest(value, here.words()) if isinstance(value, str) and not here.model else ""
     what, got = ("has no value", "") if value is None else (_what(here, detail["type"]), shown(value))

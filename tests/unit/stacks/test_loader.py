@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from floor.problems import SiteError
+from floor.problems import SiteError, WrongValueError
 from floor.spec import Spec
 from stacks.plan.site_plan import plan_file, plan_values
 from stacks.site.loader import KEY
@@ -171,7 +171,7 @@ class Door(Spec):
     @classmethod
     def _narrow(cls, value: float) -> float:
         if value > 3:
-            raise PydanticCustomError("door_width", "{width} m is no door; fix: call it a gate", {"width": value})
+            raise WrongValueError(f"{value} m is no door", got=f"{value:g}", fix="call it a gate")
         return value
 
 
