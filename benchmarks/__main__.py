@@ -19,9 +19,10 @@ from benchmarks import (
     state_options,
 )
 from benchmarks.report import Result
-from lab.cluster import down, network, up
+from lab.cluster import network
 from lab.errors import LabError
 from lab.paths import Lab
+from lab.site import down, up
 
 
 class Benchmark(Protocol):

@@ -17,9 +17,9 @@ from benchmarks.arithmetic import median
 from benchmarks.costs import Cost, Stopwatch, grows, middle
 from benchmarks.report import Cell, Result, Row, Table
 from lab import deploy, session
-from lab.cluster import up
 from lab.errors import LabError
 from lab.paths import Lab
+from lab.site import up
 
 HELP = "cost of `up` and of a no-op preview against the number of objects, by process"
 PROGRAM = Path(__file__).parent / "programs" / "config_maps"

@@ -8,10 +8,10 @@ import sys
 from typing import Protocol
 
 from lab import deploy, doctor, session
-from lab.cluster import down, logs, status, up
 from lab.errors import LabError
 from lab.install import command as install
 from lab.paths import Lab
+from lab.site import down, logs, status, up
 
 _FIX_OF_A_PLACE = "work in a checkout of your own, or name folders that you may write: LAB_HOME, LAB_CACHE"
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lab import session
-from lab.cluster import network, status
+from lab.cluster import network
 from lab.errors import LabError
 from lab.install.choices import pulumi_choice
 from lab.install.installer import PARTS, Installation
 from lab.paths import CHECKOUT, Lab
+from lab.site import status
 
 HELP = "check whether this machine can run the lab, and show what it uses"
 OLDEST_PYTHON = (3, 11)

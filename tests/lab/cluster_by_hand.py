@@ -13,9 +13,10 @@ from pathlib import Path
 
 from kubernetes import client
 
-from lab.cluster import api, controlplane, up
+from lab.cluster import api, controlplane
 from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
+from lab.site import up
 from talos import secrets
 from talos.cluster import ClusterSpec
 from talos.cni import External

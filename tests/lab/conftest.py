@@ -16,8 +16,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from lab.cluster import down
 from lab.paths import CHECKOUT, Lab
+from lab.site import down
 from tests.lab.groups import group_of, rank_of
 
 _INDEXES = 8

@@ -15,8 +15,9 @@ from kubernetes import client, dynamic
 from kubernetes.client.exceptions import ApiException
 
 from lab import session
-from lab.cluster import api, logs
+from lab.cluster import api
 from lab.paths import CHECKOUT, Lab
+from lab.site import logs
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.waiting import eventually
 from tests.program_folders import FOLDERS

@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, controlplane, down, guard, network, processes, supervisor, up
+from lab.cluster import api, controlplane, network, processes
 from lab.cluster.component import Component
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import CHECKOUT, Lab
+from lab.site import down, guard, supervisor, up
 from tests.lab.cluster.cluster_checks import balanced_service
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.machine_state import left_behind, machine_state

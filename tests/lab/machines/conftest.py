@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, up
+from lab.cluster import api
 from lab.paths import Lab
+from lab.site import up
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 from kubernetes import client
 
-from lab.cluster import api, down
+from lab.cluster import api
 from lab.paths import Lab
+from lab.site import down
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.runner.pods import (
     SERVER,

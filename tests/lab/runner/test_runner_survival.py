@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from lab.cluster import guard, processes
+from lab.cluster import processes
 from lab.paths import Lab
 from lab.runner.records import Records, recorded
+from lab.site import guard
 from tests.lab.runner.pods import (
     component_pid,
     get,

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab import deploy, session
-from lab.cluster import down, network, up
+from lab.cluster import network
 from lab.paths import CHECKOUT, Lab
+from lab.site import down, up
 from tests.lab.groups import group_of
 from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site

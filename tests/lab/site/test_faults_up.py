@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from lab import deploy, session
-from lab.cluster import controlplane, down, up
+from lab.cluster import controlplane
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import CHECKOUT, Lab
+from lab.site import down, up
 from tests.lab.machine_state import machine_state, of_lab
 from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.pulumi_runs import Pulumi

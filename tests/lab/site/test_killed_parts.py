@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from components.gateway.gateway_controllers import AI_NAMESPACE, ENVOY_NAMESPACE
-from lab.cluster import supervisor
+from lab.site import supervisor
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream

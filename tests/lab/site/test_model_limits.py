@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from lab.cluster import logs
 from lab.paths import CHECKOUT
+from lab.site import logs
 from stacks.plan.settings.definition import Setting
 from stacks.plan.site_plan import plan_file
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until

@@ -11,11 +11,11 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from lab.cluster import up
 from lab.machines.cluster_hooks import ControlPlane
 from lab.machines.kubernetes_pki import control_plane_pki
 from lab.machines.kwok_cluster import KwokCluster, _hosts
 from lab.paths import Lab
+from lab.site import up
 from talos import pki, secrets
 from tests.unit.talos.talos_examples import entropy
 

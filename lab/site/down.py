@@ -6,9 +6,10 @@ import argparse
 import shutil
 import signal
 
-from lab.cluster import guard, network, processes
+from lab.cluster import network, processes
 from lab.paths import Lab
 from lab.progress import Progress
+from lab.site import guard
 
 HELP = "stop the lab: no process, namespace, link, route or mount of it remains"
 

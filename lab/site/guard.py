@@ -1,4 +1,4 @@
-"""`python -m lab.cluster.guard`: starts another supervisor when the one that runs has died.
+"""`python -m lab.site.guard`: starts another supervisor when the one that runs has died.
 
 The supervisor looks after this process as after all others, so neither stays away while the other runs. Small on
 purpose: it waits for a lock for as long as the lab is up.
@@ -24,7 +24,7 @@ from lab.paths import CHECKOUT, Lab
 RUNNER_GRACE_S = 40.0
 _START_WITHIN_S = 30.0
 _AGAIN_S = 1.0
-_SUPERVISOR = "lab.cluster.supervisor"
+_SUPERVISOR = "lab.site.supervisor"
 
 log = logging.getLogger(__name__)
 

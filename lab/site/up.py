@@ -15,12 +15,13 @@ from typing import Any
 
 from kubernetes import client
 
-from lab.cluster import api, controlplane, dns, guard, network, processes, supervisor
+from lab.cluster import api, controlplane, dns, network, processes
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
 from lab.progress import Progress
+from lab.site import guard, supervisor
 
 HELP = "start the emulated site, with machines waiting for their configs, or restore what is missing of it"
 _MACHINES_WITHIN_S = 60

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import guard, logs, status
 from lab.errors import LabError
 from lab.paths import Lab
+from lab.site import guard, logs, status
 
 
 @pytest.fixture

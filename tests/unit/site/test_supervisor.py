@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import guard, network, processes, supervisor
+from lab.cluster import network, processes
 from lab.cluster.component import Component
-from lab.cluster.supervisor import Watched
 from lab.paths import Lab
+from lab.site import guard, supervisor
+from lab.site.supervisor import Watched
 
 
 @pytest.fixture
@@ -133,6 +135,14 @@ def test_a_control_plane_that_is_created_later_is_watched_and_the_others_stay(ho
 def test_machines_run_before_there_is_a_cluster(home: Lab) -> None:
     names = [each.name for each in supervisor.components(home)]
     assert names == ["machines", "kube-proxy", "assigner", "pod-runner", "guard"]
+
+
+def test_modules_that_are_started_by_name_exist(home: Lab) -> None:
+    """No import shows these names, so a module that moves would take its process along unnoticed."""
+    commands = [part.argv for part in supervisor.components(home) if part.argv[0] == sys.executable]
+    modules = [guard._SUPERVISOR, *(argv[argv.index("-m") + 1] for argv in commands)]
+    assert len(modules) == 5
+    assert [name for name in modules if importlib.util.find_spec(name) is None] == []
 
 
 def test_program_that_is_missing_does_not_end_the_supervisor(home: Lab) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lab.cluster import controlplane, guard, network, processes
+from lab.cluster import controlplane, network, processes
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
+from lab.site import guard
 
 HELP = "show the lab's processes and machines: state, process id, restarts, memory"
 _HEADINGS = ("COMPONENT", "STATE", "PID", "RESTARTS", "MEMORY")

@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from lab.cluster import guard
 from lab.errors import LabError
 from lab.paths import Lab
+from lab.site import guard
 
 HELP = "print the log of a pod's container or of a lab component"
 _POLL_S = 0.3

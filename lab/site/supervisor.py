@@ -1,4 +1,4 @@
-"""`python -m lab.cluster.supervisor`: keeps the lab's processes running, in the lab's own namespace.
+"""`python -m lab.site.supervisor`: keeps the lab's processes running, in the lab's own namespace.
 
 It starts what does not run, restarts what ends (with back-off), stops what has lost the file that it needs, and writes
 what it sees to a status file. The control plane comes and goes with the machine that runs it. It takes over processes
@@ -20,10 +20,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from lab.cluster import assigner, controlplane, credentials, guard, kubeproxy, processes
+from lab.cluster import assigner, controlplane, credentials, kubeproxy, processes
 from lab.cluster.component import Component, own_component
 from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
+from lab.site import guard
 
 MACHINES = "machines"
 GUARD = "guard"
@@ -60,7 +61,7 @@ def components(lab: Lab) -> list[Component]:
             needs=credentials.kubeconfig(lab, assigner.ACCOUNT),
         ),
         own_component(lab, "pod-runner", (sys.executable, "-m", "lab.runner"), folder=CHECKOUT, needs=lab.kubeconfig),
-        own_component(lab, GUARD, (sys.executable, "-m", "lab.cluster.guard"), folder=CHECKOUT),
+        own_component(lab, GUARD, (sys.executable, "-m", "lab.site.guard"), folder=CHECKOUT),
     ]
 
 
