@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ pytestmark = pytest.mark.row("C.03")
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("floor", "stacks", "components", "talos", "manifests", "services", "lab", "policy", "sitectl", "ci")
-# Folders inside of these are rooms of their own.
-WITH_ROOMS = ("floor", "stacks", "components")
+# Folders inside of these are rooms of their own, and so are single files that have a row.
+WITH_ROOMS = ("floor", "stacks", "components", "lab")
 MAY_IMPORT = {
     "__main__": {"stacks.program", "stacks.facts"},
     "floor": set(),
@@ -41,7 +42,24 @@ MAY_IMPORT = {
     | {"components", "components.addons", "components.gateway", "components.machines"}
     | {"components.models", "components.tenants"},
     # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
-    "lab": {"talos"},
+    "lab": set(),
+    "lab.bootstrap": set(),
+    "lab.errors": set(),
+    "lab.kubeconfigs": set(),
+    "lab.paths": {"lab.errors"},
+    "lab.progress": set(),
+    "lab.plugins": {"lab.kubeconfigs"},
+    "lab.install": {"lab.errors", "lab.paths", "lab.progress", "talos"},
+    "lab.cluster": {"lab.errors", "lab.kubeconfigs", "lab.paths"},
+    "lab.runner": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster"},
+    "lab.machines": {"lab.errors", "lab.paths", "lab.cluster", "talos"},
+    # The only one that knows all that runs; the rooms below know their own part.
+    "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines"},
+    "lab.session": {"lab.errors", "lab.paths", "lab.install"},
+    "lab.deploy": {"lab.errors", "lab.paths", "lab.session"},
+    "lab.doctor": {"lab.errors", "lab.paths", "lab.install", "lab.cluster", "lab.site", "lab.session"},
+    "lab.cli": {"lab.errors", "lab.paths", "lab.install", "lab.site", "lab.session", "lab.deploy", "lab.doctor"},
+    "lab.__main__": {"lab.cli"},
     # Works on a site from outside: what it knows of the program comes from a run of the program.
     "sitectl": {"floor", "floor.reading", "policy", "components.gateway", "components.specs"}
     | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site"},
@@ -84,7 +102,7 @@ def _is_module(name: str) -> bool:
 
 
 def room(module: str) -> str:
-    """The package of a module, with its folder where the package has rooms."""
+    """The package of a module, with its folder or file where the package has rooms."""
     package, _, rest = module.partition(".")
     folder = f"{package}.{rest.partition('.')[0]}"
     return folder if package in WITH_ROOMS and folder in MAY_IMPORT else package
@@ -102,7 +120,13 @@ def test_every_folder_is_a_room() -> None:
     """A new folder says what it may import before anything is in it."""
     for package in WITH_ROOMS:
         folders = {f"{package}.{path.parent.name}" for path in (ROOT / package).glob("*/__init__.py")}
-        assert folders == {name for name in MAY_IMPORT if name.startswith(f"{package}.")}
+        files = {f"{package}.{path.stem}" for path in (ROOT / package).glob("*.py")}
+        assert folders == {name for name in MAY_IMPORT if name.startswith(f"{package}.")} - files
+
+
+def test_no_rooms_of_the_lab_import_each_other() -> None:
+    """Neither directly nor by way of others; the error names the circle."""
+    TopologicalSorter({name: below for name, below in MAY_IMPORT.items() if name.startswith("lab.")}).prepare()
 
 
 def test_only_emulated_machines_and_their_pod_network_know_talos() -> None:
