@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from floor import gpu_nodes
 from policy.model import HIDDEN, Finding, Resource, SiteFacts
 
-GPU = "nvidia.com/gpu"
 _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "CronJob")
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 # A release: at least two numbers, with an optional v and suffix. `latest`, `main`, `24` and commit-less names are none.
@@ -43,10 +43,10 @@ def asks(container: Mapping[str, Any], side: str) -> Mapping[str, Any]:
 
 
 def gpu_workloads(resources: Sequence[Resource]) -> Iterator[tuple[Resource, Mapping[str, Any]]]:
-    """Each container that asks for a GPU, with its workload."""
+    """Each container that asks for a gpu_nodes.RESOURCE, with its workload."""
     for resource in resources:
         for container in containers(resource):
-            if GPU in asks(container, "limits") or GPU in asks(container, "requests"):
+            if gpu_nodes.RESOURCE in asks(container, "limits") or gpu_nodes.RESOURCE in asks(container, "requests"):
                 yield resource, container
 
 
@@ -64,12 +64,12 @@ def image_pinned(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Fi
 
 def gpu_limits(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
     for resource, container in gpu_workloads(resources):
-        limit, request = asks(container, "limits").get(GPU), asks(container, "requests").get(GPU)
+        limit, request = (asks(container, kind).get(gpu_nodes.RESOURCE) for kind in ("limits", "requests"))
         if limit is None or (request is not None and str(request) != str(limit)):
             yield Finding(
                 resource=resource.label,
                 problem=f"container {container.get('name')} requests {request} GPUs and is limited to {limit}",
-                fix=f"give {GPU} the same count in limits and requests; GPUs cannot be overcommitted",
+                fix=f"give {gpu_nodes.RESOURCE} the same count in limits and requests; GPUs cannot be overcommitted",
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from floor import gpu_nodes
 from talos.cluster import MachineSettings
 from talos.document import Document
 from talos.problems import ConfigError
@@ -15,7 +16,6 @@ from talos.v1alpha1 import KernelModule
 Fork = Literal["lts", "production"]
 
 # Pods of the platform tolerate this; nothing else lands on a node whose GPUs cost more than itself.
-GPU_TAINT = {"nvidia.com/gpu": "present:NoSchedule"}
 
 _MODULE_PACKAGES = {"open": "nvidia-open-gpu-kernel-modules", "proprietary": "nonfree-kmod-nvidia"}
 _STORAGE_PACKAGES = ("iscsi-tools", "util-linux-tools", "nfsrahead")
@@ -96,7 +96,7 @@ class HGXProfile:
             kernel_modules=self.kernel_modules,
             node_labels={**(storage.node_labels if storage else {}), **self.node_labels},
             node_annotations=storage.node_annotations if storage else {},
-            node_taints=GPU_TAINT,
+            node_taints={gpu_nodes.TAINT_KEY: f"{gpu_nodes.TAINT_VALUE}:{gpu_nodes.TAINT_EFFECT}"},
             kubelet_mounts=storage.kubelet_mounts if storage else (),
             node_ip_subnets=node_ip_subnets,
         )

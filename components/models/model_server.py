@@ -15,6 +15,7 @@ from components.models.weights import Keeping
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
 from components.specs.model_server import LATER_START, ModelServerPlan, ModelServerSpec
+from floor import gpu_nodes
 
 # The picker has scraped a replica's absence after this; requests that it still sends meanwhile are answered.
 NOTICE_S = 10
@@ -26,7 +27,7 @@ def deployment(
     name: str, namespace: str, spec: ModelServerSpec, plan: ModelServerPlan, engine: Engine
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
-    gpus = {"nvidia.com/gpu": str(plan.gpus)}
+    gpus = {gpu_nodes.RESOURCE: str(plan.gpus)}
     volumes = [{"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}]
     mounts = [{"name": "weights", "mountPath": weights.MOUNT}]
     if plan.gpus > 1:
@@ -52,8 +53,8 @@ def deployment(
     pod = {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "nodeSelector": {"nvidia.com/gpu.family": spec.gpu_family},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "nodeSelector": {gpu_nodes.FAMILY_LABEL: spec.gpu_family},
+        "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
         "terminationGracePeriodSeconds": NOTICE_S + spec.longest_stream_s + CLOSING_S,
         "topologySpreadConstraints": [
             {

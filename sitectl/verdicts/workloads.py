@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.specs.model_server import LATER_START
+from floor import gpu_nodes
 from floor.counts import counted
 from policy.model import Resource
-from policy.pods import GPU, asks, containers, pod_spec, startup_budget_s
+from policy.pods import asks, containers, pod_spec, startup_budget_s
 from sitectl.changes import Change, FieldChange
 from sitectl.verdicts.model import Severity, Verdict, verdict
 
@@ -76,7 +77,7 @@ class _Shape:
         spec: Mapping[str, Any] = resource.body.get("spec") or {}
         found = containers(resource)
         self.replicas = int(spec.get("replicas", 1)) if resource.body else 0
-        self.gpus = self.replicas * sum(int(asks(one, "limits").get(GPU, 0)) for one in found)
+        self.gpus = self.replicas * sum(int(asks(one, "limits").get(gpu_nodes.RESOURCE, 0)) for one in found)
         self.budget_s = max((startup_budget_s(one) for one in found), default=0)
         marks: Mapping[str, Any] = (resource.body.get("metadata") or {}).get("annotations") or {}
         # With the weights in the volume already.

@@ -16,7 +16,7 @@ from stacks.plan.machine_documents import (
     SecretTexts,
     encryption,
     install,
-    joined,
+    merged_keys,
     network_documents,
     secret_names,
     settings,
@@ -50,6 +50,8 @@ class PlannedNode:
 
     name: str
     spec: NodeSpec
+    keys: MachineKeys
+    """Of the cluster, the role and the node together."""
     schematic: Schematic
     image: str
     """Installer of its schematic for the Talos version."""
@@ -71,7 +73,7 @@ class ClusterPlan:
     @property
     def secret_names(self) -> tuple[str, ...]:
         """Keys of the stack's configuration that the configs need, sorted."""
-        names = {name for node in self.machines.nodes.values() for name in secret_names(self._keys(node))}
+        names = {name for node in self.nodes for name in secret_names(node.keys)}
         for auth in self.machines.registries.auth.values():
             names |= {each for each in (auth.password_secret, auth.identity_token_secret) if each}
         storage = self.machines.hgx.storage
@@ -100,9 +102,6 @@ class ClusterPlan:
         except ConfigError as error:
             problems += error.problems
         yield from dict.fromkeys(problems)
-
-    def _keys(self, node: NodeSpec) -> MachineKeys:
-        return joined(self.machines, self.machines.roles.get(node.role, MachineKeys()), node)
 
     def _description(
         self, bundle: SecretsBundle, secret_texts: SecretTexts, cilium: str | None, nodes: tuple[Node, ...]
@@ -138,7 +137,7 @@ class ClusterPlan:
         )
 
     def _node(self, planned: PlannedNode, secret_texts: SecretTexts) -> Node:
-        spec, keys, networks = planned.spec, self._keys(planned.spec), self.machines.networks
+        spec, keys, networks = planned.spec, planned.keys, self.machines.networks
         links = tuple(network_documents(keys, spec, networks.nodes))
         if planned.is_control_plane and networks.vip:
             links += (network.Layer2VIPConfig(address=networks.vip, link=networks.vip_link or ""),)
@@ -171,13 +170,13 @@ def plan_cluster(name: str, machines: MachinesSpec, versions: Versions) -> Clust
     factory = FactorySite(machines.image_factory)
     nodes = []
     for node_name, spec in machines.nodes.items():
-        keys = joined(machines, machines.roles.get(spec.role, MachineKeys()), spec)
+        keys = merged_keys(machines, spec)
         schematic = _schematic(keys.extensions, keys.kernel_args)
         if spec.role == "hgx":
             profile = hgx_profile(machines, keys, defaultdict(lambda: _NOT_MADE_YET))
             schematic = _schematic(profile.extensions, (*profile.kernel_args, *keys.kernel_args))
         image = factory.assets(schematic.id, versions.talos).installer
-        nodes.append(PlannedNode(node_name, spec, schematic, image))
+        nodes.append(PlannedNode(node_name, spec, keys, schematic, image))
     ordered = sorted(nodes, key=lambda each: (not each.is_control_plane, each.name))
     return ClusterPlan(name, machines, versions, tuple(ordered))
 

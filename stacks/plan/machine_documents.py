@@ -19,6 +19,7 @@ from stacks.site.machine import (
     VlanSpec,
     VolumeSpec,
 )
+from stacks.site.machines import MachinesSpec
 from talos import block, network
 from talos.cluster import MachineSettings
 from talos.document import Document
@@ -41,10 +42,10 @@ _BOND_KEYS = (
 )
 
 
-def joined(*levels: MachineKeys) -> MachineKeys:
-    """What several levels say together: mappings key by key, of anything else what the last level says."""
+def merged_keys(machines: MachinesSpec, node: NodeSpec) -> MachineKeys:
+    """The keys of all machines, the node's role and the node: mappings key by key, else the last level's value."""
     merged: dict[str, Any] = {}
-    for level in levels:
+    for level in (machines, machines.roles.get(node.role, MachineKeys()), node):
         said = level.model_dump(exclude_unset=True, include=set(MachineKeys.model_fields) - {"patches"})
         merged = _merged(merged, said)
     return MachineKeys.model_validate(merged)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from floor import gpu_nodes
 from floor.problems import Problem
 from stacks.facts.hardware import GPUS
+from stacks.plan.machine_documents import merged_keys
 from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place
 from stacks.proof.case import Case
 from stacks.proof.fixes import FEWEST_REPLICAS
@@ -15,8 +17,6 @@ from stacks.site.machine import MachineKeys, NodeSpec
 from stacks.site.machines import MachinesSpec
 from stacks.site.model import SiteConfig
 
-# The one taint that replicas tolerate (components/models/model_server.py).
-_TOLERATED = ("nvidia.com/gpu", "NoSchedule")
 _LABEL = 12
 # Names and lines of one kind that people read; the rest is a number, and in the data.
 _MOST_NAMES = 4
@@ -39,15 +39,14 @@ def nodes_of(site: SiteConfig, *, dead: bool = False) -> list[Node] | None:
 
 def _taint(machines: MachinesSpec, node: NodeSpec) -> str:
     """The taint that keeps replicas away from a node, or nothing."""
-    role = machines.roles.get(node.role, MachineKeys())
-    return next(_repelling({**machines.taints, **role.taints, **node.taints}), "")
+    return next(_repelling(merged_keys(machines, node).taints), "")
 
 
 def _repelling(taints: Mapping[str, str]) -> Iterator[str]:
     """Those of the taints that replicas do not tolerate."""
     for key, value in taints.items():
         effect = value.rpartition(":")[2]
-        if effect in {"NoSchedule", "NoExecute"} and (key, effect) != _TOLERATED:
+        if effect in {"NoSchedule", "NoExecute"} and (key, effect) != (gpu_nodes.TAINT_KEY, gpu_nodes.TAINT_EFFECT):
             yield key
 
 

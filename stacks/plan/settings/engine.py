@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from floor import gpu_nodes
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Origin, Place
 from stacks.proof.case import Case
 from stacks.proof.memory import BLOCK_TOKENS
 
 _ARGUMENT = "argument of the engine"
 _GPUS = (
-    Place(kind="field", name='resources.limits["nvidia.com/gpu"]'),
-    Place(kind="field", name='resources.requests["nvidia.com/gpu"]'),
+    Place(kind="field", name=f'resources.limits["{gpu_nodes.RESOURCE}"]'),
+    Place(kind="field", name=f'resources.requests["{gpu_nodes.RESOURCE}"]'),
 )
 _FEWEST = "fewest GPUs that hold weights and the longest request, and carry the load within its targets"
 

@@ -8,6 +8,7 @@ from typing import Any
 from components.specs.gateway import GatewaySpec
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerSpec
+from floor import gpu_nodes
 from floor.problems import Problem, shown
 from floor.spec import MOST_SECONDS
 from stacks.facts import catalogue
@@ -105,7 +106,7 @@ def _family(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> I
     if not there:
         yield Problem(
             path=("cluster", "gpu"),
-            what=f"is made by {GPUS[gpu].maker.upper()}, whose nodes lack the nvidia.com/gpu that replicas take",
+            what=f"is made by {GPUS[gpu].maker.upper()}, whose nodes lack the {gpu_nodes.RESOURCE} that replicas take",
             got=shown(gpu),
             allowed=", ".join(sorted(name for name, each in GPUS.items() if each.family)),
             fix="name the kind of NVIDIA GPU that the nodes have",

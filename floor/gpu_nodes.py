@@ -1,0 +1,9 @@
+"""How nodes with GPUs are told apart: what replicas ask for, select and tolerate there."""
+
+from __future__ import annotations
+
+RESOURCE = "nvidia.com/gpu"
+"""Name of the resource that the device plugin counts."""
+FAMILY_LABEL = "nvidia.com/gpu.family"
+TAINT_KEY, TAINT_VALUE, TAINT_EFFECT = "nvidia.com/gpu", "present", "NoSchedule"
+"""The taint that a node with GPUs registers with, and the only one that replicas tolerate."""
