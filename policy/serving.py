@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from components.models.weights import DISPOSABLE
+from floor.metadata import DISPOSABLE
 from policy.model import Finding, Resource, SiteFacts
 from policy.pods import gpu_workloads, pod_spec
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from components.models import weights
-from components.models.weights import WeightsSpec
 from components.network_policies import Rule
 from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec
+from components.specs.weights import WeightsSpec
 
 PORT = 8000
 # OpenAI accepts no larger `n`. vLLM's default is 16,384, and each of them takes a place in its queue.

@@ -13,12 +13,12 @@ from components.models.engines import Engine
 from components.models.inference_pool import InferencePool, InferencePoolArgs, picker_labels
 from components.models.model_route import ModelRoute, ModelRouteArgs
 from components.models.model_server import ModelServer, ModelServerArgs
-from components.models.weights import Keeping
 from components.namespace import NamespaceHandle
 from components.network_policies import peer
 from components.specs.inference_pool import PickerPlan
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerPlan
+from components.specs.weights import Keeping
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ import pulumi
 from components.component import Component
 from components.models import weights
 from components.models.engines import PORT, Engine
-from components.models.weights import Keeping
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
 from components.specs.model_server import LATER_START, ModelServerPlan, ModelServerSpec
+from components.specs.weights import Keeping
 from floor import gpu_nodes
 
 # The picker has scraped a replica's absence after this; requests that it still sends meanwhile are answered.

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from components.models.weights import Keeping
 from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model_server import ModelServerSpec
+from components.specs.weights import Keeping
 from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from components.models.engines import Engine, simulator_engine, vllm_engine
-from components.models.weights import WeightsSpec
 from components.specs.inference_pool import PickerPlan
 from components.specs.model_server import LayoutSpec, ModelServerPlan
+from components.specs.weights import WeightsSpec
 from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue
 from stacks.facts.versions import Images

@@ -11,11 +11,11 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from components.addons.charts import ChartsSpec
-from components.models.weights import Keeping, WeightsSpec
 from components.specs.access import TenantSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.tiers import TierSpec
+from components.specs.weights import Keeping, WeightsSpec
 from floor.problems import WrongValueError
 from floor.spec import Name, Spec
 from stacks.facts import catalogue

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from components.models.model_server import network_policy
-from components.models.weights import WeightsSpec, egress
+from components.models.weights import egress
+from components.specs.weights import WeightsSpec
 from stacks.plan.site_plan import plan_file
 from tests.unit.spine.test_builders import ROOT
 
