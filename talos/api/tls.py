@@ -16,6 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
 from talos.api.errors import UntrustedMachineError
 
 # Talos labels its Ed25519 keys with a name of its own; inside is PKCS#8, which TLS libraries know as PRIVATE KEY.
@@ -164,27 +168,8 @@ def fingerprint(certificate: bytes) -> str:
     Raises ssl.SSLCertVerificationError for bytes that are no certificate.
     """
     try:
-        inside, _ = _content(certificate, 0)
-        at, _ = _content(certificate, inside)
-        if certificate[at] == 0xA0:  # an explicit version comes first
-            at = _end(certificate, at)
-        for _ in range(5):  # serial, algorithm, issuer, validity, subject
-            at = _end(certificate, at)
-        key = certificate[at : _end(certificate, at)]
-    except IndexError:
+        key = x509.load_der_x509_certificate(certificate).public_key()
+    except (ValueError, UnsupportedAlgorithm):
         raise ssl.SSLCertVerificationError("the machine showed no readable certificate") from None
-    return base64.b64encode(hashlib.sha256(key).digest()).decode()
-
-
-def _content(der: bytes, at: int) -> tuple[int, int]:
-    """Where an element's content begins, and how long it is."""
-    length = der[at + 1]
-    if length < 0x80:
-        return at + 2, length
-    size = length & 0x7F
-    return at + 2 + size, int.from_bytes(der[at + 2 : at + 2 + size], "big")
-
-
-def _end(der: bytes, at: int) -> int:
-    start, length = _content(der, at)
-    return start + length
+    info = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return base64.b64encode(hashlib.sha256(info).digest()).decode()

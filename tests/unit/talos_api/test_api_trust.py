@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import stat
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from talos.api import calls, errors
 from talos.api.client import MachineClient, connect
 from talos.api.messages import new
 from talos.api.results import ApplyMode
-from talos.api.tls import FirstContact, MutualTls, Pinned, Trust
+from talos.api.tls import FirstContact, MutualTls, Pinned, Trust, fingerprint
 from tests.unit.talos_api.machine_certificates import LOOPBACK, Identity, cluster, self_signed, spki_fingerprint
 from tests.unit.talos_api.machine_server import Machine, grpc_server, serving
 
@@ -77,6 +78,12 @@ def test_first_contact_believes_whoever_answers(maintenance: Machine) -> None:
 def test_what_cannot_be_a_fingerprint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="base64 of 32 bytes"):
         Pinned(text)
+
+
+@pytest.mark.parametrize("shown", [b"", b"0", b"0\x82\x01\x00", b"no certificate"])
+def test_bytes_that_are_no_certificate_have_no_fingerprint(shown: bytes) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="no readable certificate"):
+        fingerprint(shown)
 
 
 @pytest.mark.parametrize("name", ["lab", "ecdsa-lab"])
