@@ -23,7 +23,6 @@ _XDS_PORT, _WASM_PORT, _EXTENSION_PORT, _WEBHOOK_PORT = 18000, 18002, 1063, 9443
 
 # Helm keeps each revision with all its values in a Secret.
 _REVISIONS_KEPT = 5
-_PATIENCE_S = 600
 _MINT = "python3 -c 'import secrets; print(secrets.token_urlsafe(32), end=\"\")'"
 _KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
 
@@ -110,6 +109,8 @@ class GatewayControllersArgs:
     ai_gateway: Chart
     webhook_certificate_rotation: int
     needs: list[pulumi.Resource]
+    patience_s: int = 600
+    """How long Helm waits for each release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,7 @@ class GatewayControllers(Component):
                     namespace=space,
                     values=values,
                     skip_crds=True,
-                    timeout=_PATIENCE_S,
+                    timeout=args.patience_s,
                     max_history=_REVISIONS_KEPT,
                     opts=pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs]),
                 )

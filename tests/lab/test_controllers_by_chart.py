@@ -25,6 +25,7 @@ from tests.program_folders import FOLDERS
 pytestmark = pytest.mark.row("000.30")
 
 PROGRAM = """
+import json
 from pathlib import Path
 
 import pulumi
@@ -44,8 +45,8 @@ charts = versions.charts
 args = GatewayControllersArgs(
     envoy_gateway=chart_of(charts.envoy_gateway.chart, charts.envoy_gateway.version, "charts"),
     ai_gateway=chart_of(charts.ai_gateway.chart, charts.ai_gateway.version, "charts"),
-    webhook_certificate_rotation=1,
     needs=needs,
+    **json.loads(Path("settings.json").read_text()),
 )
 ready = GatewayControllers("gateway-controllers", args, top).handle.ready
 declare(
@@ -67,6 +68,11 @@ class Project:
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab, self.folder = lab, folder
+
+    def configure(self, *, webhook_certificate_rotation: int = 1, patience_s: int = 600) -> None:
+        """What the program gives to the component from now on."""
+        settings = {"webhook_certificate_rotation": webhook_certificate_rotation, "patience_s": patience_s}
+        (self.folder / "settings.json").write_text(json.dumps(settings))
 
     def pulumi(self, *arguments: str) -> str:
         return session.run_pulumi(self.lab, *arguments, project=self.folder).stdout
@@ -106,6 +112,7 @@ def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project
         (folder / name).symlink_to(CHECKOUT / name)
     bring_up_cluster(spare_lab, hgx=0)
     made = Project(spare_lab, folder)
+    made.configure()
     made.up()
     return made
 
@@ -138,9 +145,7 @@ def test_a_second_up_changes_nothing(project: Project) -> None:
 
 def test_an_upgrade_keeps_the_certificate_of_the_webhook(project: Project) -> None:
     before = project.secret(*WEBHOOK_CERTIFICATE)
-    program = project.folder / "__main__.py"
-    source = "import components.gateway.gateway_controllers as module\nmodule._PATIENCE_S = 599\n"
-    program.write_text(source + PROGRAM)
+    project.configure(patience_s=599)
     preview = json.loads(project.pulumi("preview", "--json"))
     changed = {
         step["newState"]["urn"].rpartition("::")[2]: set(step["detailedDiff"] or {})
@@ -155,8 +160,7 @@ def test_an_upgrade_keeps_the_certificate_of_the_webhook(project: Project) -> No
 
 def test_counting_the_rotation_up_renews_the_certificate_of_the_webhook(project: Project) -> None:
     before = project.secret(*WEBHOOK_CERTIFICATE)
-    program = project.folder / "__main__.py"
-    program.write_text(program.read_text().replace("certificate_rotation=1", "certificate_rotation=2"))
+    project.configure(webhook_certificate_rotation=2, patience_s=599)
     project.up()
     renewed = project.secret("webhook-certificate-2", "envoy-ai-gateway-system")
     assert not set(before.values()) & set(renewed.values())
