@@ -84,10 +84,12 @@ def ask(
     question: str = QUESTION,
     transport: httpx.BaseTransport | None = None,
     patience_s: float = _FIRST_ANSWER_S,
+    pause_s: float = _PAUSE_S,
 ) -> str:
     """Print endpoint, key and a curl line, then a streamed answer as it comes; the whole answer.
 
-    Raises LabError when the model is unknown, or no answer comes within `patience_s`.
+    Raises LabError when the model is unknown, or no answer comes within `patience_s`, asked for every
+    `pause_s`.
     """
     chosen = model or platform.models[0]
     if chosen not in platform.models:
@@ -106,7 +108,7 @@ def ask(
     answer = ""
     # Straight to the lab: a proxy that the machine uses for the internet cannot know its addresses.
     with httpx.Client(transport=transport, trust_env=False, timeout=httpx.Timeout(60, connect=5)) as client:
-        for token in _tokens(client, url, key, body, deadline=time.monotonic() + patience_s):
+        for token in _tokens(client, url, key, body, deadline=time.monotonic() + patience_s, pause_s=pause_s):
             answer += token
             say(token)
             sys.stdout.flush()
@@ -123,7 +125,9 @@ def curl_line(url: str, key: str, body: dict[str, Any]) -> str:
     return " \\\n".join([*lines, f"  -d {shlex.quote(json.dumps(body))}"])
 
 
-def _tokens(client: httpx.Client, url: str, key: str, body: dict[str, Any], *, deadline: float) -> Iterator[str]:
+def _tokens(
+    client: httpx.Client, url: str, key: str, body: dict[str, Any], *, deadline: float, pause_s: float
+) -> Iterator[str]:
     headers = {"Authorization": f"Bearer {key}"}
     while True:
         try:
@@ -143,7 +147,7 @@ def _tokens(client: httpx.Client, url: str, key: str, body: dict[str, Any], *, d
                 f"no answer from {url} in time; the last one was {refusal}",
                 fix="`python -m lab status`, then `kubectl get gateways,aigatewayroutes,inferencepools -A`: who waits?",
             )
-        time.sleep(_PAUSE_S)
+        time.sleep(pause_s)
 
 
 def _stream(response: httpx.Response) -> Iterator[str]:

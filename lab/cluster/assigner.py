@@ -53,8 +53,13 @@ def role() -> Manifest:
     }
 
 
-def keep(reconcile: Callable[[], None], listings: list[Listing], stopping: threading.Event) -> list[threading.Thread]:
-    """Start threads that run `reconcile` after every change of what `listings` list, one run at a time."""
+def keep(
+    reconcile: Callable[[], None], listings: list[Listing], stopping: threading.Event, *, retry_s: float = _RETRY_S
+) -> list[threading.Thread]:
+    """Start threads that run `reconcile` after every change of what `listings` list, one run at a time.
+
+    One that fails is tried again after `retry_s`.
+    """
     changed = threading.Event()
 
     def watch_one(listing: Listing) -> None:
@@ -69,8 +74,8 @@ def keep(reconcile: Callable[[], None], listings: list[Listing], stopping: threa
                 reconcile()
             except (client.ApiException, HTTPError, OSError) as error:
                 # A conflict, or the API server is away: read the cluster again.
-                log.warning("again in %.0f s: %s", _RETRY_S, str(error).splitlines()[0])
-                stopping.wait(_RETRY_S)
+                log.warning("again in %.0f s: %s", retry_s, str(error).splitlines()[0])
+                stopping.wait(retry_s)
                 changed.set()
 
     threads = [threading.Thread(target=watch_one, args=(listing,), daemon=True) for listing in listings]

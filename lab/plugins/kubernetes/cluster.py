@@ -104,9 +104,19 @@ class _Kinds:
 
 
 class Cluster:
-    """Requests to one API server. Methods raise ApiError, KindNotFoundError, UnreachableError or CancelledError."""
+    """Requests to one API server. Methods raise ApiError, KindNotFoundError, UnreachableError or CancelledError.
 
-    def __init__(self, kubeconfig: Tree, cancelled: threading.Event, request_timeout_s: float | None = None) -> None:
+    What fails for now is asked again after `first_pause_s`, then after twice as long each time, up to 5 s.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Tree,
+        cancelled: threading.Event,
+        request_timeout_s: float | None = None,
+        *,
+        first_pause_s: float = _FIRST_PAUSE_S,
+    ) -> None:
         api_client = kubernetes_config.new_client_from_config_dict(
             kubeconfigs.in_memory(kubeconfig), persist_config=False
         )
@@ -119,6 +129,7 @@ class Cluster:
         self._kinds: _Kinds = self._client.resources
         self._cancelled = cancelled
         self._timeout = (_CONNECT_TIMEOUT_S, request_timeout_s or _READ_TIMEOUT_S)
+        self._first_pause_s = first_pause_s
 
     def version(self) -> Tree:
         """The API server's version: major, minor, gitVersion."""
@@ -289,7 +300,7 @@ class Cluster:
 
     def _retry(self, once: Callable[[], Any], method: str, what: str, retry_s: float) -> Any:
         deadline = time.monotonic() + retry_s
-        pause = _FIRST_PAUSE_S
+        pause = self._first_pause_s
         while True:
             if self._cancelled.is_set():
                 raise CancelledError("the operation was cancelled")

@@ -18,7 +18,6 @@ class FakeStream:
         self.failures = list(failures)
         self.since: list[str] = []
         monkeypatch.setattr(watch, "Watch", lambda: self)
-        monkeypatch.setattr(watching, "_FIRST_BACKOFF_S", 0.001)
 
     def stream(self, _: Any, *, resource_version: str, **__: Any) -> Any:
         self.since.append(resource_version)
@@ -46,7 +45,7 @@ def test_lost_api_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None
         client.ApiException(status=503),
     )
     fake = FakeStream(monkeypatch, *lost)
-    next(watching.changes(fake.listing, resync_s=60, stopping=threading.Event()))
+    next(watching.changes(fake.listing, resync_s=60, stopping=threading.Event(), first_backoff_s=0.001))
     assert fake.failures == []
 
 
@@ -57,7 +56,6 @@ def test_stopping_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_failed_reconciliation_is_tried_again_without_a_further_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assigner, "_RETRY_S", 0.001)
     monkeypatch.setattr(assigner, "changes", lambda *_, **__: iter([None]))
     tries: list[int] = []
     succeeded, stopping = threading.Event(), threading.Event()
@@ -68,6 +66,6 @@ def test_failed_reconciliation_is_tried_again_without_a_further_change(monkeypat
             raise client.ApiException(status=409, reason="Conflict")
         succeeded.set()
 
-    assigner.keep(reconcile, [lambda: None], stopping)
+    assigner.keep(reconcile, [lambda: None], stopping, retry_s=0.001)
     assert succeeded.wait(5)
     stopping.set()

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from lab.plugins.kubernetes import cluster as requests
 from lab.plugins.kubernetes.cluster import Cluster
 from lab.plugins.kubernetes.errors import ApiError
 from lab.plugins.kubernetes.objects import GroupVersionKind
@@ -45,7 +44,7 @@ def server() -> ScriptedServer:
 
 
 @pytest.fixture
-def cluster(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(server: ScriptedServer) -> Iterator[Cluster]:
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -62,7 +61,6 @@ def cluster(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
         def log_message(self, *_: Any) -> None:
             """Tests stay quiet."""
 
-    monkeypatch.setattr(requests, "_FIRST_PAUSE_S", 0.001)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
         kubeconfig = {
@@ -71,7 +69,7 @@ def cluster(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
             "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{http.server_port}"}}],
             "users": [{"name": "me", "user": {}}],
         }
-        yield Cluster(kubeconfig, threading.Event())
+        yield Cluster(kubeconfig, threading.Event(), first_pause_s=0.001)
         http.shutdown()
 
 

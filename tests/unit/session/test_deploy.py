@@ -34,11 +34,6 @@ def gateway(*answers: httpx.Response | Exception) -> tuple[httpx.MockTransport, 
     return httpx.MockTransport(handler), requests
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploy, "_PAUSE_S", 0.0)
-
-
 def test_the_answer_is_printed_with_endpoint_key_and_curl(capsys: pytest.CaptureFixture[str]) -> None:
     transport, requests = gateway(httpx.Response(200, content=stream("Out of ", "a simulator")))
     assert deploy.ask(FRONT, transport=transport) == "Out of a simulator"
@@ -64,7 +59,7 @@ def test_a_gateway_that_is_not_there_yet_is_waited_for() -> None:
         httpx.Response(401),
         httpx.Response(200, content=stream("x")),
     )
-    assert deploy.ask(FRONT, transport=transport) == "x"
+    assert deploy.ask(FRONT, transport=transport, pause_s=0.0) == "x"
     assert len(requests) == 5
 
 
