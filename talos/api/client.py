@@ -37,6 +37,7 @@ from talos.api.transport import MACHINE_API_PORT, Metadata, RoutedTransport, Tra
 
 # common.ContainerDriver and common.ContainerdNamespace of Talos v1.13.9: installer images live with the system's.
 _CONTAINERD_SYSTEM = {"driver": 0, "namespace": 1}
+_LONGEST_PAUSE_S = 5.0
 _NO_CHANGES = "No changes."
 # ABORTED and FAILED_PRECONDITION pass too, but in minutes: a wait for a state allows for that.
 _PASSING = {Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED}
@@ -53,12 +54,13 @@ def connect(
     attempts: int = 4,
     connect_timeout_s: float = 10.0,
     call_timeout_s: float | None = None,
+    longest_pause_s: float = _LONGEST_PAUSE_S,
 ) -> MachineClient:
     """A client for the machine at an address; nothing is sent before the first call.
 
     With `forward_to` the machine at `host` passes calls on to the one of that address. No call takes longer than
-    `call_timeout_s`, or its own limit where that is shorter. UntrustedError if our own certificate or key cannot be
-    used.
+    `call_timeout_s`, or its own limit where that is shorter. No pause before a repetition is longer than
+    `longest_pause_s`. UntrustedError if our own certificate or key cannot be used.
     """
     name = node or forward_to or host
     try:
@@ -75,6 +77,7 @@ def connect(
         forward_to=forward_to,
         attempts=attempts,
         call_timeout_s=call_timeout_s,
+        longest_pause_s=longest_pause_s,
         shown_key=lambda: tls.shown,
     )
 
@@ -94,6 +97,7 @@ class MachineClient:
         forward_to: str | None = None,
         attempts: int = 4,
         call_timeout_s: float | None = None,
+        longest_pause_s: float = _LONGEST_PAUSE_S,
         sleep: Callable[[float], None] = time.sleep,
         shown_key: Callable[[], str] = lambda: "",
     ) -> None:
@@ -103,6 +107,7 @@ class MachineClient:
         self._metadata: Metadata = (("node", forward_to),) if forward_to else ()
         self._attempts = attempts
         self._call_timeout_s = math.inf if call_timeout_s is None else call_timeout_s
+        self._longest_pause_s = longest_pause_s
         self._sleep = sleep
         self._shown_key = shown_key
         self._cut_short: set[str] = set()
@@ -338,7 +343,7 @@ class MachineClient:
                 try:
                     return attempt()
                 except RpcError as failure:
-                    pause_s = _pause_s(number)
+                    pause_s = _pause_s(number, self._longest_pause_s)
                     safe = call.repeatable or not failure.sent
                     if failure.code not in _PASSING or not safe or time.monotonic() + pause_s > ends:
                         raise
@@ -372,6 +377,6 @@ def _hidden(failure: RpcError, texts: frozenset[str]) -> RpcError:
     return failure
 
 
-def _pause_s(number: int) -> float:
+def _pause_s(number: int, longest_s: float) -> float:
     # Jitter, so that clients of one broken machine do not come back at once.
-    return random.uniform(0.5, 1.0) * min(0.25 * 2.0 ** (number - 1), 5.0)  # noqa: S311
+    return random.uniform(0.5, 1.0) * min(0.25 * 2.0 ** (number - 1), longest_s)  # noqa: S311

@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError("apply: no --mode", fix=f"choose one of {', '.join(_MODES)}, or --dry-run")
     inputs.one_stdin((arguments.talosconfig, arguments.config))
     machine, config = reach(arguments), inputs.machine_config(arguments)
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
     if arguments.dry_run:
         state, verdict = watch.until("for its verdict", lambda: _judged(machine, config, watch))
         _print(machine.name, state, verdict, applied=False)

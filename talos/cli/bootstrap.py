@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Bootstrap; prints one JSON object."""
     machine = reach(arguments)
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
     peers = [_peer(text, machine) for text in arguments.peer]
     snapshot = Path(arguments.recover) if arguments.recover else None
     if snapshot and not snapshot.is_file():

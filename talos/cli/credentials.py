@@ -6,7 +6,7 @@ import argparse
 
 from talos.cli import inputs
 from talos.cli.reaching import reach
-from talos.cli.waiting import Watch, seconds
+from talos.cli.waiting import seconds
 
 _ROLES = (
     "os:admin",
@@ -37,7 +37,7 @@ Talos signs a new certificate at every call. Waits until the control plane can g
     def run(self, arguments: argparse.Namespace) -> int:
         """Print or write the kubeconfig."""
         machine = reach(arguments)
-        watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+        watch = machine.watch(seconds(arguments.timeout))
 
         def ask() -> str:
             with machine.configured() as client:
@@ -73,7 +73,7 @@ Have a control plane issue a client certificate, and print a talosconfig around 
     def run(self, arguments: argparse.Namespace) -> int:
         """Print or write the talosconfig."""
         machine, lifetime_s = reach(arguments), seconds(arguments.lifetime)
-        watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+        watch = machine.watch(seconds(arguments.timeout))
 
         def ask() -> str:
             with machine.configured() as client:

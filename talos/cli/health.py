@@ -43,7 +43,7 @@ class Status:
     def run(self, arguments: argparse.Namespace) -> int:
         """Print one JSON object."""
         machine = reach(arguments)
-        watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+        watch = machine.watch(seconds(arguments.timeout))
         inputs.print_result(watch.until("for its status", lambda: self._told(machine, watch)))
         return 0
 
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Wait; prints one JSON object."""
     machine = reach(arguments)
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
 
     def look() -> dict[str, Any]:
         with machine.configured() as client:

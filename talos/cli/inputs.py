@@ -20,6 +20,7 @@ from talos import talosconfig as issuing
 from talos.api.talosconfig import Talosconfig, parse_talosconfig
 from talos.api.transport import MACHINE_API_PORT
 from talos.cli.failures import InputError
+from talos.cli.waiting import POLL_S
 
 CONFIG_VARIABLE = "TALOS_MACHINE_CONFIG"
 TALOSCONFIG_VARIABLE = "TALOSCONFIG_TEXT"
@@ -71,6 +72,12 @@ def add_machine_arguments(parser: argparse.ArgumentParser, *, timeout: str) -> N
     )
     parser.add_argument(
         "--call-timeout", metavar="DURATION", help="no single call of the machine may take longer (a limit of its own)"
+    )
+    parser.add_argument(
+        "--poll",
+        default=f"{POLL_S:g}",
+        metavar="SECONDS",
+        help="while waiting, the pause between two looks (%(default)s)",
     )
 
 

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{machine.name}: --dead, and no cluster is given that could forget it",
             fix=f"put the text of the cluster's kubeconfig into ${inputs.KUBECONFIG_VARIABLE}",
         )
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
     outcome = "dead"
     last = False
     if not arguments.dead:

@@ -77,7 +77,7 @@ def question(arguments: argparse.Namespace, config: str) -> Callable[[], dict[st
     """What asks the machine and returns the result; InputError here, before any machine is asked."""
     target, machine = Target.parse(arguments.image), reach(arguments)
     timeout_s, cluster = seconds(arguments.timeout), Kubernetes.from_environment()
-    return lambda: _answer(machine, config.encode(), target, Watch(machine.name, timeout_s=timeout_s), cluster)
+    return lambda: _answer(machine, config.encode(), target, machine.watch(timeout_s), cluster)
 
 
 def _answer(machine: Reach, config: bytes, target: Target, watch: Watch, cluster: Kubernetes | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from talos.api.tls import FirstContact, Pinned, Trust
 from talos.cli import inputs
 from talos.cli.failures import InputError, OtherOwnerError
 from talos.cli.inputs import Address
-from talos.cli.waiting import PendingError, Watch, seconds
+from talos.cli.waiting import POLL_S, PendingError, Watch, pause_s, seconds
 
 # Commands wait and look again by themselves, so the client need not.
 _ATTEMPTS = 2
@@ -43,6 +43,12 @@ class Reach:
     """How to talk to it in maintenance mode; None: not at all."""
     call_timeout_s: float | None = None
     """No single call may take longer; None: each kind of call has its own limit alone."""
+    poll_s: float = POLL_S
+    """The pause between two looks, and the longest one before a call is repeated."""
+
+    def watch(self, timeout_s: float) -> Watch:
+        """A deadline for what a command waits for on this machine."""
+        return Watch(self.name, timeout_s=timeout_s, poll_s=self.poll_s)
 
     def peer(self, name: str, address: Address, *, through: Address | None = None) -> Reach:
         """Another machine of the same cluster, by the same credentials and limit."""
@@ -95,6 +101,7 @@ class Reach:
             forward_to=self.address.host if through else None,
             attempts=_ATTEMPTS,
             call_timeout_s=self.call_timeout_s,
+            longest_pause_s=self.poll_s,
         )
 
     def _look(self) -> Contact:
@@ -179,6 +186,7 @@ def reach(arguments: argparse.Namespace) -> Reach:
         ours=credentials.identity if credentials else None,
         unconfigured=_unconfigured(arguments),
         call_timeout_s=seconds(arguments.call_timeout) if arguments.call_timeout else None,
+        poll_s=pause_s(arguments.poll),
     )
 
 

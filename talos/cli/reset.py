@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Reset; prints one JSON object."""
     machine = reach(arguments)
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
     resetting = Resetting(machine, watch, arguments)
     try:
         outcome: str = watch.until("to reset", resetting.attempt, passing=(LostOrderError,))

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Restart; prints one JSON object."""
     machine = reach(arguments)
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
     rebooting = _Rebooting(machine, RebootMode[arguments.mode.upper()], watch, arguments.if_boot_id or "")
     boot_id = watch.until("to reboot", rebooting.attempt)
     inputs.print_result({"node": machine.name, "rebooted": rebooting.asked, "boot_id": boot_id})

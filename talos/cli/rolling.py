@@ -60,10 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Roll; prints one JSON object."""
     target, config = Target.parse(arguments.image), inputs.machine_config(arguments)
     machine, cluster = reach(arguments), Kubernetes.from_environment()
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
     rolling = Rolling(machine, cluster, config, target, watch, drain_timeout_s=seconds(arguments.drain_timeout))
     watch.until("to take its config and image", rolling.attempt)
-    health = Watch(machine.name, timeout_s=seconds(arguments.health_timeout))
+    health = machine.watch(seconds(arguments.health_timeout))
     health.until("to be well", rolling.require_well)
     if cluster is not None:
         health.until("to take pods again", lambda: cluster.release(machine.name))

@@ -7,7 +7,7 @@ import hashlib
 
 from talos.cli import inputs
 from talos.cli.reaching import reach
-from talos.cli.waiting import Watch, seconds
+from talos.cli.waiting import seconds
 
 HELP = "save etcd's data to a file"
 DESCRIPTION = """\
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the file; prints one JSON object."""
     machine = reach(arguments)
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
 
     def take() -> dict[str, object]:
         digest, size = hashlib.sha256(), 0

@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Upgrade; prints one JSON object."""
     machine, target = reach(arguments), Target.parse(arguments.image)
-    watch = Watch(machine.name, timeout_s=seconds(arguments.timeout))
+    watch = machine.watch(seconds(arguments.timeout))
     upgrading = _Upgrading(machine, target, watch, arguments)
     watch.until("to upgrade", upgrading.attempt)
     inputs.print_result(upgrading.result)

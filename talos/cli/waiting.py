@@ -14,6 +14,7 @@ from talos.cli.failures import InputError, NotInTimeError
 POLL_S = 2.0
 _SAY_AGAIN_S = 30.0
 _PASSING = (UnreachableError, NotReadyError, TooSlowError)
+_PAUSE = re.compile(r"[0-9]+(\.[0-9]+)?")
 _DURATION = re.compile(r"(\d+)(s|m|h|d)?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _Result = TypeVar("_Result")
@@ -31,11 +32,20 @@ def seconds(text: str) -> int:
     return int(found[1]) * _SECONDS[found[2] or "s"]
 
 
+def pause_s(text: str) -> float:
+    """The seconds of `2` or `0.5`; InputError for anything else."""
+    if not _PAUSE.fullmatch(text) or float(text) == 0:
+        raise InputError(f"pause: got {text!r}, allowed seconds like 2 or 0.5", fix="write it like that")
+    return float(text)
+
+
 class Watch:
     """One deadline over all that a command waits for. Progress goes to stderr; stdout is for results."""
 
-    def __init__(self, node: str, *, timeout_s: float) -> None:
+    def __init__(self, node: str, *, timeout_s: float, poll_s: float = POLL_S) -> None:
+        """`poll_s` is the pause between two looks."""
         self.node = node
+        self._poll_s = poll_s
         self._timeout_s = timeout_s
         self._started = time.monotonic()
         self._said = ""
@@ -69,9 +79,9 @@ class Watch:
                     if isinstance(error, MachineApiError)
                     else "look into the machine's log, then run it again"
                 )
-            if self.elapsed_s + POLL_S > self._timeout_s:
+            if self.elapsed_s + self._poll_s > self._timeout_s:
                 raise NotInTimeError(
                     f"{self.node}: waited {self._timeout_s:.0f} s {what}; last: {reason}", fix=f"{fix}; or --timeout"
                 )
             self.say(f"waiting {what}: {reason}")
-            time.sleep(POLL_S)
+            time.sleep(self._poll_s)

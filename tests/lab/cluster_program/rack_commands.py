@@ -19,7 +19,6 @@ from stacks.plan.cluster import ClusterPlan, plan_cluster
 from stacks.program.cluster_access import machines_of
 from stacks.site.machines import MachinesSpec
 from talos import secrets
-from talos.api import client as api_client
 from talos.cli import waiting
 from talos.cli.main import main
 from tests.lab.cluster_program.rack_site import CANARY, RackSite
@@ -30,7 +29,7 @@ from tests.unit.talos.talos_examples import entropy
 LIMITS = Limits(install_s=5, bootstrap_s=5, kubeconfig_s=5)
 # A call has to end by the real clock, so only what is about slow calls is so short of patience.
 SHORT_OF_PATIENCE = replace(LIMITS, call_s=3)
-_POLL_S = 0.02
+_POLL_S = "0.02"
 
 Step = Literal["install", "bootstrap", "kubeconfig"]
 
@@ -88,7 +87,7 @@ class RackCommands:
         out, err = io.StringIO(), io.StringIO()
         clock = clock or HeldClock(lambda: False, at_once=False)
         with self._surroundings(node, clock), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main(argv)
+            code = main([*argv, "--poll", _POLL_S])
         done = Done(code, out.getvalue(), err.getvalue())
         assert CANARY not in done.out + done.err
         assert self._token not in done.out + done.err
@@ -100,8 +99,6 @@ class RackCommands:
             mock.patch.dict("os.environ", {SECRETS_VARIABLE: self._secrets}),
             mock.patch("sys.stdin", io.StringIO(self._configs[node])),
             mock.patch.object(waiting, "time", clock),
-            mock.patch.object(waiting, "POLL_S", _POLL_S),
-            mock.patch.object(api_client, "_pause_s", lambda _: _POLL_S),
         ):
             yield
 

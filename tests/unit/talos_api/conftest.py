@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from talos.api import client as api_client
-from talos.cli import waiting
 from talos.cli.main import main
 from tests.unit.talos_api.command_runs import CANARY, Command, Done, talosconfig
 from tests.unit.talos_api.scripted_machine import ScriptedMachine
@@ -15,13 +13,13 @@ from tests.unit.talos_api.scripted_machine import ScriptedMachine
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    monkeypatch.setattr(waiting, "POLL_S", 0.02)
-    monkeypatch.setattr(api_client, "_pause_s", lambda _: 0.02)
     monkeypatch.setenv("TALOSCONFIG_TEXT", talosconfig())
 
     def command(name: str, machine: ScriptedMachine, *options: str, config: str = "", timeout: str = "60s") -> Done:
         monkeypatch.setenv("TALOS_MACHINE_CONFIG", config)
-        code = main([name, "--address", machine.address, "--name", "hgx-1", "--timeout", timeout, *options])
+        code = main(
+            [name, "--address", machine.address, "--name", "hgx-1", "--timeout", timeout, "--poll", "0.02", *options]
+        )
         shown = capsys.readouterr()
         assert CANARY not in shown.out + shown.err
         assert "canary-token" not in shown.out + shown.err

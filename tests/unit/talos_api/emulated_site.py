@@ -126,7 +126,7 @@ class Site:
 
     def __call__(self, command: str, machine: str, *options: str, config: bytes = b"", code: int = 0) -> Any:
         spec = self.bench.rack.machines[machine].spec
-        argv = [command, "--address", f"{spec.address}:{spec.port}", "--name", self._names[machine]]
+        argv = [command, "--address", f"{spec.address}:{spec.port}", "--name", self._names[machine], "--poll", "0.02"]
         if "--timeout" not in options:
             argv += ["--timeout", "60s"]
         if command in {"plan", "roll", "apply"}:

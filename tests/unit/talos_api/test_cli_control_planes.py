@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from talos.api.errors import AbsentError, MachineApiError, NotOfferedError
-from talos.cli import waiting
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.talos_api.emulated_site import Kubectl, Site
 
@@ -23,7 +22,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Three control planes and a worker."""
     made = new_bench(tmp_path / "machines", "infra", "infra", "infra", "infra")
     monkeypatch.setenv("TALOS_SECRETS_TEXT", made.bundle.export())
-    monkeypatch.setattr(waiting, "POLL_S", 0.1)
     with made.rack:
         for machine in made.rack.machines:
             made.wait_stage(machine, "maintenance")

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from talos import talosconfig
-from talos.api import client as api_client
-from talos.cli import waiting
 from talos.cli.main import main
 from talos.cluster import MachineSettings
 from tests.unit.machines.emulated_rack import Bench, new_bench
@@ -24,8 +22,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = new_bench(tmp_path / "machines", "infra", "hgx-h200")
     credentials = talosconfig.issue(made.bundle, context="bench", endpoints=())
     monkeypatch.setenv("TALOSCONFIG_TEXT", credentials.render())
-    monkeypatch.setattr(waiting, "POLL_S", 0.02)
-    monkeypatch.setattr(api_client, "_pause_s", lambda _: 0.02)
     with made.rack:
         yield made
 
@@ -39,6 +35,7 @@ class Site:
     def __call__(self, command: str, name: str, *options: str, config: bytes | None = None, code: int = 0) -> Any:
         machine = self.bench.rack.machines[name]
         argv = [command, "--address", f"{machine.address}:{machine.spec.port}", "--name", name, "--timeout", "60s"]
+        argv += ["--poll", "0.02"]
         if config is not None:
             (self._folder / "config").write_bytes(config)
             argv += ["--config", str(self._folder / "config")]

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from talos import talosconfig
-from talos.api import client as api_client
-from talos.cli import waiting
 from talos.cli.failures import Exit
 from talos.cli.main import main
 from tests.unit.machines.emulated_rack import Bench, new_bench
@@ -24,8 +22,6 @@ pytestmark = pytest.mark.row("000.11")
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = new_bench(tmp_path / "machines", "infra", "hgx-h200", "hgx-h200")
     monkeypatch.setenv("TALOS_SECRETS_TEXT", made.bundle.export())
-    monkeypatch.setattr(waiting, "POLL_S", 0.02)
-    monkeypatch.setattr(api_client, "_pause_s", lambda _: 0.02)
     with made.rack:
         for name in made.rack.machines:
             made.wait_stage(name, "maintenance")
@@ -35,6 +31,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 def entry(bench: Bench, machine: str, config: bytes = b"", *options: str) -> dict[str, Any]:
     spec = bench.rack.machines[machine].spec
     words = ["--address", f"{spec.address}:{spec.port}", "--name", machine, "--image", bench.image, "--insecure"]
+    words += ["--poll", "0.02"]
     return {"options": [*words, *(options or ("--timeout", "60s"))], "config": config.decode()}
 
 

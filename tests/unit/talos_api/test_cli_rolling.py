@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from lab.machines.faults import Fault
-from talos.api import client as api_client
-from talos.cli import rolling, waiting
+from talos.cli import rolling
 from talos.cli.main import main
 from talos.cluster import MachineSettings
 from talos.draining import SUCCESSOR_FIRST, movable
@@ -27,8 +26,6 @@ pytestmark = pytest.mark.row("000.11", "000.20")
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = new_bench(tmp_path / "machines", "infra", "hgx-h200")
     monkeypatch.setenv("TALOS_SECRETS_TEXT", made.bundle.export())
-    monkeypatch.setattr(waiting, "POLL_S", 0.02)
-    monkeypatch.setattr(api_client, "_pause_s", lambda _: 0.02)
     with made.rack:
         for name in made.rack.machines:
             made.wait_stage(name, "maintenance")

@@ -46,13 +46,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     encoded = {"ca": identity.ca, "crt": identity.certificate, "key": identity.key}
     context = {key: base64.b64encode(value).decode() for key, value in encoded.items()}
     monkeypatch.setenv("TALOSCONFIG_TEXT", yaml.safe_dump({"context": "lab", "contexts": {"lab": context}}))
-    monkeypatch.setattr(waiting, "POLL_S", 0.05)
     with serving(Machine(identity=owner.machine(), clients_of=owner.ca)) as running:
         yield running
 
 
 def on(machine: Machine, command: str, *options: str) -> list[str]:
-    return [command, "--address", f"127.0.0.1:{machine.port}", "--name", "cp-1", "--timeout", "5s", *options]
+    limits = ("--timeout", "5s", "--poll", "0.05")
+    return [command, "--address", f"127.0.0.1:{machine.port}", "--name", "cp-1", *limits, *options]
 
 
 def kubeconfig(_request: Any, _context: Any) -> Iterator[Any]:
@@ -285,6 +285,13 @@ def test_durations() -> None:
     for text in ("", "0", "1w", "-1s", "1.5h"):
         with pytest.raises(InputError):
             waiting.seconds(text)
+
+
+def test_pauses() -> None:
+    assert [waiting.pause_s(text) for text in ("2", "0.05")] == [2, 0.05]
+    for text in ("", "0", "0.0", "-1", "1s", "nan"):
+        with pytest.raises(InputError):
+            waiting.pause_s(text)
 
 
 SCHEMATIC = {
