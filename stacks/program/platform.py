@@ -40,8 +40,11 @@ class Platform:
     """An administrator's access to its machines, secret."""
 
 
-def declare_platform(plan: SitePlan, limits: Limits = LIMITS) -> Platform:
-    """Declare every resource of the site. `limits` are how long the machines' commands may take."""
+def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: str = MODELS_NAMESPACE) -> Platform:
+    """Declare every resource of the site.
+
+    limits: how long the machines' commands may take. models_namespace: where models and their pickers run.
+    """
     site, versions = plan.site, plan.versions
     for text in plan.texts:
         pulumi.log.info(text)
@@ -65,7 +68,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS) -> Platform:
         controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
 
     front = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=top).handle
-    space = Namespace(MODELS_NAMESPACE, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
+    space = Namespace(models_namespace, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
     needs = [*definitions, *controllers]
     access = Access(
         "access",
@@ -94,7 +97,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS) -> Platform:
             },
             aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
             pickers=[
-                Picker(pool=name, namespace=MODELS_NAMESPACE, authority=picker_authority(name, MODELS_NAMESPACE))
+                Picker(pool=name, namespace=models_namespace, authority=picker_authority(name, models_namespace))
                 for name in sorted(site.models)
             ],
             namespace=front,
@@ -129,7 +132,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS) -> Platform:
             needs=[*needs, *access.ready, *door.ready, *tiers],
             drain_s=plan.longest_stream_s,
             body_kib=plan.body_kib,
-            pools=[(MODELS_NAMESPACE, name) for name in sorted(site.models)],
+            pools=[(models_namespace, name) for name in sorted(site.models)],
             proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
         ),
         top,
@@ -139,7 +142,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS) -> Platform:
         GatewayProtectionArgs(
             gateway=gateway.name,
             gateway_namespace=gateway.namespace,
-            models_namespace=MODELS_NAMESPACE,
+            models_namespace=models_namespace,
             manager=field_manager(),
             needs=[gateway.ready, *access.ready, *door.ready],
         ),
