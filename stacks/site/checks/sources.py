@@ -97,8 +97,7 @@ def _charts(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _charts_by_name() -> set[str]:
     """Names of the charts that are taken from there."""
-    charts = versions.load().charts
-    return {each.chart.rpartition("/")[2] for each in (charts.envoy_gateway, charts.ai_gateway)}
+    return {chart.chart.rpartition("/")[2] for _, chart in versions.load().charts}
 
 
 def _server(path: Path, url: str, example: str) -> Iterator[Problem]:
