@@ -144,6 +144,7 @@ def test_production_brings_its_controllers(tmp_path: Path) -> None:
         ("aieg", "oci://registry.site.example/charts/ai-gateway-helm", "v1.0.0"),
     }
     assert all(release["skipCrds"] for release in releases), "definitions come from the bundle alone"
+    assert {release["timeout"] for release in releases} == {600}
 
 
 @pytest.mark.row("004.11")
