@@ -1,6 +1,6 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help root venv tools bundle lab lab-down doctor test test-fast test-lab test-site test-all test-changed check types format docs bench lock
+.PHONY: help root venv tools lab lab-down doctor test test-fast test-lab test-site test-all test-changed check types format docs bench lock
 
 # A machine that forbids it compiles every module again for each of the hundreds of programs that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -36,9 +36,6 @@ venv: ## .venv with exactly the packages of requirements.lock
 
 tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
 	@$(RUN) -m lab install
-
-bundle: venv ## the CRDs, charts and pod network that the program installs, from their pinned sources (no lab needed)
-	@$(RUN) -m lab install --only crds --only charts --only cilium
 
 lab: root tools ## from emulated machines in maintenance mode to the platform, and a streamed answer
 	@$(RUN) -m lab up

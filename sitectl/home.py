@@ -36,11 +36,6 @@ def repair() -> str:
     return "make venv" if is_checkout() else "pip install --force-reinstall . in a checkout of the platform"
 
 
-def bundle() -> str:
-    """What brings the CRDs and the pod network into the folder of the sites."""
-    return "make bundle" if is_checkout() else "make bundle in a checkout, and copy its .lab/bundle to .lab/bundle here"
-
-
 def first_difference(project: Path) -> str:
     """A file in which the project's own program is another than the installed one; empty where it is not."""
     if is_checkout():

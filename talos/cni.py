@@ -65,6 +65,9 @@ def cilium_values() -> dict[str, Any]:
         "kubeProxyReplacement": True,
         "k8sServiceHost": "localhost",
         "k8sServicePort": KUBE_PRISM_PORT,
+        # The publisher adds digests to the chart after the release's tag; by tag, both charts render to the same text.
+        "image": {"useDigest": False},
+        "operator": {"image": {"useDigest": False}},
         # The chart makes Hubble's certificates again at each rendering, and would put their keys into machine configs.
         "hubble": {"enabled": False},
         # Talos mounts cgroup v2 itself and lets no pod load kernel modules.

@@ -28,7 +28,7 @@ def _mirror(address: str) -> str:
         raise WrongValueError(
             "this is no registry, repository or folder without credentials",
             allowed="oci://HOST/PATH, https://HOST/PATH, or a folder",
-            fix="write it like oci://registry.site.example/charts, or .lab/bundle/charts for a folder",
+            fix="write it like oci://registry.site.example/charts, or .bundle/charts for a folder",
         )
     if form is None and _LIKE_A_HOST.fullmatch(address):
         raise WrongValueError(
@@ -43,7 +43,7 @@ class ChartsSpec(Spec):
 
     mirror: Annotated[str, AfterValidator(_mirror)] | None = None
     """Every chart is taken from here, not from its publisher: `oci://HOST/PATH`, the https address of a repository, or
-    a folder with `NAME-VERSION.tgz`, as `helm pull` and `make bundle` write it, relative to the project."""
+    a folder with `NAME-VERSION.tgz`, as `helm pull` and `sitectl bundle --charts` write it, relative to the project."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +57,13 @@ class Chart:
     """Address of the repository that has the chart of this name."""
 
 
-def chart_of(published: str, version: str, mirror: str | None) -> Chart:
-    """The chart, out of the mirror where there is one. published: its publisher's OCI address."""
+def chart_of(published: str, version: str, mirror: str | None, repository: str | None = None) -> Chart:
+    """The chart, out of the mirror where there is one.
+
+    published: its publisher's OCI address, or its name in the publisher's repository.
+    """
     if mirror is None:
-        return Chart(chart=published, version=version)
+        return Chart(chart=published, version=version, repository=repository)
     name = published.rpartition("/")[2]
     if _REGISTRY.fullmatch(mirror):
         return Chart(chart=f"{mirror.rstrip('/')}/{name}", version=version)

@@ -39,7 +39,7 @@ def read_bundle(folder: Path, digests: Mapping[str, str]) -> list[dict[str, Any]
         definitions += json.loads(content)["items"]
     if problems:
         raise CrdBundleError(
-            "the CRD bundle is not the pinned one:\n  " + "\n  ".join(problems) + "\n  fix: make bundle"
+            "the CRD bundle is not the pinned one:\n  " + "\n  ".join(problems) + "\n  fix: python -m sitectl bundle"
         )
     return sorted(definitions, key=lambda definition: str(definition["metadata"]["name"]))
 

@@ -16,5 +16,5 @@ class CrdBundleSpec(Spec):
     owner: Literal["program", "external"] = "program"
     """`program`: this program installs them and `destroy` removes them with every object of their kinds; `external`:
     the cluster has them already, shared with others."""
-    folder: Path = Field(default=Path(".lab/bundle/crds"))
-    """Folder with one JSON file per source, as `make bundle` writes it; relative to the project."""
+    folder: Path = Field(default=Path(".bundle/crds"))
+    """Folder with one JSON file per source, as `sitectl bundle` writes it; relative to the project."""

@@ -1,4 +1,4 @@
-"""The chart bundle: the gateways' Helm charts from the pinned modules, filled in as their releases are."""
+"""A mirror of what the gateways' projects publish: charts and files of releases, out of the modules that are built."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ from pathlib import Path
 import yaml
 
 from lab.errors import LabError
-from lab.install.parts import CHART_SOURCES
+from lab.install.parts import CHART_SOURCES, RELEASE_FILES
 
-REVISION = "charts-2"
+REVISION = "charts-3"
 
 _KEPT = ("Chart.yaml", "values.yaml", "values.schema.json", "templates")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 
 
-def write_charts(sources: Mapping[str, Path], folder: Path) -> None:
-    """Write one NAME-VERSION.tgz a source; raises LabError when a template asks for a value that is not known here."""
+def write_mirror(sources: Mapping[str, Path], folder: Path) -> None:
+    """Write NAME-VERSION.tgz of a chart, NAME-VERSION.yaml of a release's file.
+
+    Raises LabError when a template asks for a value that is not known here.
+    """
     for name, source in sorted(sources.items()):
+        if name in RELEASE_FILES:
+            texts = (path.read_text() for path in sorted(source.glob("*.yaml")))
+            (folder / f"{name}-{RELEASE_FILES[name].version}.yaml").write_text("---\n".join(texts))
+            continue
         version = CHART_SOURCES[name].version
         with tempfile.TemporaryDirectory(prefix="chart-") as unpacked:
             _write_chart(source, Path(unpacked) / name, version)

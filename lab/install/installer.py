@@ -12,26 +12,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from bundle.errors import BundleError
+from bundle.fetching import Sources, write_crds
+from bundle.helm import Helm
 from lab.errors import LabError
-from lab.install import charts, cilium, crds, system
-from lab.install.building import GoBuilder, go_cache_lock, module_folder
+from lab.install import charts, system
+from lab.install.building import GoBuilder, go_cache_lock
 from lab.install.bundle import Writer, bundle_key, bundle_store, obtain_bundle, publish
 from lab.install.choices import PulumiChoice, pulumi_choice
 from lab.install.parts import (
     CHART_SOURCES,
-    CILIUM_CHART,
-    CRD_SOURCES,
     GO_FAMILIES,
     PULUMI_FAMILIES,
+    RELEASE_FILES,
     GoFamily,
     ModuleFolder,
     required_go,
 )
 from lab.install.running import last_lines, run_logged
-from lab.install.store import locked, say
+from lab.install.store import Entry, content_key, locked, say
 from lab.install.toolchain import choose_toolchain, go_environment, require_linux
 from lab.paths import Lab
 from lab.progress import Progress
+from stacks.facts import versions
 
 _USERS_TO_MEND = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
@@ -169,19 +172,25 @@ class BundlePart:
         return State(True, "cached", bundle_store(run.lab).size(self.name, key))
 
     def install(self, run: Installation) -> None:
-        entry = obtain_bundle(run.builder, self.name, self.sources, self.revision, self.write, verify=run.verify)
+        entry = self.obtain(run)
         with locked(bundle_store(run.lab).root / ".lock-publish", f"publishing {self.name}"):
             publish(entry.folder, run.bundle / self.name)
 
+    def obtain(self, run: Installation) -> Entry:
+        return obtain_bundle(run.builder, self.name, self.sources, self.revision, self.write, verify=run.verify)
+
 
 @dataclass(frozen=True)
-class CiliumPart:
-    """Cilium's rendered manifest, copied to `<bundle>/cilium`; helm is built where it is missing."""
+class CrdsPart:
+    """The definitions as a site gets them, by helm out of the mirror; copied to `<bundle>/crds`.
 
-    name: str = "cilium"
+    The pins are the key: the files are compared with them before they are kept.
+    """
+
+    name: str = "crds"
 
     def version(self) -> str:
-        return CILIUM_CHART.version
+        return "-"
 
     def state(self, run: Installation) -> State:
         fault = bundle_store(run.lab).fault(self.name, self._key, verify=run.verify)
@@ -192,7 +201,12 @@ class CiliumPart:
     def install(self, run: Installation) -> None:
         def fill(folder: Path, _lock: int) -> None:
             helm = run.builder.obtain(_HELM).folder / "bin" / "helm"
-            cilium.write_cilium(helm, module_folder(run.builder, CILIUM_CHART, self.name), folder)
+            mirror = _MIRROR.obtain(run).folder
+            sources = Sources(versions=versions.load(), helm=Helm(str(helm), mirror), mirror=str(mirror))
+            try:
+                write_crds(sources, folder, lambda _: None)
+            except BundleError as error:
+                raise LabError(f"part {self.name}: {error.what}", fix=error.fix) from None
 
         entry = bundle_store(run.lab).obtain(self.name, self._key, fill, verify=run.verify)
         with locked(bundle_store(run.lab).root / ".lock-publish", f"publishing {self.name}"):
@@ -200,19 +214,19 @@ class CiliumPart:
 
     @property
     def _key(self) -> str:
-        return bundle_key({self.name: CILIUM_CHART}, cilium.revision(_HELM.version))
+        return content_key([f"{file} {digest}" for file, digest in sorted(versions.load().crds.items())])
 
 
 _HELM = next(family for family in GO_FAMILIES if family.name == "helm")
+_MIRROR = BundlePart("charts", {**CHART_SOURCES, **RELEASE_FILES}, charts.REVISION, charts.write_mirror)
 
 # The cheap ones that can only fail for want of the user come first.
 PARTS: tuple[Part, ...] = (
     SystemPart(),
     EnvoyPart(),
     *(ToolPart(family) for family in GO_FAMILIES),
-    BundlePart("crds", CRD_SOURCES, crds.REVISION, crds.write_crds),
-    BundlePart("charts", CHART_SOURCES, charts.REVISION, charts.write_charts),
-    CiliumPart(),
+    _MIRROR,
+    CrdsPart(),
 )
 
 
@@ -230,7 +244,7 @@ def install(
     """
     run = Installation(lab, bundle or lab.bundle, verify)
     chosen = chosen_parts(parts)
-    if any(not isinstance(part, BundlePart | CiliumPart) for part in chosen):
+    if any(not isinstance(part, BundlePart | CrdsPart) for part in chosen):
         require_linux()
     progress = Progress("install", len(chosen))
     worked = False

@@ -240,34 +240,24 @@ DEBIAN_PROGRAMS = (
     DebianProgram(name="nft", package="nftables"),
 )
 
-# File name in the bundle, and the module folder whose CRDs it holds.
-CRD_SOURCES = {
-    "gateway-api": ModuleFolder(
-        family="envoy-gateway", module="sigs.k8s.io/gateway-api", path="config/crd/experimental"
-    ),
-    "inference-extension": ModuleFolder(
-        family="endpoint-picker", module="sigs.k8s.io/gateway-api-inference-extension", path="config/crd/bases"
-    ),
-    "envoy-gateway": ModuleFolder(
-        family="envoy-gateway",
-        module="github.com/envoyproxy/gateway",
-        path="charts/gateway-crds-helm/templates/generated",
-    ),
-    "ai-gateway": ModuleFolder(
-        family="ai-gateway",
-        module="github.com/envoyproxy/ai-gateway",
-        path="manifests/charts/ai-gateway-crds-helm/templates",
-    ),
-}
-
+# What the projects publish beside their programs, out of the modules that these are built from: charts by name, and
+# files of a release by their project's name.
 CHART_SOURCES = {
     "gateway-helm": ModuleFolder(
         family="envoy-gateway", module="github.com/envoyproxy/gateway", path="charts/gateway-helm"
     ),
+    "gateway-crds-helm": ModuleFolder(
+        family="envoy-gateway", module="github.com/envoyproxy/gateway", path="charts/gateway-crds-helm"
+    ),
     "ai-gateway-helm": ModuleFolder(
         family="ai-gateway", module="github.com/envoyproxy/ai-gateway", path="manifests/charts/ai-gateway-helm"
     ),
+    "ai-gateway-crds-helm": ModuleFolder(
+        family="ai-gateway", module="github.com/envoyproxy/ai-gateway", path="manifests/charts/ai-gateway-crds-helm"
+    ),
 }
-
-# The module is big for one chart, but nothing else except Cilium's own servers has the chart.
-CILIUM_CHART = ModuleFolder(family="cilium", module="github.com/cilium/cilium", path="install/kubernetes/cilium")
+RELEASE_FILES = {
+    "gateway-api-inference-extension": ModuleFolder(
+        family="endpoint-picker", module="sigs.k8s.io/gateway-api-inference-extension", path="config/crd/bases"
+    ),
+}

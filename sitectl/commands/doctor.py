@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.metadata
 import os
 import shutil
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bundle.fetching import is_pinned
+from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
 from floor.problems import SiteError
 from sitectl import checkout, home
@@ -90,6 +91,9 @@ def checks(project: Path, machine: Machine) -> Iterator[Check]:
         machine, "pulumi", ["pulumi", "version"], "`plan` and `drift` need it", "https://www.pulumi.com/docs/install/"
     )
     yield from (_plugin(machine, name) for name in _PLUGINS)
+    yield _program(
+        machine, "helm", ["helm", "version", "--short"], "`bundle` needs it", "install helm 3 or 4: https://helm.sh"
+    )
     client = ["kubectl", "version", "--client"]
     yield _program(machine, "kubectl", client, "`drift` and rolls of machines need it", "install kubectl")
     yield _bundle(project)
@@ -138,7 +142,7 @@ def _plugin(machine: Machine, name: str) -> Check:
 
 
 def _bundle(project: Path) -> Check:
-    folder = project / ".lab" / "bundle" / "crds"
+    folder = project / CrdBundleSpec().folder
     try:
         pinned = versions.load().crds
     except SiteError as error:
@@ -148,19 +152,15 @@ def _bundle(project: Path) -> Check:
             found=str(error).splitlines()[0],
             fix=_VERSIONS_BACK if home.is_checkout() else home.repair(),
         )
-    wrong = [file for file, digest in pinned.items() if not _as_pinned(folder / file, digest)]
+    wrong = [file for file, digest in pinned.items() if not is_pinned(folder / file, digest)]
     if not wrong:
         return Check(name="CRD bundle", state="ok", found="as pinned")
     return Check(
         name="CRD bundle",
         state="note",
         found=f"{', '.join(wrong)} missing or not as pinned; `plan` needs it",
-        fix=home.bundle(),
+        fix="python -m sitectl bundle",
     )
-
-
-def _as_pinned(file: Path, digest: str) -> bool:
-    return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == digest
 
 
 def _site(project: Path, site: str, file: Path) -> Iterator[Check]:
@@ -173,13 +173,13 @@ def _site(project: Path, site: str, file: Path) -> Iterator[Check]:
     yield Check(name=f"site {site}", state="ok", found="valid")
     machines = loaded.cluster.machines
     if machines and machines.cni == "cilium":
-        pinned = _as_pinned(project / machines.cilium_manifest, versions.load().cilium)
+        pinned = is_pinned(project / machines.cilium_manifest, versions.load().cilium.manifest)
         missing = f"{machines.cilium_manifest} missing or not as pinned; `plan` needs it"
         yield Check(
             name=f"pod network of {site}",
             state="ok" if pinned else "note",
             found="as pinned" if pinned else missing,
-            fix="" if pinned else home.bundle(),
+            fix="" if pinned else f"python -m sitectl bundle {site}",
         )
     kubeconfig = loaded.cluster.kubeconfig
     if kubeconfig and not (project / kubeconfig).exists():

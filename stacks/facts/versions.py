@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -60,6 +60,33 @@ class Charts(Spec):
     ai_gateway: ChartVersion
 
 
+class CiliumVersion(ChartVersion):
+    """Cilium's chart, in its publisher's repository, and its manifest's digest."""
+
+    repository: str
+    manifest: Digest
+
+
+class CrdSource(Spec):
+    """Where the definitions of one file of `crds` are published: in a chart, or in a file of the release."""
+
+    chart: str | None = None
+    next_to: Literal["envoy_gateway", "ai_gateway"] | None = None
+    """The chart of `charts` that has the same registry and version."""
+    values: dict[str, Any] = Field(default_factory=dict)
+    """Values that make the chart render these definitions and no others."""
+    file: str | None = None
+    """Address of the file; `{release}` is the file's own of `crd_versions`."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> CrdSource:
+        if (self.chart is None) != (self.next_to is None) or (self.chart is None) == (self.file is None):
+            raise WrongValueError(
+                "names no source, or two", allowed="chart with next_to, or file", fix="name the one that publishes them"
+            )
+        return self
+
+
 class Versions(Spec):
     """Talos and Kubernetes as `v1.2.3`, images by tag, charts by version, files by sha256 in hex and release."""
 
@@ -68,11 +95,12 @@ class Versions(Spec):
     kubelet: Release | None = None
     """Of another version than `kubernetes` only between the two halves of a minor upgrade."""
     nvidia: Nvidia
-    cilium: Digest
+    cilium: CiliumVersion
     images: Images
     charts: Charts
     crds: dict[str, Digest]
     crd_versions: dict[str, Release]
+    crd_sources: dict[str, CrdSource]
 
     @model_validator(mode="after")
     def _kubelet_follows(self) -> Versions:
@@ -88,8 +116,9 @@ class Versions(Spec):
 
     @model_validator(mode="after")
     def _same_files(self) -> Versions:
-        if set(self.crds) != set(self.crd_versions):
-            raise ValueError(f"crds and crd_versions differ in {sorted(set(self.crds) ^ set(self.crd_versions))}")
+        for name, table in (("crd_versions", self.crd_versions), ("crd_sources", self.crd_sources)):
+            if differing := sorted(set(self.crds) ^ set(table)):
+                raise WrongValueError(f"crds and {name} differ in {differing}", fix="name each file in both")
         return self
 
 

@@ -95,12 +95,12 @@ def _cilium(machines: MachinesSpec, versions: Versions) -> str | None:
     try:
         content = path.read_bytes()
     except OSError:
-        raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: make bundle") from None
+        raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: python -m sitectl bundle") from None
     found = hashlib.sha256(content).hexdigest()
-    if found != versions.cilium:
+    if found != versions.cilium.manifest:
         raise PodNetworkError(
-            f"{path}: sha256 is {found}, pinned in stacks/facts/versions.yaml is {versions.cilium}\n"
-            "  fix: make bundle; when the pin is to move, look at what differs first, then pin the new sum"
+            f"{path}: sha256 is {found}, pinned in stacks/facts/versions.yaml is {versions.cilium.manifest}\n"
+            "  fix: python -m sitectl bundle; when the pin is to move, look at what differs first, then pin the new sum"
         )
     return content.decode()
 

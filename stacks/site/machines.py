@@ -151,8 +151,8 @@ class MachinesSpec(MachineKeys):
     """Address plan of the cluster."""
     cni: Literal["cilium", "external"] = "cilium"
     """What gives pods their network: Cilium from this program, or a CNI that the site installs itself."""
-    cilium_manifest: Path = Path(".lab/bundle/cilium/cilium.yaml")
-    """Cilium's manifest as `make bundle` writes it; checked against the pinned digest. Relative to the project."""
+    cilium_manifest: Path = Path(".bundle/cilium/cilium.yaml")
+    """Cilium's manifest as `sitectl bundle` writes it; checked against the pinned digest. Relative to the project."""
     nodes: dict[NodeName, NodeSpec] = Field(min_length=1)
     """Machines by host name; their order has no effect."""
     roles: dict[Literal["controlplane", "worker", "hgx"], MachineKeys] = Field(default_factory=dict)

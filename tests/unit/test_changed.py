@@ -87,7 +87,7 @@ def test_lab_tests_are_named_by_folder() -> None:
         # Through the program, which a process of its own runs.
         ("components/tenants/access.py", "sitectl/test_sitectl_diff.py", "machines/test_machines_applying.py"),
         ("stacks/facts/versions.yaml", "stacks/test_versions.py", "runner/test_runner_env.py"),
-        ("stacks/facts/catalogue/qwen3-8b.yaml", "proof/test_proof_catalogue.py", "cluster/test_cli.py"),
+        ("stacks/facts/catalogue/qwen3-8b.yaml", "proof/test_proof_catalogue.py", "runner/test_runner_env.py"),
         ("lab/plugins/kubernetes/helm.py", "plugin_kubernetes/test_kubernetes_releases.py", "cluster/test_cli.py"),
         ("tests/unit/golden/model-vllm.yaml", "spine/test_builders.py", "runner/test_runner_env.py"),
         ("tests/fixtures/previews/replica-cut.json", "sitectl/test_sitectl_plan.py", "cluster/test_cli.py"),

@@ -78,7 +78,7 @@ def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp
     said = refused(pulumi, edit)
     assert f"{folder}/envoy-gateway.json: missing" in said
     assert f"{folder}/gateway-api.json: sha256 is" in said
-    assert "fix: make bundle" in said
+    assert "fix: python -m sitectl bundle" in said
 
 
 def test_a_stack_file_without_a_site_is_refused(pulumi: Pulumi) -> None:

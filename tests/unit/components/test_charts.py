@@ -19,7 +19,7 @@ PUBLISHED = "oci://docker.io/envoyproxy/gateway-helm"
         ("oci://registry.site.example/charts", "oci://registry.site.example/charts/gateway-helm", None),
         ("oci://registry.site.example:5000/charts/", "oci://registry.site.example:5000/charts/gateway-helm", None),
         ("https://charts.site.example", "gateway-helm", "https://charts.site.example"),
-        (".lab/bundle/charts", "./.lab/bundle/charts/gateway-helm-v1.tgz", None),
+        (".bundle/charts", "./.bundle/charts/gateway-helm-v1.tgz", None),
         ("./charts/", "./charts/gateway-helm-v1.tgz", None),
         ("../charts", "./../charts/gateway-helm-v1.tgz", None),
         ("/srv/charts", "/srv/charts/gateway-helm-v1.tgz", None),

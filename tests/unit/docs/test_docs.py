@@ -159,7 +159,19 @@ def test_no_file_names_the_place_where_it_was_written() -> None:
 
 def test_each_page_that_the_product_names_is_there() -> None:
     """An error's fix leads to a page by its path."""
-    folders = ("floor", "stacks", "sitectl", "components", "talos", "lab", "ci", "policy", "tools", "benchmarks")
+    folders = (
+        "floor",
+        "stacks",
+        "sitectl",
+        "components",
+        "talos",
+        "lab",
+        "ci",
+        "policy",
+        "bundle",
+        "tools",
+        "benchmarks",
+    )
     missing = [
         f"{path.relative_to(ROOT)}: {page}"
         for folder in folders

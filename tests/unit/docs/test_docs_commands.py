@@ -32,7 +32,6 @@ CORES = os.cpu_count() or 0
 PROMISES = {
     "venv": ["lab/bootstrap.py"],
     "tools": ["-m lab install"],
-    "bundle": ["-m lab install --only crds"],
     "lab": ["-m lab install", "-m lab up", "-m lab deploy"],
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],

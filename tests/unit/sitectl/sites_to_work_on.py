@@ -24,6 +24,8 @@ from tests.program_folders import FOLDERS
 ROOT = Path(__file__).parents[3]
 PREVIEWS = ROOT / "tests" / "fixtures" / "previews"
 PROGRAM = ("__main__.py", "Pulumi.yaml", *FOLDERS, "docs")
+# What the command is made of beside the program.
+COMMAND = ("sitectl", "bundle")
 
 
 def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod"), own_program: bool = False) -> Path:

@@ -258,13 +258,13 @@ def test_versions_name_every_pin(checkout_folder: Path) -> None:
 
 
 def test_versions_tells_a_digest_from_a_version(checkout_folder: Path) -> None:
-    """`cilium` and the CRD files are pinned by content; 64 digits stood there as if they were versions."""
+    """Cilium's manifest and the CRD files are pinned by content; 64 digits stood there as if they were versions."""
     told = dict(line.split(maxsplit=1) for line in run(checkout_folder, "versions").out.splitlines())
     pinned = versions.load()
-    assert (told["talos"], told["cilium"]) == (pinned.talos, f"sha256:{pinned.cilium}")
+    assert (told["talos"], told["cilium.manifest"]) == (pinned.talos, f"sha256:{pinned.cilium.manifest}")
     bare = re.compile(r"[0-9a-f]{64}")
     assert [name for name, value in told.items() if bare.fullmatch(value)] == []
-    assert run(checkout_folder, "versions", "--json").data["cilium"] == pinned.cilium
+    assert run(checkout_folder, "versions", "--json").data["cilium.manifest"] == pinned.cilium.manifest
 
 
 def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: Path) -> None:
@@ -369,8 +369,8 @@ def test_doctor_names_the_pod_network_of_a_site_of_machines(own: Path) -> None:
     bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
     assert run(own, "init", "rack", "--machines", "3+6", "--network", "10.1.0.0/24").status == Exit.OK
     found = {one.name: one for one in checks(own, bare)}["pod network of rack"]
-    assert (found.state, found.fix) == ("note", "make bundle")
-    manifest = own / ".lab" / "bundle" / "cilium" / "cilium.yaml"
+    assert (found.state, found.fix) == ("note", "python -m sitectl bundle rack")
+    manifest = own / ".bundle" / "cilium" / "cilium.yaml"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("another one")
     assert {one.name: one for one in checks(own, bare)}["pod network of rack"].state == "note"

@@ -16,7 +16,7 @@ import pytest
 
 from sitectl import cli
 from sitectl.errors import Exit
-from tests.unit.sitectl.sites_to_work_on import ROOT, Said, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, Said, make_checkout, run
 
 SECRET = "sk-0123456789abcdef0123456789abcdef"
 
@@ -142,7 +142,8 @@ def test_a_fifo_as_a_sites_file_is_told_and_not_waited_for(own: Path) -> None:
 def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, file: str) -> None:
     """What is not there to be asked cannot stop --help; what needs the file names it."""
     copy = make_checkout(tmp_path / "copy", sites=("lab",), own_program=True)
-    shutil.copytree(ROOT / "sitectl", copy / "sitectl")
+    for package in COMMAND:
+        shutil.copytree(ROOT / package, copy / package)
     shutil.copy(ROOT / "pyproject.toml", copy)
     (copy / "stacks" / "facts" / file).write_text("")
     for words in (["--help"], ["init", "--help"], ["docs"]):
@@ -156,7 +157,8 @@ def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, 
 
 def test_a_missing_file_of_versions_is_named_by_every_command(tmp_path: Path) -> None:
     copy = make_checkout(tmp_path / "copy", sites=("lab",), own_program=True)
-    shutil.copytree(ROOT / "sitectl", copy / "sitectl")
+    for package in COMMAND:
+        shutil.copytree(ROOT / package, copy / package)
     (copy / "stacks" / "facts" / "versions.yaml").unlink()
     for words in (["validate"], ["rules"], ["init", "oslo"], ["doctor"]):
         said = process(copy, *words, root=copy)

@@ -14,7 +14,7 @@ import yaml
 
 from stacks.facts.hardware import Gpu
 from tests import documented
-from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, git, make_checkout, run
 
 PAGES = ROOT / "docs" / "how-to"
 SITE = "inference-platform:site"
@@ -36,7 +36,8 @@ def test_the_page_on_gpus_adds_one(tmp_path: Path) -> None:
     """In a program of its own, because the table belongs to the code that reads it."""
     page = PAGES / "add-a-gpu.md"
     own = make_checkout(tmp_path / "own", sites=(), own_program=True)
-    shutil.copytree(ROOT / "sitectl", own / "sitectl", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in COMMAND:
+        shutil.copytree(ROOT / package, own / package, ignore=shutil.ignore_patterns("__pycache__"))
     named = re.search(r"`stacks/facts/hardware/([a-z0-9-]+)\.yaml`", page.read_text())
     assert named
     (own / "stacks" / "facts" / "hardware" / f"{named[1]}.yaml").write_text(block(page, "yaml"))

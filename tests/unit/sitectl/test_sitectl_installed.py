@@ -18,7 +18,7 @@ from stacks.facts import catalogue
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import ROOT
 
-PACKAGES = ("components", "floor", "manifests", "policy", "sitectl", "stacks", "talos")
+PACKAGES = ("bundle", "components", "floor", "manifests", "policy", "sitectl", "stacks", "talos")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,7 @@ def test_the_doctor_of_an_installed_command_names_no_target_of_make_here(environ
     said = sitectl(environment, project, "doctor", "--json")
     assert said.status == 0, said.out
     fixes = {one["name"]: one["fix"] for one in json.loads(said.out)}
-    assert fixes["CRD bundle"] == "make bundle in a checkout, and copy its .lab/bundle to .lab/bundle here"
+    assert fixes["CRD bundle"] == "sitectl bundle"
 
 
 def test_an_installed_command_is_named_as_it_was_called(environment: Path, project: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from sitectl.commands import completion
 from tests import documented
-from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout
+from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, make_checkout
 
 # A bootstrap that makes an environment out of the one that runs the tests, and counts.
 BOOTSTRAP = f"""\
@@ -48,7 +48,7 @@ def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def own(tmp_path: Path) -> Path:
     """A checkout with the launcher and no environment yet."""
     folder = make_checkout(tmp_path / "own", sites=("lab",))
-    for name in ("bin", "sitectl", "pyproject.toml"):
+    for name in ("bin", *COMMAND, "pyproject.toml"):
         source = ROOT / name
         shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
     (folder / "lab").mkdir()

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.row("C.05")
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 WALK = DOCS / "how-to" / "from-rack-to-first-token.md"
-PARTS = [family.name for family in parts.GO_FAMILIES] + ["system", "envoy", "crds", "charts", "cilium"]
+PARTS = [family.name for family in parts.GO_FAMILIES] + ["system", "envoy", "crds", "charts"]
 COUNTS = {"eight": 8, "nine": 9, "ten": 10, "eleven": 11, "five": 5, "six": 6, "seven": 7}
 
 

@@ -21,7 +21,7 @@ from tests.unit.sitectl.sites_to_work_on import ROOT, run
 
 SOURCES = sorted(
     path
-    for folder in ("sitectl", "floor", "stacks", "components", "talos", "ci", "policy")
+    for folder in ("sitectl", "floor", "stacks", "components", "talos", "ci", "policy", "bundle")
     for path in (ROOT / folder).rglob("*.py")
 )
 

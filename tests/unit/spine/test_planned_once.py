@@ -89,7 +89,7 @@ def test_a_command_proves_each_model_once(
 
 def calls(function: str) -> Iterator[str]:
     """Files of the product that call this function by its name."""
-    for package in ("stacks", "components", "policy", "sitectl", "ci"):
+    for package in ("stacks", "components", "policy", "bundle", "sitectl", "ci"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:

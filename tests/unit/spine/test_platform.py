@@ -63,7 +63,8 @@ def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[
     cluster = site.cluster.model_copy(update={"machines": machines})
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
-    pins = {"crds": {"things.json": digest}, "cilium": hashlib.sha256(cilium.read_bytes()).hexdigest()}
+    manifest = {"manifest": hashlib.sha256(cilium.read_bytes()).hexdigest()}
+    pins = {"crds": {"things.json": digest}, "cilium": versions.load().cilium.model_copy(update=manifest)}
     seen: dict[str, Any] = {}
 
     async def program() -> None:
@@ -184,7 +185,7 @@ def test_bundle_must_be_the_pinned_one(tmp_path: Path) -> None:
     message = str(caught.value)
     assert "a.json: sha256 is" in message
     assert "b.json: missing" in message
-    assert "fix: make bundle" in message
+    assert "fix: python -m sitectl bundle" in message
 
 
 def test_definitions_of_others_are_left_alone(lab_site: SiteConfig, tmp_path: Path) -> None:

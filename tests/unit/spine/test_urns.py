@@ -29,16 +29,16 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program with a bundle of one definition a file, which needs no `make bundle`."""
+    """The program with a bundle of one definition a file, which needs no `sitectl bundle`."""
     folder = make_checkout(tmp_path_factory.mktemp("urns") / "project")
     (folder / "stacks").unlink()
     shutil.copytree(ROOT / "stacks", folder / "stacks")
     (pins,) = (folder / "stacks").rglob("versions.yaml")
     versions = yaml.safe_load(pins.read_text())
-    bundle = folder / ".lab" / "bundle"
+    bundle = folder / ".bundle"
     for name in versions["crds"]:
         versions["crds"][name] = _stub(bundle / "crds" / name, json.dumps({"items": [_definition(Path(name).stem)]}))
-    versions["cilium"] = _stub(bundle / "cilium" / "cilium.yaml", "kind: ConfigMap\n")
+    versions["cilium"]["manifest"] = _stub(bundle / "cilium" / "cilium.yaml", "kind: ConfigMap\n")
     pins.write_text(yaml.safe_dump(versions))
     return folder
 

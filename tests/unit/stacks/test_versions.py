@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.install.parts import CRD_SOURCES
+from lab.install.parts import required_version
 from stacks.facts import program_flags, versions
 from stacks.facts.compatibility import table
 from stacks.plan import conflicts
@@ -86,7 +86,7 @@ def test_every_pin_has_a_reader() -> None:
     unread = []
     for path in PINS:
         # Files and charts are handed on as a whole.
-        wanted = path[:1] if path[0].startswith("crd") else path[:-1] if path[-1] == "chart" else path
+        wanted = path[:1] if path[0].startswith(("crd", "cilium")) else path[:-1] if path[-1] == "chart" else path
         if not any(re.search(rf"(^|\.){re.escape('.'.join(wanted))}$", one) for one in read):
             unread.append(".".join(path))
     assert unread == []
@@ -99,7 +99,8 @@ def test_every_fact_about_a_version_is_asked_for_by_a_row() -> None:
 
 def test_pins_are_releases_or_digests() -> None:
     for path, value in PINS.items():
-        assert re.search(r"\d+\.\d+\.\d+$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$", value) or path[-1] == "chart", path
+        where = path[0] == "crd_sources" or path[-1] in ("chart", "repository")
+        assert where or re.search(r"\d+\.\d+\.\d+$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$", value), path
 
 
 @pytest.mark.parametrize("tag", [":latest", ":main", "", ":v1", "@sha256:abc"])
@@ -110,12 +111,28 @@ def test_a_tag_that_moves_is_refused(tag: str) -> None:
         versions.Versions.model_validate(document)
 
 
-def test_every_file_of_definitions_has_a_sum_and_a_release() -> None:
-    for part in ("crds", "crd_versions"):
-        document = yaml.safe_load(versions.FILE.read_text())
-        del document[part]["gateway-api.json"]
-        with pytest.raises(ValueError, match=r"crds and crd_versions differ in \['gateway-api\.json'\]"):
-            versions.Versions.model_validate(document)
+@pytest.mark.parametrize("table", ["crd_versions", "crd_sources"])
+def test_every_file_of_definitions_has_a_sum_a_release_and_a_source(table: str) -> None:
+    document = yaml.safe_load(versions.FILE.read_text())
+    del document[table]["gateway-api.json"]
+    with pytest.raises(ValueError, match=rf"crds and {table} differ in \['gateway-api\.json'\]"):
+        versions.Versions.model_validate(document)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {},
+        {"chart": "a"},
+        {"next_to": "ai_gateway"},
+        {"chart": "a", "next_to": "ai_gateway", "file": "https://a.example"},
+    ],
+)
+def test_a_source_of_definitions_is_a_chart_or_a_file(source: dict[str, str]) -> None:
+    document = yaml.safe_load(versions.FILE.read_text())
+    document["crd_sources"]["gateway-api.json"] = source
+    with pytest.raises(ValueError, match="names no source, or two"):
+        versions.Versions.model_validate(document)
 
 
 def test_image_references_come_apart() -> None:
@@ -126,12 +143,15 @@ def test_image_references_come_apart() -> None:
 
 
 def test_releases_of_the_definitions_are_those_of_their_modules() -> None:
-    """The lab takes the files out of these modules."""
-    assert {f"{name}.json" for name in CRD_SOURCES} == set(versions.load().crds)
-    for name, source in CRD_SOURCES.items():
-        module = (ROOT / "tools" / source.family / "go.mod").read_text()
-        found = re.search(rf"^\s*{re.escape(source.module)} (v\S+)", module, re.MULTILINE)
-        assert found and versions.load().crd_versions[f"{name}.json"] == found[1], name
+    """The lab's mirror comes out of these modules; Gateway API is the one that the gateway is built with."""
+    pinned = versions.load()
+    for name, family, module in (
+        ("ai-gateway", "ai-gateway", "github.com/envoyproxy/ai-gateway"),
+        ("envoy-gateway", "envoy-gateway", "github.com/envoyproxy/gateway"),
+        ("gateway-api", "envoy-gateway", "sigs.k8s.io/gateway-api"),
+        ("inference-extension", "endpoint-picker", "sigs.k8s.io/gateway-api-inference-extension"),
+    ):
+        assert pinned.crd_versions[f"{name}.json"] == required_version(ROOT / "tools" / family / "go.mod", module), name
 
 
 def test_the_labs_programs_are_of_the_pinned_versions() -> None:

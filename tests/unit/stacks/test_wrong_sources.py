@@ -159,7 +159,7 @@ def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -
         {f"{M}.registries.auth": {"registry.site.example:443": {"username": "u", "password_secret": "p"}}},
         {f"{M}.registries.mirrors": {"*": {"endpoints": ["https://registry.site.example"]}}},
         {f"{M}.static_hosts": {"127.0.0.1": ["localhost"], "10.5.0.9": ["registry.site.example"]}},
-        {"charts.mirror": ".lab/bundle/charts"},
+        {"charts.mirror": ".bundle/charts"},
         {"charts.mirror": "/srv/charts.d"},
         {"charts.mirror": "charts"},
     ],

@@ -1,0 +1,133 @@
+"""What a site installs of others: taken from publisher or mirror, compared with its pin, and written if it is that."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from bundle import pod_network
+from bundle.definitions import definitions_file
+from bundle.errors import BundleError
+from bundle.helm import Helm
+from components.addons.charts import Chart, chart_of
+from stacks.facts.versions import CrdSource, Versions
+
+SUMS = "SHA256SUMS"
+_MOVED = (
+    "take the pinned release from its publisher; when the pin is to move, look at what differs first, then pin the new "
+    "sum in stacks/facts/versions.yaml"
+)
+_UNREACHABLE = "check the connection, or put the file into a folder of charts and name that: --from FOLDER"
+_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where files come from."""
+
+    versions: Versions
+    helm: Helm
+    mirror: str | None = None
+    """Registry, repository or folder of all charts, as `charts.mirror` of a site; None: each from its publisher."""
+
+    def definitions(self, file: str) -> str:
+        """The content of one file of `versions.crds`. Raises BundleError, also for what is not as pinned."""
+        source, release = self.versions.crd_sources[file], self.versions.crd_versions[file]
+        origin, text = self._chart_of_definitions(source) if source.chart else self._file(str(source.file), release)
+        return _pinned(definitions_file(text, origin), self.versions.crds[file], f"{file} out of {origin}")
+
+    def pod_network(self) -> str:
+        """Cilium's manifest. Raises BundleError, also for what is not as pinned."""
+        pin = self.versions.cilium
+        chart = chart_of(pin.chart, pin.version, self.mirror, pin.repository)
+        return _pinned(pod_network.manifest(self.helm, chart), pin.manifest, f"the manifest of Cilium {pin.version}")
+
+    def charts(self) -> Iterator[tuple[str, Chart]]:
+        """File name and chart of those that sites let the program install."""
+        for _, pin in self.versions.charts:
+            name = pin.chart.rpartition("/")[2]
+            yield f"{name}-{pin.version}.tgz", chart_of(pin.chart, pin.version, self.mirror)
+
+    def _chart_of_definitions(self, source: CrdSource) -> tuple[str, str]:
+        beside = dict(self.versions.charts)[str(source.next_to)]
+        registry = beside.chart.rpartition("/")[0]
+        chart = chart_of(f"{registry}/{source.chart}", beside.version, self.mirror)
+        text = self.helm.render(chart, "crds", source.values, namespace="default", kubernetes=self.versions.kubernetes)
+        return f"{source.chart} {beside.version}", text
+
+    def _file(self, address: str, release: str) -> tuple[str, str]:
+        """From its address, or from the mirror's folder under the project's name and release."""
+        address = address.format(release=release)
+        project = address.split("/releases/")[0].rpartition("/")[2]
+        local = self.helm.folder / self.mirror / f"{project}-{release}.yaml" if self.mirror else None
+        if local is not None and local.is_file():
+            return local.name, local.read_text(encoding="utf-8")
+        try:
+            answer = httpx.get(address, follow_redirects=True, timeout=_LIMIT_S)
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            fix = f"{_UNREACHABLE}, with the file as {project}-{release}.yaml in it"
+            raise BundleError(f"{address} cannot be fetched", got=str(error), fix=fix) from None
+        return address, answer.text
+
+
+def _pinned(content: str, digest: str, what: str) -> str:
+    got = hashlib.sha256(content.encode()).hexdigest()
+    if got != digest:
+        raise BundleError(f"{what} is not the pinned one", got=f"sha256 {got}", allowed=f"sha256 {digest}", fix=_MOVED)
+    return content
+
+
+def is_pinned(file: Path, digest: str) -> bool:
+    return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == digest
+
+
+def write_crds(sources: Sources, folder: Path, note: Callable[[str], None]) -> list[Path]:
+    """Bring the folder to the pins; the files that were missing or others. Nothing is written unless all are right."""
+    pins = sources.versions.crds
+    wrong = [file for file, digest in sorted(pins.items()) if not is_pinned(folder / file, digest)]
+    contents = {}
+    for file in wrong:
+        note(f"{folder / file}: definitions of {sources.versions.crd_versions[file]}")
+        contents[file] = sources.definitions(file)
+    return _write(folder, contents, pins)
+
+
+def write_pod_network(sources: Sources, file: Path, note: Callable[[str], None]) -> list[Path]:
+    """Bring Cilium's manifest to its pin; the file, if it was missing or another."""
+    pin = sources.versions.cilium
+    if is_pinned(file, pin.manifest):
+        return []
+    note(f"{file}: Cilium {pin.version}")
+    return _write(file.parent, {file.name: sources.pod_network()}, {file.name: pin.manifest})
+
+
+def write_charts(sources: Sources, folder: Path, note: Callable[[str], None]) -> list[Path]:
+    """Pull the charts that are not in the folder yet."""
+    missing = [(folder / file, chart) for file, chart in sources.charts() if not (folder / file).is_file()]
+    for target, chart in missing:
+        note(f"{target}: from {chart.chart}")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".pulled-") as pulled:
+            sources.helm.pull(chart, Path(pulled).resolve())
+            (Path(pulled) / target.name).replace(target)
+    return [target for target, _ in missing]
+
+
+def _write(folder: Path, contents: Mapping[str, str], pins: Mapping[str, str]) -> list[Path]:
+    """Each file by a rename, so that a reader finds the old one or the new one; sums last."""
+    if not contents:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    sums = "".join(f"{digest}  {file}\n" for file, digest in sorted(pins.items()))
+    for file, content in {**contents, SUMS: sums}.items():
+        draft = folder / f".{file}.{os.getpid()}"
+        draft.write_text(content, encoding="utf-8")
+        draft.replace(folder / file)
+    return [folder / file for file in contents]

@@ -1,0 +1,21 @@
+"""Cilium's manifest: its chart, rendered as the machines of a site use it."""
+
+from __future__ import annotations
+
+from bundle.errors import BundleError
+from bundle.helm import Helm
+from components.addons.charts import Chart
+from talos.cni import cilium_manifest, cilium_values
+from talos.problems import ConfigError
+
+# A manifest must be the same wherever it is rendered, so this is no site's own version.
+KUBERNETES = "v1.36.3"
+
+
+def manifest(helm: Helm, chart: Chart) -> str:
+    """The manifest. BundleError where the chart does not render to what a cold cluster can use."""
+    text = helm.render(chart, "cilium", cilium_values(), namespace="kube-system", kubernetes=KUBERNETES)
+    try:
+        return cilium_manifest(text)
+    except ConfigError as error:
+        raise BundleError(f"Cilium {chart.version}: {error.what}", fix=error.fix) from error

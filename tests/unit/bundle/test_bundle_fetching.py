@@ -1,0 +1,173 @@
+"""Files are taken from where their publishers put them, or a mirror, and written only as pinned."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bundle.definitions import definitions_file
+from bundle.errors import BundleError
+from bundle.fetching import Sources, write_charts, write_crds
+from stacks.facts import versions
+from stacks.facts.versions import Versions
+from tests.unit.bundle.stand_in_helm import StandInHelm
+from tests.unit.bundle.test_bundle_definitions import FIRST, LAST
+
+PINS = versions.load()
+RELEASE_FILE = "inference-extension.json"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> StandInHelm:
+    (tmp_path / "project").mkdir()
+    return StandInHelm.in_folder(tmp_path / "project")
+
+
+@pytest.fixture
+def pins() -> Versions:
+    """As pinned, where each file holds one definition."""
+    digest = _sha256(definitions_file(FIRST, ""))
+    return PINS.model_copy(update={"crds": dict.fromkeys(PINS.crds, digest)})
+
+
+@pytest.fixture
+def internet(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What is behind which address; all else is not found."""
+    texts: dict[str, str] = {}
+
+    def get(address: str, **_: object) -> httpx.Response:
+        request = httpx.Request("GET", address)
+        return httpx.Response(200 if address in texts else 404, text=texts.get(address, ""), request=request)
+
+    monkeypatch.setattr("bundle.fetching.httpx.get", get)
+    return texts
+
+
+@pytest.fixture
+def fetched(helm: StandInHelm, tmp_path: Path) -> Callable[..., list[str]]:
+    def fetch(pins: Versions, mirror: str | None = None) -> list[str]:
+        sources = Sources(versions=pins, helm=helm.helm(), mirror=mirror)
+        return [path.name for path in write_crds(sources, tmp_path / "crds", lambda _: None)]
+
+    return fetch
+
+
+def test_each_file_is_asked_of_its_publisher(
+    helm: StandInHelm, pins: Versions, internet: dict[str, str], fetched: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    helm.renders(FIRST)
+    release = pins.crd_versions[RELEASE_FILE]
+    project = "https://github.com/kubernetes-sigs/gateway-api-inference-extension"
+    internet[f"{project}/releases/download/{release}/manifests.yaml"] = FIRST
+    assert fetched(pins) == sorted(pins.crds)
+    gateway, ai_gateway = pins.charts.envoy_gateway.version, pins.charts.ai_gateway.version
+    assert [call[2:5] for call in helm.asked()] == [
+        ["oci://docker.io/envoyproxy/ai-gateway-crds-helm", "--version", ai_gateway],
+        ["oci://docker.io/envoyproxy/gateway-crds-helm", "--version", gateway],
+        ["oci://docker.io/envoyproxy/gateway-crds-helm", "--version", gateway],
+    ]
+    # The last one is Gateway API's: without the channel the chart renders the other definitions.
+    assert helm.values() == {"crds": {"gatewayAPI": {"enabled": True, "channel": "experimental"}}}
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=tmp_path / "crds", check=True)
+
+
+def test_what_is_as_pinned_is_not_fetched_again(
+    helm: StandInHelm, pins: Versions, internet: dict[str, str], fetched: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    helm.renders(FIRST)
+    internet[str(pins.crd_sources[RELEASE_FILE].file).format(release=pins.crd_versions[RELEASE_FILE])] = FIRST
+    fetched(pins)
+    internet.clear()
+    calls = len(helm.asked())
+    (tmp_path / "crds" / "ai-gateway.json").write_text("{}")
+    assert fetched(pins) == ["ai-gateway.json"]
+    assert fetched(pins) == []
+    assert len(helm.asked()) == calls + 1
+
+
+def test_another_content_is_refused_and_nothing_is_written(
+    helm: StandInHelm, pins: Versions, internet: dict[str, str], fetched: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    helm.renders(FIRST)
+    internet[str(pins.crd_sources[RELEASE_FILE].file).format(release=pins.crd_versions[RELEASE_FILE])] = LAST
+    with pytest.raises(
+        BundleError, match=r"inference-extension\.json out of https://.* is not the pinned one"
+    ) as error:
+        fetched(pins)
+    assert error.value.got == f"sha256 {_sha256(definitions_file(LAST, ''))}"
+    assert error.value.allowed == f"sha256 {pins.crds[RELEASE_FILE]}"
+    assert not (tmp_path / "crds").exists()
+
+
+@pytest.mark.parametrize(
+    ("mirror", "asked"),
+    [
+        ("oci://hub.example/charts", ["oci://hub.example/charts/gateway-crds-helm", "--version", "VERSION"]),
+        (
+            "https://hub.example/charts",
+            ["gateway-crds-helm", "--version", "VERSION", "--repo", "https://hub.example/charts"],
+        ),
+        ("mirrored", ["./mirrored/gateway-crds-helm-VERSION.tgz", "--namespace"]),
+    ],
+)
+def test_a_mirror_takes_the_publishers_place(
+    helm: StandInHelm,
+    pins: Versions,
+    fetched: Callable[..., list[str]],
+    internet: dict[str, str],
+    mirror: str,
+    asked: list[str],
+) -> None:
+    """A release's file is in the folder under its project's name; registries hold none, and its publisher is asked."""
+    helm.renders(FIRST)
+    release = pins.crd_versions[RELEASE_FILE]
+    if mirror == "mirrored":
+        folder = helm.program.parent / "mirrored"
+        folder.mkdir()
+        (folder / f"gateway-api-inference-extension-{release}.yaml").write_text(FIRST)
+    else:
+        internet[str(pins.crd_sources[RELEASE_FILE].file).format(release=release)] = FIRST
+    assert len(fetched(pins, mirror)) == 4
+    expected = [word.replace("VERSION", pins.charts.envoy_gateway.version) for word in asked]
+    assert helm.asked()[1][2 : 2 + len(expected)] == expected
+
+
+def test_what_cannot_be_had_is_named_with_the_way_out(
+    helm: StandInHelm, pins: Versions, internet: dict[str, str], fetched: Callable[..., list[str]]
+) -> None:
+    with pytest.raises(
+        BundleError, match=r"helm cannot take oci://docker\.io/envoyproxy/ai-gateway-crds-helm v"
+    ) as error:
+        fetched(pins)
+    assert (error.value.got, "--from ADDRESS" in error.value.fix) == ("Error: no such chart", True)
+    helm.renders(FIRST)
+    with pytest.raises(BundleError, match=r"manifests\.yaml cannot be fetched") as error:
+        fetched(pins)
+    assert "gateway-api-inference-extension-v1.5.0.yaml" in error.value.fix
+    helm.program.unlink()
+    with pytest.raises(BundleError, match="helm is not on PATH"):
+        fetched(pins)
+
+
+def test_charts_are_pulled_once(helm: StandInHelm, tmp_path: Path) -> None:
+    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in PINS.charts]
+    helm.has_charts(*names)
+    sources = Sources(versions=PINS, helm=helm.helm())
+    assert [path.name for path in write_charts(sources, tmp_path / "charts", lambda _: None)] == names
+    assert sorted(path.name for path in (tmp_path / "charts").iterdir()) == sorted(names)
+    assert helm.asked()[0][:4] == [
+        "pull",
+        PINS.charts.envoy_gateway.chart,
+        "--version",
+        PINS.charts.envoy_gateway.version,
+    ]
+    assert write_charts(sources, tmp_path / "charts", lambda _: None) == []

@@ -1,0 +1,72 @@
+"""Cilium's manifest: rendered as Talos's machines need it, refused where a cold cluster could not use it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bundle.errors import BundleError
+from bundle.fetching import Sources, write_pod_network
+from bundle.pod_network import KUBERNETES, manifest
+from components.addons.charts import Chart
+from stacks.facts import versions
+from talos.cni import cilium_values
+from tests.unit.bundle.stand_in_helm import StandInHelm
+
+CHART = Chart(chart="cilium", version="1.20.2", repository="https://helm.cilium.io")
+
+
+def _workload(kind: str, name: str) -> dict[str, Any]:
+    way = {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": "7445"}
+    container = {"name": "main", "env": [{"name": key, "value": value} for key, value in way.items()]}
+    template = {"spec": {"containers": [container]}}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": {"template": template}}
+
+
+RENDERED = yaml.safe_dump_all(
+    [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cilium-config"}},
+        _workload("DaemonSet", "cilium"),
+        _workload("Deployment", "cilium-operator"),
+    ]
+)
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> StandInHelm:
+    return StandInHelm.in_folder(tmp_path)
+
+
+def test_it_is_rendered_with_what_talos_needs(helm: StandInHelm) -> None:
+    helm.renders(RENDERED)
+    manifest(helm.helm(), CHART)
+    assert helm.values() == cilium_values()
+    words = ["cilium", "cilium", "--version", "1.20.2", "--repo", "https://helm.cilium.io"]
+    # Without a version of Kubernetes helm takes one of its own, which changes with helm.
+    cluster = ["--namespace", "kube-system", "--kube-version", KUBERNETES]
+    assert helm.asked() == [["template", *words, *cluster, "--values", "-"]]
+
+
+@pytest.mark.parametrize(("rendered", "what"), [("kind: A", "Kubernetes objects"), ("", "has no DaemonSet")])
+def test_a_chart_that_does_not_render_is_named_with_the_fix(helm: StandInHelm, rendered: str, what: str) -> None:
+    helm.renders(rendered)
+    with pytest.raises(BundleError, match=f"Cilium 1.20.2: (?s:.*){what}"):
+        manifest(helm.helm(), CHART)
+
+
+def test_the_manifest_is_written_as_pinned_and_only_then(helm: StandInHelm, tmp_path: Path) -> None:
+    helm.renders(RENDERED)
+    text, file = manifest(helm.helm(), CHART), tmp_path / "out" / "cilium.yaml"
+    pins = versions.load()
+    with pytest.raises(BundleError, match=r"the manifest of Cilium 1\.20\.2 is not the pinned one"):
+        write_pod_network(Sources(versions=pins, helm=helm.helm()), file, lambda _: None)
+    assert not file.exists()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    own = pins.model_copy(update={"cilium": pins.cilium.model_copy(update={"manifest": digest})})
+    assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == [file]
+    assert file.read_text() == text
+    assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == []

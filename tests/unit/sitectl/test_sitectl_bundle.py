@@ -1,0 +1,98 @@
+"""`bundle`: what each site needs, from where it says, into the folder where its program looks."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from bundle.definitions import definitions_file
+from bundle.pod_network import manifest
+from components.addons.charts import Chart
+from sitectl.errors import Exit
+from stacks.facts import versions
+from tests import documented
+from tests.unit.bundle.stand_in_helm import StandInHelm
+from tests.unit.bundle.test_bundle_definitions import FIRST
+from tests.unit.bundle.test_bundle_pod_network import RENDERED
+from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+
+pytestmark = pytest.mark.row("C.05")
+
+# Definitions and workloads at once: each reader takes its own.
+EVERYTHING = f"{RENDERED}{FIRST}"
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> StandInHelm:
+    return StandInHelm.in_folder(tmp_path)
+
+
+@pytest.fixture
+def own(helm: StandInHelm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of sites whose pins are what the stand-in renders."""
+    helm.renders(EVERYTHING)
+    pins = versions.load()
+    sources = {file: source for file, source in pins.crd_sources.items() if source.chart}
+    definitions = hashlib.sha256(definitions_file(EVERYTHING, "").encode()).hexdigest()
+    text = manifest(helm.helm(), Chart(chart="cilium", version="1.20.2"))
+    cilium = pins.cilium.model_copy(update={"manifest": hashlib.sha256(text.encode()).hexdigest()})
+    crds = dict.fromkeys(sources, definitions)
+    changed = pins.model_copy(update={"crds": crds, "crd_sources": sources, "cilium": cilium})
+    monkeypatch.setattr("sitectl.commands.bundle.versions.load", lambda: changed)
+    return make_checkout(tmp_path / "own")
+
+
+def test_each_site_gets_what_it_needs_where_it_looks(own: Path, helm: StandInHelm) -> None:
+    program, option, package, *words = documented.argv("python -m sitectl bundle")
+    assert (program, option, package) == ("python", "-m", "sitectl")
+    told = run(own, *words, "--helm", str(helm.program))
+    assert told.status == Exit.OK, told.out
+    files = sorted(
+        path.relative_to(own).as_posix() for path in own.rglob("*.bundle/**/*.*") if path.name != "SHA256SUMS"
+    )
+    assert files == [
+        ".bundle/cilium/cilium.yaml",
+        *(f".bundle/crds/{name}.json" for name in ("ai-gateway", "envoy-gateway", "gateway-api")),
+    ]
+    # The lab's site has another folder, no pod network of ours, and a folder for a mirror.
+    assert (own / ".lab" / "bundle" / "crds" / "gateway-api.json").is_file()
+    assert not (own / ".lab" / "bundle" / "cilium").exists()
+    charts = {call[2] for call in helm.asked()}
+    assert "oci://registry.site.example/charts/gateway-crds-helm" in charts
+    assert f"./.lab/bundle/charts/gateway-crds-helm-{versions.load().charts.envoy_gateway.version}.tgz" in charts
+    again = run(own, "bundle", "--helm", "/no/such/helm")
+    assert (again.status, again.out.splitlines()[0]) == (Exit.OK, "all as pinned; nothing to fetch")
+
+
+def test_one_site_with_a_mirror_of_the_command_line(own: Path, helm: StandInHelm) -> None:
+    told = run(own, "bundle", "prod", "--helm", str(helm.program), "--from", "https://hub.example/charts", "--json")
+    assert (told.status, len(told.data["written"])) == (Exit.OK, 4)
+    assert all("https://hub.example/charts" in call for call in helm.asked()[1:])
+    assert not (own / ".lab").exists()
+
+
+def test_charts_are_pulled_for_a_site_without_a_registry(own: Path, helm: StandInHelm) -> None:
+    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts]
+    helm.has_charts(*names)
+    told = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
+    assert told.status == Exit.OK
+    assert sorted(path.name for path in (own / ".bundle" / "charts").iterdir()) == sorted(names)
+
+
+def test_a_folder_without_sites_gets_the_definitions(own: Path, helm: StandInHelm) -> None:
+    for file in own.glob("Pulumi.*.yaml"):
+        file.unlink()
+    assert run(own, "bundle", "--helm", str(helm.program)).status == Exit.OK
+    assert (own / ".bundle" / "crds" / "gateway-api.json").is_file()
+
+
+def test_what_cannot_be_fetched_is_one_error_with_the_way_out(own: Path, helm: StandInHelm) -> None:
+    told = run(own, "bundle", "prod", "--helm", "/no/such/helm")
+    assert told.status == Exit.UNABLE
+    assert "error: helm is not on PATH\n  fix: install helm 3 or 4" in told.err
+    helm.program.with_name("helm.rendered").write_text("kind: List")
+    told = run(own, "bundle", "prod", "--helm", str(helm.program))
+    assert "error: ai-gateway-crds-helm v1.0.0 holds no CustomResourceDefinition" in told.err
+    assert not (own / ".bundle").exists()
