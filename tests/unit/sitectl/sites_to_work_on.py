@@ -15,10 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from policy.model import Resource
 from sitectl import checkout
 from sitectl.cli import main
 from sitectl.progress import Progress
+from stacks.site.loader import KEY
 from tests.program_folders import FOLDERS
 
 ROOT = Path(__file__).parents[3]
@@ -48,6 +51,14 @@ def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod"), own_p
     for site in sites:
         shutil.copy(ROOT / f"Pulumi.{site}.yaml", folder)
     return folder
+
+
+def edit(folder: Path, site: str, **values: Any) -> None:
+    """Set keys at the top of a site."""
+    file = folder / f"Pulumi.{site}.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["config"][KEY].update(values)
+    file.write_text(yaml.safe_dump(document))
 
 
 def git(folder: Path, *arguments: str) -> None:
