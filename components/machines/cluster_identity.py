@@ -52,7 +52,7 @@ class ClusterIdentity(Component):
                 retain_on_delete=args.protected,
             ),
         )
-        bundle = pulumi.Output.secret(secrets.stdout)
+        bundle: pulumi.Output[str] = pulumi.Output.secret(secrets.stdout)
         issue = machine_commands.talosconfig(args.cluster, args.control_planes)
         talosconfig = local.Command(
             f"{name}-talosconfig",

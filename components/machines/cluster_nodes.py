@@ -91,7 +91,7 @@ class ClusterNodes(Component):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
-    def _installs(self, machines: Sequence[Machine], needs: list[pulumi.Resource]) -> dict[str, local.Command]:
+    def _installs(self, machines: Sequence[Machine], needs: Sequence[pulumi.Resource]) -> dict[str, local.Command]:
         """At most `at_once` side by side: each waits for the one that many places before it."""
         made: list[local.Command] = []
         for place, machine in enumerate(machines):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pulumi
 import yaml
@@ -121,14 +122,17 @@ async def _plans(
         if not node.machine.dead
     }
     entries = json.dumps(list(asked.values()))
-    secret: dict[str, object] = {"stdin": entries}
+    stdin: pulumi.Output[str] = pulumi.Output.secret(entries) if bundle else pulumi.Output.from_input(entries)
+    environment: dict[str, Any] = {}
     if bundle:
         credentials = {SECRETS_VARIABLE: bundle} | ({KUBECONFIG_VARIABLE: kubeconfig} if kubeconfig else {})
-        secret = {
-            "stdin": pulumi.Output.secret(entries),
-            "environment": {name: pulumi.Output.secret(text) for name, text in credentials.items()},
-        }
-    result = local.run_output(command=machine_commands.plan_all(at_once), logging=local.Logging.NONE, **secret)
+        environment = {name: pulumi.Output.secret(text) for name, text in credentials.items()}
+    result = local.run_output(
+        command=machine_commands.plan_all(at_once),
+        logging=local.Logging.NONE,
+        stdin=stdin,
+        environment=environment or None,
+    )
     text = str(await result.stdout.future())
     require_no_secret(text, bundle)
     answers = dict(zip(asked, json.loads(text), strict=True))
