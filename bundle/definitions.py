@@ -18,18 +18,23 @@ def definitions_file(text: str, source: str) -> str:
     """The file out of YAML text, whatever else is in that; BundleError, which names `source`, where it has none."""
     try:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
-    except yaml.YAMLError as error:
-        raise BundleError(f"{source} is not YAML: {error}", fix=_ANOTHER_SOURCE) from None
-    definitions = {
-        str(document["metadata"]["name"]): _bare(document)
-        for document in documents
-        if isinstance(document, dict) and document.get("kind") == "CustomResourceDefinition"
-    }
+    # A date that does not exist is a ValueError of Python's own.
+    except (yaml.YAMLError, ValueError) as error:
+        raise BundleError(f"{source} is not YAML", got=" ".join(str(error).split()), fix=_ANOTHER_SOURCE) from None
+    try:
+        definitions = {
+            str(document["metadata"]["name"]): _bare(document)
+            for document in documents
+            if isinstance(document, dict) and document.get("kind") == "CustomResourceDefinition"
+        }
+        items = [definitions[name] for name in sorted(definitions)]
+        # Kubernetes objects are JSON; anything else here, a date for one, was misread and is a TypeError.
+        content = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1, sort_keys=True) + "\n"
+    except (AttributeError, KeyError, TypeError):
+        raise BundleError(f"{source} holds a CustomResourceDefinition that is not whole", fix=_ANOTHER_SOURCE) from None
     if not definitions:
         raise BundleError(f"{source} holds no CustomResourceDefinition", fix=_ANOTHER_SOURCE)
-    items = [definitions[name] for name in sorted(definitions)]
-    # Kubernetes objects are JSON; anything else here, a date for one, was misread and is a TypeError.
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1, sort_keys=True) + "\n"
+    return content
 
 
 _ANOTHER_SOURCE = "take it from its publisher, or correct the address in stacks/facts/versions.yaml"

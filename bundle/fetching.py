@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,9 @@ from stacks.facts.versions import CrdSource, Versions
 
 SUMS = "SHA256SUMS"
 _MOVED = (
-    "take the pinned release from its publisher; when the pin is to move, look at what differs first, then pin the new "
-    "sum in stacks/facts/versions.yaml"
+    "take the pinned release from its publisher; to raise the pin, write the sum that was got into "
+    "stacks/facts/versions.yaml, call this again, and read what `pulumi preview` shows"
 )
-_UNREACHABLE = "check the connection, or put the file into a folder of charts and name that: --from FOLDER"
 _LIMIT_S = 60.0
 
 
@@ -67,12 +67,14 @@ class Sources:
         project = address.split("/releases/")[0].rpartition("/")[2]
         local = self.helm.folder / self.mirror / f"{project}-{release}.yaml" if self.mirror else None
         if local is not None and local.is_file():
-            return local.name, local.read_text(encoding="utf-8")
+            # Bytes that are no text are not as pinned either.
+            return local.name, local.read_text(encoding="utf-8", errors="replace")
         try:
             answer = httpx.get(address, follow_redirects=True, timeout=_LIMIT_S)
             answer.raise_for_status()
-        except httpx.HTTPError as error:
-            fix = f"{_UNREACHABLE}, with the file as {project}-{release}.yaml in it"
+        # A proxy of the environment that httpx cannot use is one of the last three.
+        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
+            fix = f"check the connection, or put the file as {project}-{release}.yaml into a folder: --from FOLDER"
             raise BundleError(f"{address} cannot be fetched", got=str(error), fix=fix) from None
         return address, answer.text
 
@@ -96,7 +98,9 @@ def write_crds(sources: Sources, folder: Path, note: Callable[[str], None]) -> l
     for file in wrong:
         note(f"{folder / file}: definitions of {sources.versions.crd_versions[file]}")
         contents[file] = sources.definitions(file)
-    return _write(folder, contents, pins)
+    sums = "".join(f"{digest}  {file}\n" for file, digest in sorted(pins.items()))
+    _write(folder, {**contents, SUMS: sums} if contents else {})
+    return [folder / file for file in contents]
 
 
 def write_pod_network(sources: Sources, file: Path, note: Callable[[str], None]) -> list[Path]:
@@ -105,7 +109,8 @@ def write_pod_network(sources: Sources, file: Path, note: Callable[[str], None])
     if is_pinned(file, pin.manifest):
         return []
     note(f"{file}: Cilium {pin.version}")
-    return _write(file.parent, {file.name: sources.pod_network()}, {file.name: pin.manifest})
+    _write(file.parent, {file.name: sources.pod_network()})
+    return [file]
 
 
 def write_charts(sources: Sources, folder: Path, note: Callable[[str], None]) -> list[Path]:
@@ -115,19 +120,25 @@ def write_charts(sources: Sources, folder: Path, note: Callable[[str], None]) ->
         note(f"{target}: from {chart.chart}")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".pulled-") as pulled:
-            sources.helm.pull(chart, Path(pulled).resolve())
-            (Path(pulled) / target.name).replace(target)
+            # Under our own name: a repository may leave the `v` of the version out of its file's.
+            sources.helm.pull(chart, Path(pulled).resolve()).replace(target)
     return [target for target, _ in missing]
 
 
-def _write(folder: Path, contents: Mapping[str, str], pins: Mapping[str, str]) -> list[Path]:
-    """Each file by a rename, so that a reader finds the old one or the new one; sums last."""
-    if not contents:
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
-    sums = "".join(f"{digest}  {file}\n" for file, digest in sorted(pins.items()))
-    for file, content in {**contents, SUMS: sums}.items():
-        draft = folder / f".{file}.{os.getpid()}"
-        draft.write_text(content, encoding="utf-8")
-        draft.replace(folder / file)
-    return [folder / file for file in contents]
+def _write(folder: Path, contents: Mapping[str, str]) -> None:
+    """All or, where the disk is full, none; each by a rename, so that a reader finds the old file or the new one."""
+    drafts = {folder / f".{file}.{os.getpid()}": folder / file for file in contents}
+    place = folder
+    try:
+        if contents:
+            folder.mkdir(parents=True, exist_ok=True)
+        for draft, place in drafts.items():
+            draft.write_text(contents[place.name], encoding="utf-8")
+        for draft, place in drafts.items():
+            draft.replace(place)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(place)) from None
+    finally:
+        for draft in drafts:
+            with suppress(OSError):
+                draft.unlink()

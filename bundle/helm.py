@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from components.addons.charts import Chart
 
 # A chart is a few hundred kB; a registry behind a slow proxy answers within this, or not at all.
 _LIMIT_S = 300
+_INSTALL = "install helm 3.8 or later: https://helm.sh, or name the program: --helm PROGRAM"
+_MIRROR = "check the connection, or name a registry, repository or folder that has it: --from ADDRESS"
+_PACKED = "put the chart there as `helm pull` writes it, or name another place: --from ADDRESS"
 
 
 @dataclass(frozen=True)
@@ -29,9 +33,17 @@ class Helm:
         arguments = ["template", release, *_address(chart), *cluster, "--values", "-"]
         return self._run(arguments, chart, given=json.dumps(dict(values)))
 
-    def pull(self, chart: Chart, folder: Path) -> None:
-        """Write NAME-VERSION.tgz into the folder."""
+    def pull(self, chart: Chart, folder: Path) -> Path:
+        """The packed chart, now in this empty folder."""
+        if _is_packed(chart):
+            # `helm pull` takes no path. `show` reads the whole file, so a cut one is no chart.
+            self._run(["show", "chart", *_address(chart)], chart)
+            return Path(shutil.copy(self.folder / chart.chart, folder))
         self._run(["pull", *_address(chart), "--destination", str(folder)], chart)
+        packed = list(folder.glob("*.tgz"))
+        if len(packed) != 1:
+            raise BundleError(f"{self.program} pulled no {chart.chart} {chart.version}, and no error", fix=_INSTALL)
+        return packed[0]
 
     def _run(self, arguments: Sequence[str], chart: Chart, given: str = "") -> str:
         try:
@@ -40,24 +52,31 @@ class Helm:
                 cwd=self.folder,
                 input=given,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 timeout=_LIMIT_S,
                 check=False,
             )
         except FileNotFoundError:
-            raise BundleError("helm is not on PATH", fix="install helm 3 or 4: https://helm.sh") from None
+            missing = f"there is no {self.program}" if "/" in self.program else f"{self.program} is not on PATH"
+            raise BundleError(missing, fix=_INSTALL) from None
+        except OSError as error:
+            raise BundleError(f"{self.program} cannot be run", got=str(error.strerror), fix=_INSTALL) from None
         except subprocess.TimeoutExpired:
             raise BundleError(f"helm got no answer from {chart.chart} within {_LIMIT_S} s", fix=_MIRROR) from None
         if done.returncode != 0:
             raise BundleError(
-                f"helm cannot take {chart.chart} {chart.version}", got=done.stderr.strip()[-400:], fix=_MIRROR
+                f"helm cannot take {chart.chart} {chart.version}",
+                got=done.stderr.strip()[-400:] or f"status {done.returncode} and no message",
+                fix=_PACKED if _is_packed(chart) else _MIRROR,
             )
         return done.stdout
 
 
-_MIRROR = "check the connection, or name a registry, repository or folder that has it: --from ADDRESS"
+def _is_packed(chart: Chart) -> bool:
+    return chart.chart.endswith(".tgz")
 
 
 def _address(chart: Chart) -> list[str]:
-    version = [] if chart.chart.endswith(".tgz") else ["--version", chart.version]
+    version = [] if _is_packed(chart) else ["--version", chart.version]
     return [chart.chart, *version, *(["--repo", chart.repository] if chart.repository else [])]

@@ -19,3 +19,7 @@ def manifest(helm: Helm, chart: Chart) -> str:
         return cilium_manifest(text)
     except ConfigError as error:
         raise BundleError(f"Cilium {chart.version}: {error.what}", fix=error.fix) from error
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise BundleError(
+            f"Cilium {chart.version} renders to objects that are not whole", fix="take the chart from its publisher"
+        ) from None

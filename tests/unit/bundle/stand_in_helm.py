@@ -15,8 +15,9 @@ _SCRIPT = """\
 { for word; do printf '%s\\n' "$word"; done; echo; } >>"$0.asked"
 case $1 in
   template) cat >"$0.values"; [ -f "$0.rendered" ] && exec cat "$0.rendered" ;;
-  pull) while [ "$1" != --destination ]; do shift; done; cp "$0".*.tgz "$2"/ 2>/dev/null; for f in "$2"/*.tgz; do
-    mv "$f" "$2/${f##*/helm.}"; done; exit 0 ;;
+  pull) chart="${2##*/}-$4.tgz"; while [ "$1" != --destination ]; do shift; done
+    [ -f "$0.$chart" ] && cp "$0.$chart" "$2/$chart"; exit 0 ;;
+  show) cat "$3"; exit ;;
 esac
 echo "Error: no such chart" >&2
 exit 1

@@ -54,7 +54,16 @@ def test_the_order_of_the_text_does_not_matter() -> None:
     assert definitions_file(FIRST + LAST, "here") == definitions_file(LAST + POLICY + FIRST, "there")
 
 
-@pytest.mark.parametrize(("text", "what"), [(POLICY, "holds no CustomResourceDefinition"), ("a: [", "is not YAML")])
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (POLICY, "holds no CustomResourceDefinition"),
+        ("a: [", "is not YAML"),
+        ("a: 2026-99-99", "is not YAML"),
+        ("kind: CustomResourceDefinition", "holds a CustomResourceDefinition that is not whole"),
+        (FIRST.replace("'1e3'", "2026-01-01"), "holds a CustomResourceDefinition that is not whole"),
+    ],
+)
 def test_a_text_without_definitions_is_named(text: str, what: str) -> None:
     with pytest.raises(BundleError, match=f"gateway-crds-helm v1 {what}"):
         definitions_file(text, "gateway-crds-helm v1")

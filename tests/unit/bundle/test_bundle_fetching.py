@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import subprocess
 from collections.abc import Callable
@@ -13,6 +14,8 @@ import pytest
 from bundle.definitions import definitions_file
 from bundle.errors import BundleError
 from bundle.fetching import Sources, write_charts, write_crds
+from bundle.helm import Helm
+from components.addons.charts import Chart
 from stacks.facts import versions
 from stacks.facts.versions import Versions
 from tests.unit.bundle.stand_in_helm import StandInHelm
@@ -153,9 +156,104 @@ def test_what_cannot_be_had_is_named_with_the_way_out(
     with pytest.raises(BundleError, match=r"manifests\.yaml cannot be fetched") as error:
         fetched(pins)
     assert "gateway-api-inference-extension-v1.5.0.yaml" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "what", "got"),
+    [
+        (None, 0, "there is no .*/helm", ""),
+        ("exit 0", 0o644, ".*/helm cannot be run", "Permission denied"),
+        ("garbage", 0o755, ".*/helm cannot be run", "Exec format error"),
+        ("#!/bin/sh\nkill -9 $$", 0o755, "helm cannot take oci://", "status -9 and no message"),
+        ("#!/bin/sh\nprintf '\\377\\000'", 0o755, "ai-gateway-crds-helm v.* is not YAML", "unacceptable character"),
+        ("#!/bin/sh", 0o755, "ai-gateway-crds-helm v.* holds no CustomResourceDefinition", ""),
+    ],
+)
+def test_a_program_that_is_no_helm_is_named(
+    helm: StandInHelm,
+    pins: Versions,
+    fetched: Callable[..., list[str]],
+    content: str | None,
+    mode: int,
+    what: str,
+    got: str,
+) -> None:
     helm.program.unlink()
-    with pytest.raises(BundleError, match="helm is not on PATH"):
+    if content is not None:
+        helm.program.write_text(content)
+        helm.program.chmod(mode)
+    with pytest.raises(BundleError, match=what) as error:
         fetched(pins)
+    assert error.value.got.startswith(got)
+    with pytest.raises(BundleError, match="no-such-helm is not on PATH"):
+        Helm("no-such-helm", helm.program.parent).pull(Chart(chart="a", version="v1"), helm.program.parent)
+
+
+def test_a_release_file_that_is_no_text_is_refused(
+    helm: StandInHelm, pins: Versions, fetched: Callable[..., list[str]]
+) -> None:
+    helm.renders(FIRST)
+    (helm.program.parent / f"gateway-api-inference-extension-{pins.crd_versions[RELEASE_FILE]}.yaml").write_bytes(
+        b"a: \xff\n"
+    )
+    with pytest.raises(BundleError, match=r"\.yaml holds no CustomResourceDefinition"):
+        fetched(pins, ".")
+
+
+def test_a_proxy_that_is_none_is_an_error_of_the_address(
+    helm: StandInHelm, pins: Versions, fetched: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helm.renders(FIRST)
+    monkeypatch.setenv("HTTPS_PROXY", "ftp://hub.example")
+    with pytest.raises(BundleError, match=r"manifests\.yaml cannot be fetched"):
+        fetched(pins)
+
+
+def test_a_full_disk_leaves_what_was_there(
+    helm: StandInHelm,
+    pins: Versions,
+    internet: dict[str, str],
+    fetched: Callable[..., list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    helm.renders(FIRST)
+    internet[str(pins.crd_sources[RELEASE_FILE].file).format(release=pins.crd_versions[RELEASE_FILE])] = FIRST
+    before = dict.fromkeys(pins.crds, "an older one")
+    (tmp_path / "crds").mkdir()
+    for file, text in before.items():
+        (tmp_path / "crds" / file).write_text(text)
+    write_text = Path.write_text
+
+    def fills_up(path: Path, data: str, encoding: str | None = None) -> int:
+        write_text(path, data[:9], encoding)
+        if path.name.startswith(".gateway-api"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_text(path, data, encoding)
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", fills_up)
+        with pytest.raises(OSError, match=r"No space left on device: '.*/crds/gateway-api\.json'"):
+            fetched(pins)
+    assert {path.name: path.read_text() for path in (tmp_path / "crds").iterdir()} == before
+
+
+def test_charts_of_a_folder_are_copied_if_they_are_whole(helm: StandInHelm, tmp_path: Path) -> None:
+    mirror = helm.program.parent / "mirrored"
+    mirror.mkdir()
+    sources = Sources(versions=PINS, helm=helm.helm(), mirror="mirrored")
+    with pytest.raises(BundleError, match=r"helm cannot take \./mirrored/gateway-helm-v.*\.tgz") as error:
+        write_charts(sources, tmp_path / "charts", lambda _: None)
+    assert error.value.fix.startswith("put the chart there")
+    names = [name for name, _ in sources.charts()]
+    for name in names:
+        (mirror / name).write_text(name)
+    assert [path.read_text() for path in write_charts(sources, tmp_path / "charts", lambda _: None)] == names
+
+
+def test_a_helm_that_pulls_nothing_is_an_error(helm: StandInHelm, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"helm pulled no oci://.*/gateway-helm v.*, and no error"):
+        write_charts(Sources(versions=PINS, helm=helm.helm()), tmp_path / "charts", lambda _: None)
 
 
 def test_charts_are_pulled_once(helm: StandInHelm, tmp_path: Path) -> None:

@@ -51,10 +51,17 @@ def test_it_is_rendered_with_what_talos_needs(helm: StandInHelm) -> None:
     assert helm.asked() == [["template", *words, *cluster, "--values", "-"]]
 
 
-@pytest.mark.parametrize(("rendered", "what"), [("kind: A", "Kubernetes objects"), ("", "has no DaemonSet")])
+@pytest.mark.parametrize(
+    ("rendered", "what"),
+    [
+        ("kind: A", "Kubernetes objects"),
+        ("", "has no DaemonSet"),
+        (RENDERED.replace("containers:", "boxes:"), "objects that are not whole"),
+    ],
+)
 def test_a_chart_that_does_not_render_is_named_with_the_fix(helm: StandInHelm, rendered: str, what: str) -> None:
     helm.renders(rendered)
-    with pytest.raises(BundleError, match=f"Cilium 1.20.2: (?s:.*){what}"):
+    with pytest.raises(BundleError, match=f"Cilium 1.20.2:? (?s:.*){what}"):
         manifest(helm.helm(), CHART)
 
 
@@ -65,8 +72,11 @@ def test_the_manifest_is_written_as_pinned_and_only_then(helm: StandInHelm, tmp_
     with pytest.raises(BundleError, match=r"the manifest of Cilium 1\.20\.2 is not the pinned one"):
         write_pod_network(Sources(versions=pins, helm=helm.helm()), file, lambda _: None)
     assert not file.exists()
+    file.parent.mkdir()
+    others = file.with_name("SHA256SUMS")
+    others.write_text("of other files")
     digest = hashlib.sha256(text.encode()).hexdigest()
     own = pins.model_copy(update={"cilium": pins.cilium.model_copy(update={"manifest": digest})})
     assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == [file]
-    assert file.read_text() == text
+    assert (file.read_text(), others.read_text()) == (text, "of other files")
     assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == []
