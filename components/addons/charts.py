@@ -22,7 +22,8 @@ _LIKE_A_HOST = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(/.*)?")
 _FOLDER = re.compile(r"[A-Za-z0-9._~/ -]*[A-Za-z0-9._~/-]")
 
 
-def _mirror(address: str) -> str:
+def checked_mirror(address: str) -> str:
+    """The address of a registry, repository or folder as it is. Raises WrongValueError for anything else."""
     form = next((form for form in (_REGISTRY, _REPOSITORY) if form.fullmatch(address)), None)
     if form is None and ("://" in address or not _FOLDER.fullmatch(address) or address.startswith(("-", " ", "~"))):
         raise WrongValueError(
@@ -41,7 +42,7 @@ def _mirror(address: str) -> str:
 class ChartsSpec(Spec):
     """Where Helm charts come from."""
 
-    mirror: Annotated[str, AfterValidator(_mirror)] | None = None
+    mirror: Annotated[str, AfterValidator(checked_mirror)] | None = None
     """Every chart is taken from here, not from its publisher: `oci://HOST/PATH`, the https address of a repository, or
     a folder with `NAME-VERSION.tgz`, as `helm pull` and `sitectl bundle --charts` write it, relative to the project."""
 

@@ -10,10 +10,12 @@ from typing import Any
 from bundle.errors import BundleError
 from bundle.fetching import Sources, write_charts, write_crds, write_pod_network
 from bundle.helm import Helm
+from components.addons.charts import checked_mirror
 from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
+from floor.problems import WrongValueError
 from sitectl import checkout, invocation
-from sitectl.errors import SitectlError
+from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
@@ -28,6 +30,9 @@ fetched again, so a second call needs no network. Commit none of it.
   python -m sitectl bundle --from oci://registry.site.example/charts
   python -m sitectl bundle --charts    the gateways' charts as well, for a
                                        site with charts.mirror: .bundle/charts
+
+A folder after --from counts from where you are, and charts.mirror from the folder of the sites. Credentials are never
+part of an address: helm registry login HOST
 """
 CHARTS = Path(".bundle/charts")
 
@@ -35,15 +40,16 @@ CHARTS = Path(".bundle/charts")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
     parser.add_argument(
-        "--from", dest="mirror", metavar="ADDRESS", help="registry, repository or folder of all charts (the site's own)"
+        "--from", dest="mirror", metavar="ADDRESS", help="registry, repository or folder of all charts (charts.mirror)"
     )
-    parser.add_argument("--charts", action="store_true", help=f"pull the gateways' charts into {CHARTS} as well")
+    parser.add_argument("--charts", action="store_true", help=f"also pull the gateways' charts into {CHARTS}")
     parser.add_argument("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
 
 
 def run(context: Any, arguments: argparse.Namespace) -> int:
     project, pins = context.project, versions.load()
-    helm, written = Helm(arguments.helm, project), list[Path]()
+    helm, written = Helm(_program(arguments.helm), project), list[Path]()
+    named = None if arguments.mirror is None else _mirror(arguments.mirror)
 
     def note(text: str) -> None:
         context.progress.note(checkout.relative(text, project))
@@ -52,16 +58,16 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     sites = {name: plan_file(file).site for name, file in files.items()}
     try:
         for site in sites.values():
-            mirror = arguments.mirror or site.charts.mirror
+            mirror = named or _mirror_of(site, project)
             written += _of_site(site, Sources(versions=pins, helm=helm, mirror=mirror), project, note)
-        default = Sources(versions=pins, helm=helm, mirror=arguments.mirror)
+        default = Sources(versions=pins, helm=helm, mirror=named)
         if not sites:
             written += write_crds(default, project / CrdBundleSpec().folder, note)
         if arguments.charts:
             written += write_charts(default, project / CHARTS, note)
     except BundleError as error:
         raise SitectlError(error.what, got=error.got, allowed=error.allowed, fix=error.fix) from None
-    names = [file.relative_to(project).as_posix() for file in written]
+    names = [checkout.relative(str(file), project) for file in written]
     lines = [*names, f"{counted(len(names), 'file')} written" if names else "all as pinned; nothing to fetch"]
     if len(arguments.site) == 1:
         lines.append(invocation.next_step("plan", arguments.site, arguments.project))
@@ -75,3 +81,35 @@ def _of_site(site: SiteConfig, sources: Sources, project: Path, note: Callable[[
         yield from write_crds(sources, project / site.crds.folder, note)
     if machines and machines.cni == "cilium":
         yield from write_pod_network(sources, project / machines.cilium_manifest, note)
+
+
+def _program(name: str) -> str:
+    """A path counts from where the user is, not from the project."""
+    return str(Path(name).absolute()) if "/" in name else name
+
+
+def _mirror(address: str) -> str:
+    """The address behind --from; a folder as its whole path. Raises SitectlError."""
+    folder = Path(address)
+    if address and folder.is_dir():
+        return str(folder.resolve())
+    try:
+        checked_mirror(address)
+    except WrongValueError as error:
+        wrong = error.problem
+        if not address or not folder.exists():
+            raise _usage(f"--from: {wrong.what}", allowed=wrong.allowed, fix=wrong.fix) from None
+    if "://" not in address:
+        what = "is a file, not a folder" if folder.exists() else "is no folder here"
+        raise _usage(f"--from: {address} {what}", fix="name a folder that holds charts as NAME-VERSION.tgz")
+    return address
+
+
+def _usage(what: str, *, fix: str, allowed: str = "") -> SitectlError:
+    return SitectlError(what, allowed=allowed, fix=fix, status=Exit.USAGE)
+
+
+def _mirror_of(site: SiteConfig, project: Path) -> str | None:
+    """The site's own, but for the folder that --charts fills: it holds no definitions."""
+    mirror = site.charts.mirror
+    return None if mirror and (project / mirror).resolve() == (project / CHARTS).resolve() else mirror

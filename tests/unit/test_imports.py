@@ -60,7 +60,8 @@ MAY_IMPORT = {
     "lab.cli": {"lab.errors", "lab.paths", "lab.install", "lab.site", "lab.session", "lab.deploy", "lab.doctor"},
     "lab.__main__": {"lab.cli"},
     # Works on a site from outside: what it knows of the program comes from a run of the program.
-    "sitectl": {"floor", "floor.reading", "policy", "bundle", "components.gateway", "components.specs"}
+    "sitectl": {"floor", "floor.reading", "policy", "bundle"}
+    | {"components.addons", "components.gateway", "components.specs"}
     | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site"},
     "ci": {"floor", "sitectl", "stacks.plan"},
 }

@@ -17,6 +17,7 @@ from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.bundle.test_bundle_definitions import FIRST
 from tests.unit.bundle.test_bundle_pod_network import RENDERED
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+from tests.unit.sitectl.test_sitectl_commands import edit
 
 pytestmark = pytest.mark.row("C.05")
 
@@ -91,8 +92,58 @@ def test_a_folder_without_sites_gets_the_definitions(own: Path, helm: StandInHel
 def test_what_cannot_be_fetched_is_one_error_with_the_way_out(own: Path, helm: StandInHelm) -> None:
     told = run(own, "bundle", "prod", "--helm", "/no/such/helm")
     assert told.status == Exit.UNABLE
-    assert "error: helm is not on PATH\n  fix: install helm 3 or 4" in told.err
+    assert "error: there is no /no/such/helm\n  fix: install helm 3.8 or later" in told.err
     helm.program.with_name("helm.rendered").write_text("kind: List")
     told = run(own, "bundle", "prod", "--helm", str(helm.program))
     assert "error: ai-gateway-crds-helm v1.0.0 holds no CustomResourceDefinition" in told.err
     assert not (own / ".bundle").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "what", "fix"),
+    [
+        ("oci://user:hunter2@hub.example/charts", "without credentials", "oci://"),
+        ("https://user:hunter2@hub.example/charts", "without credentials", "oci://"),
+        ("", "without credentials", "oci://"),
+        ("hub.example/charts", "looks like a host", "write oci://hub.example/charts"),
+        ("nowhere", "nowhere is no folder here", "name a folder"),
+        ("Pulumi.prod.yaml", "is a file, not a folder", "name a folder"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_before_anything_is_asked(
+    own: Path, helm: StandInHelm, monkeypatch: pytest.MonkeyPatch, address: str, what: str, fix: str
+) -> None:
+    monkeypatch.chdir(own)
+    asked = len(helm.asked())
+    told = run(own, "bundle", "prod", "--helm", str(helm.program), f"--from={address}", "--json")
+    assert told.status == Exit.USAGE
+    assert what in told.data["error"]["what"]
+    assert fix in told.data["error"]["fix"]
+    assert "hunter2" not in told.out + told.err
+    assert len(helm.asked()) == asked
+
+
+def test_paths_of_the_command_line_count_from_where_the_user_is(
+    own: Path, helm: StandInHelm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own / "below" / "mirrored").mkdir(parents=True)
+    monkeypatch.chdir(own / "below")
+    told = run(own, "bundle", "prod", "--helm", "../../helm", "--from", "mirrored")
+    assert told.status == Exit.OK, told.err
+    assert helm.asked()[1][2].startswith(f"{own}/below/mirrored/ai-gateway-crds-helm-v")
+
+
+def test_a_folder_outside_of_the_project_is_named_whole(own: Path, helm: StandInHelm, tmp_path: Path) -> None:
+    edit(own, "prod", crds={"folder": str(tmp_path / "shared")})
+    told = run(own, "bundle", "prod", "--helm", str(helm.program), "--json")
+    assert told.status == Exit.OK, told.err
+    assert f"{tmp_path}/shared/gateway-api.json" in told.data["written"]
+
+
+def test_the_folder_that_it_fills_is_no_source_of_definitions(own: Path, helm: StandInHelm) -> None:
+    """A site that installs the charts out of it needs definitions before there are any."""
+    edit(own, "prod", charts={"mirror": "./.bundle/charts/"})
+    helm.has_charts(*(f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts))
+    told = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
+    assert told.status == Exit.OK, told.err
+    assert helm.asked()[1][2] == "oci://docker.io/envoyproxy/ai-gateway-crds-helm"
