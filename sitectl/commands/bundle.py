@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from bundle.helm import Helm
 from components.addons.charts import checked_mirror
 from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
-from floor.problems import WrongValueError
+from floor.problems import SiteError, WrongValueError
 from sitectl import checkout, invocation
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
@@ -23,7 +23,7 @@ from stacks.site.model import SiteConfig
 MORE = """\
 Takes charts by helm, as their publishers offer them or from the site's charts.mirror, and files of releases by HTTPS.
 Writes definitions and Cilium's manifest only if they are what stacks/facts/versions.yaml pins. What is as pinned is not
-fetched again, so a second call needs no network. Commit none of it.
+fetched again, so a second call needs no network. Commit none of it. A site that fails leaves the others theirs.
 
   python -m sitectl bundle             for all sites of the folder
   python -m sitectl bundle berlin      for one of them
@@ -55,18 +55,24 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         context.progress.note(checkout.relative(text, project))
 
     files = checkout.chosen_sites(project, arguments.site) if arguments.site else checkout.site_files(project)
-    sites = {name: plan_file(file).site for name, file in files.items()}
-    try:
-        for site in sites.values():
+    failed: dict[str, BundleError | SiteError] = {}
+    for name, file in files.items():
+        try:
+            site = plan_file(file).site
             mirror = named or _mirror_of(site, project)
             written += _of_site(site, Sources(versions=pins, helm=helm, mirror=mirror), project, note)
-        default = Sources(versions=pins, helm=helm, mirror=named)
-        if not sites:
+        except (BundleError, SiteError) as error:
+            failed[name] = error
+    default = Sources(versions=pins, helm=helm, mirror=named)
+    try:
+        if not files:
             written += write_crds(default, project / CrdBundleSpec().folder, note)
         if arguments.charts:
             written += write_charts(default, project / CHARTS, note)
     except BundleError as error:
-        raise SitectlError(error.what, got=error.got, allowed=error.allowed, fix=error.fix) from None
+        raise _unable(error) from None
+    if failed:
+        raise _first(failed, alone=len(files) == 1)
     names = [checkout.relative(str(file), project) for file in written]
     lines = [*names, f"{counted(len(names), 'file')} written" if names else "all as pinned; nothing to fetch"]
     if len(arguments.site) == 1:
@@ -81,6 +87,19 @@ def _of_site(site: SiteConfig, sources: Sources, project: Path, note: Callable[[
         yield from write_crds(sources, project / site.crds.folder, note)
     if machines and machines.cni == "cilium":
         yield from write_pod_network(sources, project / machines.cilium_manifest, note)
+
+
+def _first(failed: Mapping[str, BundleError | SiteError], *, alone: bool) -> Exception:
+    """The first site's error, which names the others that have nothing yet either."""
+    (name, error), *others = failed.items()
+    also = f"; also failed: {', '.join(other for other, _ in others)}" if others else ""
+    if isinstance(error, SiteError):
+        return SiteError(f"{error}\n{also.removeprefix('; ')}".rstrip())
+    return _unable(error, before="" if alone else f"{name}: ", after=also)
+
+
+def _unable(error: BundleError, before: str = "", after: str = "") -> SitectlError:
+    return SitectlError(f"{before}{error.what}{after}", got=error.got, allowed=error.allowed, fix=error.fix)
 
 
 def _program(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests import documented
 from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.bundle.test_bundle_definitions import FIRST
 from tests.unit.bundle.test_bundle_pod_network import RENDERED
-from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 from tests.unit.sitectl.test_sitectl_commands import edit
 
 pytestmark = pytest.mark.row("C.05")
@@ -147,3 +148,22 @@ def test_the_folder_that_it_fills_is_no_source_of_definitions(own: Path, helm: S
     told = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
     assert told.status == Exit.OK, told.err
     assert helm.asked()[1][2] == "oci://docker.io/envoyproxy/ai-gateway-crds-helm"
+
+
+def test_a_site_that_fails_leaves_the_others_theirs(own: Path, helm: StandInHelm) -> None:
+    """A job of CI goes on to the previews, where each such site has its own error."""
+    edit(own, "lab", replicas="many")
+    told = run(own, "bundle", "--helm", str(helm.program))
+    assert told.status == Exit.REFUSED
+    assert "Pulumi.lab.yaml: 1 error in the site" in told.err
+    assert (own / ".bundle" / "crds" / "gateway-api.json").is_file()
+    shutil.rmtree(own / ".bundle")
+    helm.program.with_name("helm.rendered").unlink()
+    told = run(own, "bundle", "--helm", str(helm.program))
+    assert told.err.count("error: ") == 1
+    assert told.err.splitlines()[-1] == "also failed: prod"
+    shutil.copy(ROOT / "Pulumi.lab.yaml", own)
+    told = run(own, "bundle", "--helm", str(helm.program), "--json")
+    assert told.status == Exit.UNABLE
+    assert told.data["error"]["what"].startswith("lab: helm cannot take ./.lab/bundle/charts/")
+    assert told.data["error"]["what"].endswith("; also failed: prod")
