@@ -206,7 +206,8 @@ class CrdsPart:
             try:
                 write_crds(sources, folder, lambda _: None)
             except BundleError as error:
-                raise LabError(f"part {self.name}: {error.what}", fix=error.fix) from None
+                got = f"; got {error.got}" if error.got else ""
+                raise LabError(f"part {self.name}: {error.what}{got}", fix=_SAME_RELEASES) from None
 
         entry = bundle_store(run.lab).obtain(self.name, self._key, fill, verify=run.verify)
         with locked(bundle_store(run.lab).root / ".lock-publish", f"publishing {self.name}"):
@@ -217,6 +218,7 @@ class CrdsPart:
         return content_key([f"{file} {digest}" for file, digest in sorted(versions.load().crds.items())])
 
 
+_SAME_RELEASES = "let tools/*/go.mod and stacks/facts/versions.yaml name the same releases, with the sums of these"
 _HELM = next(family for family in GO_FAMILIES if family.name == "helm")
 _MIRROR = BundlePart("charts", {**CHART_SOURCES, **RELEASE_FILES}, charts.REVISION, charts.write_mirror)
 
