@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from sitectl import checkout, home
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.site_plan import plan_file
+from stacks.site.model import SiteConfig
 
 MORE = """\
 `validate`, `render` and `rules` need only Python and the packages, `diff` also git; `plan` and `drift` need the engine,
@@ -96,12 +97,13 @@ def checks(project: Path, machine: Machine) -> Iterator[Check]:
     )
     client = ["kubectl", "version", "--client"]
     yield _program(machine, "kubectl", client, "`drift` and rolls of machines need it", "install kubectl")
-    yield _bundle(project)
     files = checkout.site_files(project)
+    sites = {site: _read(file) for site, file in files.items()}
+    yield _bundle(project, [site for site in sites.values() if not isinstance(site, str)])
     if not files:
         yield Check(name="sites", state="note", found="none yet", fix="python -m sitectl init NAME")
-    for site, file in files.items():
-        yield from _site(project, site, file)
+    for name, site in sites.items():
+        yield from _site(project, name, site)
 
 
 def _python() -> Check:
@@ -141,8 +143,8 @@ def _plugin(machine: Machine, name: str) -> Check:
     return Check(name=f"plugin {name}", state="note", found="not installed; `plan` downloads it", fix=fix)
 
 
-def _bundle(project: Path) -> Check:
-    folder = project / CrdBundleSpec().folder
+def _bundle(project: Path, sites: Sequence[SiteConfig]) -> Check:
+    """Of the folders where these sites look; without a site, where the next one will."""
     try:
         pinned = versions.load().crds
     except SiteError as error:
@@ -152,7 +154,9 @@ def _bundle(project: Path) -> Check:
             found=str(error).splitlines()[0],
             fix=_VERSIONS_BACK if home.is_checkout() else home.repair(),
         )
-    wrong = [file for file, digest in pinned.items() if not is_pinned(folder / file, digest)]
+    bundles = [site.crds for site in sites] or [CrdBundleSpec()]
+    files = {bundle.folder / file: pinned[file] for bundle in bundles if bundle.owner == "program" for file in pinned}
+    wrong = [str(file) for file, digest in files.items() if not is_pinned(project / file, digest)]
     if not wrong:
         return Check(name="CRD bundle", state="ok", found="as pinned")
     return Check(
@@ -163,12 +167,17 @@ def _bundle(project: Path) -> Check:
     )
 
 
-def _site(project: Path, site: str, file: Path) -> Iterator[Check]:
+def _read(file: Path) -> SiteConfig | str:
+    """The site, or the first line of what is wrong with it."""
     try:
-        loaded = plan_file(file).site
+        return plan_file(file).site
     except (SiteError, SitectlError) as error:
-        first = str(error).splitlines()[0]
-        yield Check(name=f"site {site}", state="bad", found=first, fix=f"python -m sitectl validate {site}")
+        return str(error).splitlines()[0]
+
+
+def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]:
+    if isinstance(loaded, str):
+        yield Check(name=f"site {site}", state="bad", found=loaded, fix=f"python -m sitectl validate {site}")
         return
     yield Check(name=f"site {site}", state="ok", found="valid")
     machines = loaded.cluster.machines

@@ -1,4 +1,4 @@
-"""`bundle`: what each site needs, from where it says, into the folder where its program looks."""
+"""`bundle`: what each site needs, from where it says, into the folder where its program and `doctor` look."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from bundle.definitions import definitions_file
 from bundle.pod_network import manifest
 from components.addons.charts import Chart
+from sitectl.commands.doctor import Check, Machine, checks
 from sitectl.errors import Exit
 from stacks.facts import versions
 from tests import documented
@@ -167,3 +168,23 @@ def test_a_site_that_fails_leaves_the_others_theirs(own: Path, helm: StandInHelm
     assert told.status == Exit.UNABLE
     assert told.data["error"]["what"].startswith("lab: helm cannot take ./.lab/bundle/charts/")
     assert told.data["error"]["what"].endswith("; also failed: prod")
+
+
+def test_doctor_looks_for_definitions_where_the_sites_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or its note stays, whatever `bundle` fetches."""
+    own = make_checkout(tmp_path / "own", sites=["lab"])
+    one = versions.load().model_copy(update={"crds": {"a.json": hashlib.sha256(b"a").hexdigest()}})
+    monkeypatch.setattr("sitectl.commands.doctor.versions.load", lambda: one)
+    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+
+    def bundle() -> Check:
+        return next(check for check in checks(own, bare) if check.name == "CRD bundle")
+
+    assert bundle().found == ".lab/bundle/crds/a.json missing or not as pinned; `plan` needs it"
+    (own / ".lab" / "bundle" / "crds").mkdir(parents=True)
+    (own / ".lab" / "bundle" / "crds" / "a.json").write_text("a")
+    assert bundle().state == "ok"
+    edit(own, "lab", crds={"owner": "external"})
+    assert bundle().state == "ok"
+    (own / "Pulumi.lab.yaml").unlink()
+    assert bundle().found.startswith(".bundle/crds/a.json missing")
