@@ -93,7 +93,11 @@ def checks(project: Path, machine: Machine) -> Iterator[Check]:
     )
     yield from (_plugin(machine, name) for name in _PLUGINS)
     yield _program(
-        machine, "helm", ["helm", "version", "--short"], "`bundle` needs it", "install helm 3 or 4: https://helm.sh"
+        machine,
+        "helm",
+        ["helm", "version", "--short"],
+        "`bundle` needs it",
+        "install helm 3.8 or later: https://helm.sh",
     )
     client = ["kubectl", "version", "--client"]
     yield _program(machine, "kubectl", client, "`drift` and rolls of machines need it", "install kubectl")

@@ -100,7 +100,7 @@ def _cilium(machines: MachinesSpec, versions: Versions) -> str | None:
     if found != versions.cilium.manifest:
         raise PodNetworkError(
             f"{path}: sha256 is {found}, pinned in stacks/facts/versions.yaml is {versions.cilium.manifest}\n"
-            "  fix: python -m sitectl bundle; when the pin is to move, look at what differs first, then pin the new sum"
+            "  fix: python -m sitectl bundle"
         )
     return content.decode()
 

@@ -70,8 +70,10 @@ def test_each_site_gets_what_it_needs_where_it_looks(own: Path, helm: StandInHel
 
 
 def test_one_site_with_a_mirror_of_the_command_line(own: Path, helm: StandInHelm) -> None:
-    told = run(own, "bundle", "prod", "--helm", str(helm.program), "--from", "https://hub.example/charts", "--json")
-    assert (told.status, len(told.data["written"])) == (Exit.OK, 4)
+    assert run(own, "init", "berlin").status == Exit.OK
+    _, _, _, *words = documented.argv("python -m sitectl bundle berlin")
+    told = run(own, *words, "--helm", str(helm.program), "--from", "https://hub.example/charts", "--json")
+    assert (told.status, len(told.data["written"])) == (Exit.OK, 3)
     assert all("https://hub.example/charts" in call for call in helm.asked()[1:])
     assert not (own / ".lab").exists()
 
