@@ -46,7 +46,11 @@ class Sources:
         """Cilium's manifest. Raises BundleError, also for what is not as pinned."""
         pin = self.versions.cilium
         chart = chart_of(pin.chart, pin.version, self.mirror, pin.repository)
-        return _pinned(pod_network.manifest(self.helm, chart), pin.manifest, f"the manifest of Cilium {pin.version}")
+        return _pinned(
+            pod_network.manifest(self.helm, chart, self.versions.kubernetes),
+            pin.manifest,
+            f"the manifest of Cilium {pin.version}",
+        )
 
     def charts(self) -> Iterator[tuple[str, Chart]]:
         """File name and chart of those that sites let the program install."""

@@ -8,13 +8,10 @@ from components.addons.charts import Chart
 from talos.cni import cilium_manifest, cilium_values
 from talos.problems import ConfigError
 
-# A manifest must be the same wherever it is rendered, so this is no site's own version.
-KUBERNETES = "v1.36.3"
 
-
-def manifest(helm: Helm, chart: Chart) -> str:
-    """The manifest. BundleError where the chart does not render to what a cold cluster can use."""
-    text = helm.render(chart, "cilium", cilium_values(), namespace="kube-system", kubernetes=KUBERNETES)
+def manifest(helm: Helm, chart: Chart, kubernetes: str) -> str:
+    """The manifest for this version of Kubernetes. BundleError where it is none that a cold cluster can use."""
+    text = helm.render(chart, "cilium", cilium_values(), namespace="kube-system", kubernetes=kubernetes)
     try:
         return cilium_manifest(text)
     except ConfigError as error:

@@ -11,12 +11,13 @@ import yaml
 
 from bundle.errors import BundleError
 from bundle.fetching import Sources, write_pod_network
-from bundle.pod_network import KUBERNETES, manifest
+from bundle.pod_network import manifest
 from components.addons.charts import Chart
 from stacks.facts import versions
 from talos.cni import cilium_values
 from tests.unit.bundle.stand_in_helm import StandInHelm
 
+KUBERNETES = versions.load().kubernetes
 CHART = Chart(chart="cilium", version="1.20.2", repository="https://helm.cilium.io")
 
 
@@ -43,7 +44,7 @@ def helm(tmp_path: Path) -> StandInHelm:
 
 def test_it_is_rendered_with_what_talos_needs(helm: StandInHelm) -> None:
     helm.renders(RENDERED)
-    manifest(helm.helm(), CHART)
+    manifest(helm.helm(), CHART, KUBERNETES)
     assert helm.values() == cilium_values()
     words = ["cilium", "cilium", "--version", "1.20.2", "--repo", "https://helm.cilium.io"]
     # Without a version of Kubernetes helm takes one of its own, which changes with helm.
@@ -62,12 +63,12 @@ def test_it_is_rendered_with_what_talos_needs(helm: StandInHelm) -> None:
 def test_a_chart_that_does_not_render_is_named_with_the_fix(helm: StandInHelm, rendered: str, what: str) -> None:
     helm.renders(rendered)
     with pytest.raises(BundleError, match=f"Cilium 1.20.2:? (?s:.*){what}"):
-        manifest(helm.helm(), CHART)
+        manifest(helm.helm(), CHART, KUBERNETES)
 
 
 def test_the_manifest_is_written_as_pinned_and_only_then(helm: StandInHelm, tmp_path: Path) -> None:
     helm.renders(RENDERED)
-    text, file = manifest(helm.helm(), CHART), tmp_path / "out" / "cilium.yaml"
+    text, file = manifest(helm.helm(), CHART, KUBERNETES), tmp_path / "out" / "cilium.yaml"
     pins = versions.load()
     with pytest.raises(BundleError, match=r"the manifest of Cilium 1\.20\.2 is not the pinned one"):
         write_pod_network(Sources(versions=pins, helm=helm.helm()), file, lambda _: None)

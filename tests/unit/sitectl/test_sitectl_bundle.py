@@ -18,8 +18,7 @@ from tests import documented
 from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.bundle.test_bundle_definitions import FIRST
 from tests.unit.bundle.test_bundle_pod_network import RENDERED
-from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
-from tests.unit.sitectl.test_sitectl_commands import edit
+from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
 
 pytestmark = pytest.mark.row("C.05")
 
@@ -39,7 +38,7 @@ def own(helm: StandInHelm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     pins = versions.load()
     sources = {file: source for file, source in pins.crd_sources.items() if source.chart}
     definitions = hashlib.sha256(definitions_file(EVERYTHING, "").encode()).hexdigest()
-    text = manifest(helm.helm(), Chart(chart="cilium", version="1.20.2"))
+    text = manifest(helm.helm(), Chart(chart="cilium", version="1.20.2"), pins.kubernetes)
     cilium = pins.cilium.model_copy(update={"manifest": hashlib.sha256(text.encode()).hexdigest()})
     crds = dict.fromkeys(sources, definitions)
     changed = pins.model_copy(update={"crds": crds, "crd_sources": sources, "cilium": cilium})
