@@ -43,7 +43,7 @@ def asks(container: Mapping[str, Any], side: str) -> Mapping[str, Any]:
 
 
 def gpu_workloads(resources: Sequence[Resource]) -> Iterator[tuple[Resource, Mapping[str, Any]]]:
-    """Each container that asks for a gpu_nodes.RESOURCE, with its workload."""
+    """Each container that asks for a GPU, with its workload."""
     for resource in resources:
         for container in containers(resource):
             if gpu_nodes.RESOURCE in asks(container, "limits") or gpu_nodes.RESOURCE in asks(container, "requests"):

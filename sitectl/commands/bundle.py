@@ -23,7 +23,7 @@ from stacks.site.model import SiteConfig
 MORE = """\
 Takes charts by helm, as their publishers offer them or from the site's charts.mirror, and files of releases by HTTPS.
 Writes definitions and Cilium's manifest only if they are what stacks/facts/versions.yaml pins. What is as pinned is not
-fetched again, so a second call needs no network. Commit none of it. A site that fails leaves the others theirs.
+fetched again, so a second call needs no network. Commit none of it. A site that fails stops no other.
 
   python -m sitectl bundle             for all sites of the folder
   python -m sitectl bundle berlin      for one of them
@@ -90,7 +90,7 @@ def _of_site(site: SiteConfig, sources: Sources, project: Path, note: Callable[[
 
 
 def _first(failed: Mapping[str, BundleError | SiteError], *, alone: bool) -> Exception:
-    """The first site's error, which names the others that have nothing yet either."""
+    """The first site's error, which names the others that failed too."""
     (name, error), *others = failed.items()
     also = f"; also failed: {', '.join(other for other, _ in others)}" if others else ""
     if isinstance(error, SiteError):

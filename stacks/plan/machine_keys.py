@@ -13,19 +13,19 @@ from talos import checks
 from talos.document import API_VERSION
 from talos.problems import ConfigProblem, value_that_is_allowed
 
-# Kind of document -> the key that it is made of; {} is the document's own name.
+# Kind of document -> the section whose entry of the document's own name it is made of.
 _DOCUMENTS: Mapping[str, str] = {
-    "LinkAliasConfig": "link_aliases.{}",
-    "LinkConfig": "links.{}",
-    "BondConfig": "bonds.{}",
-    "VLANConfig": "vlans.{}",
-    "EthernetConfig": "ethernet.{}",
-    "StaticHostConfig": "static_hosts.{}",
-    "VolumeConfig": "system_volumes.{}",
-    "UserVolumeConfig": "volumes.{}",
-    "RawVolumeConfig": "raw_volumes.{}",
+    "LinkAliasConfig": "link_aliases",
+    "LinkConfig": "links",
+    "BondConfig": "bonds",
+    "VLANConfig": "vlans",
+    "EthernetConfig": "ethernet",
+    "StaticHostConfig": "static_hosts",
+    "VolumeConfig": "system_volumes",
+    "UserVolumeConfig": "volumes",
+    "RawVolumeConfig": "raw_volumes",
 }
-# The same for documents that are made of keys of the cluster alone.
+# Kind of document -> the key of the cluster alone that it is made of; {} is the document's own name.
 _OF_THE_CLUSTER: Mapping[str, str] = {
     "ResolverConfig": "resolvers",
     "TimeSyncConfig": "time_servers",
@@ -75,14 +75,14 @@ def site_problems(problems: Iterable[ConfigProblem], values: Mapping[str, Any]) 
     """Each mistake once, at its key, with the machines that inherit it where it is not one machine's own."""
     machines = {machine.name: machine for machine in machines_of(at(values, *MACHINES))}
     nodes_of: dict[Problem, list[str]] = {}
-    for found in problems:
-        machine = machines.get(found.node)
-        path = _of_machine(found, machine) if machine else _of_cluster(found, machines)
+    for refused in problems:
+        machine = machines.get(refused.node)
+        path = _of_machine(refused, machine) if machine else _of_cluster(refused, machines)
         problem = Problem(
-            path=path, what=found.what, got=found.got, allowed=found.allowed, fix=found.fix or _step(path)
+            path=path, what=refused.what, got=refused.got, allowed=refused.allowed, fix=refused.fix or _step(path)
         )
         for single in (list(_wrong_entries(machine, problem)) if machine else []) or [problem]:
-            nodes_of.setdefault(single, []).append(found.node)
+            nodes_of.setdefault(single, []).append(refused.node)
     for problem, nodes in nodes_of.items():
         shared = problem.path[:3] != (*MACHINES, "nodes") and any(nodes) and len(set(nodes)) < len(machines)
         yield replace(problem, what=f"{problem.what} ({_some(nodes)})") if shared else problem
@@ -127,9 +127,8 @@ def _of_machine(problem: ConfigProblem, machine: Machine) -> Path:
 
 
 def _of_document(kind: str, name: str, path: Path, machine: Machine) -> Path:
-    template = _DOCUMENTS[kind]
+    section = _DOCUMENTS[kind]
     storage = (*MACHINES, "hgx", "storage", "disks", name)
-    section = template.partition(".")[0]
     if section in {"volumes", "raw_volumes"} and name not in mapping(machine.keys.get(section)):
         return (*storage, *({"disk_selector": "selector"}.get(field, field) for field in path[1:]))
     if section in {"links", "bonds", "vlans"}:

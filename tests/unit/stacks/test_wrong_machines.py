@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.stacks.wrong_sites import M, Wrong, refused_and_mended
 
+H = f"{M}.nodes.hgx-1"
 PATCH = f"{M}.patches.own"
 CP = "cluster.machines.roles.controlplane"
 WRONG: dict[str, Wrong] = {
@@ -72,6 +73,28 @@ WRONG: dict[str, Wrong] = {
         },
         f"{M}.roles.hgx.raw_volumes.cache.provisioning.disk_selector",
         "the disk of Longhorn's longhorn-0",
+    ),
+    "a raw volume of no disk": Wrong(
+        {f"{M}.roles.hgx.raw_volumes": {"cache": {"provisioning": {"min_size": "1TB"}}}},
+        f"{M}.roles.hgx.raw_volumes.cache.provisioning.disk_selector",
+        "is missing (hgx-1, hgx-2, hgx-3, hgx-4)",
+        {f"{M}.roles.hgx.raw_volumes.cache.provisioning.disk_selector": 'disk.serial == "C"'},
+    ),
+    # What one document is made of
+    "a link's alias without CEL": Wrong(
+        {f"{H}.link_aliases": {"net0": "mac = 1"}}, f"{H}.link_aliases.net0", "CEL compares with `==`"
+    ),
+    "a link with tiny packets": Wrong({f"{H}.links.eno9": {"mtu": 9}}, f"{H}.links.eno9.mtu", "does not fit; got 9"),
+    "a ring that no card has": Wrong(
+        {f"{H}.ethernet": {"eno9": {"rings": {"sideways": 5}}}}, f"{H}.ethernet.eno9.rings", "does not fit"
+    ),
+    "a host with a wrong name": Wrong(
+        {f"{H}.static_hosts": {"10.5.0.30": ["a_b!"]}}, f"{H}.static_hosts.10.5.0.30", "does not fit"
+    ),
+    "a system volume without a size": Wrong(
+        {f"{H}.system_volumes": {"EPHEMERAL": {"provisioning": {"min_size": "much"}}}},
+        f"{H}.system_volumes.EPHEMERAL.provisioning.min_size",
+        "does not fit; got 'much'",
     ),
     # Patches
     "patch of the type": Wrong(
