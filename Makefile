@@ -1,6 +1,6 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help root venv tools lab lab-down doctor test test-fast test-lab test-site test-all test-changed check types format docs bench lock
+.PHONY: help root venv tools lab lab-down doctor test test-fast test-processes test-lab test-site test-all test-changed check types format docs bench lock
 
 # A machine that forbids it compiles every module again for each of the hundreds of programs that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -47,7 +47,7 @@ lab-down: venv ## remove the lab; leaves no process, namespace, link or mount
 doctor: venv ## can this machine run the lab; which engine and plugins it uses
 	@$(RUN) -m lab doctor
 
-test: root check test-lab ## lint, types and the fast tier, then the lab tier (as root; starts its own labs)
+test: root check test-processes test-lab ## check, test-processes, then the lab tier (as root; starts its own labs)
 
 test-changed: venv ## unit tests that the changes since BASE=<revision> can touch; names the lab tests they concern
 	@[ -n "$(BASE)" ] || { printf 'error: BASE is not set\n  fix: make test-changed BASE=main\n' >&2; exit 1; }
@@ -56,13 +56,16 @@ test-changed: venv ## unit tests that the changes since BASE=<revision> can touc
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) tests/unit
 
+test-processes: venv ## tests of the commands as processes, which the fast tier leaves out
+	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m "processes and not exhaustive" tests/unit
+
 test-lab: root tools ## tests against running labs, each worker with its own labs
 	@$(LAB_TESTS) tests/lab
 
 test-site: root tools ## of these, the tests of the running platform
 	@$(LAB_TESTS) tests/lab/site
 
-test-all: root check tools ## all of `make test`, and the slow tests that it leaves out
+test-all: root check test-processes tools ## all of `make test`, and the slow tests that it leaves out
 	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m exhaustive tests/unit
 	@$(LAB_TESTS) -m "" tests/lab
 	@$(RUN) -m tests.exhaustive.second_source

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.resource_counts import Count, counts
+
+pytestmark = pytest.mark.processes
 
 
 def test_a_thing_more_is_no_more_resources_than_it_was() -> None:

@@ -16,7 +16,7 @@ from sitectl.markdown import document
 from sitectl.previews_folder import reports
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, print_recording, recording
 
-pytestmark = pytest.mark.row("opening 3", "C.06")
+pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
 
 PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 

@@ -37,9 +37,16 @@ PROMISES = {
     "doctor": ["-m lab doctor"],
     "test": [
         f"pytest -q -n {CORES + 2} tests/unit",
+        '-m "processes and not exhaustive" tests/unit',
         f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
     ],
-    "test-all": ["-m exhaustive tests/unit", '-m "" tests/lab', "-m tests.exhaustive.second_source"],
+    "test-processes": ['-m "processes and not exhaustive" tests/unit'],
+    "test-all": [
+        '-m "processes and not exhaustive" tests/unit',
+        "-m exhaustive tests/unit",
+        '-m "" tests/lab',
+        "-m tests.exhaustive.second_source",
+    ],
     "test-changed": ["-m tests.changed"],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
     "docs": ["-m stacks.site.reference", "-m tests.requirements"],

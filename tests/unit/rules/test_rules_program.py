@@ -18,7 +18,7 @@ from floor.reading.document import read_file
 from sitectl import checkout
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
 
-pytestmark = pytest.mark.row("opening 15")
+pytestmark = [pytest.mark.processes, pytest.mark.row("opening 15")]
 
 RUN = "import sys; from sitectl.mocked_program import main; main(sys.argv[1:], enforce_rules=True)"
 SOVEREIGN = {"sovereign": True, "registries": ["ghcr.io"]}

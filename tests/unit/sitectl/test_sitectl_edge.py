@@ -18,6 +18,8 @@ from sitectl import cli
 from sitectl.errors import Exit
 from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, Said, make_checkout, run
 
+pytestmark = pytest.mark.processes
+
 SECRET = "sk-0123456789abcdef0123456789abcdef"
 
 

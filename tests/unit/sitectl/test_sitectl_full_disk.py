@@ -16,7 +16,7 @@ from sitectl import manifests_folder, whole_files
 from sitectl.errors import Exit, SitectlError
 from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, Said, make_checkout
 
-pytestmark = pytest.mark.row("opening 3", "C.06")
+pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
 
 
 def limited(limit: str, folder: Path, *words: str) -> Said:

@@ -16,6 +16,8 @@ from stacks.facts.hardware import Gpu
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, git, make_checkout, run
 
+pytestmark = pytest.mark.processes
+
 PAGES = ROOT / "docs" / "how-to"
 SITE = "inference-platform:site"
 

@@ -18,6 +18,8 @@ from stacks.facts import catalogue
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import ROOT
 
+pytestmark = pytest.mark.processes
+
 PACKAGES = ("bundle", "components", "floor", "manifests", "policy", "sitectl", "stacks", "talos")
 
 

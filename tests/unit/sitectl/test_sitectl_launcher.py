@@ -15,6 +15,8 @@ from sitectl.commands import completion
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, make_checkout
 
+pytestmark = pytest.mark.processes
+
 # A bootstrap that makes an environment out of the one that runs the tests, and counts.
 BOOTSTRAP = f"""\
 import pathlib, sys

@@ -13,6 +13,8 @@ from tests import documented
 from tests.documented import ROOT
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
 
+pytestmark = pytest.mark.processes
+
 README = ROOT / "README.md"
 WIDTH = 118
 

@@ -18,7 +18,7 @@ from sitectl.mocked_program import KEY
 from tests.fixtures.previews.scenarios import SCENARIOS
 from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, make_checkout
 
-pytestmark = pytest.mark.row("opening 3", "C.06")
+pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
 
 LAB = yaml.safe_load((ROOT / "Pulumi.lab.yaml").read_text())
 
