@@ -109,8 +109,8 @@ def _compares(known: Mapping[str, Fact], value: str, operator: str, bound: str) 
 
 def _numbers(version: str) -> tuple[int, ...]:
     """1.13 -> (1, 13, 0). What follows the third number, such as a release candidate's name, is not looked at."""
-    found = [int(part) for part in re.findall(r"\d+", version)[:3]]
-    return tuple(found + [0] * (3 - len(found)))
+    numbers = [int(part) for part in re.findall(r"\d+", version)[:3]]
+    return tuple(numbers + [0] * (3 - len(numbers)))
 
 
 def _readable(condition: str) -> bool:

@@ -47,8 +47,8 @@ def read_facts(path: Path, kind: type[Facts]) -> Facts:
     try:
         return TypeAdapter(kind).validate_python(document.values)
     except ValidationError as error:
-        found = [_described(detail) for detail in error.errors()]
-        raise file_error(file, [problem.at(document.line(problem.path)) for problem in found]) from None
+        problems = [_described(detail) for detail in error.errors()]
+        raise file_error(file, [problem.at(document.line(problem.path)) for problem in problems]) from None
 
 
 def _described(detail: Any) -> Problem:

@@ -105,7 +105,7 @@ class Versions(Spec):
     @model_validator(mode="after")
     def _kubelet_follows(self) -> Versions:
         if self.kubelet is not None:
-            control_plane, kubelet = (int(each.split(".")[1]) for each in (self.kubernetes, self.kubelet))
+            control_plane, kubelet = (int(version.split(".")[1]) for version in (self.kubernetes, self.kubelet))
             if not 0 <= control_plane - kubelet <= _KUBELET_BEHIND:
                 raise WrongValueError(
                     f"kubelet is {self.kubelet} and kubernetes is {self.kubernetes}",

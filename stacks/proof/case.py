@@ -190,27 +190,27 @@ class Case:
         if self.longest < BLOCK_TOKENS:
             return [Shortcoming(kind="weights", text=self._too_large())]
         wanted = order.needed_context
-        found = []
+        shortcomings = []
         if wanted > order.model.max_context_tokens:
             most = order.model.max_context_tokens
             text = f"a context of {wanted:,} tokens is asked for, and the model's limit is {most:,}"
-            found.append(Shortcoming(kind="context", text=text))
+            shortcomings.append(Shortcoming(kind="context", text=text))
         elif wanted > self.context or order.request_tokens > self.longest:
             longest = max(wanted, int(order.request_tokens))
             text = f"requests of {longest:,} tokens are asked for, and {layout} holds {self.longest:,}"
-            found.append(Shortcoming(kind="context", text=text))
+            shortcomings.append(Shortcoming(kind="context", text=text))
         if order.max_num_seqs and order.max_num_seqs > self.held:
             text = (
                 f"max_num_seqs is {order.max_num_seqs:,}, and the cache holds {self.held:,} requests of the mean size"
             )
-            found.append(Shortcoming(kind="setting", text=text))
+            shortcomings.append(Shortcoming(kind="setting", text=text))
         elif (order.max_num_seqs or 0) > (order.max_num_batched_tokens or math.inf):
             text = (
                 f"max_num_seqs is {order.max_num_seqs:,} and max_num_batched_tokens {order.max_num_batched_tokens:,}: "
                 "vLLM starts with no more requests than tokens of a step"
             )
-            found.append(Shortcoming(kind="setting", text=text))
-        return found
+            shortcomings.append(Shortcoming(kind="setting", text=text))
+        return shortcomings
 
     def _too_large(self) -> str:
         needed, offered = self.weights + self.reserved, self.order.hardware.memory_bytes * MEMORY_UTILISATION
@@ -230,12 +230,16 @@ class Case:
                 f"{self.order.load.requests_per_s:g} requests/s are more than {self.replicas} x {self.layout} can carry"
             )
             return [Shortcoming(kind="overload", text=text)]
-        found, slo = [], self.order.slo
+        shortcomings, slo = [], self.order.slo
         if slo.itl_p95_ms is not None and (got := self.steady.itl_quantile_s(0.95) * 1e3) > slo.itl_p95_ms:
-            found.append(Shortcoming(kind="itl", text=f"ITL p95 is {got:,.0f} ms, target {slo.itl_p95_ms:,.0f} ms"))
+            shortcomings.append(
+                Shortcoming(kind="itl", text=f"ITL p95 is {got:,.0f} ms, target {slo.itl_p95_ms:,.0f} ms")
+            )
         if slo.ttft_p95_ms is not None and (late := self.steady.ttft_quantile_s(0.95) * 1e3) > slo.ttft_p95_ms:
-            found.append(Shortcoming(kind="ttft", text=f"TTFT p95 is {late:,.0f} ms, target {slo.ttft_p95_ms:,.0f} ms"))
-        return found
+            shortcomings.append(
+                Shortcoming(kind="ttft", text=f"TTFT p95 is {late:,.0f} ms, target {slo.ttft_p95_ms:,.0f} ms")
+            )
+        return shortcomings
 
     @property
     def problems(self) -> list[Shortcoming]:

@@ -48,20 +48,20 @@ def nearest(proof: Proof, most: int = 3) -> list[Fix]:
     """
     if proof.holds:
         return []
-    found: list[Fix] = []
+    offered: list[Fix] = []
     for steps in (_settings, _sizes, _concessions):
         fixes = [
             Fix(text=text, order=order, proof=proven)
             for text, order in steps(proof.case)
             if (proven := prove(order)).holds
         ]
-        for fix in sorted(fixes, key=lambda each: each.gpus):
-            if len(found) < most and all(_outcome(fix) != _outcome(other) for other in found):
-                found.append(fix)
+        for fix in sorted(fixes, key=lambda fix: fix.gpus):
+            if len(offered) < most and all(_outcome(fix) != _outcome(other) for other in offered):
+                offered.append(fix)
         # What gives something up is offered only where nothing else works.
-        if found and steps is _sizes:
+        if offered and steps is _sizes:
             break
-    return found
+    return offered
 
 
 def _outcome(fix: Fix) -> tuple[object, ...]:

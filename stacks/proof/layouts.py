@@ -42,8 +42,8 @@ class Layout:
     @property
     def words(self) -> str:
         """As a site writes it."""
-        said = {"tensor": self.tensor, "data": self.data, "pipeline": self.pipeline}
-        parts = [f"{key}: {size}" for key, size in said.items() if size > 1 or key == "tensor"]
+        sizes = {"tensor": self.tensor, "data": self.data, "pipeline": self.pipeline}
+        parts = [f"{key}: {size}" for key, size in sizes.items() if size > 1 or key == "tensor"]
         return f"{{{', '.join([*parts, 'expert_parallel: true'] if self.expert_parallel else parts)}}}"
 
     def __str__(self) -> str:
@@ -172,7 +172,9 @@ def candidates(
     gpus: only layouts of this many GPUs. most: none of more GPUs; default: four nodes.
     """
     most = most or 4 * gpu.gpus_per_node
-    for layout in sorted(set(_shapes(gpu, gpus)), key=lambda each: (each.gpus, each.pipeline, each.data, each)):
+    for layout in sorted(
+        set(_shapes(gpu, gpus)), key=lambda layout: (layout.gpus, layout.pipeline, layout.data, layout)
+    ):
         if layout.gpus > most or gpus not in (None, layout.gpus):
             continue
         if not why_illegal(model, layout):

@@ -72,15 +72,15 @@ def costs(case: Case, prices: Prices) -> Costs:
     fresh = rate * load.prompt_tokens.mean * (1 - load.prefix_hit)
     cached = rate * load.prompt_tokens.mean * load.prefix_hit
     answers = rate * load.answer_tokens.mean if case.order.model.task == "generate" else 0.0
-    each = work(case)
-    busy = fresh * each.fresh_s + cached * each.cached_s + answers * each.answer_s
+    per_token = work(case)
+    busy = fresh * per_token.fresh_s + cached * per_token.cached_s + answers * per_token.answer_s
     bill_s = hourly(case, prices) / _HOUR_S
     price = bill_s / busy * _MILLION
     return Costs(
         hour=hourly(case, prices),
-        fresh=each.fresh_s * price,
-        cached=each.cached_s * price,
-        answer=each.answer_s * price,
+        fresh=per_token.fresh_s * price,
+        cached=per_token.cached_s * price,
+        answer=per_token.answer_s * price,
         blended=bill_s / (fresh + cached + answers) * _MILLION,
         output_only=bill_s / answers * _MILLION if answers else 0.0,
     )

@@ -102,13 +102,13 @@ class Proof:
         reach = self.order.request_tokens / 2
         alone = case.roofline.step_s(decodes=1, context=1)
         prompt = (case.roofline.step_s(prefill=2048, reach=reach, decodes=1, context=1) - alone) / 2048
-        found = {"prefill_per_token": _figure(prompt * 1e6, "us", _ROOFLINE, fidelity)}
+        figures = {"prefill_per_token": _figure(prompt * 1e6, "us", _ROOFLINE, fidelity)}
         if self.order.model.task == "generate":
-            found["decode_alone"] = _figure(case.decode_s(1) * 1e3, "ms", _ROOFLINE, fidelity)
-            found["decode_full"] = _figure(case.decode_s(case.slots) * 1e3, "ms", _ROOFLINE, fidelity)
+            figures["decode_alone"] = _figure(case.decode_s(1) * 1e3, "ms", _ROOFLINE, fidelity)
+            figures["decode_full"] = _figure(case.decode_s(case.slots) * 1e3, "ms", _ROOFLINE, fidelity)
             full = case.slots * case.layout.data / case.decode_s(case.slots) / case.layout.gpus
-            found["full_tokens_per_s_per_gpu"] = _figure(full, "tokens/s", "requests / step / GPUs", fidelity)
-        return found
+            figures["full_tokens_per_s_per_gpu"] = _figure(full, "tokens/s", "requests / step / GPUs", fidelity)
+        return figures
 
     @cached_property
     def cold_start(self) -> dict[str, Figure]:
@@ -132,27 +132,27 @@ class Proof:
         load = self.order.load
         if load is None or self.case.fit_problems or not self.case.steady.stable:
             return {}
-        steady, found = self.case.steady, {}
+        steady, figures = self.case.steady, {}
         for share in (50, 95, 99):
-            found[f"ttft_p{share}"] = _figure(steady.ttft_quantile_s(share / 100) * 1e3, "ms", _QUEUE, "estimated")
+            figures[f"ttft_p{share}"] = _figure(steady.ttft_quantile_s(share / 100) * 1e3, "ms", _QUEUE, "estimated")
         if self.order.model.task == "generate":
             for share in (50, 95, 99):
-                found[f"itl_p{share}"] = _figure(
+                figures[f"itl_p{share}"] = _figure(
                     steady.itl_quantile_s(share / 100) * 1e3,
                     "ms",
                     "decode step, and chunks that ride in it",
                     "estimated",
                 )
-            found["running_requests"] = _figure(
+            figures["running_requests"] = _figure(
                 steady.running * self.case.schedulers, "requests", "Little's law over the decode step", "estimated"
             )
             rate = load.requests_per_s * load.answer_tokens.mean / self.case.gpus
-            found["tokens_per_s_per_gpu"] = _figure(rate, "tokens/s", "load x mean answer / GPUs", "estimated")
+            figures["tokens_per_s_per_gpu"] = _figure(rate, "tokens/s", "load x mean answer / GPUs", "estimated")
         capacity = self.capacity_requests_per_s
-        found["capacity"] = _figure(capacity, "requests/s", "largest load within the targets", "estimated")
+        figures["capacity"] = _figure(capacity, "requests/s", "largest load within the targets", "estimated")
         used = load.requests_per_s / capacity if capacity else 1.0
-        found["utilisation"] = _figure(used * 100, "%", "load / capacity", "estimated")
-        return found
+        figures["utilisation"] = _figure(used * 100, "%", "load / capacity", "estimated")
+        return figures
 
     @cached_property
     def cost(self) -> dict[str, Figure]:
@@ -162,20 +162,26 @@ class Proof:
             return {}
         unit = prices.currency
         hour = money.hourly(self.case, prices)
-        found = {"hour": _figure(hour, f"{unit}/h", "GPUs x (price + power x kWh price)", "estimated")}
+        figures = {"hour": _figure(hour, f"{unit}/h", "GPUs x (price + power x kWh price)", "estimated")}
         if self.serving:
             paid = money.costs(self.case, prices)
             shared = "bill by each token's share of the GPUs' time"
-            each = f"{unit}/M tokens"
-            found["input"] = _figure(paid.fresh, each, shared, "estimated")
-            found["cached_input"] = _figure(paid.cached, each, shared, "estimated")
+            per_million = f"{unit}/M tokens"
+            figures["input"] = _figure(paid.fresh, per_million, shared, "estimated")
+            figures["cached_input"] = _figure(paid.cached, per_million, shared, "estimated")
             if self.order.model.task == "generate":
-                found["output"] = _figure(paid.answer, each, shared, "estimated")
-                found["output_alone"] = _figure(paid.output_only, each, "bill / (answer tokens/s x 3600)", "estimated")
-            found["break_even"] = _figure(paid.blended, each, "bill / all tokens: the price that pays it", "estimated")
+                figures["output"] = _figure(paid.answer, per_million, shared, "estimated")
+                figures["output_alone"] = _figure(
+                    paid.output_only, per_million, "bill / (answer tokens/s x 3600)", "estimated"
+                )
+            figures["break_even"] = _figure(
+                paid.blended, per_million, "bill / all tokens: the price that pays it", "estimated"
+            )
             full = self.serving["utilisation"].value / 100
-            found["break_even_full"] = _figure(paid.blended * full, each, "the same at full capacity", "estimated")
-        return found
+            figures["break_even_full"] = _figure(
+                paid.blended * full, per_million, "the same at full capacity", "estimated"
+            )
+        return figures
 
     def figures(self) -> Mapping[str, Figure]:
         """All of them by name; names are unique over the groups."""

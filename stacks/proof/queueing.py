@@ -80,10 +80,10 @@ def sojourn_quantile(share: float, service_s: tuple[float, ...], waits: tuple[Wa
     waits one after the other are joined by a bound of their tails: the probability that one of them exceeds its part of
     the time that is left, in proportion to their means.
     """
-    active = [each for each in waits if each.probability > 0]
-    if any(math.isinf(each.mean_s) for each in active):
+    active = [part for part in waits if part.probability > 0]
+    if any(math.isinf(part.mean_s) for part in active):
         return math.inf
-    weights = [each.mean_s / sum(other.mean_s for other in active) for each in active]
+    weights = [part.mean_s / sum(other.mean_s for other in active) for part in active]
 
     def late(seconds: float) -> float:
         total = 0.0
@@ -91,7 +91,7 @@ def sojourn_quantile(share: float, service_s: tuple[float, ...], waits: tuple[Wa
             total += part.beyond(seconds * weight)
         return min(1.0, total)
 
-    inner = [(one + other) / 2 for one, other in pairwise(service_s)]
+    inner = [(lower + upper) / 2 for lower, upper in pairwise(service_s)]
     edges = [service_s[0], *inner, service_s[-1] + (service_s[-1] - inner[-1] if inner else 0.0)]
 
     def served(seconds: float) -> float:

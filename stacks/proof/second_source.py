@@ -142,14 +142,17 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     layout = Layout(tensor=arguments.tensor, data=arguments.data, expert_parallel=arguments.data > 1)
     try:
-        found = compare(arguments.name, arguments.gpu, layout)
+        comparisons = compare(arguments.name, arguments.gpu, layout)
     except SecondSourceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    for each in found:
-        verdict = "agrees" if each.agrees else f"leaves the band of {BAND}"
-        print(f"{each.what}: {each.ours_ms:.1f} ms here, {each.theirs_ms:.1f} ms there, {each.ratio:.2f}; {verdict}")
-    return 0 if all(each.agrees for each in found) else 1
+    for comparison in comparisons:
+        verdict = "agrees" if comparison.agrees else f"leaves the band of {BAND}"
+        print(
+            f"{comparison.what}: {comparison.ours_ms:.1f} ms here, {comparison.theirs_ms:.1f} ms there,"
+            f" {comparison.ratio:.2f}; {verdict}"
+        )
+    return 0 if all(comparison.agrees for comparison in comparisons) else 1
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ class Steady:
         """Wait of a prompt for its turn. Prompts of a scheduler go one after the other; of a pipeline, one a stage."""
         times = self.prompt_service_s
         mean = sum(times) / len(times)
-        spread = sum((each - mean) ** 2 for each in times) / len(times) / mean**2
+        spread = sum((time_s - mean) ** 2 for time_s in times) / len(times) / mean**2
         servers = self.schedulers * self.engine.stages
         return wait(servers=servers, arrivals_per_s=self.load.requests_per_s, service_s=mean, squared_variation=spread)
 

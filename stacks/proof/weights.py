@@ -74,19 +74,19 @@ def parameters(model: CatalogueModel) -> Parameters:
     """Counts of `model`, from its geometry."""
     divided = replicated = 0.0
     for mixer in model.mixers.values():
-        one, whole = mixer_parameters(mixer, model.hidden)
-        divided += mixer.count * one
+        split, whole = mixer_parameters(mixer, model.hidden)
+        divided += mixer.count * split
         replicated += mixer.count * whole
     dense = experts = active = shared = routers = 0.0
     for layer in model.feed_forward.values():
-        one = layer.matrices * model.hidden * layer.width
+        matrices = layer.matrices * model.hidden * layer.width
         if isinstance(layer, Experts):
-            experts += layer.count * layer.experts * one
-            active += layer.count * layer.chosen * one
+            experts += layer.count * layer.experts * matrices
+            active += layer.count * layer.chosen * matrices
             shared += layer.count * layer.matrices * model.hidden * layer.shared_width
             routers += layer.count * layer.experts * model.hidden
         else:
-            dense += layer.count * one
+            dense += layer.count * matrices
     table = float(model.vocabulary * model.hidden)
     return Parameters(
         mixers=divided,
