@@ -58,7 +58,7 @@ class ModelServerSpec(Spec):
     """Flags of the engine that neither a setting nor the proof depends on, such as `--seed=7`."""
 
     @model_validator(mode="after")
-    def _gpus_are_said_once(self) -> ModelServerSpec:
+    def _gpus_are_set_once(self) -> ModelServerSpec:
         if self.gpus is not None and self.layout is not None:
             raise WrongValueError(
                 "has gpus and layout",

@@ -62,7 +62,9 @@ def read_site_file(path: Path) -> ReadSite:
         raise _refused(file, "no such file", "name a stack file, Pulumi.<site>.yaml") from None
     config = document.values.get("config") if isinstance(document.values, dict) else None
     is_there = isinstance(config, dict) and KEY in config
-    unreadable = [one for one in document.problems if not one.path or (one.of_whole_file and not is_there)]
+    unreadable = [
+        problem for problem in document.problems if not problem.path or (problem.of_whole_file and not is_there)
+    ]
     if unreadable:
         raise problems.site_error(file, unreadable)
     return read_site(_site_section(document, file), file, beside=path, remarks=_remarks(path))
@@ -144,12 +146,12 @@ def _problem_of(secret: PlainSecret, document: Document) -> Problem:
     return Problem(path=secret.path, what=secret.what, fix=secret.fix, got=secret.got, line=line)
 
 
-def _others(found: list[Problem], first: list[Problem]) -> list[Problem]:
+def _others(all_problems: list[Problem], first: list[Problem]) -> list[Problem]:
     """Problems of other keys than `first` has: that an octal number is out of range too helps no one."""
     told = {problem.path for problem in first if problem.path}
     return [
         problem
-        for problem in found
+        for problem in all_problems
         # A hidden secret names nothing that exists either; one report is enough.
         if problem.path not in told and problem.path[:-1] not in told and HIDDEN not in problem.what
     ]

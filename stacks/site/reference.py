@@ -247,13 +247,13 @@ def main() -> int:
     return 0
 
 
-def _tables(found: list[Key]) -> Iterator[str]:
+def _tables(site_keys: list[Key]) -> Iterator[str]:
     """One heading and table for each section at the top; keys that are no section come first, together."""
-    yield from _table([key for key in found if "." not in key.path and not key.section], "")
+    yield from _table([key for key in site_keys if "." not in key.path and not key.section], "")
     yield ""
-    for top in (key for key in found if "." not in key.path and key.section):
+    for top in (key for key in site_keys if "." not in key.path and key.section):
         yield from (f"## {top.path}", "", top.meaning, "")
-        yield from _table([key for key in found if key.path.startswith(f"{top.path}.")], f"{top.path}.")
+        yield from _table([key for key in site_keys if key.path.startswith(f"{top.path}.")], f"{top.path}.")
         yield ""
 
 
@@ -278,8 +278,10 @@ def _section(annotation: Any, path: str) -> tuple[list[type[BaseModel]], str]:
     if origin is Annotated:
         return _section(arguments[0], path)
     if origin in (Union, types.UnionType):
-        found = [_section(option, path) for option in arguments]
-        return [model for models, _ in found for model in models], next((at for models, at in found if models), path)
+        sections = [_section(option, path) for option in arguments]
+        return [model for models, _ in sections for model in models], next(
+            (at for models, at in sections if models), path
+        )
     return [], path
 
 

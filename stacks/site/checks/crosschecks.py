@@ -32,7 +32,7 @@ from stacks.site.checks import (
 from stacks.site.checks.products import nearest_product
 from stacks.site.machines import MachinesSpec
 from stacks.site.model import choices
-from stacks.site.reading.raw import at, found, mapping
+from stacks.site.reading.raw import at, mapping, matching
 
 Where = Callable[[Path], str]
 """` (file:line)` of a key, for texts that name a second one; empty where no line is known."""
@@ -93,7 +93,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
 def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Names that should be in a table or folder and are not."""
     for pattern, words in choices().items():
-        for path, value in found(values, pattern):
+        for path, value in matching(values, pattern):
             if isinstance(value, str) and value not in words:
                 near = nearest_product(value, words)
                 source = {"cluster.gpu": "the hardware table", "models.<name>.catalogue": "the catalogue"}[pattern]
@@ -115,7 +115,7 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
     renamed = _renamed(names)
     there = ", ".join(f"{name}{where(('models', name))}" for name in sorted(names)) or "none"
     model_of = {alias: path[1] for path, alias in _each_alias(values)}
-    for path, wanted in found(values, "tenants.<name>.models"):
+    for path, wanted in matching(values, "tenants.<name>.models"):
         seen: dict[str, Path] = {}
         for index, name in enumerate(wanted if isinstance(wanted, list) else []):
             here = (*path, str(index))
@@ -151,7 +151,7 @@ def _aliases(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
 
 
 def _each_alias(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    for path, alias in found(values, "models.<name>.aliases.<name>"):
+    for path, alias in matching(values, "models.<name>.aliases.<name>"):
         if isinstance(alias, str):
             yield path, alias
 
@@ -163,7 +163,7 @@ def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Probl
     names = [str(name) for name in tiers]
     renamed = _renamed(names)
     there = ", ".join(f"{name}{where(('tiers', name))}" for name in sorted(names)) or "none"
-    for path, name in found(values, "tenants.<name>.tier"):
+    for path, name in matching(values, "tenants.<name>.tier"):
         if isinstance(name, str) and name not in names and name not in renamed:
             near = nearest(name, [*filter(is_plain_name, names), *renamed])
             add = f"add {name} below tiers, or " if is_plain_name(name) else ""
@@ -192,7 +192,7 @@ def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Pro
                 fix=f"rename one of the two; a name that ends in {taken.removeprefix(name)} is best avoided",
             )
     taken_keys: dict[str, Path] = {}
-    for path, _ in found(values, "tenants.<name>.keys.<name>"):
+    for path, _ in matching(values, "tenants.<name>.keys.<name>"):
         # Name of the key's resource; state files hold it.
         resource = f"{path[1]}-{path[3]}"
         other = taken_keys.setdefault(resource, path)
@@ -212,29 +212,31 @@ def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Pro
     drain_s = section.get("drain_timeout_s", _DRAIN_S)
     if not isinstance(drain_s, int):
         return
-    said = {path: seconds for path, seconds in found(values, "gateway.longest_stream_s") if isinstance(seconds, int)}
-    written = dict(found(values.get("models"), "<name>.server.longest_stream_s"))
+    stream_limits = {
+        path: seconds for path, seconds in matching(values, "gateway.longest_stream_s") if isinstance(seconds, int)
+    }
+    written = dict(matching(values.get("models"), "<name>.server.longest_stream_s"))
     for name in mapping(values.get("models")):
         path = ("models", str(name), "server", "longest_stream_s")
         given = written.get(path[1:])
-        said[path] = given if isinstance(given, int) else _STREAM_S
+        stream_limits[path] = given if isinstance(given, int) else _STREAM_S
     most = MOST_SECONDS - _LEAVING_S
-    endless = [path for path, seconds in said.items() if seconds > most]
+    endless = [path for path, seconds in stream_limits.items() if seconds > most]
     for too_long in endless:
         # Beyond the key's own range it is told already.
-        if said[too_long] <= MOST_SECONDS:
+        if stream_limits[too_long] <= MOST_SECONDS:
             yield Problem(
                 path=too_long,
                 what=f"leaves no time to drain a node, which takes {_LEAVING_S} s more and {MOST_SECONDS} s at most",
-                got=str(said[too_long]),
+                got=str(stream_limits[too_long]),
                 allowed=f"at most {most}",
                 fix=f"write {most} or less",
             )
-    longest = max(said, key=lambda path: said[path], default=())
-    if longest and not endless and drain_s < said[longest] + _LEAVING_S:
+    longest = max(stream_limits, key=lambda path: stream_limits[path], default=())
+    if longest and not endless and drain_s < stream_limits[longest] + _LEAVING_S:
         yield Problem(
             path=("cluster", "machines", "drain_timeout_s"),
-            what=f"too short for streams of {said[longest]} s: {'.'.join(longest)}{where(longest)}",
+            what=f"too short for streams of {stream_limits[longest]} s: {'.'.join(longest)}{where(longest)}",
             got=str(drain_s),
-            fix=f"make it {said[longest] + _LEAVING_S} or more, or let streams end sooner",
+            fix=f"make it {stream_limits[longest] + _LEAVING_S} or more, or let streams end sooner",
         )

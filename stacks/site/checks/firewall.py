@@ -106,9 +106,9 @@ def _ports(ports: Sequence[Any], port: Any, guarded: Mapping[int, str]) -> Itera
             fix=f"write {_GATEWAY_PORT}, here and in {'.'.join(_PORTS)}",
         )
         return
-    held = [number for number in guarded if any(opens(each, number) for each in ports)]
+    held = [number for number in guarded if any(opens(entry, number) for entry in ports)]
     what = " and ".join(f"{number}, the port of {guarded[number]}" for number in held)
-    if held or not any(opens(each, port) for each in ports):
+    if held or not any(opens(entry, port) for entry in ports):
         yield Problem(
             path=_PORTS,
             what=f"opens {what}, to the clients' networks"
@@ -122,32 +122,32 @@ def _ports(ports: Sequence[Any], port: Any, guarded: Mapping[int, str]) -> Itera
 @lru_cache
 def _guarded(roles: tuple[Role, ...]) -> Mapping[int, str]:
     """Ports of machines of these roles that no client may reach, and what listens there."""
-    found: dict[int, str] = {}
+    listeners: dict[int, str] = {}
     for role in roles:
         for rule in cluster_rules(role, admins=(), control_planes=(), nodes=(), cni="external"):
             if isinstance(rule, NetworkRuleConfig) and rule.name in _APIS:
                 for first, last in map(_ends, rule.ports):
-                    found |= dict.fromkeys(range(first or 0, (last or 0) + 1), _APIS[rule.name])
-    return found
+                    listeners |= dict.fromkeys(range(first or 0, (last or 0) + 1), _APIS[rule.name])
+    return listeners
 
 
 def _right(ports: Sequence[Any], port: int, guarded_ports: Mapping[int, str]) -> Iterator[str]:
     """The ports that clients may have, cut out of those that were written, and the gateway's."""
-    found: dict[tuple[int, int], None] = {}
-    for each in ports:
-        first, last = _ends(each)
-        if first is None or last is None or checks.ports((each,)) is not None:
+    allowed: dict[tuple[int, int], None] = {}
+    for entry in ports:
+        first, last = _ends(entry)
+        if first is None or last is None or checks.ports((entry,)) is not None:
             continue
         for guarded in sorted(guarded_ports):
             if first <= guarded <= last:
                 if first < guarded:
-                    found[first, guarded - 1] = None
+                    allowed[first, guarded - 1] = None
                 first = guarded + 1
         if first <= last:
-            found[first, last] = None
-    if not any(first <= port <= last for first, last in found):
-        found[port, port] = None
-    for first, last in found:
+            allowed[first, last] = None
+    if not any(first <= port <= last for first, last in allowed):
+        allowed[port, port] = None
+    for first, last in allowed:
         yield str(first) if first == last else f"{first}-{last}"
 
 
@@ -162,7 +162,7 @@ def _is_number(text: str) -> bool:
 
 
 def _control_planes(machines: Mapping[str, Any], firewall: Mapping[str, Any]) -> Iterator[Problem]:
-    planes = [each for each in map(network, items(firewall.get("control_planes"))) if each]
+    planes = [subnet for subnet in map(network, items(firewall.get("control_planes"))) if subnet]
     for machine in machines_of(machines):
         ip: Address | None = address(machine.keys.get("address"))
         if machine.role == "controlplane" and planes and ip and not any(ip in subnet for subnet in planes):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from floor.problems import Problem, shown
 from floor.secret_texts import HIDDEN, REVOKE
 from stacks.site.reading.levels import LEVELS
-from stacks.site.reading.raw import address, found
+from stacks.site.reading.raw import address, matching
 from talos import udev
 from talos.checks import is_dns_name
 
@@ -141,14 +141,14 @@ def example(pattern: str, text: str) -> str:
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Texts of another form."""
     for pattern, form in _FORMS.items():
-        for path, value in found(values, pattern):
+        for path, value in matching(values, pattern):
             if isinstance(value, str) and not form.fits(value):
                 got, fix = shown(value), f"write it like {form.example}"
                 if form.hidden:
                     got, fix = HIDDEN, f"{fix}; {REVOKE}"
                 yield Problem(path=path, what=f"not {form.called}", got=got, fix=fix)
     for kind in ("mirrors", "auth", "tls"):
-        for path, _ in found(values, f"cluster.machines.registries.{kind}.<name>"):
+        for path, _ in matching(values, f"cluster.machines.registries.{kind}.<name>"):
             if not _REGISTRY.fullmatch(path[-1]):
                 host = path[-1].partition("://")[2].partition("/")[0] or path[-1].partition("/")[0]
                 yield Problem(path=path, what="not the host of a registry", got=shown(path[-1]), fix=f"write {host}")
@@ -159,7 +159,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _kernel_settings(values: Mapping[str, Any]) -> Iterator[Problem]:
     for kind, (folder, form, example) in _KERNEL.items():
         for level in _LEVELS:
-            for path, value in found(values, f"{level}{kind}.<name>"):
+            for path, value in matching(values, f"{level}{kind}.<name>"):
                 if not form.fullmatch(path[-1]):
                     yield Problem(
                         path=path,
@@ -174,7 +174,7 @@ def _kernel_settings(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _own_labels(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Labels that NVIDIA's GPU feature discovery sets by what it finds; it takes others' away."""
     for level in _LEVELS:
-        for path, _ in found(values, f"{level}labels.<name>"):
+        for path, _ in matching(values, f"{level}labels.<name>"):
             if path[-1].startswith("nvidia.com/"):
                 yield Problem(
                     path=path,

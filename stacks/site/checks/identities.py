@@ -24,18 +24,18 @@ _OLD_NAMES = "net.ifnames=0"
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What two machines, or two links of one, cannot both have; each mistake once."""
     machines = mapping(at(values, *MACHINES))
-    found = list(machines_of(machines))
+    nodes = list(machines_of(machines))
     told: set[Path] = set()
-    for problem in (*_shared(found), *_longhorn(machines, found), *_aliases(found), *_renamed(found)):
+    for problem in (*_shared(nodes), *_longhorn(machines, nodes), *_aliases(nodes), *_renamed(nodes)):
         if problem.path not in told:
             told.add(problem.path)
             yield problem
 
 
-def _shared(found: list[Machine]) -> Iterator[Problem]:
+def _shared(nodes: list[Machine]) -> Iterator[Problem]:
     """The same at two machines, in a node or in what both inherit."""
     holders: dict[tuple[str, Any], str] = {}
-    for machine in found:
+    for machine in nodes:
         for kind, keys, value in _own(machine):
             if not isinstance(value, str) or "*" in value or "?" in value:
                 continue
@@ -60,8 +60,8 @@ def _own(machine: Machine) -> Iterator[tuple[str, tuple[str, ...], Any]]:
             yield "a hardware address", (kind, name, "hardware_addr"), link.get("hardware_addr")
 
 
-def _longhorn(machines: Mapping[str, Any], found: list[Machine]) -> Iterator[Problem]:
-    gpu_nodes = [machine.name for machine in found if machine.role == "hgx"]
+def _longhorn(machines: Mapping[str, Any], nodes: list[Machine]) -> Iterator[Problem]:
+    gpu_nodes = [machine.name for machine in nodes if machine.role == "hgx"]
     for name, disk in sorted(mapping(at(machines, "hgx", "storage", "disks")).items()):
         selector = mapping(disk).get("selector")
         if (
@@ -78,9 +78,9 @@ def _longhorn(machines: Mapping[str, Any], found: list[Machine]) -> Iterator[Pro
             )
 
 
-def _aliases(found: list[Machine]) -> Iterator[Problem]:
+def _aliases(nodes: list[Machine]) -> Iterator[Problem]:
     """Two aliases of one link, of which Talos gives one; an alias that is the name of another link."""
-    for machine in found:
+    for machine in nodes:
         seen: dict[str, str] = {}
         members = {
             str(member): str(bond)
@@ -106,16 +106,16 @@ def _aliases(found: list[Machine]) -> Iterator[Problem]:
                 )
 
 
-def _renamed(found: list[Machine]) -> Iterator[Problem]:
+def _renamed(nodes: list[Machine]) -> Iterator[Problem]:
     """Links that the kernel would call eth0, eth1 and so on."""
-    for machine in found:
+    for machine in nodes:
         arguments = items(machine.keys.get("kernel_args"))
         aliases = mapping(machine.keys.get("link_aliases"))
         used = {name for kind, name, _ in machine.links() if kind == "links"}
         used |= {
-            str(each)
+            str(member)
             for bond in mapping(machine.keys.get("bonds")).values()
-            for each in items(mapping(bond).get("links"))
+            for member in items(mapping(bond).get("links"))
         }
         named = sorted(name for name in used if name not in aliases and _PREDICTABLE.fullmatch(name))
         if _OLD_NAMES in arguments and named:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from floor.problems import Path, Problem, shown
 from stacks.site.reading.levels import LEVELS, MACHINES, machines_of
-from stacks.site.reading.raw import at, found, items, mapping
+from stacks.site.reading.raw import at, items, mapping, matching
 
 _HGX = (*MACHINES, "hgx")
 _HUGE_PAGES = (*_HGX, "huge_pages_2mib")
@@ -60,9 +60,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Everything that the kernel would take and the platform does not survive."""
     machines = at(values, *MACHINES)
     for level in LEVELS:
-        for path, value in found(machines, f"{level}sysctls.<name>"):
+        for path, value in matching(machines, f"{level}sysctls.<name>"):
             yield from _of_sysctl((*MACHINES, *path), path[-1], value)
-        for path, argument in found(machines, f"{level}kernel_args.<name>"):
+        for path, argument in matching(machines, f"{level}kernel_args.<name>"):
             yield from _of_argument((*MACHINES, *path), argument)
     yield from _of_huge_pages(values)
     yield from _of_gpu_nodes(values)

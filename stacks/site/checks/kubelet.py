@@ -11,7 +11,7 @@ from stacks.facts import kubelet_fields
 from stacks.facts.kubelet_fields import Kind
 from stacks.site.checks import gates, kubelet_rules
 from stacks.site.reading.levels import LEVELS, MACHINES, Machine, machines_of
-from stacks.site.reading.raw import at, found, mapping, number
+from stacks.site.reading.raw import at, mapping, matching, number
 
 # What the machine config itself writes around the kubelet's configuration.
 _ENVELOPE = frozenset({"apiVersion", "kind"})
@@ -51,7 +51,7 @@ def _is_duration(value: Any) -> bool:
     return isinstance(value, str) and _DURATION.fullmatch(value) is not None and not value.startswith("-")
 
 
-def _each(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
@@ -65,10 +65,10 @@ _TYPES: Mapping[Kind, tuple[Callable[[Any], bool], str]] = {
     "number": (lambda value: number(value) is not None, "a number without quotes"),
     "text": (_is_text, "a text"),
     "duration": (_is_duration, "a time with its unit, such as 30s or 5m"),
-    "texts": (_each(_is_text), "a list of texts"),
-    "integers": (_each(_is_integer), "a list of whole numbers"),
+    "texts": (_list_of(_is_text), "a list of texts"),
+    "integers": (_list_of(_is_integer), "a list of whole numbers"),
     "section": (lambda value: isinstance(value, Mapping), "a section"),
-    "sections": (_each(lambda value: isinstance(value, Mapping)), "a list of sections"),
+    "sections": (_list_of(lambda value: isinstance(value, Mapping)), "a list of sections"),
     "text_by_name": (_by_name(_is_text), "a section of names and texts"),
     "switch_by_name": (_by_name(_is_switch), "a section of names, each true or false"),
     "duration_by_name": (_by_name(_is_duration), "a section of names and times, such as 1m30s"),
@@ -95,7 +95,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     machines = at(values, *MACHINES)
     wrong: set[str] = set()
     for level in LEVELS:
-        for path, value in found(machines, f"{level}kubelet_config.<name>"):
+        for path, value in matching(machines, f"{level}kubelet_config.<name>"):
             if not isinstance(at(machines, *path[:-1]), Mapping):
                 continue
             for problem in _of_field((*MACHINES, *path), path[-1], value):
@@ -200,7 +200,7 @@ def _of_choices(path: Path, value: Any, words: Sequence[str]) -> Iterator[Proble
 def _of_forms(path: Path, value: Any, expression: str, example: str) -> Iterator[Problem]:
     """A text, or each in a list or below a name."""
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else []
-    for where, text in [((*path, str(key)), each) for key, each in inner] if inner else [(path, value)]:
+    for where, text in [((*path, str(key)), item) for key, item in inner] if inner else [(path, value)]:
         if isinstance(text, str) and not re.fullmatch(expression, text):
             yield Problem(
                 path=where, what="has a form that the kubelet refuses", got=shown(text), fix=f"write it like {example}"

@@ -44,12 +44,12 @@ def broken(config: Config, seconds: Seconds) -> Iterator[Broken]:
 
 def _of_reservations(config: Config) -> Iterator[Broken]:
     enforced = items(config.get("enforceNodeAllocatable"))
-    for index, each in enumerate(enforced):
+    for index, level in enumerate(enforced):
         field = ("enforceNodeAllocatable", str(index))
-        cgroup = _CGROUPS.get(str(each).removesuffix("-compressible"))
+        cgroup = _CGROUPS.get(str(level).removesuffix("-compressible"))
         if cgroup and not config.get(cgroup):
             yield Broken(field, f"needs {cgroup}", f"take it out, or add {cgroup}")
-        elif each == "none" and len(enforced) > 1:
+        elif level == "none" and len(enforced) > 1:
             yield Broken(field, "is beside others", "take it out, or the others")
     if config.get("cgroupsPerQOS") is False and "none" not in enforced:
         yield Broken(("cgroupsPerQOS",), "is false, so enforceNodeAllocatable may hold none alone", "take it out")
@@ -63,8 +63,8 @@ def _of_reservations(config: Config) -> Iterator[Broken]:
             "needs reservedMemory, whose sum is that of kubeReserved, systemReserved and evictionHard",
             "take it out, or add reservedMemory",
         )
-    for index, each in enumerate(items(config.get("reservedMemory"))):
-        for name in mapping(mapping(each).get("limits")):
+    for index, reservation in enumerate(items(config.get("reservedMemory"))):
+        for name in mapping(mapping(reservation).get("limits")):
             if name != "memory" and not str(name).startswith("hugepages-"):
                 where = ("reservedMemory", str(index), "limits", str(name))
                 yield Broken(where, "is neither memory nor hugepages-SIZE", "write memory, or take it out")

@@ -81,16 +81,16 @@ def _below(machine: Machine, kind: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _switched_off(machine: Machine, kind: str, name: str) -> Iterator[tuple[str, str]]:
-    yield from (one for one in _below(machine, kind, name) if at(machine.keys, *one, "up") is False)
+    yield from (lower for lower in _below(machine, kind, name) if at(machine.keys, *lower, "up") is False)
 
 
 def _too_small(machine: Machine) -> dict[tuple[str, str], float]:
     """The link that decides how large packets of the machine's own address are, if that is too small."""
     for holder in [(kind, name) for kind, name, link in machine.links() if link.get("node_address") is True]:
-        for one in _below(machine, *holder):
-            mtu = number(at(machine.keys, *one, "mtu"))
+        for lower in _below(machine, *holder):
+            mtu = number(at(machine.keys, *lower, "mtu"))
             if mtu is not None:
-                return {one: mtu} if mtu < _MTU_LEAST else {}
+                return {lower: mtu} if mtu < _MTU_LEAST else {}
     return {}
 
 
@@ -153,7 +153,7 @@ def _vlans(machine: Machine) -> Iterator[Problem]:
         parent, number_ = mapping(vlan).get("parent"), mapping(vlan).get("vlan_id")
         if not isinstance(parent, str):
             continue
-        near = nearest(parent, [one for one in names if one not in members])
+        near = nearest(parent, [other for other in names if other not in members])
         if parent in members or (parent not in names and near):
             yield Problem(
                 path=machine.path("vlans", str(name), "parent"),

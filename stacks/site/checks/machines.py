@@ -23,12 +23,12 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     machines = at(values, *MACHINES)
     if not isinstance(machines, Mapping):
         return
-    found = list(machines_of(machines))
-    if found:
-        yield from _control_planes(found)
-        yield from _place_for_the_gateway(found)
-    yield from _endpoint(machines, found)
-    for machine in found:
+    nodes = list(machines_of(machines))
+    if nodes:
+        yield from _control_planes(nodes)
+        yield from _place_for_the_gateway(nodes)
+    yield from _endpoint(machines, nodes)
+    for machine in nodes:
         if machine.keys.get("schedulable") is True and machine.role in {"worker", "hgx"}:
             yield Problem(
                 path=(*_NODES, machine.name, "schedulable"),
@@ -82,8 +82,8 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def _control_planes(found: Sequence[Machine]) -> Iterator[Problem]:
-    planes = [machine for machine in found if machine.role == "controlplane"]
+def _control_planes(nodes: Sequence[Machine]) -> Iterator[Problem]:
+    planes = [machine for machine in nodes if machine.role == "controlplane"]
     if not planes:
         yield Problem(
             path=_NODES, what="no control plane", allowed="one or more, best three", fix="give a node that role"
@@ -97,12 +97,12 @@ def _control_planes(found: Sequence[Machine]) -> Iterator[Problem]:
         )
 
 
-def _place_for_the_gateway(found: Sequence[Machine]) -> Iterator[Problem]:
+def _place_for_the_gateway(nodes: Sequence[Machine]) -> Iterator[Problem]:
     """Gateway, pickers and controllers tolerate no taint, and HGX nodes and control planes have one.
 
     Dead nodes count: removing one takes an `up` first.
     """
-    takes = _takes_pods(found)
+    takes = _takes_pods(nodes)
     tainted = [f"{machine.name} (taint {_taint(machine)})" for machine in takes if _taint(machine)]
     if takes and len(tainted) < len(takes):
         return
@@ -115,8 +115,8 @@ def _place_for_the_gateway(found: Sequence[Machine]) -> Iterator[Problem]:
     )
 
 
-def _takes_pods(found: Sequence[Machine]) -> list[Machine]:
-    return [machine for machine in found if machine.role == "worker" or machine.keys.get("schedulable") is True]
+def _takes_pods(nodes: Sequence[Machine]) -> list[Machine]:
+    return [machine for machine in nodes if machine.role == "worker" or machine.keys.get("schedulable") is True]
 
 
 def _taint(machine: Machine) -> str:
@@ -126,18 +126,18 @@ def _taint(machine: Machine) -> str:
     return ""
 
 
-def _endpoint(machines: Mapping[str, Any], found: Sequence[Machine]) -> Iterator[Problem]:
+def _endpoint(machines: Mapping[str, Any], nodes: Sequence[Machine]) -> Iterator[Problem]:
     text, path = machines.get("endpoint"), (*MACHINES, "endpoint")
     if not isinstance(text, str):
         return
     vip = address(at(machines, "networks", "vip"))
-    planes = {address(machine.keys.get("address")): machine for machine in found if machine.role == "controlplane"}
+    planes = {address(machine.keys.get("address")): machine for machine in nodes if machine.role == "controlplane"}
     host, port = _host(text), _port(text)
     ours = address(host)
     emulated = any(subnet.is_loopback for subnet in map(network, items(at(machines, "networks", "nodes"))) if subnet)
     if not _is_endpoint(text, loopback=emulated):
         free = vip is not None and is_free_for_a_vip(vip, mapping(machines.get("networks")))
-        best = at(machines, "networks", "vip") if free else next((str(each) for each in planes if each), "HOST")
+        best = at(machines, "networks", "vip") if free else next((str(ip) for ip in planes if ip), "HOST")
         yield Problem(
             path=path,
             what="is no address of a Kubernetes API",
@@ -146,7 +146,7 @@ def _endpoint(machines: Mapping[str, Any], found: Sequence[Machine]) -> Iterator
             fix=f"write https://{_bracketed(str(best))}:{_API_PORT}",
         )
         return
-    for machine in found:
+    for machine in nodes:
         if (
             ours is not None
             and ours != vip

@@ -108,7 +108,7 @@ def _family(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> I
             path=("cluster", "gpu"),
             what=f"is made by {GPUS[gpu].maker.upper()}, whose nodes lack the {gpu_nodes.RESOURCE} that replicas take",
             got=shown(gpu),
-            allowed=", ".join(sorted(name for name, each in GPUS.items() if each.family)),
+            allowed=", ".join(sorted(name for name, kind in GPUS.items() if kind.family)),
             fix="name the kind of NVIDIA GPU that the nodes have",
         )
     elif isinstance(family, str) and family != there:
@@ -132,7 +132,7 @@ def _board(values: Mapping[str, Any]) -> Iterator[Problem]:
         path=("cluster", "gpu"),
         what=f"is on no HGX board, which role hgx of {nodes[0]}{more} means",
         got=shown(gpu),
-        allowed=", ".join(sorted(name for name, each in GPUS.items() if each.board == "hgx")),
+        allowed=", ".join(sorted(name for name, kind in GPUS.items() if kind.board == "hgx")),
         fix="name the kind that the machines have; for others, make the cluster yourself and give cluster.kubeconfig",
     )
 
@@ -306,10 +306,14 @@ def _envoys(values: Mapping[str, Any]) -> Iterator[Problem]:
     replicas = number(at(values, "gateway", "replicas"))
     if not isinstance(machines, Mapping) or replicas is None:
         return
-    takes = [each for each in machines_of(machines) if each.role == "worker" or each.keys.get("schedulable") is True]
+    takes = [
+        machine
+        for machine in machines_of(machines)
+        if machine.role == "worker" or machine.keys.get("schedulable") is True
+    ]
     most = sum(
-        max(_PODS_OF_A_NODE, int(number(mapping(each.keys.get("kubelet_config")).get("maxPods")) or 0))
-        for each in takes
+        max(_PODS_OF_A_NODE, int(number(mapping(machine.keys.get("kubelet_config")).get("maxPods")) or 0))
+        for machine in takes
     )
     if takes and replicas > most:
         yield Problem(

@@ -47,7 +47,7 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
             continue
         shared = [(claim, path) for claim, path in _claims(mapping(document.values)) if claim in own]
         nodes = [(claim, path) for claim, path in shared if own[claim][:-2] == path[:-2] == _NODES]
-        for claim, path in shared if len(nodes) == 1 else [one for one in shared if one not in nodes]:
+        for claim, path in shared if len(nodes) == 1 else [claimed for claimed in shared if claimed not in nodes]:
             line = document.line(path)
             where = f"{other.name}:{line}" if line else other.name
             yield Problem(path=own[claim], what=f"{claim[1]} is also that of {'.'.join(path)} ({where})", fix=_FIX)

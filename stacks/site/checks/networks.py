@@ -21,12 +21,12 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     if not isinstance(machines, Mapping):
         return
     networks = mapping(machines.get("networks"))
-    found = list(machines_of(machines))
+    every_machine = list(machines_of(machines))
     subnets = of_nodes(networks)
-    yield from _addresses(machines, found, subnets)
-    yield from _vip(machines, networks, found, subnets)
+    yield from _addresses(machines, every_machine, subnets)
+    yield from _vip(machines, networks, every_machine, subnets)
     apart = dict(inner(networks))
-    crowded = {key: links for key, subnet in apart.items() if len(links := _inside(subnet, found)) > 1}
+    crowded = {key: links for key, subnet in apart.items() if len(links := _inside(subnet, every_machine)) > 1}
     for key, links in crowded.items():
         yield Problem(
             path=(*_NETWORKS, key),
@@ -35,18 +35,18 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         )
         del apart[key]
     told: set[Path] = set()
-    for machine in found:
+    for machine in every_machine:
         for problem in _of_links(machine, machines, subnets, apart):
             if problem.path not in told:
                 told.add(problem.path)
                 yield problem
 
 
-def _inside(subnet: Network, found: Sequence[Machine]) -> dict[str, str]:
+def _inside(subnet: Network, every_machine: Sequence[Machine]) -> dict[str, str]:
     """Machines with a link in this subnet, each with such a link."""
     return {
         machine.name: name
-        for machine in found
+        for machine in every_machine
         for _, name, link in machine.links()
         if any(ip in subnet for ip in map(address, items(link.get("addresses"))) if ip is not None)
     }
@@ -57,10 +57,12 @@ def _some(links: Mapping[str, str]) -> str:
     return f"{link} of {machine} and {len(more)} more"
 
 
-def _addresses(machines: Mapping[str, Any], found: Sequence[Machine], subnets: Sequence[Network]) -> Iterator[Problem]:
+def _addresses(
+    machines: Mapping[str, Any], every_machine: Sequence[Machine], subnets: Sequence[Network]
+) -> Iterator[Problem]:
     listed = ", ".join(map(str, subnets))
     holders: defaultdict[Address, list[str]] = defaultdict(list)
-    for machine in found:
+    for machine in every_machine:
         text, path = machine.keys.get("address"), (*MACHINES, "nodes", machine.name, "address")
         if not isinstance(text, str):
             continue
@@ -103,7 +105,9 @@ def _of_links(
             path, overlapped = machine.path(kind, name, "addresses", str(index)), _overlapped(subnet, apart)
             word = no_host(ip, [subnet]) or _of_nobody(ip, nodes)
             # Two links in one subnet: the kernel sends by the first, and routers may answer on the other.
-            elsewhere = not _carries(machine, name) and next((str(each) for each in nodes if each.overlaps(subnet)), "")
+            elsewhere = not _carries(machine, name) and next(
+                (str(node_subnet) for node_subnet in nodes if node_subnet.overlaps(subnet)), ""
+            )
             if ip in gateways:
                 word = f"the gateway of {gateways[ip]}"
             elif server := servers.at_address(machines, ip, machine.role):
@@ -139,7 +143,7 @@ def _carries(machine: Machine, name: str) -> bool:
 
 
 def _overlapped(subnet: Network, apart: Mapping[str, Network]) -> str:
-    keys = (key for key, each in apart.items() if each.version == subnet.version and each.overlaps(subnet))
+    keys = (key for key, other in apart.items() if other.version == subnet.version and other.overlaps(subnet))
     return next(keys, "")
 
 
@@ -150,7 +154,10 @@ def _of_nobody(ip: Address, nodes: Sequence[Network]) -> str:
 
 
 def _vip(
-    machines: Mapping[str, Any], networks: Mapping[str, Any], found: Sequence[Machine], subnets: Sequence[Network]
+    machines: Mapping[str, Any],
+    networks: Mapping[str, Any],
+    every_machine: Sequence[Machine],
+    subnets: Sequence[Network],
 ) -> Iterator[Problem]:
     text, link = networks.get("vip"), networks.get("vip_link")
     path = (*_NETWORKS, "vip")
@@ -180,19 +187,19 @@ def _vip(
         )
     elif word := no_host(vip, subnets):
         yield Problem(path=path, what=f"is {word}", got=str(vip), fix="choose a free address of that network")
-    taken = next(_holders(machines, found, vip), "")
+    taken = next(_holders(machines, every_machine, vip), "")
     if taken:
         yield Problem(path=path, what=f"{vip} is the address of {taken}", fix="give the VIP an address of its own")
-    yield from _vip_link(link, found)
+    yield from _vip_link(link, every_machine)
 
 
-def _holders(machines: Mapping[str, Any], found: Sequence[Machine], vip: Address) -> Iterator[str]:
+def _holders(machines: Mapping[str, Any], every_machine: Sequence[Machine], vip: Address) -> Iterator[str]:
     """Who else has the VIP's address."""
-    for machine in found:
+    for machine in every_machine:
         if address(machine.keys.get("address")) == vip:
             yield machine.name
         for _, _, link in machine.links():
-            if vip in [address(each) for each in items(link.get("addresses"))]:
+            if vip in [address(text) for text in items(link.get("addresses"))]:
                 yield machine.name
             if vip in [address(mapping(route).get("gateway")) for route in items(link.get("routes"))]:
                 yield f"the gateway of {machine.name}"
@@ -200,11 +207,11 @@ def _holders(machines: Mapping[str, Any], found: Sequence[Machine], vip: Address
         yield server
 
 
-def _vip_link(link: Any, found: Sequence[Machine]) -> Iterator[Problem]:
+def _vip_link(link: Any, every_machine: Sequence[Machine]) -> Iterator[Problem]:
     """A control plane that names its links has no other than these; one that names none has Talos's default."""
     missing: dict[str, list[str]] = {}
     words: list[str] = []
-    for machine in found:
+    for machine in every_machine:
         names = [name for _, name, _ in machine.links()]
         if machine.role == "controlplane" and isinstance(link, str) and names and link not in names:
             missing.setdefault(link, []).append(machine.name)

@@ -9,7 +9,7 @@ from typing import Any
 from floor.problems import Path, Problem, nearest, shown
 from stacks.site.checks import patches as patches_by_key
 from stacks.site.reading.levels import LEVELS, MACHINES, machines_of
-from stacks.site.reading.raw import at, found, items, mapping
+from stacks.site.reading.raw import at, items, mapping, matching
 from talos import fields
 from talos.document import identity
 
@@ -25,7 +25,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     patches = [
         ((*MACHINES, *path), mapping(patch))
         for level in LEVELS
-        for path, patch in found(machines, f"{level}patches.<name>")
+        for path, patch in matching(machines, f"{level}patches.<name>")
     ]
     for path, patch in patches:
         if not patches_by_key.is_decided(patch):

@@ -12,13 +12,13 @@ from floor.problems import Path, Problem, shown
 from stacks.facts import kubelet_fields
 from stacks.site.checks import program_flags
 from stacks.site.reading.levels import LEVELS, MACHINES
-from stacks.site.reading.raw import at, found, items, mapping
+from stacks.site.reading.raw import at, items, mapping, matching
 from talos.firewall import NetworkRuleConfig, Role, cluster_rules
 
 _KEPT = "the cluster's secrets, which `up` makes and keeps"
 _VERSION = "the pinned Kubernetes version"
 # Field of a machine config -> the key that sets it. The more exact field comes first.
-_SAID_BY: Mapping[tuple[str, ...], str] = {
+_SET_BY: Mapping[tuple[str, ...], str] = {
     ("machine", "type"): "nodes.<name>.role",
     ("machine", "install", "image"): "image_factory and extensions, out of which each machine's installer is named",
     ("machine", "install", "disk"): "install_disk",
@@ -61,7 +61,10 @@ _SAID_BY: Mapping[tuple[str, ...], str] = {
     ("cluster", "network", "serviceSubnets"): "networks.services",
     ("cluster", "network", "dnsDomain"): "networks.dns_domain",
     ("cluster", "network", "cni"): "cni",
-    **{("cluster", each, "image"): _VERSION for each in ("apiServer", "controllerManager", "scheduler", "proxy")},
+    **{
+        ("cluster", component, "image"): _VERSION
+        for component in ("apiServer", "controllerManager", "scheduler", "proxy")
+    },
     ("cluster", "etcd", "image"): "the pinned Talos version",
     ("cluster", "coreDNS", "image"): "the pinned Talos version",
     ("cluster", "apiServer", "extraArgs", "service-cluster-ip-range"): "networks.services",
@@ -129,14 +132,14 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     if mapping(machines).get("cni", "cilium") == "cilium":
         needed |= _NEEDED_WITH_CILIUM
     for level in LEVELS:
-        for path, patch in found(machines, f"{level}patches.<name>"):
+        for path, patch in matching(machines, f"{level}patches.<name>"):
             where, patch = (*MACHINES, *path), mapping(patch)
             if patch.get("kind") is not None:
                 yield from _of_document(where, patch)
                 continue
             told = [*_of_fields(where, patch), *_of_kubelet(where, patch)]
             yield from told
-            yield from program_flags.problems(where, patch, [problem.path for problem in told], _is_said)
+            yield from program_flags.problems(where, patch, [problem.path for problem in told], _has_key)
             yield from _of_needed(where, patch, needed)
             yield from _of_manifests(where, patch)
 
@@ -191,18 +194,18 @@ def _own_rules() -> frozenset[str]:
 
 def _of_fields(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
     told: set[tuple[str, ...]] = set()
-    for field, key in _SAID_BY.items():
+    for field, key in _SET_BY.items():
         place = _place(patch, field)
         if place and place not in told:
             told.add(place)
             yield _set_elsewhere((*path, *place), ".".join(place), key)
 
 
-def _is_said(field: tuple[str, ...]) -> bool:
+def _has_key(field: tuple[str, ...]) -> bool:
     """Whether a key sets the field, so a patch may not."""
     if field[:2] != ("machine", "kubelet"):
-        return field in _SAID_BY
-    return field in _SAID_BY or any(_of_kubelet((), {"machine": {"kubelet": {"extraArgs": {field[-1]: ""}}}}))
+        return field in _SET_BY
+    return field in _SET_BY or any(_of_kubelet((), {"machine": {"kubelet": {"extraArgs": {field[-1]: ""}}}}))
 
 
 def _of_kubelet(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:

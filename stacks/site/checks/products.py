@@ -52,8 +52,8 @@ def _begins(longer: str, shorter: str) -> bool:
     return rest != longer and not (rest[:1].isdigit() and shorter[-1:].isdigit())
 
 
-def _ratio(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+def _ratio(text: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, text, other).ratio()
 
 
 def _plain(word: str) -> str:

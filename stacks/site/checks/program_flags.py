@@ -36,33 +36,33 @@ _GATE = re.compile(r"(?:kube:)?([^=:]+)=(.*)")
 
 
 def problems(
-    path: Path, patch: Mapping[str, Any], told: Collection[Path], is_said: Callable[[tuple[str, ...]], bool]
+    path: Path, patch: Mapping[str, Any], told: Collection[Path], has_key: Callable[[tuple[str, ...]], bool]
 ) -> Iterator[Problem]:
     """Flags with which a program would not start, or would open the cluster.
 
-    told: paths of other problems. is_said: whether a key of the site sets a field, so no patch may.
+    told: paths of other problems. has_key: whether a key of the site sets a field, so no patch may.
     """
     table = program_flags.load()
     for key, (place, called) in _PROGRAMS.items():
         for flag, value in mapping(at(patch, *place, "extraArgs")).items():
             where = (*path, *place, "extraArgs", str(flag))
             # A value that is no text, number or switch is told by its form.
-            readable = all(isinstance(each, str | int | float) for each in _each(value))
+            readable = all(isinstance(item, str | int | float) for item in _as_list(value))
             if where not in told and flag != "$patch" and readable:
                 program = table.programs[key]
                 if flag not in program.kinds:
                     yield _unknown(
-                        where, program, called, [name for name in program.kinds if is_said((*place, "extraArgs", name))]
+                        where, program, called, [name for name in program.kinds if has_key((*place, "extraArgs", name))]
                     )
                 else:
                     yield from _of_flag(where, program, called, value)
 
 
-def _unknown(path: Path, program: Program, called: str, said: Collection[str]) -> Problem:
+def _unknown(path: Path, program: Program, called: str, set_by_site: Collection[str]) -> Problem:
     written = path[-1]
     plain = written.lstrip("-").replace("_", "-")
     near = plain if plain in program.kinds else nearest(plain, program.kinds)
-    if near in program.by_talos or near in said:
+    if near in program.by_talos or near in set_by_site:
         near = ""
     # Kubernetes reads underscores as dashes, and etcd does not.
     same = written.replace("_", "-") in program.kinds and called != _PROGRAMS["etcd"][1]
@@ -85,11 +85,11 @@ def _of_flag(path: Path, program: Program, called: str, value: Any) -> Iterator[
             fix="take it out of the patch",
         )
     else:
-        for each in _each(value):
-            yield from _of_value(path, program, called, shown(each) if isinstance(each, bool) else str(each))
+        for item in _as_list(value):
+            yield from _of_value(path, program, called, shown(item) if isinstance(item, bool) else str(item))
 
 
-def _each(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -122,7 +122,7 @@ def _of_gates(path: Path, called: str, text: str) -> Iterator[Problem]:
     own = called == _PROGRAMS["etcd"][1]
     table = feature_gates.load()
     names = program_flags.load().etcd_gates if own else tuple(table.names())
-    for item in filter(None, (each.strip() for each in text.split(","))):
+    for item in filter(None, (part.strip() for part in text.split(","))):
         match = _GATE.fullmatch(item)
         name, value = (match[1], match[2]) if match else (item, "")
         what, fix, near = "", "", ""

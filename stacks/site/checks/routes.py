@@ -27,7 +27,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             *_sources(machine),
             *_metrics(machine),
             *_sizes(machine),
-            *_way_back(machine, subnets, [each for each in map(network, admins) if each]),
+            *_way_back(machine, subnets, [subnet for subnet in map(network, admins) if subnet]),
         ):
             if problem.path not in told:
                 told.add(problem.path)
@@ -38,10 +38,10 @@ def _gateways(machine: Machine, subnets: Sequence[Network]) -> Iterator[Problem]
     """A gateway is reached over a link only from a subnet that the link is in."""
     own = address(machine.keys.get("address"))
     for kind, name, link in machine.links():
-        reached = [interface(each) for each in items(link.get("addresses"))]
+        reached = [interface(text) for text in items(link.get("addresses"))]
         if link.get("node_address") is True:
             reached += [subnet for subnet in subnets if own is not None and own in subnet]
-        inside = [each for each in reached if each is not None]
+        inside = [subnet for subnet in reached if subnet is not None]
         for index, route in enumerate(items(link.get("routes"))):
             text = mapping(route).get("gateway")
             gateway = address(text)
@@ -49,7 +49,7 @@ def _gateways(machine: Machine, subnets: Sequence[Network]) -> Iterator[Problem]
             if gateway is None or link.get("dhcp") is True or (gateway.version == 6 and gateway.is_link_local):
                 continue
             path = machine.path(kind, name, "routes", str(index), "gateway")
-            if not any(gateway in each for each in inside):
+            if not any(gateway in subnet for subnet in inside):
                 listed = ", ".join(sorted(map(str, inside))) or "no subnet"
                 yield Problem(
                     path=path,
@@ -77,7 +77,7 @@ def _sources(machine: Machine) -> Iterator[Problem]:
     """The kernel refuses a route whose source is no address of the machine."""
     links = [link for _, _, link in machine.links()]
     own = [address(machine.keys.get("address"))]
-    own += [address(each) for link in links for each in items(link.get("addresses"))]
+    own += [address(text) for link in links for text in items(link.get("addresses"))]
     for path, _, route in _routes(machine):
         source = address(route.get("source"))
         if source is not None and source not in own and not any(link.get("dhcp") is True for link in links):
@@ -105,21 +105,21 @@ def _metrics(machine: Machine) -> Iterator[Problem]:
             yield Problem(
                 path=path,
                 what=f"leads to {place} with metric {metric} as {'.'.join(other[0])} does: the kernel takes one",
-                fix=f"write metric: {max(each[2] for each in known if each[:2] == key[:2]) + _METRIC}, or take it out",
+                fix=f"write metric: {max(seen[2] for seen in known if seen[:2] == key[:2]) + _METRIC}, or take it out",
             )
 
 
 def _way_back(machine: Machine, subnets: Sequence[Network], admins: Sequence[Network]) -> Iterator[Problem]:
     """A machine that names its links has these routes alone; without one to the admins it answers none of them."""
     links = list(machine.links())
-    members = {each for _, _, link in links for each in items(link.get("links"))}
+    members = {member for _, _, link in links for member in items(link.get("links"))}
     holder = next(
         ((kind, name) for kind, name, link in links if link.get("node_address") is True and name not in members), None
     )
     # A machine without a link that carries its address is told of that.
     if holder is None or any(link.get("dhcp") is True or link.get("up") is False for _, _, link in links):
         return
-    reached = [interface(each) for _, _, link in links for each in items(link.get("addresses"))]
+    reached = [interface(text) for _, _, link in links for text in items(link.get("addresses"))]
     routes = [_destination(route) for _, _, route in _routes(machine)]
     ways = [way for way in (*subnets, *reached, *routes) if way is not None]
     for admin in admins:

@@ -60,9 +60,9 @@ def at_address(machines: Mapping[str, Any], ip: Address, role: str = "") -> str:
 
 def _asked(machines: Mapping[str, Any]) -> Iterator[tuple[Path, Address]]:
     asked: list[tuple[Path, Any]] = [
-        ((key, str(index)), each)
+        ((key, str(index)), text)
         for key in ("resolvers", "time_servers")
-        for index, each in enumerate(items(machines.get(key)))
+        for index, text in enumerate(items(machines.get(key)))
     ]
     asked += [((key,), host_of(machines.get(key))) for key in ("endpoint", *_LOGS)]
     for key, text in asked:
@@ -80,7 +80,7 @@ def _is_let_in(machines: Mapping[str, Any], url: str, role: str) -> bool:
     except ValueError:
         return True
     tcp = url.startswith("tcp:")
-    open_ = any(firewall.opens(each, port) for each in items(rules.get("load_balancer_ports")))
+    open_ = any(firewall.opens(entry, port) for entry in items(rules.get("load_balancer_ports")))
     return tcp and role in {"worker", "hgx"} and open_
 
 

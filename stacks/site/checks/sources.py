@@ -11,7 +11,7 @@ from stacks.facts import catalogue, versions
 from stacks.site.checks.forms import is_host
 from stacks.site.checks.subnets import inner, is_no_sender
 from stacks.site.reading.levels import LEVELS, MACHINES
-from stacks.site.reading.raw import Address, Network, address, at, found, host_of, items, mapping
+from stacks.site.reading.raw import Address, Network, address, at, host_of, items, mapping, matching
 
 # Registries of the images that a machine needs before there is a cluster (Talos 1.13: kubelet, control plane).
 _INSIDE = re.compile(r"\.(svc|pod)\.$")
@@ -121,7 +121,7 @@ def _server(path: Path, url: str, example: str) -> Iterator[Problem]:
 def _registries(values: Mapping[str, Any]) -> Iterator[Problem]:
     networks = mapping(at(values, *MACHINES, "networks"))
     apart = dict(inner(networks))
-    for path, mirror in found(values, "cluster.machines.registries.mirrors.<name>"):
+    for path, mirror in matching(values, "cluster.machines.registries.mirrors.<name>"):
         endpoints = items(mapping(mirror).get("endpoints"))
         for index, endpoint in enumerate(endpoints):
             ip = address(host_of(endpoint))
@@ -132,7 +132,7 @@ def _registries(values: Mapping[str, Any]) -> Iterator[Problem]:
                     got=shown(endpoint),
                     fix="name the registry's host or address",
                 )
-        homes = [_home(address(host_of(each)), apart) for each in endpoints]
+        homes = [_home(address(host_of(endpoint)), apart) for endpoint in endpoints]
         # With a fallback the registry itself answers until the cluster does.
         if path[-1] in _FIRST_IMAGES and mapping(mirror).get("skip_fallback") is True and homes and all(homes):
             yield Problem(
@@ -149,9 +149,11 @@ def _logins(values: Mapping[str, Any]) -> Iterator[Problem]:
     mirrors = mapping(at(values, *MACHINES, "registries", "mirrors"))
     if mapping(mirrors.get("*")).get("skip_fallback") is not True:
         return
-    hosts = {_authority(each) for mirror in mirrors.values() for each in items(mapping(mirror).get("endpoints"))}
+    hosts = {
+        _authority(endpoint) for mirror in mirrors.values() for endpoint in items(mapping(mirror).get("endpoints"))
+    }
     hosts |= {str(name) for name, mirror in mirrors.items() if mapping(mirror).get("skip_fallback") is not True}
-    for path, _ in found(values, "cluster.machines.registries.auth.<name>"):
+    for path, _ in matching(values, "cluster.machines.registries.auth.<name>"):
         if path[-1] not in hosts and path[-1].removesuffix(":443") not in hosts:
             # One that is like none does no harm, and may wait for its mirror.
             near = nearest(path[-1], sorted(hosts))
@@ -174,7 +176,7 @@ def _authority(endpoint: Any) -> str:
 def _hosts(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Names that would lead each machine to itself."""
     for level in LEVELS:
-        for path, names in found(values, f"cluster.machines.{level}static_hosts.<name>"):
+        for path, names in matching(values, f"cluster.machines.{level}static_hosts.<name>"):
             ip = address(path[-1])
             others = [str(name) for name in items(names) if not str(name).startswith("localhost")]
             if ip is not None and ip.is_loopback and others:

@@ -30,7 +30,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def of_nodes(networks: Mapping[str, Any]) -> list[Network]:
     """The nodes' subnets, as far as they are any."""
-    return [each for each in map(network, items(networks.get("nodes"))) if each is not None]
+    return [subnet for subnet in map(network, items(networks.get("nodes"))) if subnet is not None]
 
 
 def inner(networks: Mapping[str, Any]) -> Iterator[tuple[str, Network]]:
@@ -67,7 +67,7 @@ def is_free_for_a_vip(vip: Address, networks: Mapping[str, Any]) -> bool:
 def _subnets(networks: Mapping[str, Any], nodes: int) -> Iterator[Problem]:
     # Nodes first: racks are hard to renumber, so an overlap is told at the pods or Services.
     named: list[tuple[Path, Any]] = [
-        (("nodes", str(index)), each) for index, each in enumerate(items(networks.get("nodes")))
+        (("nodes", str(index)), text) for index, text in enumerate(items(networks.get("nodes")))
     ]
     named += [((key,), networks.get(key, default)) for key, default in _DEFAULTS.items()]
     known: list[tuple[Path, Network]] = []

@@ -9,7 +9,7 @@ from typing import Any
 from floor.problems import Path, Problem, shown
 from stacks.site.checks.disks import amount
 from stacks.site.reading.levels import LEVELS, MACHINES, Machine, machines_of
-from stacks.site.reading.raw import at, found, mapping
+from stacks.site.reading.raw import at, mapping, matching
 
 _PARTITION = re.compile(r"(/dev/(?:sd[a-z]+|hd[a-z]+|vd[a-z]+))[0-9]+|(/dev/(?:nvme[0-9]+n[0-9]+|mmcblk[0-9]+))p[0-9]+")
 _PARTITION_LINK = re.compile(r"(/dev/disk/by-[a-z]+/.+)-part[0-9]+")
@@ -24,10 +24,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Disks that cannot be, and sizes that no volume can have."""
     machines = at(values, *MACHINES)
     for level in LEVELS:
-        for path, device in found(machines, f"{level}install_disk.device"):
+        for path, device in matching(machines, f"{level}install_disk.device"):
             if isinstance(device, str):
                 yield from _of_device((*MACHINES, *path), device)
-        for path, size in found(machines, f"{level}install_disk.size"):
+        for path, size in matching(machines, f"{level}install_disk.size"):
             sign, size_bytes = amount(size)
             if isinstance(size, str) and re.search("[0-9]", size) and not size_bytes and sign not in (">", ">="):
                 yield Problem(

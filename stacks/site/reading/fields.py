@@ -45,8 +45,8 @@ class Place:
             field = self.model.model_fields.get(key)
             if not field:
                 return None
-            found = _bare(field.annotation)
-            return Place(annotation=found, section=self.model, field=field, pattern=f"{pattern}{key}")
+            annotation = _bare(field.annotation)
+            return Place(annotation=annotation, section=self.model, field=field, pattern=f"{pattern}{key}")
         arguments = get_args(self.annotation)
         if get_origin(self.annotation) is dict:
             return Place(annotation=_bare(arguments[1]), pattern=f"{pattern}<name>")

@@ -45,8 +45,8 @@ class Machine:
             for path, level in self._levels:
                 if _has(level, keys[:size]):
                     return (*path, *keys)
-        _, (role, said), (every, _) = self._levels
-        return (*(role if said else every), *keys)
+        _, (role, of_role), (every, _) = self._levels
+        return (*(role if of_role else every), *keys)
 
 
 def machines_of(machines: Any) -> Iterator[Machine]:

@@ -44,18 +44,18 @@ def origins(site: SiteConfig, written: Document, file: str) -> dict[str, Origin]
     In addition to the site's own keys there are `catalogue.<entry>.<key>` for every entry that the site orders, and
     `versions.<key>` for every pin.
     """
-    found = dict(_leaves(site, (), written, file))
+    by_key = dict(_leaves(site, (), written, file))
     for name, model in site.models.items():
         entry = _file(catalogue.FOLDER / f"{model.catalogue}.yaml", "catalogue")
         for key, origin in entry.items():
-            found[f"catalogue.{model.catalogue}.{key}"] = origin
+            by_key[f"catalogue.{model.catalogue}.{key}"] = origin
         for path, key in FROM_CATALOGUE.items():
             dotted = ".".join(("models", name, *path))
-            if found[dotted].layer == "default" and key in entry:
-                found[dotted] = entry[key]
+            if by_key[dotted].layer == "default" and key in entry:
+                by_key[dotted] = entry[key]
     for key, origin in _file(versions.FILE, "versions").items():
-        found[f"versions.{key}"] = origin
-    return found
+        by_key[f"versions.{key}"] = origin
+    return by_key
 
 
 @cache

@@ -12,7 +12,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def found(values: Any, pattern: str) -> Iterator[tuple[Path, Any]]:
+def matching(values: Any, pattern: str) -> Iterator[tuple[Path, Any]]:
     """Every (path, value) that matches a dotted pattern with `<name>` for any key or index."""
     head, _, rest = pattern.partition(".")
     if isinstance(values, list) and head == "<name>":
@@ -25,7 +25,7 @@ def found(values: Any, pattern: str) -> Iterator[tuple[Path, Any]]:
         if not rest:
             yield (key,), value
         else:
-            yield from (((key, *path), below) for path, below in found(value, rest))
+            yield from (((key, *path), below) for path, below in matching(value, rest))
 
 
 def at(values: Any, *keys: str) -> Any:

@@ -121,14 +121,16 @@ def _is_news(path: Path, detail: ErrorDetails, out: set[Path]) -> bool:
     """
     if detail["type"] != "value_error" or path in out:
         return False
-    below = {one[len(path)] for one in out if len(one) > len(path) and one[: len(path)] == path}
+    below = {longer[len(path)] for longer in out if len(longer) > len(path) and longer[: len(path)] == path}
     return bool(below) and not any(re.search(rf"\b{re.escape(key)}\b", str(detail["msg"])) for key in below)
 
 
 def _first_causes(problems: list[Problem]) -> tuple[Problem, ...]:
     """Without keys that are missing because they are misspelt, which is reported already."""
     meant = {(*problem.path[:-1], problem.near) for problem in problems if problem.what == _UNKNOWN and problem.near}
-    return tuple(one for one in dict.fromkeys(problems) if not (one.what == _MISSING and one.path in meant))
+    return tuple(
+        problem for problem in dict.fromkeys(problems) if not (problem.what == _MISSING and problem.path in meant)
+    )
 
 
 def plain(value: Any) -> Any:
@@ -292,7 +294,7 @@ def _otherwise(here: Place) -> str:
 
 def _homes(key: str) -> list[str]:
     """Where a key that is unknown here has its place, if there are not many."""
-    found: list[str] = []
+    patterns: list[str] = []
 
     def visit(here: Place) -> None:
         inner = here.model
@@ -306,10 +308,10 @@ def _homes(key: str) -> list[str]:
             if child is None:
                 continue
             if name == key:
-                found.append(child.pattern)
+                patterns.append(child.pattern)
             visit(child)
 
     top = place(())
     if top:
         visit(top)
-    return found if len(found) <= _MOST_HOMES else []
+    return patterns if len(patterns) <= _MOST_HOMES else []
