@@ -88,7 +88,7 @@ def file_error(origin: str, problems: Iterable[Problem]) -> SiteError:
 
 def site_error(origin: str, problems: Iterable[Problem], *, of: str = "site") -> SiteError:
     """One error for all problems, in the order of their lines."""
-    ordered = [problem.redacted() for problem in sorted(dict.fromkeys(problems), key=lambda one: one.line or 0)]
+    ordered = [problem.redacted() for problem in sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0)]
     count = "1 error" if len(ordered) == 1 else f"{len(ordered)} errors"
     lines = [f"{origin}: {count} in the {of}"]
     for problem in ordered:
@@ -114,10 +114,10 @@ def refused_value(path: Path, detail: Mapping[str, Any]) -> Problem:
 
 def nearest(word: str, words: Iterable[str]) -> str:
     """The one of `words` that `word` was probably meant to be, or nothing."""
-    by_plain = {_plain(one): one for one in words}
-    longer = [one for one in by_plain if len(word) > 2 and one.startswith(_plain(word))]
-    found = longer if len(longer) == 1 else difflib.get_close_matches(_plain(word), by_plain, n=1)
-    return by_plain[found[0]] if found else ""
+    by_plain = {_plain(candidate): candidate for candidate in words}
+    longer = [plain for plain in by_plain if len(word) > 2 and plain.startswith(_plain(word))]
+    close = longer if len(longer) == 1 else difflib.get_close_matches(_plain(word), by_plain, n=1)
+    return by_plain[close[0]] if close else ""
 
 
 def shown(value: Any) -> str:

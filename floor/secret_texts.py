@@ -93,7 +93,7 @@ def _is_words(text: str) -> bool:
 
 def _turns(text: str) -> bool:
     """Whether characters change their kind as often as in random base64 (64 % of the time, by count), or nearly."""
-    return sum(_kind(one) != _kind(other) for one, other in pairwise(text)) >= _TURNS * len(text)
+    return sum(_kind(left) != _kind(right) for left, right in pairwise(text)) >= _TURNS * len(text)
 
 
 def _kind(character: str) -> str:
@@ -113,12 +113,12 @@ class PlainSecret:
     got: str = ""
 
 
-def masked(value: Any, found: list[PlainSecret], written: Path = (), path: Path = ()) -> Any:
-    """The value with each secret hidden, so that no later message can be made of it; `found` gets where they were."""
+def masked(value: Any, secrets: list[PlainSecret], written: Path = (), path: Path = ()) -> Any:
+    """The value with each secret hidden, so that no later message can be made of it; `secrets` gets where they were."""
     if isinstance(value, Mapping) and list(value) == ["secure"] and isinstance(value["secure"], str):
         what = "an encrypted value, and no key of a site holds a secret"
         fix = _place_of_secret(path).partition("; revoke")[0]
-        found.append(PlainSecret(written=written, path=path, what=what, fix=fix))
+        secrets.append(PlainSecret(written=written, path=path, what=what, fix=fix))
         return {"secure": HIDDEN}
     if isinstance(value, Mapping):
         made = {}
@@ -128,14 +128,16 @@ def masked(value: Any, found: list[PlainSecret], written: Path = (), path: Path 
                 # Two hidden names stay two names.
                 name = f"{HIDDEN} {number}"
                 what = "a key that looks like a secret, and this file is committed"
-                found.append(PlainSecret(written=below, path=(*path, name), what=what, fix=f"rename it; {REVOKE}"))
-            made[name] = masked(inner, found, below, (*path, name))
+                secrets.append(PlainSecret(written=below, path=(*path, name), what=what, fix=f"rename it; {REVOKE}"))
+            made[name] = masked(inner, secrets, below, (*path, name))
         return made
     if isinstance(value, list):
-        return [masked(inner, found, (*written, str(index)), (*path, str(index))) for index, inner in enumerate(value)]
+        return [
+            masked(inner, secrets, (*written, str(index)), (*path, str(index))) for index, inner in enumerate(value)
+        ]
     if isinstance(value, str) and _is_secret_value(value, path):
         what = "looks like a secret in plain text, and this file is committed"
-        found.append(PlainSecret(written=written, path=path, what=what, fix=_place_of_secret(path), got=HIDDEN))
+        secrets.append(PlainSecret(written=written, path=path, what=what, fix=_place_of_secret(path), got=HIDDEN))
         return HIDDEN
     return value
 

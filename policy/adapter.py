@@ -74,12 +74,12 @@ def _known(owner: Any, keys: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """Each part that is known, an unknown leaf as HIDDEN; unknown sections are left out."""
     for key in keys:
         try:
-            found = owner[key]
+            value = owner[key]
         except Exception as error:  # noqa: BLE001 - the SDK's own, whose module need not be there
             if getattr(error, "unknown_type_sentinel", "") not in _UNKNOWN_SECTIONS:
                 yield key, HIDDEN
             continue
-        yield key, plain(found)
+        yield key, plain(value)
 
 
 def validation(rule: Rule, facts: SiteFacts) -> Callable[[Stack, Report], None]:
@@ -87,9 +87,9 @@ def validation(rule: Rule, facts: SiteFacts) -> Callable[[Stack, Report], None]:
 
     def validate(stack: Stack, report: Report) -> None:
         shown = list(stack.resources)
-        there = [resource(one) for one in shown]
-        urns = {found.label: one.urn for found, one in zip(there, shown, strict=True)}
-        for one in violations(there, facts, [rule]):
-            report(f"{one.resource}: {one.problem}\nfix: {one.fix}", urns.get(one.resource))
+        there = [resource(declared) for declared in shown]
+        urns = {judged.label: declared.urn for judged, declared in zip(there, shown, strict=True)}
+        for violation in violations(there, facts, [rule]):
+            report(f"{violation.resource}: {violation.problem}\nfix: {violation.fix}", urns.get(violation.resource))
 
     return validate

@@ -14,7 +14,7 @@ _INSIDE = (".svc", ".svc.cluster.local")
 
 
 def namespace_security(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:
-    for space in (one for one in resources if one.kind == "Namespace"):
+    for space in (resource for resource in resources if resource.kind == "Namespace"):
         meta = space.body["metadata"]
         level = (meta.get("labels") or {}).get(_ENFORCE)
         if level not in ("restricted", "baseline", "privileged"):
@@ -33,14 +33,14 @@ def namespace_security(resources: Sequence[Resource], facts: SiteFacts) -> Itera
 
 def namespace_denies_ingress(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
     denied = {
-        one.body["metadata"].get("namespace")
-        for one in resources
-        if one.kind == "NetworkPolicy"
-        and one.body["spec"].get("podSelector") == {}
-        and "Ingress" in (one.body["spec"].get("policyTypes") or ())
-        and not one.body["spec"].get("ingress")
+        resource.body["metadata"].get("namespace")
+        for resource in resources
+        if resource.kind == "NetworkPolicy"
+        and resource.body["spec"].get("podSelector") == {}
+        and "Ingress" in (resource.body["spec"].get("policyTypes") or ())
+        and not resource.body["spec"].get("ingress")
     }
-    for space in (one for one in resources if one.kind == "Namespace"):
+    for space in (resource for resource in resources if resource.kind == "Namespace"):
         if space.body["metadata"].get("name") not in denied:
             yield Finding(
                 resource=space.label,
@@ -51,7 +51,7 @@ def namespace_denies_ingress(resources: Sequence[Resource], facts: SiteFacts) ->
 
 
 def no_wildcard_permissions(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
-    for role in (one for one in resources if one.kind in ("Role", "ClusterRole")):
+    for role in (resource for resource in resources if resource.kind in ("Role", "ClusterRole")):
         for number, rule in enumerate(role.body.get("rules") or ()):
             wide = [key for key in ("apiGroups", "resources", "verbs") if "*" in (rule.get(key) or ())]
             if wide:
@@ -63,7 +63,7 @@ def no_wildcard_permissions(resources: Sequence[Resource], facts: SiteFacts) -> 
 
 
 def security_at_the_gateway(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
-    for policy in (one for one in resources if one.kind == "SecurityPolicy"):
+    for policy in (resource for resource in resources if resource.kind == "SecurityPolicy"):
         spec = policy.body.get("spec") or {}
         targets = [*(spec.get("targetRefs") or ()), *([spec["targetRef"]] if spec.get("targetRef") else [])]
         narrow = [ref for ref in targets if ref.get("kind") != "Gateway" or ref.get("sectionName")]
@@ -109,7 +109,9 @@ def sovereign_egress(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
                 fix="serve it inside, or drop it",
             )
     for resource, container in gpu_workloads(resources):
-        environment = {str(one.get("name")): str(one.get("value", "")) for one in container.get("env") or ()}
+        environment = {
+            str(variable.get("name")): str(variable.get("value", "")) for variable in container.get("env") or ()
+        }
         if "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1":
             mirror = environment.get("HF_ENDPOINT", "")
             if not mirror or not _inside(mirror, facts.registries):

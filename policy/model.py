@@ -109,18 +109,21 @@ class Rule:
 
 def violations(resources: Sequence[Resource], facts: SiteFacts, rules: Iterable[Rule]) -> list[Violation]:
     """Everything that any rule finds, sorted by level, resource and rule."""
-    found = [
+    broken = [
         Violation(
             rule=rule.name,
-            level="advice" if isinstance(one, _Unjudged) else rule.level,
-            resource=one.resource,
-            problem=one.problem,
-            fix=one.fix,
+            level="advice" if isinstance(finding, _Unjudged) else rule.level,
+            resource=finding.resource,
+            problem=finding.problem,
+            fix=finding.fix,
         )
         for rule in rules
-        for one in _findings(rule, resources, facts)
+        for finding in _findings(rule, resources, facts)
     ]
-    return sorted(found, key=lambda one: (one.level != "error", one.resource, one.rule, one.problem))
+    return sorted(
+        broken,
+        key=lambda violation: (violation.level != "error", violation.resource, violation.rule, violation.problem),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +140,17 @@ _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 def _findings(rule: Rule, resources: Sequence[Resource], facts: SiteFacts) -> list[Finding]:
     """What the rule finds. One resource that it cannot read does not hide what is wrong with the others."""
-    found = _checked(rule, resources, facts)
-    if found is not None:
-        return found
-    readable = {number: _checked(rule, [one], facts) is not None for number, one in enumerate(resources)}
-    found = _checked(rule, [one for number, one in enumerate(resources) if readable[number]], facts)
-    if found is None:
+    findings = _checked(rule, resources, facts)
+    if findings is not None:
+        return findings
+    readable = {number: _checked(rule, [resource], facts) is not None for number, resource in enumerate(resources)}
+    findings = _checked(rule, [resource for number, resource in enumerate(resources) if readable[number]], facts)
+    if findings is None:
         return [_Unjudged(resource="(all)")]
-    return [*found, *(_Unjudged(resource=one.label) for number, one in enumerate(resources) if not readable[number])]
+    return [
+        *findings,
+        *(_Unjudged(resource=resource.label) for number, resource in enumerate(resources) if not readable[number]),
+    ]
 
 
 def _checked(rule: Rule, resources: Sequence[Resource], facts: SiteFacts) -> list[Finding] | None:

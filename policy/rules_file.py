@@ -51,7 +51,7 @@ def read(project: Path, stack: str) -> RulesSpec:
         return RulesSpec.model_validate({} if document.values is None else document.values)
     except ValidationError as error:
         told = [_described(detail) for detail in error.errors()]
-        raise problems.file_error(str(file), [one.at(document.line(one.path)) for one in told]) from None
+        raise problems.file_error(str(file), [problem.at(document.line(problem.path)) for problem in told]) from None
 
 
 def _described(detail: ErrorDetails) -> Problem:

@@ -15,15 +15,17 @@ _STATEFUL = ("PersistentVolumeClaim", "StatefulSet")
 def _models(resources: Sequence[Resource]) -> Iterator[Resource]:
     """Workloads with GPUs and more than one replica."""
     for label in dict.fromkeys(resource.label for resource, _ in gpu_workloads(resources)):
-        resource = next(one for one in resources if one.label == label)
+        resource = next(resource for resource in resources if resource.label == label)
         if int((resource.body.get("spec") or {}).get("replicas", 1)) > 1:
             yield resource
 
 
 def disruption_budget(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
-    budgets = [one for one in resources if one.kind == "PodDisruptionBudget"]
+    budgets = [resource for resource in resources if resource.kind == "PodDisruptionBudget"]
     for model in _models(resources):
-        over = [one for one in budgets if one.namespace == model.namespace and _selects(one, _pod_labels(model))]
+        over = [
+            budget for budget in budgets if budget.namespace == model.namespace and _selects(budget, _pod_labels(model))
+        ]
         if not over:
             yield Finding(
                 resource=model.label,
@@ -75,7 +77,9 @@ def update_leaves_a_replica(resources: Sequence[Resource], facts: SiteFacts) -> 
 
 def shared_volume(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
     claims = {
-        (one.namespace, str(one.body["metadata"].get("name"))): one for one in resources if one.kind == _STATEFUL[0]
+        (resource.namespace, str(resource.body["metadata"].get("name"))): resource
+        for resource in resources
+        if resource.kind == _STATEFUL[0]
     }
     for model in _models(resources):
         for volume in pod_spec(model).get("volumes") or ():
@@ -104,11 +108,11 @@ def protect_stateful(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
 
 
 def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
-    policies = [one for one in resources if one.kind == "SecurityPolicy"]
-    for gateway in (one for one in resources if one.kind == "Gateway"):
+    policies = [resource for resource in resources if resource.kind == "SecurityPolicy"]
+    for gateway in (resource for resource in resources if resource.kind == "Gateway"):
         name = gateway.body["metadata"].get("name")
-        over = [one for one in policies if one.namespace == gateway.namespace and _targets(one, str(name))]
-        specs = [one.body.get("spec") or {} for one in over]
+        over = [policy for policy in policies if policy.namespace == gateway.namespace and _targets(policy, str(name))]
+        specs = [policy.body.get("spec") or {} for policy in over]
         if not any(spec.get("apiKeyAuth") or spec.get("jwt") or spec.get("oidc") for spec in specs):
             yield Finding(
                 resource=gateway.label,
@@ -124,7 +128,7 @@ def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> It
 
 
 def route_timeouts(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
-    for route in (one for one in resources if one.kind == "AIGatewayRoute"):
+    for route in (resource for resource in resources if resource.kind == "AIGatewayRoute"):
         for number, rule in enumerate((route.body.get("spec") or {}).get("rules") or ()):
             if not (rule.get("timeouts") or {}).get("request"):
                 yield Finding(
@@ -135,8 +139,12 @@ def route_timeouts(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[
 
 
 def route_leads_somewhere(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
-    pools = {(one.namespace, str(one.body["metadata"].get("name"))) for one in resources if one.kind == "InferencePool"}
-    for route in (one for one in resources if one.kind == "AIGatewayRoute"):
+    pools = {
+        (resource.namespace, str(resource.body["metadata"].get("name")))
+        for resource in resources
+        if resource.kind == "InferencePool"
+    }
+    for route in (resource for resource in resources if resource.kind == "AIGatewayRoute"):
         for rule in (route.body.get("spec") or {}).get("rules") or ():
             for backend in rule.get("backendRefs") or ():
                 at = (str(backend.get("namespace", route.namespace)), str(backend.get("name")))

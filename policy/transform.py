@@ -57,13 +57,13 @@ class Watch:
 
     def decide(self) -> None:
         """Open the gate. Raises RulesError with every violation that no waiver covers, and keeps the gate shut."""
-        found = judge(self._seen, self._facts, self._waivers, self._today)
-        if found.errors:
-            error = RulesError(message(self._facts.name, found.errors))
+        judgement = judge(self._seen, self._facts, self._waivers, self._today)
+        if judgement.errors:
+            error = RulesError(message(self._facts.name, judgement.errors))
             self.give_up(error)
             raise error
-        if found.advice:
-            pulumi.log.info(advice(self._facts.name, found.advice))
+        if judgement.advice:
+            pulumi.log.info(advice(self._facts.name, judgement.advice))
         self._gate.set_result([])
 
     def give_up(self, error: Exception) -> None:
@@ -93,25 +93,25 @@ def message(site: str, broken: Sequence[Violation]) -> str:
     """All violations in the project's one form, and how to waive one."""
     count = "1 violation" if len(broken) == 1 else f"{len(broken)} violations"
     lines = [f"{site}: {count} of the platform's rules, so nothing was touched", *_indented(broken)]
-    for one in [one for one in broken if not isinstance(one, Expired)][:1]:
+    for violation in [violation for violation in broken if not isinstance(violation, Expired)][:1]:
         lines += [
             f"  fix them; or waive one for a while in rules.{site}.yaml, under its rule and resource:",
             "    waivers:",
-            f"      - rule: {one.rule}",
-            f"        resource: {one.resource}",
+            f"      - rule: {violation.rule}",
+            f"        resource: {violation.resource}",
             "        reason: why it may be broken",
             "        expires: YYYY-MM-DD",
         ]
     return "\n".join([*lines, f"  the same without the engine: python -m sitectl rules {site}"])
 
 
-def advice(site: str, found: Sequence[Violation]) -> str:
+def advice(site: str, violations: Sequence[Violation]) -> str:
     """What breaks no rule that is an error, in the same form."""
-    return "\n".join([f"{site}: advised by the platform's rules", *_indented(found)])
+    return "\n".join([f"{site}: advised by the platform's rules", *_indented(violations)])
 
 
-def _indented(found: Sequence[Violation]) -> list[str]:
-    return [f"  {line}" for one in found for line in str(one).splitlines()]
+def _indented(violations: Sequence[Violation]) -> list[str]:
+    return [f"  {line}" for violation in violations for line in str(violation).splitlines()]
 
 
 def _too_late(site: str, resource: Resource) -> str:
@@ -145,4 +145,4 @@ def _plain(value: Any) -> Any:
 
 
 def _camel(key: str) -> str:
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), key)
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), key)

@@ -69,7 +69,9 @@ class RulesSpec(Spec):
         """
         base = SiteFacts(name=name)
         mirrored = [
-            name for name, endpoints in replaced.items() if all(listed(one, self.registries) for one in endpoints)
+            name
+            for name, endpoints in replaced.items()
+            if all(listed(endpoint, self.registries) for endpoint in endpoints)
         ]
         return SiteFacts(
             name=name,
@@ -108,36 +110,36 @@ def judge(
     advice: list[Violation] = []
     waived: list[tuple[Violation, Waiver]] = []
     used: set[int] = set()
-    for found in violations(resources, facts, rules):
+    for violation in violations(resources, facts, rules):
         holding = [
-            (number, one)
-            for number, one in enumerate(waivers)
-            if one.rule == found.rule and one.resource == found.resource and one.expires >= today
+            (number, waiver)
+            for number, waiver in enumerate(waivers)
+            if waiver.rule == violation.rule and waiver.resource == violation.resource and waiver.expires >= today
         ]
         if holding:
             used |= {number for number, _ in holding}
-            waived.append((found, holding[0][1]))
-        elif found.level == "error":
-            errors.append(found)
+            waived.append((violation, holding[0][1]))
+        elif violation.level == "error":
+            errors.append(violation)
         else:
-            advice.append(found)
-    for number, one in enumerate(waivers):
-        if one.expires < today:
+            advice.append(violation)
+    for number, waiver in enumerate(waivers):
+        if waiver.expires < today:
             errors.append(
                 Expired(
-                    rule=one.rule,
+                    rule=waiver.rule,
                     level="error",
-                    resource=one.resource,
-                    problem=f"its waiver expired on {one.expires.isoformat()} (reason: {one.reason})",
+                    resource=waiver.resource,
+                    problem=f"its waiver expired on {waiver.expires.isoformat()} (reason: {waiver.reason})",
                     fix="fix what it waived and remove the waiver, or give it a new date and reason",
                 )
             )
         elif number not in used:
             advice.append(
                 Violation(
-                    rule=one.rule,
+                    rule=waiver.rule,
                     level="advice",
-                    resource=one.resource,
+                    resource=waiver.resource,
                     problem="its waiver waives nothing: no such resource breaks this rule",
                     fix="remove the waiver",
                 )

@@ -90,33 +90,33 @@ def read(text: str, *, plain_days: bool = False) -> Document:
         node = _Reader(text).get_single_node()
     except yaml.YAMLError as error:
         return Document(problems=[not_yaml(text, error)])
-    found = Document()
+    document = Document()
     if node is not None:
-        _Builder(found, plain_days=plain_days).build(node)
-    return found
+        _Builder(document, plain_days=plain_days).build(node)
+    return document
 
 
 class _Builder:
     """Turns nodes into plain values and notes lines and trouble on the way."""
 
-    def __init__(self, found: Document, *, plain_days: bool) -> None:
-        self.found = found
+    def __init__(self, document: Document, *, plain_days: bool) -> None:
+        self.document = document
         self.plain_days = plain_days
         self.open: list[yaml.Node] = []
         self.count = 0
 
     def build(self, node: yaml.Node) -> None:
-        self.found.lines[()] = node.start_mark.line + 1
-        self.found.values = self._value(node, ())
+        self.document.lines[()] = node.start_mark.line + 1
+        self.document.values = self._value(node, ())
 
     def _problem(self, path: Path, node: yaml.Node, what: str, fix: str, got: str = "") -> None:
         line = node.start_mark.line + 1
-        self.found.problems.append(Problem(path=path, what=what, fix=fix, got=got, line=line))
+        self.document.problems.append(Problem(path=path, what=what, fix=fix, got=got, line=line))
 
     def _breaks(self, path: Path, node: yaml.Node, what: str, fix: str) -> None:
         """A problem for which the engine refuses the whole file, wherever it is."""
         line = node.start_mark.line + 1
-        self.found.problems.append(Problem(path=path, what=what, fix=fix, line=line, of_whole_file=True))
+        self.document.problems.append(Problem(path=path, what=what, fix=fix, line=line, of_whole_file=True))
 
     def _value(self, node: yaml.Node, path: Path) -> Any:
         self.count += 1
@@ -141,7 +141,7 @@ class _Builder:
         items = []
         for index, item in enumerate(node.value):
             below = (*path, str(index))
-            self.found.lines[below] = item.start_mark.line + 1
+            self.document.lines[below] = item.start_mark.line + 1
             items.append(self._value(item, below))
         return items
 
@@ -160,7 +160,7 @@ class _Builder:
                 places = f"here and on line {lines[key]}" if lines[key] != line else f"both times on line {line}"
                 self._breaks(below, key_node, f"written twice, {places}", "keep one of the two")
                 continue
-            lines[key] = self.found.lines[below] = line
+            lines[key] = self.document.lines[below] = line
             made[key] = self._value(value_node, below)
         for merged in self._merged(node, path):
             for key, value in merged.items():
@@ -180,10 +180,10 @@ class _Builder:
                         (*path, "<<"), key, "<< takes a section", "name an anchor of a section, as in <<: *name"
                     )
                     continue
-                known, texts = dict(self.found.lines), dict(self.found.written)
+                known, texts = dict(self.document.lines), dict(self.document.written)
                 merged = self._value(source, path)
-                self.found.lines |= known
-                self.found.written |= texts
+                self.document.lines |= known
+                self.document.written |= texts
                 if isinstance(merged, dict):
                     yield merged
 
@@ -222,7 +222,7 @@ class _Builder:
             self._problem(path, node, *unclear)
         value = meaning(text)
         if not isinstance(value, str):
-            self.found.written[path] = text
+            self.document.written[path] = text
         return value
 
 

@@ -42,34 +42,34 @@ def not_yaml(text: str, error: yaml.YAMLError) -> Problem:
     except yaml.YAMLError as plain:
         error = plain
     begin, mark = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
-    said = " ".join(str(getattr(error, part, None) or "") for part in ("problem", "context")) or str(error)
-    place: Any = begin if begin and any(word in said for word in _LEFT_OPEN) else mark
+    reason = " ".join(str(getattr(error, part, None) or "") for part in ("problem", "context")) or str(error)
+    place: Any = begin if begin and any(word in reason for word in _LEFT_OPEN) else mark
     line = place.line + 1 if place else 1
     if isinstance(error, yaml.reader.ReaderError):
-        line, said = text.count("\n", 0, error.position) + 1, f"a character that no text holds, #x{_code(error):04x}"
+        line, reason = text.count("\n", 0, error.position) + 1, f"a character that no text holds, #x{_code(error):04x}"
     tab = _line_of(r"^ *\t[ \t]*[^\s#]", text)
     if 0 < tab <= line:
         return Problem(path=(), what="not YAML: a tab indents this line", fix="indent with spaces alone", line=tab)
-    if "'\\t'" in said and "cannot start any token" in said:
+    if "'\\t'" in reason and "cannot start any token" in reason:
         indented = f"; a tab also indents line {tab}" if tab else ""
         what, fix = f"not YAML: a tab where a space has to be{indented}", "write spaces in the place of tabs"
         return Problem(path=(), what=what, fix=fix, line=line)
     glued = _line_of(r"^ *(- )?[a-z_0-9-]+:[^\s:]+ *$", text)
-    if "mapping values" in said and 0 < glued <= line:
+    if "mapping values" in reason and 0 < glued <= line:
         return Problem(path=(), what="not YAML: no space behind the colon", fix="write `key: value`", line=glued)
     what, fix = next(
-        ((what, fix) for part, what, fix in _PLAINLY if part in said),
-        (said.strip(), "correct this line, or the one before"),
+        ((what, fix) for part, what, fix in _PLAINLY if part in reason),
+        (reason.strip(), "correct this line, or the one before"),
     )
-    name = re.search("alias '(.+)'", said)
+    name = re.search("alias '(.+)'", reason)
     what = f"not YAML: {what}" + (f", '{name[1]}'" if name else "")
     return Problem(path=(), what=what, fix=fix, line=min(line, last_line(text)))
 
 
 def _line_of(pattern: str, text: str) -> int:
     """The first line that matches, or 0."""
-    found = re.search(pattern, text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 0
+    match = re.search(pattern, text, re.MULTILINE)
+    return text.count("\n", 0, match.start()) + 1 if match else 0
 
 
 def _code(error: Any) -> int:
