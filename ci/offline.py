@@ -49,16 +49,16 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
     worst = Exit.OK
     summary: list[str] = []
     for name, words in checks.items():
-        status, said = _run([words[0], "--quiet", "--project", str(arguments.project), *words[1:]])
+        status, output = _run([words[0], "--quiet", "--project", str(arguments.project), *words[1:]])
         worst = max(worst, Exit(status))
-        (arguments.out / f"{name}.txt").write_text(said)
+        (arguments.out / f"{name}.txt").write_text(output)
         if name in _SCANNED:
             _scan(name, words, arguments, on_github=environment.get("GITHUB_ACTIONS") == "true")
-        print(f"== {name}: {'passed' if status == Exit.OK else 'FAILED'}\n{said}", flush=True)
+        print(f"== {name}: {'passed' if status == Exit.OK else 'FAILED'}\n{output}", flush=True)
         if name == "diff" and compared.exists():
             summary.append(compared.read_text())
         else:
-            summary += [f"## {name}: {'passed' if status == Exit.OK else 'failed'}", "", *fenced(said), ""]
+            summary += [f"## {name}: {'passed' if status == Exit.OK else 'failed'}", "", *fenced(output), ""]
     text = "\n".join(summary)
     (arguments.out / "summary.md").write_text(text)
     if step := environment.get("GITHUB_STEP_SUMMARY"):
@@ -72,10 +72,10 @@ def _scan(name: str, words: list[str], arguments: argparse.Namespace, *, on_gith
     with redirect_stderr(io.StringIO()):
         sitectl([words[0], "--quiet", "--project", str(arguments.project), "--format", "sarif", *words[1:]], out=out)
     # Nothing from a command that could not check; its text already gave the reason.
-    if said := out.getvalue():
-        (arguments.out / f"{name}.sarif").write_text(said)
+    if sarif := out.getvalue():
+        (arguments.out / f"{name}.sarif").write_text(sarif)
         if on_github:
-            print(workflow_commands(json.loads(said)), flush=True)
+            print(workflow_commands(json.loads(sarif)), flush=True)
 
 
 def _run(words: list[str]) -> tuple[int, str]:

@@ -51,18 +51,18 @@ def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.envi
     for site, file in checkout.site_files(project, arguments.site or ()).items():
         try:
             place_kubeconfig(project, site, file, environment)
-            said = engine.preview(project, site, refresh=arguments.refresh)
-            said["proofs"] = texts_of_file(file)
-            said["warnings"] = warned.of_file(file, project)
-            said["headroom"] = headroom.of_file(project, file, arguments.base)
+            preview = engine.preview(project, site, refresh=arguments.refresh)
+            preview["proofs"] = texts_of_file(file)
+            preview["warnings"] = warned.of_file(file, project)
+            preview["headroom"] = headroom.of_file(project, file, arguments.base)
             if arguments.refresh:
-                said["foreign"] = live_objects.records(project, site, file, said)
-            print(f"{site}: {said.get('changeSummary') or 'the preview failed'}", flush=True)
+                preview["foreign"] = live_objects.records(project, site, file, preview)
+            print(f"{site}: {preview.get('changeSummary') or 'the preview failed'}", flush=True)
         except (SitectlError, SiteError) as error:
             worst = Exit.UNABLE
-            said = failed(str(error))
+            preview = failed(str(error))
             print(f"{site}: {error}", file=sys.stderr, flush=True)
-        whole_files.write(arguments.out / f"{site}{SUFFIX}", json.dumps(without_outputs(said)))
+        whole_files.write(arguments.out / f"{site}{SUFFIX}", json.dumps(without_outputs(preview)))
     return int(worst)
 
 

@@ -95,15 +95,15 @@ def of_preview(preview: Mapping[str, Any]) -> list[Change]:
             fix=SAVE_ONE,
         )
     notes: dict[str, list[str]] = {}
-    for one in preview.get("diagnostics") or ():
-        notes.setdefault(str(one.get("urn", "")), []).append(_said(one))
-    found = []
+    for diagnostic in preview.get("diagnostics") or ():
+        notes.setdefault(str(diagnostic.get("urn", "")), []).append(_message(diagnostic))
+    changes = []
     for step in steps:
         op, old, new = step.get("op"), step.get("oldState") or {}, step.get("newState") or {}
         kind = (new or old).get("type", "")
         if op in _HALVES or op not in ("create", "update", "replace", "delete") or _is_component(new or old):
             continue
-        found.append(
+        changes.append(
             Change(
                 op=op,
                 type=kind,
@@ -116,10 +116,10 @@ def of_preview(preview: Mapping[str, Any]) -> list[Change]:
                 retained=bool(old.get("retainOnDelete")),
             )
         )
-    return found
+    return changes
 
 
-def _said(diagnostic: Mapping[str, Any]) -> str:
+def _message(diagnostic: Mapping[str, Any]) -> str:
     """A diagnostic's text without the engine's severity prefix."""
     text = str(diagnostic.get("message", "")).strip()
     return text.removeprefix(f"{diagnostic.get('severity', '')}: ")
@@ -127,31 +127,31 @@ def _said(diagnostic: Mapping[str, Any]) -> str:
 
 def between(before: Sequence[Resource], after: Sequence[Resource]) -> list[Change]:
     """Changes between two sets of declared resources, by label; replacements as Kubernetes' own rules give them."""
-    old = {(one.type, one.label): one for one in before}
-    new = {(one.type, one.label): one for one in after}
-    found = []
+    old = {(resource.type, resource.label): resource for resource in before}
+    new = {(resource.type, resource.label): resource for resource in after}
+    changes = []
     for key in sorted({**old, **new}):
         was, now = old.get(key), new.get(key)
-        one = now or was
-        assert one is not None  # noqa: S101 - the key came from one of them
+        resource = now or was
+        assert resource is not None  # noqa: S101 - the key came from one of them
         change = Change(
             op="create" if was is None else "delete" if now is None else "update",
-            type=one.type,
-            name=one.name,
+            type=resource.type,
+            name=resource.name,
             before=was.body if was else {},
             after=now.body if now else {},
             retained=bool(was and was.retained),
         )
         if change.op != "update":
-            found.append(change)
+            changes.append(change)
         elif fields := change.fields():
-            fixed = (*_FIXED_EVERYWHERE, *_FIXED.get(change.kind, ()), *_fixed_elsewhere(one.type))
+            fixed = (*_FIXED_EVERYWHERE, *_FIXED.get(change.kind, ()), *_fixed_elsewhere(resource.type))
             forced = tuple(
                 leaf.path
                 for leaf in fields
                 if any(leaf.path == path or leaf.path.startswith((f"{path}.", f"{path}[")) for path in fixed)
             )
-            found.append(
+            changes.append(
                 Change(
                     op="replace" if forced else "update",
                     type=change.type,
@@ -163,7 +163,7 @@ def between(before: Sequence[Resource], after: Sequence[Resource]) -> list[Chang
                     retained=change.retained,
                 )
             )
-    return found
+    return changes
 
 
 def _fixed_elsewhere(type_: str) -> tuple[str, ...]:
@@ -180,12 +180,12 @@ def _is_component(state: Mapping[str, Any]) -> bool:
 def _fields(path: str, before: Any, after: Any) -> list[FieldChange]:
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return [
-            one
+            leaf
             for key in sorted({*before, *after})
-            for one in _fields(_join(path, key), before.get(key, _MISSING), after.get(key, _MISSING))
+            for leaf in _fields(_join(path, key), before.get(key, _MISSING), after.get(key, _MISSING))
         ]
     if isinstance(before, list) and isinstance(after, list) and _objects(before) and _objects(after):
-        return [one for place, old, new in _paired(before, after) for one in _fields(f"{path}[{place}]", old, new)]
+        return [leaf for place, old, new in _paired(before, after) for leaf in _fields(f"{path}[{place}]", old, new)]
     if before == after:
         return []
     return [
@@ -211,9 +211,9 @@ def _paired(before: list[Any], after: list[Any]) -> list[tuple[int, Any, Any]]:
     old_texts, new_texts = (
         [json.dumps(item, sort_keys=True, default=str) for item in items] for items in (before, after)
     )
-    found = []
+    differing = []
     for how, start, end, first, last in SequenceMatcher(a=old_texts, b=new_texts, autojunk=False).get_opcodes():
         if how != "equal":
             pairs = enumerate(zip_longest(before[start:end], after[first:last], fillvalue=_MISSING))
-            found += [((start if new is _MISSING else first) + place, old, new) for place, (old, new) in pairs]
-    return found
+            differing += [((start if new is _MISSING else first) + place, old, new) for place, (old, new) in pairs]
+    return differing

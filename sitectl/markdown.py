@@ -36,7 +36,7 @@ def uncut(reports: Sequence[SiteReport]) -> str:
     """The same however long it is."""
     ordered = sorted(reports, key=_urgency)
     head = [MARK, "## What this changes", "", *_summary(ordered), ""]
-    return "\n".join([*head, *(line for one in ordered if not one.empty for line in details(one))])
+    return "\n".join([*head, *(line for report in ordered if not report.empty for line in details(report))])
 
 
 def cut(text: str, rest: str = "") -> str:
@@ -106,9 +106,9 @@ def _clean(text: str, most: int, *, spaces: bool = False) -> str:
     return joined if len(joined) <= most else f"{joined[: most - 3]}..."
 
 
-def _urgency(one: SiteReport) -> tuple[int, int, str]:
-    worst = one.worst
-    return (0 if one.errors else 1, len(Severity) if worst is None else int(worst), one.site)
+def _urgency(report: SiteReport) -> tuple[int, int, str]:
+    worst = report.worst
+    return (0 if report.errors else 1, len(Severity) if worst is None else int(worst), report.site)
 
 
 def _summary(reports: Sequence[SiteReport]) -> list[str]:
@@ -117,35 +117,37 @@ def _summary(reports: Sequence[SiteReport]) -> list[str]:
         "| tenants touched |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for one in reports:
-        worst = "**preview failed**" if one.errors else "no change" if one.worst is None else _severity(one.worst)
-        if one.is_blind:
-            lines.append(f"| {name(one.site)} | {worst} | ? | ? | - | ? | ? | ? |")
+    for report in reports:
+        worst = (
+            "**preview failed**" if report.errors else "no change" if report.worst is None else _severity(report.worst)
+        )
+        if report.is_blind:
+            lines.append(f"| {name(report.site)} | {worst} | ? | ? | - | ? | ? | ? |")
             continue
-        cost = "?" if one.cost_per_month is None else f"{signed(one.cost_per_month)} {sentence(one.currency)}"
-        left = sentence(tightest(one.headroom)) if one.headroom else "-"
-        cold = minutes(one.cold_start_s) if one.cold_start_s else "none"
-        tenants = ", ".join(name(tenant) for tenant in one.tenants[:10]) or "none"
-        more = f" and {len(one.tenants) - 10} more" if len(one.tenants) > 10 else ""
-        cells = (name(one.site), worst, signed(one.gpus), cost, left, str(one.restarts), cold, tenants + more)
+        cost = "?" if report.cost_per_month is None else f"{signed(report.cost_per_month)} {sentence(report.currency)}"
+        left = sentence(tightest(report.headroom)) if report.headroom else "-"
+        cold = minutes(report.cold_start_s) if report.cold_start_s else "none"
+        tenants = ", ".join(name(tenant) for tenant in report.tenants[:10]) or "none"
+        more = f" and {len(report.tenants) - 10} more" if len(report.tenants) > 10 else ""
+        cells = (name(report.site), worst, signed(report.gpus), cost, left, str(report.restarts), cold, tenants + more)
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def details(one: SiteReport) -> list[str]:
+def details(report: SiteReport) -> list[str]:
     """Everything of one site."""
-    lines = [f"### {name(one.site)}", ""]
-    for error in one.errors:
+    lines = [f"### {name(report.site)}", ""]
+    for error in report.errors:
         lines += ["**The preview failed:**", "", *fenced(error), ""]
-    if one.warnings:
-        count = "1 warning" if len(one.warnings) == 1 else f"{len(one.warnings)} warnings"
-        lines += [f"**{count}: the site is valid, and this is not wise.**", "", *fenced("\n".join(one.warnings)), ""]
-    if one.foreign:
+    if report.warnings:
+        count = "1 warning" if len(report.warnings) == 1 else f"{len(report.warnings)} warnings"
+        lines += [f"**{count}: the site is valid, and this is not wise.**", "", *fenced("\n".join(report.warnings)), ""]
+    if report.foreign:
         lines += ["**Fields that another manager than the program has set, and how to take them back:**", ""]
-        lines += [*fenced("\n".join(foreign(one.foreign))), ""]
-    known = dict(figures(one))
+        lines += [*fenced("\n".join(foreign(report.foreign))), ""]
+    known = dict(figures(report))
     lines += [f"Resources: {known['resources']}.", ""]
-    rows = folded(one.rows)
+    rows = folded(report.rows)
     loud = [row for row in rows if row.severity is not Severity.LIVE]
     quiet = [row for row in rows if row.severity is Severity.LIVE]
     if loud:
@@ -159,13 +161,13 @@ def details(one: SiteReport) -> list[str]:
             "</details>",
             "",
         ]
-    if one.headroom:
+    if report.headroom:
         lines += ["| target | estimated | left |", "|---|---|---|"]
         lines += [
-            "| " + " | ".join(sentence(cell) for cell in row) + " |" for row in targets(one.headroom)[:_MOST_ROWS]
+            "| " + " | ".join(sentence(cell) for cell in row) + " |" for row in targets(report.headroom)[:_MOST_ROWS]
         ]
         lines.append("")
-    for proof in one.proofs:
+    for proof in report.proofs:
         lines += [*fenced(proof), ""]
     return lines
 

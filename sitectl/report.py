@@ -93,7 +93,7 @@ class SiteReport:
         """The report as `--json` gives it."""
         rows = [{**asdict(row), "severity": row.severity.name.lower()} for row in self.rows]
         worst = self.worst.name.lower() if self.worst is not None else None
-        headroom = [one.record() for one in self.headroom]
+        headroom = [share.record() for share in self.headroom]
         return {**asdict(self), "rows": rows, "worst": worst, "headroom": headroom}
 
 
@@ -162,17 +162,17 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
     """Report of `pulumi preview --json` and of what sitectl added to it. Raises SitectlError."""
     changes = of_preview(preview)
     errors = [
-        str(found.get("message", "")).removeprefix("error: ").strip()
-        for found in preview.get("diagnostics") or ()
-        if found.get("severity") == "error"
+        str(diagnostic.get("message", "")).removeprefix("error: ").strip()
+        for diagnostic in preview.get("diagnostics") or ()
+        if diagnostic.get("severity") == "error"
     ]
-    own = [one for one in dict.fromkeys(errors) if _CUT_OFF not in one]
-    telling = [one for one in own if one and one not in _NO_MORE_THAN_FAILED]
+    own = [error for error in dict.fromkeys(errors) if _CUT_OFF not in error]
+    telling = [error for error in own if error and error not in _NO_MORE_THAN_FAILED]
     words = _site_words(preview.get("config") or {})
     callers = _merged(_of_changes(changes), _of_words(words))
     keys = _keys_of_changes(changes) | _keys_of_words(words)
     price = price_of(words.get("prices"))
-    proofs = [str(one) for one in preview.get("proofs") or ()]
+    proofs = [str(proof) for proof in preview.get("proofs") or ()]
     headroom = of_records(preview.get("headroom"))
     return report(
         site,
@@ -183,7 +183,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         errors=telling or errors[:1],
         proofs=proofs,
         headroom=headroom,
-        warnings=[str(one) for one in preview.get("warnings") or ()],
+        warnings=[str(warning) for warning in preview.get("warnings") or ()],
         foreign=field_owners.of_records(preview.get("foreign")),
     )
 
@@ -199,22 +199,22 @@ def price_of(prices: Any) -> Price | None:
 
 def callers_of(resources: Iterable[Resource]) -> Access:
     """Tenants and their models out of declared resources."""
-    return _merged(*(front.access(one.body) for one in resources if one.kind == "SecurityPolicy"))
+    return _merged(*(front.access(resource.body) for resource in resources if resource.kind == "SecurityPolicy"))
 
 
 def keys_of(resources: Iterable[Resource]) -> dict[str, str]:
     """The tenant of each command that mints a key, out of declared resources."""
-    policies = [front.keys_of(one.body) for one in resources if one.kind == "SecurityPolicy"]
-    return {name: tenant for each in policies for name, tenant in each.items()}
+    policies = [front.keys_of(resource.body) for resource in resources if resource.kind == "SecurityPolicy"]
+    return {name: tenant for keys in policies for name, tenant in keys.items()}
 
 
 def _keys_of_changes(changes: Sequence[Change]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    tenants: dict[str, str] = {}
     for change in changes:
         if change.kind == "SecurityPolicy":
             with _in_form(change):
-                found |= front.keys_of(change.before) | front.keys_of(change.after)
-    return found
+                tenants |= front.keys_of(change.before) | front.keys_of(change.after)
+    return tenants
 
 
 def _keys_of_words(site: Mapping[str, Any]) -> dict[str, str]:
@@ -228,11 +228,11 @@ def _keys_of_words(site: Mapping[str, Any]) -> dict[str, str]:
 
 def _of_changes(changes: Sequence[Change]) -> Access:
     policies = [change for change in changes if change.kind == "SecurityPolicy"]
-    found = []
+    accesses = []
     for change in policies:
         with _in_form(change):
-            found += [front.access(change.before), front.access(change.after)]
-    return _merged(*found)
+            accesses += [front.access(change.before), front.access(change.after)]
+    return _merged(*accesses)
 
 
 def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:
 def _of_words(site: Mapping[str, Any]) -> Access:
     tenants = mapping(site.get("tenants"))
     models = {name: mapping(tenant).get("models") for name, tenant in tenants.items()}
-    return {name: {str(one) for one in given} for name, given in models.items() if isinstance(given, list)}
+    return {name: {str(model) for model in given} for name, given in models.items() if isinstance(given, list)}
 
 
 def _merged(*parts: Access) -> Access:
@@ -273,16 +273,16 @@ def folded(rows: Sequence[Verdict]) -> list[Verdict]:
         kind, _, own = row.resource.rpartition(" ")
         alike = (row.severity, kind, row.reason, row.tenants, row.what.replace(own, "").partition(" ")[0])
         groups.setdefault(alike, []).append(row)
-    found = []
+    shown = []
     for group in groups.values():
         if len(group) <= _MOST_ALIKE:
-            found += group
+            shown += group
             continue
         kind = group[0].resource.rpartition(" ")[0]
         names = ", ".join(sorted(row.resource.rpartition(" ")[2] for row in group))
         whats = list(dict.fromkeys(row.what for row in group))
         what = whats[0] if len(whats) == 1 else f"{whats[0]}, and so on"
-        found.append(
+        shown.append(
             replace(
                 group[0],
                 resource=f"{len(group)} x {kind}",
@@ -292,7 +292,7 @@ def folded(rows: Sequence[Verdict]) -> list[Verdict]:
                 restarts=sum(row.restarts for row in group),
             )
         )
-    return found
+    return shown
 
 
 def _touched(row: Verdict, callers: Access, owner: str) -> set[str]:

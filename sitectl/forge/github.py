@@ -27,8 +27,10 @@ class GitHub:
         self._root = f"/repos/{repository}/issues"
 
     def comments(self, number: int) -> Iterator[Note]:
-        for one in self._client.pages(f"{self._root}/{number}/comments"):
-            yield Note(id=one["id"], author=(one.get("user") or {}).get("login", ""), body=one.get("body") or "")
+        for comment in self._client.pages(f"{self._root}/{number}/comments"):
+            yield Note(
+                id=comment["id"], author=(comment.get("user") or {}).get("login", ""), body=comment.get("body") or ""
+            )
 
     def add_comment(self, number: int, body: str) -> None:
         self._client.call("POST", f"{self._root}/{number}/comments", json={"body": body})
@@ -37,11 +39,11 @@ class GitHub:
         self._client.call("PATCH", f"{self._root}/comments/{comment}", json={"body": body})
 
     def open_issues(self, label: str) -> Iterator[Note]:
-        for one in self._client.pages(self._root, state="open", labels=label):
+        for issue in self._client.pages(self._root, state="open", labels=label):
             # To this part of the API a pull request is an issue.
-            if "pull_request" not in one:
-                author = (one.get("user") or {}).get("login", "")
-                yield Note(id=one["number"], author=author, body=one.get("body") or "")
+            if "pull_request" not in issue:
+                author = (issue.get("user") or {}).get("login", "")
+                yield Note(id=issue["number"], author=author, body=issue.get("body") or "")
 
     def open_issue(self, title: str, body: str, label: str) -> None:
         self._client.call("POST", self._root, json={"title": title, "body": body, "labels": [label]})

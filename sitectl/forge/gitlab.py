@@ -24,9 +24,11 @@ class GitLab:
         self.author = author or str(client.call("GET", "/user")["username"])
 
     def comments(self, number: int) -> Iterator[Note]:
-        for one in self._client.pages(f"{self._root}/merge_requests/{number}/notes"):
-            if not one.get("system"):
-                yield Note(id=one["id"], author=(one.get("author") or {}).get("username", ""), body=one["body"] or "")
+        for note in self._client.pages(f"{self._root}/merge_requests/{number}/notes"):
+            if not note.get("system"):
+                yield Note(
+                    id=note["id"], author=(note.get("author") or {}).get("username", ""), body=note["body"] or ""
+                )
 
     def add_comment(self, number: int, body: str) -> None:
         self._client.call("POST", f"{self._root}/merge_requests/{number}/notes", json={"body": body})
@@ -35,9 +37,9 @@ class GitLab:
         self._client.call("PUT", f"{self._root}/merge_requests/{number}/notes/{comment}", json={"body": body})
 
     def open_issues(self, label: str) -> Iterator[Note]:
-        for one in self._client.pages(f"{self._root}/issues", state="opened", labels=label):
-            author = (one.get("author") or {}).get("username", "")
-            yield Note(id=one["iid"], author=author, body=one.get("description") or "")
+        for issue in self._client.pages(f"{self._root}/issues", state="opened", labels=label):
+            author = (issue.get("author") or {}).get("username", "")
+            yield Note(id=issue["iid"], author=author, body=issue.get("description") or "")
 
     def open_issue(self, title: str, body: str, label: str) -> None:
         self._client.call("POST", f"{self._root}/issues", json={"title": title, "description": body, "labels": label})

@@ -17,7 +17,7 @@ def keep_comment(forge: Forge, number: int, body: str, mark: str) -> Did:
     Any account can write the mark into its own comment, so only the account's own comments count.
     """
     own = next(
-        (one for one in forge.comments(number) if one.author == forge.author and one.body.startswith(mark)), None
+        (note for note in forge.comments(number) if note.author == forge.author and note.body.startswith(mark)), None
     )
     if own is None:
         forge.add_comment(number, body)
@@ -36,9 +36,9 @@ def drift_mark(site: str) -> str:
 def keep_issues(forge: Forge, bodies: Mapping[str, str | None]) -> dict[str, str]:
     """One open issue for each site with a body, none for each site with None; what was done, by site."""
     there: dict[str, Note] = {}
-    for one in forge.open_issues(DRIFT_LABEL):
-        if one.author == forge.author:
-            there.setdefault(one.body.partition("\n")[0].strip(), one)
+    for issue in forge.open_issues(DRIFT_LABEL):
+        if issue.author == forge.author:
+            there.setdefault(issue.body.partition("\n")[0].strip(), issue)
     done = {}
     for site, body in bodies.items():
         old = there.get(drift_mark(site))

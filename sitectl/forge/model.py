@@ -97,9 +97,9 @@ class Client:
         """Every entry of a list, a page at a time."""
         number = 1
         while True:
-            found = self.call("GET", path, params={**parameters, "per_page": _PAGE, "page": number})
-            yield from found
-            if len(found) < _PAGE:
+            entries = self.call("GET", path, params={**parameters, "per_page": _PAGE, "page": number})
+            yield from entries
+            if len(entries) < _PAGE:
                 return
             number += 1
 

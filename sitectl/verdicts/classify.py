@@ -38,4 +38,4 @@ _BY_TYPE: Mapping[str, Callable[[Change], list[Verdict]]] = {
 def classify(change: Change) -> list[Verdict]:
     """What a change means, the worst first. Pure; a change without a rule of its own is judged by its operation."""
     judge = _BY_TYPE.get(change.type) or _BY_KIND.get(change.kind) or ground.anything
-    return sorted(judge(change), key=lambda one: one.severity)
+    return sorted(judge(change), key=lambda verdict: verdict.severity)

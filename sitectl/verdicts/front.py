@@ -14,12 +14,12 @@ _KEYS = "keys-"
 
 def access(policy: Mapping[str, Any]) -> dict[str, set[str]]:
     """Tenant -> models that it may call, out of a SecurityPolicy's inputs."""
-    found: dict[str, set[str]] = {}
+    models: dict[str, set[str]] = {}
     for rule in ((policy.get("spec") or {}).get("authorization") or {}).get("rules") or ():
         headers: list[Any] = (rule.get("principal") or {}).get("headers") or []
         if len(headers) > 1:
-            found[str(rule.get("name"))] = {str(value) for value in headers[1].get("values") or ()}
-    return found
+            models[str(rule.get("name"))] = {str(value) for value in headers[1].get("values") or ()}
+    return models
 
 
 def security_policy(change: Change) -> list[Verdict]:
@@ -28,21 +28,21 @@ def security_policy(change: Change) -> list[Verdict]:
         reason = "every request gets 401 while it is gone"
         return [verdict(change, Severity.REPLACED, "the gateway's keys are taken away", reason)]
     before, after = access(change.before), access(change.after)
-    found = []
+    verdicts = []
     for tenant in sorted({*before, *after}):
         had, has = before.get(tenant, set()), after.get(tenant, set())
         if lost := sorted(had - has):
             what = f"tenant {tenant} loses {', '.join(lost)}"
-            found.append(
+            verdicts.append(
                 verdict(change, Severity.REPLACED, what, "its requests get 403 from then on", tenants=[tenant])
             )
         if won := sorted(has - had):
-            found.append(
+            verdicts.append(
                 verdict(
                     change, Severity.LIVE, f"tenant {tenant} may call {', '.join(won)}", "granted", tenants=[tenant]
                 )
             )
-    return found or [verdict(change, Severity.LIVE, "rules change, and no tenant's models do", "in place")]
+    return verdicts or [verdict(change, Severity.LIVE, "rules change, and no tenant's models do", "in place")]
 
 
 def secret(change: Change) -> list[Verdict]:
@@ -74,13 +74,13 @@ def command(change: Change) -> list[Verdict]:
 
 def keys_of(policy: Mapping[str, Any]) -> dict[str, str]:
     """Name of each key's command -> its tenant, out of a SecurityPolicy's inputs."""
-    found = {}
+    tenants = {}
     for rule in ((policy.get("spec") or {}).get("authorization") or {}).get("rules") or ():
         headers: list[Any] = (rule.get("principal") or {}).get("headers") or []
         for client in (headers[0].get("values") or ()) if headers else ():
             tenant, _, key = str(client).partition(".")
-            found[command_name(tenant, key)] = tenant
-    return found
+            tenants[command_name(tenant, key)] = tenant
+    return tenants
 
 
 def command_name(tenant: str, key: str) -> str:
@@ -95,17 +95,17 @@ def gateway(change: Change) -> list[Verdict]:
     if change.op in ("delete", "replace"):
         reason = "the load balancer may give it another address, and no stream survives"
         return [verdict(change, Severity.IRREVERSIBLE, "the front door and its address go", reason)]
-    found = []
+    verdicts = []
     before, after = _listener(change.before), _listener(change.after)
     if (before.get("port"), before.get("protocol")) != (after.get("port"), after.get("protocol")):
         what = f"{before.get('protocol')} {before.get('port')} -> {after.get('protocol')} {after.get('port')}"
         reason = "every client has to change its base URL, and running streams are cut"
-        found.append(verdict(change, Severity.REPLACED, what, reason))
+        verdicts.append(verdict(change, Severity.REPLACED, what, reason))
     old, new = _certificates(before), _certificates(after)
     if old and new and old != new:
         reason = "clients that do not trust the new issuer are turned away; streams that run go on"
-        found.append(verdict(change, Severity.LIVE, f"certificate {', '.join(old)} -> {', '.join(new)}", reason))
-    return found or [verdict(change, Severity.LIVE, "changed in place", "port, protocol and certificate stay")]
+        verdicts.append(verdict(change, Severity.LIVE, f"certificate {', '.join(old)} -> {', '.join(new)}", reason))
+    return verdicts or [verdict(change, Severity.LIVE, "changed in place", "port, protocol and certificate stay")]
 
 
 def _listener(body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -115,7 +115,7 @@ def _listener(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _certificates(listener: Mapping[str, Any]) -> list[str]:
-    return [str(one.get("name")) for one in (listener.get("tls") or {}).get("certificateRefs") or ()]
+    return [str(certificate.get("name")) for certificate in (listener.get("tls") or {}).get("certificateRefs") or ()]
 
 
 def proxy(change: Change) -> list[Verdict]:
@@ -125,12 +125,12 @@ def proxy(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.REPLACED, "Envoy falls back to its defaults", "limits and drain times go")]
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "shapes the Envoy pods", "new")]
-    found = []
+    verdicts = []
     old, new = _envoys(change.before), _envoys(change.after)
     rolling = [path for path in paths if path.startswith(("spec.bootstrap", "spec.shutdown", "spec.logging"))]
     if rolling:
         drain = str(((change.after.get("spec") or {}).get("shutdown") or {}).get("drainTimeout", "their drain time"))
-        found.append(
+        verdicts.append(
             verdict(
                 change,
                 Severity.RESTARTS,
@@ -142,8 +142,8 @@ def proxy(change: Change) -> list[Verdict]:
     if old != new:
         reason = "streams of pods that go have their drain time" if new < old else "more of them"
         severity = Severity.RESTARTS if new < old else Severity.LIVE
-        found.append(verdict(change, severity, f"{old} -> {new} Envoy pods", reason, restarts=max(0, old - new)))
-    return found or [verdict(change, Severity.LIVE, "changed in place", "the Envoy pods stay")]
+        verdicts.append(verdict(change, severity, f"{old} -> {new} Envoy pods", reason, restarts=max(0, old - new)))
+    return verdicts or [verdict(change, Severity.LIVE, "changed in place", "the Envoy pods stay")]
 
 
 def _envoys(body: Mapping[str, Any]) -> int:
@@ -245,8 +245,8 @@ def route(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.REPLACED, "the model can no longer be called", "requests get 404")]
     if change.op == "replace":
         return [verdict(change, Severity.REPLACED, "the route is created again", "requests get 404 in between")]
-    said = ", ".join(dict.fromkeys(leaf.path for leaf in change.fields()))
-    return [verdict(change, Severity.LIVE, "the route changes", f"{said}, for requests that begin from then on")]
+    paths = ", ".join(dict.fromkeys(leaf.path for leaf in change.fields()))
+    return [verdict(change, Severity.LIVE, "the route changes", f"{paths}, for requests that begin from then on")]
 
 
 def pool(change: Change) -> list[Verdict]:

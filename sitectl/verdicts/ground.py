@@ -104,8 +104,8 @@ def anything(change: Change) -> list[Verdict]:
             cause = ", ".join(change.replaced_by)
             reason = "it is gone for a moment" if known else _unknown(change)
             return [verdict(change, Severity.REPLACED, f"deleted and created again: {cause}", reason)]
-    said = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
-    return [verdict(change, Severity.LIVE, f"changes {said}", known or _unknown(change))]
+    paths = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
+    return [verdict(change, Severity.LIVE, f"changes {paths}", known or _unknown(change))]
 
 
 def _unknown(change: Change) -> str:

@@ -22,32 +22,32 @@ def policy(change: Change) -> list[Verdict]:
             f"its script goes; every tenant has priority 0 {'from then on' if change.op == 'delete' else 'meanwhile'}"
         )
         return [verdict(change, Severity.RESTARTS, _LISTENER, f"{reason}, and {_CUT}")]
-    found = _moves(change)
+    moves = _moves(change)
     if any("filterContext" not in leaf.path for leaf in change.fields()):
-        said = ", ".join(leaf.path for leaf in change.fields() if "filterContext" not in leaf.path)
-        return [verdict(change, Severity.RESTARTS, _LISTENER, f"{said} changes; {_CUT}"), *found]
-    return found or [verdict(change, Severity.LIVE, "changed in place", "no tenant's tier changes")]
+        paths = ", ".join(leaf.path for leaf in change.fields() if "filterContext" not in leaf.path)
+        return [verdict(change, Severity.RESTARTS, _LISTENER, f"{paths} changes; {_CUT}"), *moves]
+    return moves or [verdict(change, Severity.LIVE, "changed in place", "no tenant's tier changes")]
 
 
 def _moves(change: Change) -> list[Verdict]:
     before, after = _tier_of(change.before), _tier_of(change.after)
-    found = []
+    verdicts = []
     for tenant in sorted({*before, *after}):
         old, new = before.get(tenant), after.get(tenant)
         if old == new:
             continue
         what = f"tenant {tenant}: {f'tier {old}' if old else 'no tier'} -> {f'tier {new}' if new else 'no tier'}"
         reason = "for requests that begin from then on"
-        found.append(verdict(change, Severity.LIVE, what, reason, tenants=[tenant]))
-    return found
+        verdicts.append(verdict(change, Severity.LIVE, what, reason, tenants=[tenant]))
+    return verdicts
 
 
 def _tier_of(body: Mapping[str, Any]) -> dict[str, str]:
     """Tenant -> tier, out of the policy's inputs."""
-    found: dict[str, str] = {}
+    tiers: dict[str, str] = {}
     for script in (body.get("spec") or {}).get("lua") or ():
-        found |= {str(tenant): str(tier) for tenant, tier in (script.get("filterContext") or {}).items()}
-    return found
+        tiers |= {str(tenant): str(tier) for tenant, tier in (script.get("filterContext") or {}).items()}
+    return tiers
 
 
 def objective(change: Change) -> list[Verdict]:

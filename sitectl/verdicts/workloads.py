@@ -75,15 +75,17 @@ class _Shape:
 
     def __init__(self, resource: Resource) -> None:
         spec: Mapping[str, Any] = resource.body.get("spec") or {}
-        found = containers(resource)
+        of_pod = containers(resource)
         self.replicas = int(spec.get("replicas", 1)) if resource.body else 0
-        self.gpus = self.replicas * sum(int(asks(one, "limits").get(gpu_nodes.RESOURCE, 0)) for one in found)
-        self.budget_s = max((startup_budget_s(one) for one in found), default=0)
+        self.gpus = self.replicas * sum(
+            int(asks(container, "limits").get(gpu_nodes.RESOURCE, 0)) for container in of_pod
+        )
+        self.budget_s = max((startup_budget_s(container) for container in of_pod), default=0)
         marks: Mapping[str, Any] = (resource.body.get("metadata") or {}).get("annotations") or {}
         # With the weights in the volume already.
         self.later_budget_s = int(marks.get(LATER_START, self.budget_s))
         # The volume and what the engine reads out of it; the simulator reads nothing.
-        self.weights = (resource.namespace, _claims(resource), _repository(found))
+        self.weights = (resource.namespace, _claims(resource), _repository(of_pod))
         self.at_once = self.replicas if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
 
@@ -175,8 +177,8 @@ def _last_flag(change: Change, body: Mapping[str, Any]) -> int | None:
     """Value of the context flag; the last one counts, as in the engine."""
     values = [
         int(str(word).partition("=")[2])
-        for one in containers(Resource(type=change.type, name=change.name, body=body))
-        for word in one.get("args") or ()
+        for container in containers(Resource(type=change.type, name=change.name, body=body))
+        for word in container.get("args") or ()
         if re.fullmatch(rf"{_CONTEXT_FLAG}=\d+", str(word))
     ]
     return values[-1] if values else None
@@ -197,11 +199,11 @@ def _picker(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.REPLACED, what, "no request of the model is routed", restarts=before.replicas)]
     causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
     if causes or change.op == "replace":
-        said, pickers = _causes(causes) or ", ".join(change.replaced_by), counted(before.replicas, "picker")
+        reason, pickers = _causes(causes) or ", ".join(change.replaced_by), counted(before.replicas, "picker")
         what, effect = f"replaces {pickers}, each by a ready one", "what it knew of cached prefixes is lost"
         if change.op == "replace":
             what, effect = f"restarts {pickers} at once", f"the model refuses requests until one is back, and {effect}"
-        return [verdict(change, Severity.RESTARTS, what, f"{said}; {effect}", restarts=before.replicas)]
+        return [verdict(change, Severity.RESTARTS, what, f"{reason}; {effect}", restarts=before.replicas)]
     if before.replicas == after.replicas:
         return []
     what = f"{before.replicas} -> {after.replicas} pickers"
@@ -239,14 +241,14 @@ def _size(body: Mapping[str, Any]) -> str:
 
 
 def _bytes(size: str) -> float:
-    found = re.fullmatch(r"([\d.]+)(Ki|Mi|Gi|Ti|)", size)
-    return float(found[1]) * _UNITS[found[2]] if found else 0.0
+    match = re.fullmatch(r"([\d.]+)(Ki|Mi|Gi|Ti|)", size)
+    return float(match[1]) * _UNITS[match[2]] if match else 0.0
 
 
 def _causes(leaves: Sequence[FieldChange]) -> str:
     """Changed leaves of a pod, short enough to read: lists of variables and volumes are named once."""
-    said = [_word(leaf) for leaf in leaves]
-    shown = list(dict.fromkeys(said))
+    words = [_word(leaf) for leaf in leaves]
+    shown = list(dict.fromkeys(words))
     rest = len(shown) - _MOST_CAUSES
     return ", ".join(shown[:_MOST_CAUSES]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -257,8 +259,8 @@ def _word(leaf: FieldChange) -> str:
             return part
     last = leaf.path.removesuffix('"]').rpartition('["' if leaf.path.endswith('"]') else ".")[2]
     if isinstance(leaf.before, list) and isinstance(leaf.after, list):
-        gone = [f"without {one}" for one in leaf.before if one not in leaf.after]
-        come = [f"with {one}" for one in leaf.after if one not in leaf.before]
+        gone = [f"without {item}" for item in leaf.before if item not in leaf.after]
+        come = [f"with {item}" for item in leaf.after if item not in leaf.before]
         return _short(f"{last} {', '.join(come + gone)}", 200)
     return f"{last} {_short(leaf.before)} -> {_short(leaf.after)}"
 
