@@ -63,7 +63,7 @@ class KMSKey(_Key):
 class TPMKey(_Key):
     """A key sealed by the TPM; `pcrs` None leaves the choice of registers to Talos."""
 
-    pcrs: tuple[int, ...] | None = field(default=None, metadata=checked(checks.each(checks.between(0, 23))))
+    pcrs: tuple[int, ...] | None = field(default=None, metadata=checked(checks.every(checks.between(0, 23))))
     check_secure_boot_on_enroll: bool | None = None
 
     def wire(self) -> Wire:

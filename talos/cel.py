@@ -133,9 +133,9 @@ def _mistakes(expression: str, subject: Subject) -> Iterator[str]:
 
 def _comparisons(bare: str) -> Iterator[str]:
     """Fields beside a literal that CEL does not compare them with, and in the place of lists and texts."""
-    found = list(_COMPARED.findall(bare))
-    found += [(owner, name, literal) for literal, owner, name in _COMPARED_AFTER.findall(bare)]
-    for owner, name, literal in found:
+    comparisons = list(_COMPARED.findall(bare))
+    comparisons += [(owner, name, literal) for literal, owner, name in _COMPARED_AFTER.findall(bare)]
+    for owner, name, literal in comparisons:
         kind = KINDS[owner].get(name, "")
         if kind and not _comparable(kind, literal):
             meant = _LITERALS.get(kind, "nothing; name one of its fields")

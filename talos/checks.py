@@ -69,7 +69,7 @@ def some(what: str) -> Check:
     return expect(lambda values: 0 < len(values) == len(set(values)), f"at least one {what}, none twice")
 
 
-def each(check: Check) -> Check:
+def every(check: Check) -> Check:
     """Every element fits; the first that does not is the fault."""
 
     def check_all(values: Any) -> Fault | None:
@@ -139,7 +139,7 @@ _ALLOWED_LABELS = frozenset(("topology.kubernetes.io/zone", "topology.kubernetes
 def may_label_itself(label: str) -> bool:
     """Whether the API server lets a worker set this label on itself."""
     domain, _, name = label.rpartition("/")
-    reserved = any(domain == each or domain.endswith(f".{each}") for each in _RESERVED)
+    reserved = any(domain == suffix or domain.endswith(f".{suffix}") for suffix in _RESERVED)
     return not (reserved and name) or label.startswith(_ALLOWED_PREFIXES) or label in _ALLOWED_LABELS
 
 
@@ -148,9 +148,9 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     return ipaddress.ip_network(text, strict=False)
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(cidr: str, other: str) -> bool:
     """Whether two networks in CIDR form share an address."""
-    first, second = _network(one), _network(other)
+    first, second = _network(cidr), _network(other)
     return first.version == second.version and first.overlaps(second)
 
 
@@ -185,7 +185,7 @@ link_name = pattern(
 )
 hostname = expect(is_dns_name, "a DNS name in small letters, at most 63 characters between dots")
 host_and_port = pattern(r"\S+:[1-9]\d{0,4}", "HOST:PORT")
-ports = both(some("port"), each(expect(_is_port, "a port from 1 to 65535, or a range such as 30000-32767")))
+ports = both(some("port"), every(expect(_is_port, "a port from 1 to 65535, or a range such as 30000-32767")))
 volume_name = pattern(r"[A-Za-z0-9-]{1,34}", "1 to 34 letters, digits and hyphens")
 size = pattern(_AMOUNT, "a size such as 100GiB or 3TB")
 size_or_share = pattern(
@@ -199,7 +199,7 @@ variables = expect(
     lambda values: all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII) for name in values),
     "names of letters, digits and underscores",
 )
-assignments = each(expect(lambda text: text.partition("=")[1] == "=" and text[0] != "=", "NAME=value"))
+assignments = every(expect(lambda text: text.partition("=")[1] == "=" and text[0] != "=", "NAME=value"))
 pem_certificates = expect(
     lambda text: _PEM_CERTIFICATES.fullmatch(text) is not None and bool(x509.load_pem_x509_certificates(text.encode())),
     "certificates in PEM form",

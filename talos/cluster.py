@@ -53,12 +53,12 @@ class MachineSettings:
     def joined(self, further: MachineSettings) -> MachineSettings:
         """Both: what `further` says of a key wins, its list elements come after ours, equal ones once."""
         both: dict[str, Any] = {}
-        for each in fields(self):
-            ours, theirs = getattr(self, each.name), getattr(further, each.name)
+        for setting in fields(self):
+            ours, theirs = getattr(self, setting.name), getattr(further, setting.name)
             if isinstance(ours, tuple):
-                both[each.name] = ours + tuple(element for element in theirs if element not in ours)
+                both[setting.name] = ours + tuple(element for element in theirs if element not in ours)
             else:
-                both[each.name] = {**ours, **theirs}
+                both[setting.name] = {**ours, **theirs}
         return MachineSettings(**both)
 
 
@@ -123,7 +123,7 @@ class ClusterSpec:
         """The v1alpha1 document of a worker: certificates without keys, nothing of the control plane."""
         chosen = settings or MachineSettings()
         bundle = self.secrets
-        talos, kubernetes = (base64_of(each.certificate) for each in (bundle.talos, bundle.kubernetes))
+        talos, kubernetes = (base64_of(authority.certificate) for authority in (bundle.talos, bundle.kubernetes))
         certificate = parts.CertificateAndKey(crt=talos)
         return parts.V1Alpha1(
             machine=self._machine("worker", certificate, install, chosen, chosen.node_labels),

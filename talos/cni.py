@@ -88,52 +88,52 @@ def cilium_manifest(rendered: str) -> str:
     not be the same twice: Helm hooks, keys made while rendering, another way to the API server, missing parts.
     """
     try:
-        objects = [each for each in yaml.load_all(rendered, Loader=yaml.CSafeLoader) if each]
+        objects = [manifest for manifest in yaml.load_all(rendered, Loader=yaml.CSafeLoader) if manifest]
     except yaml.YAMLError:
         raise ConfigError("Cilium's manifest is not YAML", fix="render the chart again with `helm template`") from None
-    if not all(isinstance(each, dict) and isinstance(each.get("metadata"), dict) for each in objects):
+    if not all(isinstance(manifest, dict) and isinstance(manifest.get("metadata"), dict) for manifest in objects):
         raise ConfigError("Cilium's manifest holds more than Kubernetes objects", fix="render the chart again")
     require_none(list(_problems(objects)))
-    return render([_sorted(each) for each in sorted(objects, key=_place)])
+    return render([_sorted(manifest) for manifest in sorted(objects, key=_place)])
 
 
 def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(each) for each in value] if isinstance(value, list) else value
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def _place(each: Wire) -> tuple[bool, str, str, str]:
+def _place(manifest: Wire) -> tuple[bool, str, str, str]:
     """Namespaces first, as those who live in them need them."""
-    metadata = each["metadata"]
-    return each["kind"] != "Namespace", each["kind"], metadata.get("namespace", ""), metadata["name"]
+    metadata = manifest["metadata"]
+    return manifest["kind"] != "Namespace", manifest["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
 def _problems(objects: list[Wire]) -> Iterator[ConfigProblem]:
-    found = {(each.get("kind"), each["metadata"].get("name")): each for each in objects}
+    by_name = {(manifest.get("kind"), manifest["metadata"].get("name")): manifest for manifest in objects}
     for kind, name in (("DaemonSet", "cilium"), ("Deployment", "cilium-operator"), ("ConfigMap", "cilium-config")):
-        if (kind, name) not in found:
+        if (kind, name) not in by_name:
             yield ConfigProblem(
                 document=("Cilium's manifest", ""),
                 what=f"has no {kind} {name}",
                 fix="render the whole chart, release `cilium`",
             )
-    for each in objects:
-        document = str(each.get("kind")), str(each["metadata"].get("name"))
-        if "helm.sh/hook" in (each["metadata"].get("annotations") or {}):
+    for manifest in objects:
+        document = str(manifest.get("kind")), str(manifest["metadata"].get("name"))
+        if "helm.sh/hook" in (manifest["metadata"].get("annotations") or {}):
             yield ConfigProblem(
                 document=document,
                 what="is a Helm hook, which nothing runs",
                 fix="switch off the value that asks for it",
             )
-        if each.get("kind") == "Secret" and (each.get("data") or each.get("stringData")):
+        if manifest.get("kind") == "Secret" and (manifest.get("data") or manifest.get("stringData")):
             yield ConfigProblem(
                 document=document,
                 what="was made while rendering: another one each time, and in every machine config",
                 fix="render with cilium_values(), which leaves Hubble off; bring its certificates yourself",
             )
     for kind, name in (("DaemonSet", "cilium"), ("Deployment", "cilium-operator")):
-        if (kind, name) in found and not _over_kube_prism(found[kind, name]):
+        if (kind, name) in by_name and not _over_kube_prism(by_name[kind, name]):
             yield ConfigProblem(
                 document=(kind, name),
                 what="does not ask for the API server where KubePrism answers",
@@ -145,6 +145,6 @@ def _problems(objects: list[Wire]) -> Iterator[ConfigProblem]:
 def _over_kube_prism(workload: Wire) -> bool:
     """Without it a pod asks for the API server's cluster address, which Cilium itself has yet to make work."""
     containers = workload["spec"]["template"]["spec"]["containers"]
-    variables = {each["name"]: each.get("value") for each in containers[0].get("env", ())}
+    variables = {variable["name"]: variable.get("value") for variable in containers[0].get("env", ())}
     address = variables.get("KUBERNETES_SERVICE_HOST"), variables.get("KUBERNETES_SERVICE_PORT")
     return address == ("localhost", str(KUBE_PRISM_PORT))

@@ -37,8 +37,8 @@ CONTRACTS = {V1_13.name: V1_13}
 
 def contract_of(talos_version: str) -> Contract:
     """The contract of a Talos version such as `v1.13.9`; ConfigError for a version whose shape is not supported."""
-    found = re.match(r"v(\d+\.\d+)(?:\.|$)", talos_version, re.ASCII)
-    contract = CONTRACTS.get(f"v{found.group(1)}") if found else None
+    match = re.match(r"v(\d+\.\d+)(?:\.|$)", talos_version, re.ASCII)
+    contract = CONTRACTS.get(f"v{match.group(1)}") if match else None
     if contract is None:
         raise ConfigError(
             f"Talos {talos_version} has no supported machine-config contract; supported: {', '.join(CONTRACTS)}",

@@ -47,17 +47,17 @@ class Part:
 
     def problems(self) -> Iterator[ConfigProblem]:
         """Every mistake in here and below; paths count from here."""
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for member in fields(self):
+            value = getattr(self, member.name)
             if value is None:
                 continue
-            if fault := _fault(type(self), each, value):
+            if fault := _fault(type(self), member, value):
                 # A list, as people write it.
-                got = repr(list(value) if isinstance(value, tuple) else value) if each.repr else ""
-                yield ConfigProblem(path=(each.name,), what=fault.what, got=got, allowed=fault.allowed, fix=fault.fix)
+                got = repr(list(value) if isinstance(value, tuple) else value) if member.repr else ""
+                yield ConfigProblem(path=(member.name,), what=fault.what, got=got, allowed=fault.allowed, fix=fault.fix)
             for item, below in _below(value):
                 for problem in below.problems():
-                    yield problem.beneath(each.name, *item)
+                    yield problem.beneath(member.name, *item)
         yield from self.disagreements()
 
     def disagreements(self) -> Iterator[ConfigProblem]:
@@ -92,11 +92,11 @@ def _written_fields(owner: type[Part]) -> list[tuple[str, str, Callable[[Any], A
     """Of each field: our name, the wire's, and how its value is written; looked up once a class."""
     if owner in _WRITTEN:
         return _WRITTEN[owner]
-    found = [
-        (each.name, each.metadata.get("wire") or _camel_case(each.name), each.metadata.get("encode") or _plain)
-        for each in fields(owner)
+    members = [
+        (member.name, member.metadata.get("wire") or _camel_case(member.name), member.metadata.get("encode") or _plain)
+        for member in fields(owner)
     ]
-    return _WRITTEN.setdefault(owner, found)
+    return _WRITTEN.setdefault(owner, members)
 
 
 def _camel_case(name: str) -> str:
@@ -110,7 +110,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(value[key]) for key in sorted(value)}
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value
 
 
@@ -137,10 +137,10 @@ def _choices(owner: type) -> dict[str, tuple[Any, ...]]:
     """Fields whose type is a Literal, with what it names; looked up once a class."""
     if owner in _CHOICES:
         return _CHOICES[owner]
-    found = {}
+    choices = {}
     for name, hint in get_type_hints(owner).items():
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         options = tuple(option for option in options if option is not NoneType)
         if options and all(get_origin(option) is Literal for option in options):
-            found[name] = tuple(choice for option in options for choice in get_args(option))
-    return _CHOICES.setdefault(owner, found)
+            choices[name] = tuple(choice for option in options for choice in get_args(option))
+    return _CHOICES.setdefault(owner, choices)

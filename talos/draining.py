@@ -11,7 +11,7 @@ SUCCESSOR_FIRST = {"inference-platform/on-drain": "successor-first"}
 
 def movable(pods: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Namespace and name of the Deployments whose pods are among these and not being deleted, each once, in order."""
-    found = set()
+    deployments = set()
     for pod in pods:
         meta = pod["metadata"]
         if meta.get("deletionTimestamp"):
@@ -20,5 +20,5 @@ def movable(pods: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
         end = f"-{meta.get('labels', {}).get('pod-template-hash', '')}"
         for owner in meta.get("ownerReferences") or ():
             if owner["kind"] == "ReplicaSet" and len(end) > 1 and owner["name"].endswith(end):
-                found.add((meta["namespace"], owner["name"].removesuffix(end)))
-    return sorted(found)
+                deployments.add((meta["namespace"], owner["name"].removesuffix(end)))
+    return sorted(deployments)

@@ -61,12 +61,12 @@ def parse_extensions(text: str | bytes, *, source: str) -> tuple[Extension, ...]
     fix = "save the answer of FACTORY/version/VERSION/extensions/official unchanged"
     try:
         entries = json.loads(text)
-        found = tuple(Extension(entry["name"], entry["ref"], entry.get("digest", "")) for entry in entries)
+        extensions = tuple(Extension(entry["name"], entry["ref"], entry.get("digest", "")) for entry in entries)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FactoryError(f"{source} is no list of official extensions ({type(error).__name__})", fix=fix) from None
-    if not found:
+    if not extensions:
         raise FactoryError(f"{source} lists no extension", fix="check the Talos version, and that the factory has it")
-    return found
+    return extensions
 
 
 def check_extensions(
@@ -93,9 +93,9 @@ def _missing(names: Iterable[str], known: dict[str, Extension]) -> Iterator[str]
 
 def _stack_problems(names: Iterable[str], known: dict[str, Extension], *, nvswitch: bool) -> Iterator[str]:
     parts = [
-        _Part(name, found[1], found[2] or "", known[name].driver_version if name in known else "")
+        _Part(name, match[1], match[2] or "", known[name].driver_version if name in known else "")
         for name in names
-        if (found := _STACK.match(name))
+        if (match := _STACK.match(name))
     ]
     if not parts and not nvswitch:
         return

@@ -27,8 +27,8 @@ _MODES = 0o7777
 _WHOLE_DISK = 100
 # What go-humanize reads, in any case: a prefix with or without its i and B.
 _SIZE = re.compile(r"([0-9][0-9,]*(?:\.[0-9]*)?) *([kKmMgGtTpPeE]?[iI]?)[bB]?")
-_UNITS = {"": 1, **{each: 1000**power for power, each in enumerate("kmgtpe", 1)}}
-_UNITS |= {f"{each}i": 1024**power for power, each in enumerate("kmgtpe", 1)}
+_UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("kmgtpe", 1)}}
+_UNITS |= {f"{prefix}i": 1024**power for power, prefix in enumerate("kmgtpe", 1)}
 _PRIORITIES = range(1, 32766)
 _KUBERNETES_PRIORITY = 32500
 
@@ -73,8 +73,8 @@ def _is_port(value: Any) -> bool:
 
 
 def _is_arguments(value: Any) -> bool:
-    lists = (each if isinstance(each, list) else [each] for each in value.values())
-    return all(map(_is_scalar, [one for each in lists for one in each]))
+    lists = (item if isinstance(item, list) else [item] for item in value.values())
+    return all(map(_is_scalar, [item for items in lists for item in items]))
 
 
 def _is_variables(value: Any) -> bool:
@@ -82,8 +82,8 @@ def _is_variables(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    found = _SIZE.fullmatch(str(value))
-    return found is not None and float(found[1].replace(",", "")) * _UNITS[found[2].lower()[:2]] < 2**64
+    match = _SIZE.fullmatch(str(value))
+    return match is not None and float(match[1].replace(",", "")) * _UNITS[match[2].lower()[:2]] < 2**64
 
 
 def _is_share(value: Any) -> bool:
@@ -187,8 +187,8 @@ def _below(path: tuple[str, ...], value: Any, kind: Any) -> Iterator[Misfit]:
             yield Misfit(path, value, Fault("is not a section", "a section", "write its fields below it"))
     elif isinstance(kind, list):
         if isinstance(value, list | tuple):
-            for index, each in enumerate(value):
-                yield from _below((*path, str(index)), each, kind[0])
+            for index, item in enumerate(value):
+                yield from _below((*path, str(index)), item, kind[0])
         else:
             yield Misfit(path, value, Fault("is not a list", "a list", "begin each entry with a dash"))
     elif (fault := _fault(value, kind)) is not None:

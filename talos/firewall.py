@@ -40,7 +40,7 @@ class Ingress(Part):
     def disagreements(self) -> Iterator[ConfigProblem]:
         if self.excluded is None or not all(map(checks.is_cidr, (self.subnet, self.excluded))):
             return
-        inner, outer = (ipaddress.ip_network(each, strict=False) for each in (self.excluded, self.subnet))
+        inner, outer = (ipaddress.ip_network(cidr, strict=False) for cidr in (self.excluded, self.subnet))
         if inner.version != outer.version or inner[0] not in outer or inner[-1] not in outer:
             yield ConfigProblem(
                 path=("excluded",),
@@ -64,7 +64,7 @@ class NetworkRuleConfig(Document):
     def wire(self) -> Wire:
         # Talos groups ports and protocol, and an empty list of sources means: no source.
         selector: dict[str, Any] = {"ports": list(self.ports), "protocol": self.protocol}
-        return {"name": self.name, "portSelector": selector, "ingress": [each.wire() for each in self.ingress]}
+        return {"name": self.name, "portSelector": selector, "ingress": [rule.wire() for rule in self.ingress]}
 
 
 def cluster_rules(

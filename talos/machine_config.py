@@ -25,7 +25,7 @@ class MachineConfig:
 
     def __post_init__(self) -> None:
         """ConfigError with every mistake of the documents and patches, and every document that is there twice."""
-        problems = [problem for each in self.documents for problem in each.problems()]
+        problems = [problem for document in self.documents for problem in document.problems()]
         problems += _doubles(self._written)
         if problems:
             problems += _wrong_patches(self._written, self.patches)
@@ -33,26 +33,26 @@ class MachineConfig:
 
     @cached_property
     def _written(self) -> list[Wire]:
-        return [each.document() for each in self.documents]
+        return [document.document() for document in self.documents]
 
     def wire(self) -> list[Wire]:
         """All documents in wire form: v1alpha1 first, the rest by kind and name, so that their order says nothing."""
         patched = apply_patches(self._written, self.patches)
         problems = [
             ConfigProblem(
-                document=identity(each),
-                what=f"contract {self.contract.name} has no document kind {identity(each)[0]}",
-                allowed=", ".join(get_close_matches(identity(each)[0], self.contract.kinds)),
+                document=identity(document),
+                what=f"contract {self.contract.name} has no document kind {identity(document)[0]}",
+                allowed=", ".join(get_close_matches(identity(document)[0], self.contract.kinds)),
                 fix="correct the kind's name, or use a Talos version whose contract has it",
             )
-            for each in patched
-            if identity(each)[0] not in self.contract.kinds
+            for document in patched
+            if identity(document)[0] not in self.contract.kinds
         ]
         if (API_VERSION, "") not in map(identity, patched):
             what = "the v1alpha1 document is missing: the machine could not boot"
             problems.append(ConfigProblem(what=what, fix="add the base config"))
         require_none(problems)
-        return sorted(patched, key=lambda each: (identity(each)[0] != API_VERSION, identity(each)))
+        return sorted(patched, key=lambda document: (identity(document)[0] != API_VERSION, identity(document)))
 
     def render(self) -> str:
         """The config as the machine is given it; equal inputs give equal bytes."""
@@ -69,10 +69,10 @@ def _wrong_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> Seque
 
 def _doubles(documents: Sequence[Wire]) -> Iterator[ConfigProblem]:
     """Documents that Talos could not tell apart."""
-    for each, count in Counter(map(identity, documents)).items():
+    for document, count in Counter(map(identity, documents)).items():
         if count > 1:
             yield ConfigProblem(
-                document=each,
+                document=document,
                 what="is there twice" if count == 2 else f"is there {count} times",
                 allowed="once",
                 fix="keep one, or give the others names of their own",

@@ -98,7 +98,7 @@ def machine_documents(description: ClusterDescription) -> dict[str, list[Wire]]:
     except ConfigError as error:
         raise ConfigError.of([*problems, *error.problems]) from None
     documents = {}
-    for node in sorted(description.nodes, key=lambda each: (each.role != "controlplane", each.name)):
+    for node in sorted(description.nodes, key=lambda node: (node.role != "controlplane", node.name)):
         problems += [problem.on(node.name) for problem in _problems_of_node(node, description)]
         try:
             documents[node.name] = _config(node, description).wire()
@@ -219,7 +219,7 @@ def _problems_of_node(node: Node, description: ClusterDescription) -> Iterator[C
         )
     yield from _problems_of_image(node.install.image, description.talos_version)
     yield from _problems_of_levels(("patches",), node.patches, "node")
-    links = {name for each in node.network if isinstance(each, BondConfig) for name in each.links}
+    links = {name for link in node.network if isinstance(link, BondConfig) for name in link.links}
     for document in node.network:
         if isinstance(document, Layer2VIPConfig) and node.role != "controlplane":
             yield ConfigProblem(
@@ -263,6 +263,6 @@ def _addresses(node: Node) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Add
     """The static addresses of a node that are well formed."""
     for document in node.network:
         if isinstance(document, Link):
-            for each in document.addresses:
-                if checks.is_cidr(each.address):
-                    yield ipaddress.ip_interface(each.address).ip
+            for address in document.addresses:
+                if checks.is_cidr(address.address):
+                    yield ipaddress.ip_interface(address.address).ip

@@ -96,7 +96,7 @@ class BondConfig(Link, Document):
 
     kind: ClassVar[str] = "BondConfig"
 
-    links: tuple[str, ...] = field(metadata=checked(checks.both(checks.some("link"), checks.each(checks.link_name))))
+    links: tuple[str, ...] = field(metadata=checked(checks.both(checks.some("link"), checks.every(checks.link_name))))
     bond_mode: BondMode
     hardware_addr: str | None = field(default=None, metadata=checked(_MAC))
     miimon_ms: int | None = field(default=None, metadata=wired("miimon", check=checks.between(0)))
@@ -226,7 +226,7 @@ class StaticHostConfig(Document):
 
     address: str = field(metadata=wired("name", check=checks.ip_address))
     hostnames: tuple[str, ...] = field(
-        metadata=checked(checks.both(checks.some("hostname"), checks.each(checks.hostname)))
+        metadata=checked(checks.both(checks.some("hostname"), checks.every(checks.hostname)))
     )
 
 
@@ -247,7 +247,7 @@ class ResolverConfig(Document):
     kind: ClassVar[str] = "ResolverConfig"
 
     nameservers: tuple[str, ...] = field(
-        default=(), metadata=wired("nameservers", _nameservers, checks.each(checks.ip_address))
+        default=(), metadata=wired("nameservers", _nameservers, checks.every(checks.ip_address))
     )
     search_domains: SearchDomains | None = None
 

@@ -66,12 +66,12 @@ class Patch:
 def parse_patch(name: str, level: Level, text: str) -> Patch:
     """A patch out of YAML text, one or several documents; ConfigError names the patch and the line."""
     try:
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"patch {name}{place}: not YAML", fix="correct the patch's text") from None
-    if not documents or not all(isinstance(each, dict) for each in documents):
+    if not documents or not all(isinstance(document, dict) for document in documents):
         raise ConfigError(f"patch {name}: not a mapping", fix="write it as a piece of machine config")
     return Patch(name=name, level=level, documents=tuple(documents))
 
@@ -81,9 +81,9 @@ def apply_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> list[W
 
     A document that is not there yet is added. ConfigError names patch and path of each document's first mistake.
     """
-    result = {identity(each): each for each in documents}
+    result = {identity(document): document for document in documents}
     problems: list[ConfigProblem] = []
-    for patch in sorted(patches, key=lambda each: LEVELS.index(each.level)):
+    for patch in sorted(patches, key=lambda patch: LEVELS.index(patch.level)):
         for document in patch.documents:
             try:
                 _apply(result, patch, dict(document))
@@ -176,14 +176,16 @@ def _appended(left: list[Any], right: list[Any], place: _Place) -> list[Any]:
     for position, element in enumerate(right):
         here = place.at(f"[{position}]")
         if isinstance(element, Mapping) and element.get("$patch") == "delete":
-            result.remove(_found(result, element, here))
+            result.remove(_selected(result, element, here))
     key, how = _MATCHED.get(place.key, ("", "merge"))
     for position, element in enumerate(right):
         here = place.at(f"[{position}]")
         if isinstance(element, Mapping) and element.get("$patch") == "delete":
             continue
         _refuse_deletions(element, here)
-        match = next((at for at, each in enumerate(result) if key and each.get(key) == element.get(key)), None)
+        match = next(
+            (at for at, candidate in enumerate(result) if key and candidate.get(key) == element.get(key)), None
+        )
         if match is None:
             result.append(copy.deepcopy(element))
         elif how == "replace":
@@ -193,7 +195,7 @@ def _appended(left: list[Any], right: list[Any], place: _Place) -> list[Any]:
     return result
 
 
-def _found(elements: list[Any], selector: Mapping[str, Any], place: _Place) -> Any:
+def _selected(elements: list[Any], selector: Mapping[str, Any], place: _Place) -> Any:
     """The first element that has the selector's first field; Talos looks at no second one."""
     wanted = next(((name, value) for name, value in selector.items() if name != "$patch"), None)
     if wanted is None:
@@ -210,11 +212,11 @@ def _refuse_deletions(value: Any, place: _Place) -> None:
     if isinstance(value, Mapping):
         if "$patch" in value:
             raise place.error("there is nothing to delete here", "drop the deletion, or correct the path")
-        for name, each in value.items():
-            _refuse_deletions(each, place.at(str(name)))
+        for name, item in value.items():
+            _refuse_deletions(item, place.at(str(name)))
     elif isinstance(value, list):
-        for position, each in enumerate(value):
-            _refuse_deletions(each, place.at(f"[{position}]"))
+        for position, item in enumerate(value):
+            _refuse_deletions(item, place.at(f"[{position}]"))
 
 
 def _shape(value: Any) -> str:

@@ -163,7 +163,7 @@ def base64_of(text: str) -> str:
 
 
 def _name(organizations: Sequence[str]) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations])
+    return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization) for organization in organizations])
 
 
 def _builder(
@@ -219,10 +219,10 @@ def _pem(label: str, der: bytes) -> str:
 
 
 def _unwrap(text: str, where: str) -> tuple[str, bytes]:
-    found = _PEM.fullmatch(text)
-    if found is None:
+    match = _PEM.fullmatch(text)
+    if match is None:
         raise ConfigError(f"{where} is not one PEM block", fix="export the bundle again")
     try:
-        return found.group(1), base64.b64decode("".join(found.group(2).split()), validate=True)
+        return match.group(1), base64.b64decode("".join(match.group(2).split()), validate=True)
     except ValueError:
         raise ConfigError(f"{where} is damaged: its PEM body is not base64", fix="export the bundle again") from None

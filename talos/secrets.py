@@ -185,13 +185,13 @@ def _known(content: Mapping[str, Any], section: str) -> None:
 
 
 def _one_encryption(content: Mapping[str, Any], section: str) -> None:
-    found = [
+    keys = [
         name for name in ("secretboxencryptionsecret", "aescbcencryptionsecret") if _mapping(content, section).get(name)
     ]
-    if len(found) != 1:
+    if len(keys) != 1:
         raise ConfigError(
             "secrets bundle: exactly one of secrets.secretboxencryptionsecret and secrets.aescbcencryptionsecret"
-            f" must be set, {len(found)} are",
+            f" must be set, {len(keys)} are",
             fix=_FIX,
         )
 
@@ -238,34 +238,34 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _mapping(content: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    found: Any = content
+    section: Any = content
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    if not isinstance(found, Mapping):
+        section = section.get(name) if isinstance(section, Mapping) else None
+    if not isinstance(section, Mapping):
         raise ConfigError(f"secrets bundle: {path} is missing", fix=_FIX)
-    return found
+    return section
 
 
 def _optional(content: Mapping[str, Any], path: str) -> str | None:
     parent, _, name = path.rpartition(".")
-    found = _mapping(content, parent).get(name)
-    if found is not None and not isinstance(found, str):
+    value = _mapping(content, parent).get(name)
+    if value is not None and not isinstance(value, str):
         raise ConfigError(f"secrets bundle: {path} is not a text", fix=_FIX)
-    return found or None
+    return value or None
 
 
 def _text(content: Mapping[str, Any], path: str) -> str:
-    found = _optional(content, path)
-    if found is None:
+    value = _optional(content, path)
+    if value is None:
         raise ConfigError(f"secrets bundle: {path} is missing", fix=_FIX)
-    return found
+    return value
 
 
 def _checked_token(content: Mapping[str, Any], path: str) -> str:
-    found = _text(content, path)
-    if _TOKEN.fullmatch(found) is None:
+    token = _text(content, path)
+    if _TOKEN.fullmatch(token) is None:
         raise ConfigError(f"secrets bundle: {path} does not have the form abcdef.0123456789abcdef", fix=_FIX)
-    return found
+    return token
 
 
 def _decoded(content: Mapping[str, Any], path: str) -> str:

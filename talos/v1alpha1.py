@@ -14,7 +14,7 @@ from talos import checks
 from talos.document import API_VERSION, Document, Part, Wire, checked, wired
 from talos.problems import ConfigProblem
 
-_SUBNETS = checks.both(checks.some("subnet"), checks.each(checks.cidr))
+_SUBNETS = checks.both(checks.some("subnet"), checks.every(checks.cidr))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +48,15 @@ class Kubelet(Part):
     image: str
     default_runtime_seccomp_profile_enabled: bool | None = True
     disable_manifests_directory: bool | None = True
-    cluster_dns: tuple[str, ...] = field(default=(), metadata=wired("clusterDNS", check=checks.each(checks.ip_address)))
+    cluster_dns: tuple[str, ...] = field(
+        default=(), metadata=wired("clusterDNS", check=checks.every(checks.ip_address))
+    )
     extra_args: Mapping[str, str] = field(default_factory=dict)
     extra_mounts: tuple[ExtraMount, ...] = ()
     extra_config: Mapping[str, Any] = field(default_factory=dict)
     node_ip_subnets: tuple[str, ...] = field(
         default=(),
-        metadata=wired("nodeIP", lambda subnets: {"validSubnets": list(subnets)}, checks.each(checks.cidr_or_not)),
+        metadata=wired("nodeIP", lambda subnets: {"validSubnets": list(subnets)}, checks.every(checks.cidr_or_not)),
     )
 
 
@@ -109,7 +111,8 @@ class Machine(Part):
     token: str = field(repr=False)
     ca: CertificateAndKey
     accepted_cas: tuple[str, ...] = field(
-        default=(), metadata=wired("acceptedCAs", lambda certificates: [{"crt": each} for each in certificates])
+        default=(),
+        metadata=wired("acceptedCAs", lambda certificates: [{"crt": certificate} for certificate in certificates]),
     )
     cert_sans: tuple[str, ...] = field(default=(), metadata=wired("certSANs"))
     kubelet: Kubelet
@@ -119,10 +122,11 @@ class Machine(Part):
     features: Mapping[str, Any] = field(default_factory=dict)
     udev_rules: tuple[str, ...] = field(default=(), metadata=wired("udev", lambda rules: {"rules": list(rules)}))
     logging: tuple[LoggingDestination, ...] = field(
-        default=(), metadata=wired("logging", lambda where: {"destinations": [each.wire() for each in where]})
+        default=(),
+        metadata=wired("logging", lambda where: {"destinations": [destination.wire() for destination in where]}),
     )
     kernel_modules: tuple[KernelModule, ...] = field(
-        default=(), metadata=wired("kernel", lambda modules: {"modules": [each.wire() for each in modules]})
+        default=(), metadata=wired("kernel", lambda modules: {"modules": [module.wire() for module in modules]})
     )
     node_labels: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.labels))
     node_annotations: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.node_annotations))
@@ -196,7 +200,7 @@ class Etcd(Part):
 
     ca: CertificateAndKey
     extra_args: Mapping[str, str] = field(default_factory=dict)
-    advertised_subnets: tuple[str, ...] = field(default=(), metadata=checked(checks.each(checks.cidr_or_not)))
+    advertised_subnets: tuple[str, ...] = field(default=(), metadata=checked(checks.every(checks.cidr_or_not)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +219,8 @@ class Cluster(Part):
     aescbc_encryption_secret: str | None = field(default=None, repr=False)
     ca: CertificateAndKey
     accepted_cas: tuple[str, ...] = field(
-        default=(), metadata=wired("acceptedCAs", lambda certificates: [{"crt": each} for each in certificates])
+        default=(),
+        metadata=wired("acceptedCAs", lambda certificates: [{"crt": certificate} for certificate in certificates]),
     )
     aggregator_ca: CertificateAndKey | None = field(default=None, metadata=wired("aggregatorCA"))
     service_account_key: str | None = field(
