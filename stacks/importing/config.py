@@ -28,21 +28,21 @@ def catalogue_file(config: Mapping[str, Any], meta: Section, nvidia: Mapping[str
     """
     more = dict(meta)
     ignored = frozenset(more.pop("ignore", ()))
-    found = geometry(config, ignored=ignored)
+    shape = geometry(config, ignored=ignored)
     content = {
         **more,
-        **found,
-        "quantisation": quantisation(config, found, repository=meta["repository"], nvidia=nvidia),
+        **shape,
+        "quantisation": quantisation(config, shape, repository=meta["repository"], nvidia=nvidia),
     }
     try:
         model = CatalogueModel.model_validate(content)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        lines = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
         raise NotUnderstoodError("\n".join(lines)) from None
-    said, counted = model.published.parameters, parameters(model).total
-    if abs(counted / said - 1) > _PUBLISHED_BAND:
+    stated, counted = model.published.parameters, parameters(model).total
+    if abs(counted / stated - 1) > _PUBLISHED_BAND:
         raise NotUnderstoodError(
-            f"published.parameters: got {said / 1e9:.1f} billion, but the geometry gives {counted / 1e9:.1f}, more "
+            f"published.parameters: got {stated / 1e9:.1f} billion, but the geometry gives {counted / 1e9:.1f}, more "
             f"than {_PUBLISHED_BAND:.0%} apart; fix: correct the figure, or the family in stacks/importing/geometry.py"
         )
     order = [key for key in CatalogueModel.model_fields if key in content]
@@ -58,13 +58,13 @@ def text(content: Section, comment: str) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises NotUnderstoodError."""
     try:
-        found = json.loads(text_of(path))
+        content = json.loads(text_of(path))
     except FileNotFoundError:
         raise NotUnderstoodError(f"{path}: no such file; fix: name the repository's config.json") from None
     except UnreadableError as error:
         raise NotUnderstoodError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise NotUnderstoodError(f"{path}: not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise NotUnderstoodError(f"{path}: got {type(found).__name__}, allowed: a JSON object")
-    return found
+    if not isinstance(content, dict):
+        raise NotUnderstoodError(f"{path}: got {type(content).__name__}, allowed: a JSON object")
+    return content

@@ -130,12 +130,12 @@ def _latent(read: Reader) -> Section:
     experts["shared_width"] = read.number("n_shared_experts", default=0) * experts["width"]
     dense = {"dense": {"kind": "dense", "count": first, "width": read.number("intermediate_size")}} if first else {}
     read.value("intermediate_size")
-    found: Section = {"mixers": {"attention": mixer}, "feed_forward": {**dense, "experts": experts}}
+    shape: Section = {"mixers": {"attention": mixer}, "feed_forward": {**dense, "experts": experts}}
     if drafts := read.number("num_nextn_predict_layers", default=0):
-        found["draft_layers"] = drafts
+        shape["draft_layers"] = drafts
     if first:
-        found["pattern"] = f"{first} dense layers, then {layers - first} with experts"
-    return found
+        shape["pattern"] = f"{first} dense layers, then {layers - first} with experts"
+    return shape
 
 
 def _kinds(read: Reader, known: Mapping[str, str]) -> Counter[str]:
@@ -216,14 +216,14 @@ def _qwen3_5(read: Reader) -> Section:
         if read.value("num_experts")
         else {"dense": _dense(read)}
     )
-    found: Section = {
+    shape: Section = {
         "mixers": {"linear": linear, "full": _attention(read, counts["full"], **gate)},
         "feed_forward": forward,
         "pattern": _order(read, names),
     }
     if drafts := read.number("mtp_num_hidden_layers", default=0):
-        found["draft_layers"] = drafts
-    return found
+        shape["draft_layers"] = drafts
+    return shape
 
 
 def _nemotron_h(read: Reader) -> Section:
@@ -295,7 +295,7 @@ def geometry(config: Mapping[str, Any], *, ignored: frozenset[str] = frozenset()
     if family not in FAMILIES:
         raise NotUnderstoodError(f"model_type: got {family!r}, allowed: {', '.join(sorted(FAMILIES))}")
     read = Reader(text)
-    found: Section = {
+    shape: Section = {
         "hidden": read.number("hidden_size"),
         "vocabulary": read.number("vocab_size"),
         "max_context_tokens": read.number("max_position_embeddings"),
@@ -303,10 +303,10 @@ def geometry(config: Mapping[str, Any], *, ignored: frozenset[str] = frozenset()
     } | FAMILIES[str(family)](read)
     if family == "xlm-roberta":
         # Its positions begin after the padding index.
-        found["max_context_tokens"] -= 2
+        shape["max_context_tokens"] -= 2
     if unread := read.unread(ignored):
         raise NotUnderstoodError("\n".join(_unknown(unread)))
-    return found
+    return shape
 
 
 def _unknown(keys: list[str]) -> Iterator[str]:

@@ -15,14 +15,14 @@ _NVIDIA = {"FP8": "fp8", "NVFP4": "nvfp4"}
 
 
 def quantisation(
-    config: Mapping[str, Any], found: Section, *, repository: str = "", nvidia: Mapping[str, Any] | None = None
+    config: Mapping[str, Any], shape: Section, *, repository: str = "", nvidia: Mapping[str, Any] | None = None
 ) -> Section:
     """The stored format and the parts that have it, as the catalogue writes them. Raises NotUnderstoodError.
 
-    found: the geometry; it says which parts there are.
+    shape: the geometry, from which follow the parts that there are.
     nvidia: the parsed hf_quant_config.json, if the repository has one.
     """
-    linear = _linear_parts(found)
+    linear = _linear_parts(shape)
     stored = config.get("quantization_config") or config.get("text_config", {}).get("quantization_config")
     if nvidia is not None:
         return _of_nvidia(nvidia.get("quantization", {}), linear)
@@ -36,8 +36,8 @@ def quantisation(
     return {"format": "none"}
 
 
-def _linear_parts(found: Section) -> list[str]:
-    layers = list(found["feed_forward"].values())
+def _linear_parts(shape: Section) -> list[str]:
+    layers = list(shape["feed_forward"].values())
     kinds = {layer["kind"] for layer in layers}
     parts = ["mixers", *(kind for kind in ("dense", "experts") if kind in kinds)]
     return [*parts, "shared"] if any(layer.get("shared_width") for layer in layers) else parts
