@@ -63,7 +63,7 @@ class MachineSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterSpec:
+class TalosCluster:
     """One cluster. `endpoint` is the Kubernetes API's URL; versions are texts such as `v1.36.3`.
 
     `discovery` is how members find each other: not at all, or by the service at a URL; `public` is the vendor's, which

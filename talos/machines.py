@@ -14,7 +14,7 @@ from typing import Literal
 
 from floor.problems import Path
 from talos import checks
-from talos.cluster import ClusterSpec, MachineSettings
+from talos.cluster import MachineSettings, TalosCluster
 from talos.contract import contract_of
 from talos.document import Document, Wire
 from talos.firewall import cluster_rules
@@ -41,7 +41,7 @@ class Firewall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class NodeDescription:
     """One machine.
 
     `name` is its host name and its name in Kubernetes. `install` says on which disk Talos goes, and the installer
@@ -69,9 +69,9 @@ class ClusterDescription:
     decide which of a machine's addresses is the node's: name one as soon as machines have several networks.
     """
 
-    cluster: ClusterSpec
+    cluster: TalosCluster
     talos_version: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeDescription, ...]
     node_subnets: tuple[str, ...] = ()
     documents: tuple[Document, ...] = ()
     role_documents: Mapping[Role, tuple[Document, ...]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def machine_documents(description: ClusterDescription) -> dict[str, list[Wire]]:
     return documents
 
 
-def _config(node: Node, description: ClusterDescription) -> MachineConfig:
+def _config(node: NodeDescription, description: ClusterDescription) -> MachineConfig:
     cluster = description.cluster
     settings = MachineSettings(node_ip_subnets=description.node_subnets).joined(description.settings)
     settings = settings.joined(description.role_settings.get(node.role, MachineSettings()))
@@ -132,7 +132,7 @@ def _config(node: Node, description: ClusterDescription) -> MachineConfig:
     )
 
 
-def _firewall(node: Node, description: ClusterDescription) -> tuple[Document, ...]:
+def _firewall(node: NodeDescription, description: ClusterDescription) -> tuple[Document, ...]:
     plan = description.firewall
     if plan is None:
         return ()
@@ -208,7 +208,7 @@ def _problems_of_levels(path: Path, patches: tuple[Patch, ...], level: Level) ->
             )
 
 
-def _problems_of_node(node: Node, description: ClusterDescription) -> Iterator[ConfigProblem]:
+def _problems_of_node(node: NodeDescription, description: ClusterDescription) -> Iterator[ConfigProblem]:
     if "." in node.name:
         yield ConfigProblem(
             path=("name",), what="has dots", got=node.name, allowed="one label", fix="leave the domain out"
@@ -259,7 +259,7 @@ def _problems_of_image(image: str | None, talos_version: str) -> Iterator[Config
         )
 
 
-def _addresses(node: Node) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def _addresses(node: NodeDescription) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     """The static addresses of a node that are well formed."""
     for document in node.network:
         if isinstance(document, Link):

@@ -48,7 +48,7 @@ class HostnameConfig(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address(Part):
+class LinkAddress(Part):
     """An address with its prefix length, `10.5.0.11/24`; `route_priority` is the metric of its own subnet's route."""
 
     address: str = field(metadata=checked(checks.cidr))
@@ -78,7 +78,7 @@ class Link(Part):
     name: str = field(metadata=checked(checks.link_name))
     up: bool | None = None
     mtu: int | None = field(default=None, metadata=checked(_MTU))
-    addresses: tuple[Address, ...] = ()
+    addresses: tuple[LinkAddress, ...] = ()
     routes: tuple[Route, ...] = ()
     multicast: bool | None = None
 

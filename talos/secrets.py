@@ -122,7 +122,7 @@ def with_new_authority(
 ) -> SecretsBundle:
     """The bundle with a new CA for one API, all else as it was.
 
-    Machines must trust the new CA before anything is signed by it: see `accepted_talos_cas` of a ClusterSpec.
+    Machines must trust the new CA before anything is signed by it: see `accepted_talos_cas` of a TalosCluster.
     """
     source = system_entropy() if entropy is None else entropy
     key = source.ed25519_key() if authority == "talos" else source.ec_key()

@@ -21,7 +21,7 @@ YEAR = timedelta(hours=8760)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Talosconfig:
+class TalosCredentials:
     """One context of a talosconfig. `endpoints` are control planes that pass calls on, `nodes` whom calls are for."""
 
     context: str
@@ -53,7 +53,7 @@ def issue(
     lifetime: timedelta = YEAR,
     entropy: Entropy | None = None,
     now: Callable[[], datetime] = utc_now,
-) -> Talosconfig:
+) -> TalosCredentials:
     """New credentials, signed by the bundle's Talos CA. They cannot be revoked one by one: keep lifetimes short.
 
     ConfigError for a role that is not allowed, a lifetime that is not positive or outlives the CA.
@@ -76,7 +76,7 @@ def issue(
         lifetime=lifetime,
         entropy=system_entropy() if entropy is None else entropy,
     )
-    return Talosconfig(
+    return TalosCredentials(
         context=context,
         endpoints=endpoints,
         nodes=nodes,

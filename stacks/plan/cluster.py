@@ -25,13 +25,13 @@ from stacks.plan.machine_documents import (
 from stacks.site.machine import InstallDiskSpec, MachineKeys, NodeSpec
 from stacks.site.machines import HgxSpec, MachinesSpec
 from talos import network, registry, runtime
-from talos.cluster import ClusterSpec, MachineSettings
+from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import CNI, Cilium, External
 from talos.document import Document
 from talos.factory_schematic import FactoryError, Schematic
 from talos.factory_site import FactorySite
 from talos.hgx import HGXProfile
-from talos.machines import ClusterDescription, Firewall, Node, machine_configs, machine_documents
+from talos.machines import ClusterDescription, Firewall, NodeDescription, machine_configs, machine_documents
 from talos.patches import Level, parse_patch
 from talos.pki import KeyPair
 from talos.problems import ConfigError, ConfigProblem
@@ -104,13 +104,13 @@ class ClusterPlan:
         yield from dict.fromkeys(problems)
 
     def _description(
-        self, bundle: SecretsBundle, secret_texts: SecretTexts, cilium: str | None, nodes: tuple[Node, ...]
+        self, bundle: SecretsBundle, secret_texts: SecretTexts, cilium: str | None, nodes: tuple[NodeDescription, ...]
     ) -> ClusterDescription:
         machines = self.machines
         networks = machines.networks
         vip = networks.vip
         cni: CNI = Cilium(manifest=cilium) if machines.cni == "cilium" else External()
-        cluster = ClusterSpec(
+        cluster = TalosCluster(
             name=self.name,
             endpoint=machines.endpoint,
             kubernetes_version=self.versions.kubernetes,
@@ -136,7 +136,7 @@ class ClusterPlan:
             firewall=_firewall(machines),
         )
 
-    def _node(self, planned: PlannedNode, secret_texts: SecretTexts) -> Node:
+    def _node(self, planned: PlannedNode, secret_texts: SecretTexts) -> NodeDescription:
         spec, keys, networks = planned.spec, planned.keys, self.machines.networks
         links = tuple(network_documents(keys, spec, networks.nodes))
         if planned.is_control_plane and networks.vip:
@@ -146,7 +146,7 @@ class ClusterPlan:
         own = settings(keys)
         if planned.is_control_plane and self._mixed and not spec.schedulable:
             own = own.joined(MachineSettings(node_taints={"node-role.kubernetes.io/control-plane": ":NoSchedule"}))
-        return Node(
+        return NodeDescription(
             name=planned.name,
             role="controlplane" if planned.is_control_plane else "worker",
             install=install(keys.install_disk, planned.image),
@@ -288,10 +288,12 @@ def _patches(patches: Mapping[str, Mapping[str, Any]], level: Level) -> tuple[An
     return tuple(parse_patch(name, level, yaml.safe_dump(dict(content))) for name, content in sorted(patches.items()))
 
 
-def _bare(planned: PlannedNode) -> Node:
+def _bare(planned: PlannedNode) -> NodeDescription:
     """The machine with nothing of its own, so that others can be checked with it."""
     role: Literal["controlplane", "worker"] = "controlplane" if planned.is_control_plane else "worker"
-    return Node(name=planned.name, role=role, install=install(InstallDiskSpec(device="/dev/sda"), planned.image))
+    return NodeDescription(
+        name=planned.name, role=role, install=install(InstallDiskSpec(device="/dev/sda"), planned.image)
+    )
 
 
 def _alone(address: str) -> str:

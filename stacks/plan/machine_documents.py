@@ -107,7 +107,7 @@ def _link(name: str, link: LinkSpec, node: NodeSpec, subnets: Sequence[str]) -> 
     return {
         "name": name,
         **{key: getattr(link, key) for key in _LINK_KEYS},
-        "addresses": tuple(network.Address(address=each) for each in (*own, *link.addresses)),
+        "addresses": tuple(network.LinkAddress(address=each) for each in (*own, *link.addresses)),
         "routes": tuple(network.Route(**each.model_dump()) for each in link.routes),
     }
 

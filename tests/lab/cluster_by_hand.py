@@ -18,13 +18,13 @@ from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
 from lab.site import up
 from talos import secrets
-from talos.cluster import ClusterSpec
+from talos.cluster import TalosCluster
 from talos.cni import External
 from talos.factory import ImageFactory
 from talos.factory_schematic import Schematic
 from talos.factory_site import FactorySite
 from talos.hgx import HGXProfile
-from talos.machines import ClusterDescription, Node, machine_configs
+from talos.machines import ClusterDescription, NodeDescription, machine_configs
 from talos.talosconfig import issue
 from talos.v1alpha1 import Install
 from tests.lab.waiting import PATIENCE_S, eventually
@@ -101,7 +101,7 @@ class ByHand:
             plain, gpus = (self._install(factory, Schematic(extensions=each)) for each in ((), profile.extensions))
         return machine_configs(
             ClusterDescription(
-                cluster=ClusterSpec(
+                cluster=TalosCluster(
                     name="by-hand",
                     endpoint=f"https://{self.addresses[lab_rack.CONTROL_PLANE]}:6443",
                     kubernetes_version=KUBERNETES_VERSION,
@@ -113,9 +113,9 @@ class ByHand:
                 ),
                 talos_version=TALOS_VERSION,
                 nodes=tuple(
-                    Node(name=name, role="controlplane", install=plain)
+                    NodeDescription(name=name, role="controlplane", install=plain)
                     if name == lab_rack.CONTROL_PLANE
-                    else Node(name=name, role="worker", install=gpus, profile=profile)
+                    else NodeDescription(name=name, role="worker", install=gpus, profile=profile)
                     for name in self.addresses
                 ),
             )

@@ -21,7 +21,7 @@ from talos import pki, secrets
 from talos.api.client import MachineClient, connect
 from talos.api.results import Applied, ApplyMode
 from talos.api.tls import FirstContact, MutualTls, Trust
-from talos.cluster import ClusterSpec, MachineSettings
+from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import Flannel
 from talos.factory_schematic import Schematic
 from talos.hgx import HGXProfile
@@ -100,9 +100,9 @@ class Bench:
         known, _ = self.rack.factory.content.add(schematic.canonical())
         return f"{self.rack.factory.registry}/metal-installer/{known}:{version}"
 
-    def spec(self) -> ClusterSpec:
+    def spec(self) -> TalosCluster:
         first = next(iter(self.rack.machines.values()))
-        return ClusterSpec(
+        return TalosCluster(
             name="bench",
             endpoint=f"https://{first.address}:6443",
             kubernetes_version="v1.36.3",

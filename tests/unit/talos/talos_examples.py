@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from talos import block, firewall, network, registry, runtime, secrets
-from talos.cluster import ClusterSpec, MachineSettings
+from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import Cilium, Flannel
 from talos.document import Document
 from talos.hgx import HGXProfile
@@ -62,7 +62,7 @@ def network_documents() -> tuple[Document, ...]:
             name="rail0", rings={"rx": 8192, "tx": 8192}, channels={"combined": 32}, features={"rx-gro-hw": True}
         ),
         network.LinkConfig(
-            name="rail0", up=True, mtu=9000, addresses=(network.Address(address="10.9.1.11/24"),), routes=(rail,)
+            name="rail0", up=True, mtu=9000, addresses=(network.LinkAddress(address="10.9.1.11/24"),), routes=(rail,)
         ),
         network.BondConfig(
             name="bond0",
@@ -76,7 +76,7 @@ def network_documents() -> tuple[Document, ...]:
             ad_select="bandwidth",
             min_links=1,
             mtu=9000,
-            addresses=(network.Address(address="10.5.0.11/24", route_priority=100),),
+            addresses=(network.LinkAddress(address="10.5.0.11/24", route_priority=100),),
             routes=(default,),
         ),
         network.VLANConfig(
@@ -84,7 +84,7 @@ def network_documents() -> tuple[Document, ...]:
             vlan_id=30,
             vlan_mode="802.1q",
             parent="bond0",
-            addresses=(network.Address(address="10.30.0.11/24"),),
+            addresses=(network.LinkAddress(address="10.30.0.11/24"),),
         ),
         network.Layer2VIPConfig(address="10.5.0.10", link="bond0"),
         network.DHCPv4Config(name="enp9s0", route_metric=1024, ignore_hostname=True, client_identifier="mac"),
@@ -222,9 +222,9 @@ def all_documents() -> tuple[Document, ...]:
     )
 
 
-def plain_cluster() -> ClusterSpec:
+def plain_cluster() -> TalosCluster:
     """What `talosctl gen config` would make of the same secrets."""
-    return ClusterSpec(
+    return TalosCluster(
         name="plain",
         endpoint="https://10.5.0.10:6443",
         kubernetes_version="v1.36.3",
@@ -234,9 +234,9 @@ def plain_cluster() -> ClusterSpec:
     )
 
 
-def site_cluster() -> ClusterSpec:
+def site_cluster() -> TalosCluster:
     """A site: Cilium, no discovery service, names for the API server."""
-    return ClusterSpec(
+    return TalosCluster(
         name="site",
         endpoint="https://k8s.site.example:6443",
         kubernetes_version="v1.36.3",

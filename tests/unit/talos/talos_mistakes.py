@@ -49,7 +49,7 @@ MISTAKES: dict[str, Mistake] = {
     "no hostname": Mistake(network.HostnameConfig(), "hostname", "does not go with auto"),
     "hostname with blanks": Mistake(network.HostnameConfig(hostname="h gx"), "hostname", "allowed: a DNS name", False),
     "address without prefix": Mistake(
-        network.LinkConfig(name="eth0", addresses=(network.Address(address="10.5.0.1"),)),
+        network.LinkConfig(name="eth0", addresses=(network.LinkAddress(address="10.5.0.1"),)),
         "addresses[0].address",
         "got '10.5.0.1'; allowed: an address with its prefix length",
     ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from talos import block, network, registry, runtime
 from talos.cluster import MachineSettings
-from talos.machines import ClusterDescription, Firewall, Node
+from talos.machines import ClusterDescription, Firewall, NodeDescription
 from talos.patches import parse_patch
 from talos.v1alpha1 import Install, InstallDisk
 from tests.unit.talos import talos_examples as examples
@@ -14,8 +14,8 @@ from tests.unit.talos import talos_examples as examples
 VIP = "10.5.0.10"
 
 
-def control_plane(number: int) -> Node:
-    return Node(
+def control_plane(number: int) -> NodeDescription:
+    return NodeDescription(
         name=f"cp-{number}",
         role="controlplane",
         install=Install(disk_selector=InstallDisk(type="nvme", size="<= 2TB"), image=examples.INSTALLER),
@@ -23,7 +23,7 @@ def control_plane(number: int) -> Node:
     )
 
 
-def hgx(number: int) -> Node:
+def hgx(number: int) -> NodeDescription:
     rails = (
         document
         for rail in range(2)
@@ -32,7 +32,7 @@ def hgx(number: int) -> Node:
                 name=f"rail{rail}", match=f"link.driver == 'mlx5_core' && link.bus_path == '0000:1{rail}:00.0'"
             ),
             network.LinkConfig(
-                name=f"rail{rail}", mtu=9000, addresses=(network.Address(address=f"10.9.{rail}.{number}/24"),)
+                name=f"rail{rail}", mtu=9000, addresses=(network.LinkAddress(address=f"10.9.{rail}.{number}/24"),)
             ),
         )
     )
@@ -40,9 +40,9 @@ def hgx(number: int) -> Node:
         name="bond0.30",
         vlan_id=30,
         parent="bond0",
-        addresses=(network.Address(address=f"10.30.0.{number}/24"),),
+        addresses=(network.LinkAddress(address=f"10.30.0.{number}/24"),),
     )
-    return Node(
+    return NodeDescription(
         name=f"hgx-{number}",
         role="worker",
         install=Install(disk="/dev/disk/by-id/nvme-boot", image=examples.INSTALLER),
@@ -63,7 +63,7 @@ def bond(address: str) -> tuple[network.BondConfig, ...]:
             miimon_ms=100,
             updelay_ms=200,
             downdelay_ms=200,
-            addresses=(network.Address(address=address),),
+            addresses=(network.LinkAddress(address=address),),
             routes=(network.Route(gateway="10.5.0.1"),),
         ),
     )

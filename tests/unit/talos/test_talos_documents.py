@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from talos import block, firewall, network, registry, runtime, v1alpha1
-from talos.cluster import ClusterSpec, MachineSettings
+from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import Cilium, Flannel, cilium_values
 from talos.contract import V1_13, contract_of
 from talos.document import Document, Wire
@@ -55,7 +55,7 @@ def wire(documents: Sequence[Document]) -> list[Wire]:
     return [each.document() for each in documents]
 
 
-def with_readable_secrets(config: MachineConfig, build: Callable[[ClusterSpec], Document]) -> list[Wire]:
+def with_readable_secrets(config: MachineConfig, build: Callable[[TalosCluster], Document]) -> list[Wire]:
     cluster = replace(examples.site_cluster(), secrets=readable())
     return MachineConfig(documents=(build(cluster), *config.documents[1:])).wire()
 

@@ -12,7 +12,7 @@ import yaml
 
 from talos import network
 from talos.document import Document
-from talos.machines import ClusterDescription, Node, machine_configs
+from talos.machines import ClusterDescription, NodeDescription, machine_configs
 from talos.patches import parse_patch
 from talos.problems import ConfigError
 from talos.v1alpha1 import Install
@@ -105,18 +105,20 @@ def test_no_secret_shows() -> None:
     assert examples.bundle().trustd_token not in shown
 
 
-def node(name: str, change: Callable[[Node], Node]) -> Callable[[ClusterDescription], ClusterDescription]:
+def node(
+    name: str, change: Callable[[NodeDescription], NodeDescription]
+) -> Callable[[ClusterDescription], ClusterDescription]:
     return lambda description: replace(
         description, nodes=tuple(change(each) if each.name == name else each for each in description.nodes)
     )
 
 
-def with_network(*more: Document) -> Callable[[Node], Node]:
+def with_network(*more: Document) -> Callable[[NodeDescription], NodeDescription]:
     return lambda each: replace(each, network=(*each.network, *more))
 
 
 def link(address: str, name: str = "eth9") -> network.LinkConfig:
-    return network.LinkConfig(name=name, addresses=(network.Address(address=address),))
+    return network.LinkConfig(name=name, addresses=(network.LinkAddress(address=address),))
 
 
 MISTAKES: dict[str, tuple[Callable[[ClusterDescription], ClusterDescription], str]] = {

@@ -286,7 +286,7 @@ def test_an_error_while_building_shows_no_secret() -> None:
     assert not leaks("".join(traceback.format_exception(failure.value)))
 
 
-def issue(**changes: Any) -> talosconfig.Talosconfig:
+def issue(**changes: Any) -> talosconfig.TalosCredentials:
     given: dict[str, Any] = {"context": "site", "endpoints": ("10.5.0.11",), "now": lambda: examples.NOW}
     return talosconfig.issue(examples.bundle(), **(given | changes))
 
