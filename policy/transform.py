@@ -26,7 +26,7 @@ class RulesError(pulumi.RunError):
     """Everything that the rules found; the engine prints it without a traceback."""
 
 
-class Watch:
+class RulesGate:
     """Collects the resources of a program and decides on them once."""
 
     def __init__(self, facts: SiteFacts, waivers: Sequence[Waiver], today: datetime.date) -> None:
@@ -79,7 +79,7 @@ def enforced(facts: SiteFacts, waivers: Sequence[Waiver], today: datetime.date) 
 
     Raises RulesError if it does not; then, and when the program fails in here, nothing is registered at all.
     """
-    made = Watch(facts, waivers, today)
+    made = RulesGate(facts, waivers, today)
     register_stack_transformation(made.transform)
     try:
         yield

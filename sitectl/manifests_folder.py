@@ -25,7 +25,7 @@ _OPTIONS = "inference-platform/pulumi-options"
 _NOISE = ("pulumi.com/patchFieldManager",)
 
 
-class _Dumper(yaml.SafeDumper):
+class _ManifestDumper(yaml.SafeDumper):
     """Long texts as blocks, so that a changed line shows as one line."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the base class's form
@@ -36,7 +36,7 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 
-_Dumper.add_representer(str, _text)
+_ManifestDumper.add_representer(str, _text)
 
 
 def file_name(resource: Resource) -> str:
@@ -88,7 +88,7 @@ def rendered(resource: Resource) -> str:
     elif options:
         meta = body["metadata"]
         body["metadata"] = {**meta, "annotations": {**meta.get("annotations", {}), _OPTIONS: ", ".join(options)}}
-    return yaml.dump(_ordered(body), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+    return yaml.dump(_ordered(body), Dumper=_ManifestDumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 def contents(resources: Iterable[Resource]) -> dict[str, str]:
