@@ -35,7 +35,7 @@ class _Reader(_Fast):  # type: ignore[misc]
 
 
 @dataclass
-class Document:
+class YamlDocument:
     """A file's values, the line of each key and list item, and the trouble met while reading."""
 
     values: Any = None
@@ -48,13 +48,13 @@ class Document:
         """Line of a key, or of the section that it is missing in."""
         return next((self.lines[path[:size]] for size in range(len(path), -1, -1) if path[:size] in self.lines), None)
 
-    def section(self, *names: str) -> Document:
+    def section(self, *names: str) -> YamlDocument:
         """The document below these keys, with paths that begin there, and what breaks the file elsewhere."""
         values = self.values
         for name in names:
             values = values.get(name) if isinstance(values, dict) else None
         size = len(names)
-        return Document(
+        return YamlDocument(
             values=values,
             lines={path[size:]: line for path, line in self.lines.items() if path[:size] == names},
             written={path[size:]: text for path, text in self.written.items() if path[:size] == names},
@@ -70,27 +70,27 @@ def _is_within(path: Path, names: Path) -> bool:
     return path[: len(names)] == names[: len(path)]
 
 
-def read_file(path: FilePath, *, plain_days: bool = False) -> Document:
+def read_file(path: FilePath, *, plain_days: bool = False) -> YamlDocument:
     """`read` of a file; what keeps it from being read is its one problem. Raises FileNotFoundError."""
     try:
         text = text_of(path)
     except UnreadableError as error:
-        return Document(problems=[Problem(path=(), what=error.what, fix=error.fix, line=error.line)])
+        return YamlDocument(problems=[Problem(path=(), what=error.what, fix=error.fix, line=error.line)])
     return read(text, plain_days=plain_days)
 
 
-def read(text: str, *, plain_days: bool = False) -> Document:
+def read(text: str, *, plain_days: bool = False) -> YamlDocument:
     """The one document of `text`. What cannot be read at all is a problem of the whole file.
 
     plain_days: a day may be written without quotes, and stays as it is written: the file is not the engine's.
     """
     try:
         if deep := too_deep(yaml.parse(text, Loader=_Reader)):
-            return Document(problems=[deep])
+            return YamlDocument(problems=[deep])
         node = _Reader(text).get_single_node()
     except yaml.YAMLError as error:
-        return Document(problems=[not_yaml(text, error)])
-    document = Document()
+        return YamlDocument(problems=[not_yaml(text, error)])
+    document = YamlDocument()
     if node is not None:
         _Builder(document, plain_days=plain_days).build(node)
     return document
@@ -99,7 +99,7 @@ def read(text: str, *, plain_days: bool = False) -> Document:
 class _Builder:
     """Turns nodes into plain values and notes lines and trouble on the way."""
 
-    def __init__(self, document: Document, *, plain_days: bool) -> None:
+    def __init__(self, document: YamlDocument, *, plain_days: bool) -> None:
         self.document = document
         self.plain_days = plain_days
         self.open: list[yaml.Node] = []

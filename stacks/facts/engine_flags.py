@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 FILE = Path(__file__).parent / "engine_flags.yaml"
 
 
-class Decided(Record):
+class DecidedFlags(Record):
     """Flags that something else than `extra_args` decides."""
 
     by: str = Field(pattern=r"^(catalogue|proof|platform|(server|overrides)\.[a-z_]+)$")
@@ -104,7 +104,7 @@ class EngineFlags(Record):
     """Flags that a site may give and that take no value."""
     free_values: dict[str, Value]
     """Flags that a site may give, each with what its value may be."""
-    decided: tuple[Decided, ...]
+    decided: tuple[DecidedFlags, ...]
     """All others."""
 
     @model_validator(mode="after")
@@ -116,7 +116,7 @@ class EngineFlags(Record):
         return self
 
     @cached_property
-    def decision(self) -> Mapping[str, Decided | None]:
+    def decision(self) -> Mapping[str, DecidedFlags | None]:
         """Long name -> what decides it, None for a free one."""
         free = dict.fromkeys((*self.free_switches, *self.free_values))
         return free | {flag: row for row in self.decided for flag in row.flags}

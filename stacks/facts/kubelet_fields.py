@@ -31,7 +31,7 @@ Kind = Literal[
 ]
 
 
-class Decided(Record):
+class DecidedFields(Record):
     """Fields that something else than `kubelet_config` decides."""
 
     by: str
@@ -59,7 +59,7 @@ class KubeletFields(Record):
     """Expression and example of a field's text, or of each text in it."""
     names: dict[str, tuple[str, ...]]
     """Names that may be below a field."""
-    decided: tuple[Decided, ...]
+    decided: tuple[DecidedFields, ...]
     """All others."""
 
     @model_validator(mode="after")
@@ -79,7 +79,7 @@ class KubeletFields(Record):
         return {field: kind for kind, names in self.types.items() for field in names}
 
     @cached_property
-    def decisions(self) -> Mapping[str, Decided]:
+    def decisions(self) -> Mapping[str, DecidedFields]:
         """Field that a site may not set -> what decides it."""
         return {field: row for row in self.decided for field in row.fields}
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from floor.problems import Problem, file_error, refused_value, shown
-from floor.reading.document import Document, read_file
+from floor.reading.document import YamlDocument, read_file
 
 _FIX = "correct it, or take the file back from version control"
 _KEYS, _ITEMS = "lines of `key: value`", "lines that begin with a dash"
@@ -30,7 +30,7 @@ def shown_name(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> YamlDocument:
     """A file of facts with its lines. Raises SiteError where it is missing."""
     try:
         return read_file(path)

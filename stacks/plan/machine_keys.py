@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from floor.problems import Path, Problem
-from stacks.site.reading.levels import MACHINES, Machine, machines_of
+from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import address, at, items, mapping
 from talos import checks
 from talos.document import API_VERSION
@@ -93,7 +93,7 @@ def _step(path: Path) -> str:
     return value_that_is_allowed(path[-2:] if path and path[-1].isdecimal() else path[-1:])
 
 
-def _wrong_entries(machine: Machine, problem: Problem) -> Iterator[Problem]:
+def _wrong_entries(machine: SiteMachine, problem: Problem) -> Iterator[Problem]:
     """The wrong ones of a machine's labels, annotations or taints, each where the site wrote it."""
     key = problem.path[-1] if problem.path else ""
     for name, value in mapping(machine.keys.get(key)).items() if key in _ENTRIES else ():
@@ -102,7 +102,7 @@ def _wrong_entries(machine: Machine, problem: Problem) -> Iterator[Problem]:
             yield replace(problem, path=path, got=f"'{name}: {value}'", fix="correct its name or its value")
 
 
-def _of_machine(problem: ConfigProblem, machine: Machine) -> Path:
+def _of_machine(problem: ConfigProblem, machine: SiteMachine) -> Path:
     if problem.patch:
         return machine.path("patches", problem.patch[0])
     kind, name = problem.document or ("", "")
@@ -126,7 +126,7 @@ def _of_machine(problem: ConfigProblem, machine: Machine) -> Path:
     return (*MACHINES, "nodes", machine.name)
 
 
-def _of_document(kind: str, name: str, path: Path, machine: Machine) -> Path:
+def _of_document(kind: str, name: str, path: Path, machine: SiteMachine) -> Path:
     section = _DOCUMENTS[kind]
     storage = (*MACHINES, "hgx", "storage", "disks", name)
     if section in {"volumes", "raw_volumes"} and name not in mapping(machine.keys.get(section)):
@@ -153,7 +153,7 @@ def _of_site(kind: str, name: str, path: Path) -> Path:
     return (*whole, "ca") if kind == "RegistryTLSConfig" and path[:1] == ("ca",) else whole
 
 
-def _of_cluster(problem: ConfigProblem, machines: Mapping[str, Machine]) -> Path:
+def _of_cluster(problem: ConfigProblem, machines: Mapping[str, SiteMachine]) -> Path:
     """The key of what concerns several machines; an address that two have is told at one of them."""
     machine = machines.get(problem.path[1]) if problem.path[:1] == ("nodes",) and problem.path[1:] else None
     if machine is None:

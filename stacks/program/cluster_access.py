@@ -18,7 +18,7 @@ from stacks.site.machines import MachinesSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Access:
+class ClusterAccess:
     """The one provider of a site, and credentials where this program made the cluster; both secret."""
 
     provider: kubernetes.Provider
@@ -26,16 +26,16 @@ class Access:
     talosconfig: pulumi.Output[str] | None = None
 
 
-def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> Access:
+def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> ClusterAccess:
     """Declare the cluster, if it is this program's, and the provider for whatever is on it.
 
     `limits` are how long the machines' commands may take.
     """
     site = plan.site
     if plan.machines is None:
-        return Access(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
+        return ClusterAccess(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
     cluster = Cluster("machines", cluster_args(plan.machines, limits)).handle
-    return Access(
+    return ClusterAccess(
         provider=_provider(site.name, cluster.kubeconfig, cluster.ready),
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
@@ -96,10 +96,10 @@ def _cilium(machines: MachinesSpec, versions: Versions) -> str | None:
         content = path.read_bytes()
     except OSError:
         raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: python -m sitectl bundle") from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != versions.cilium.manifest:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != versions.cilium.manifest:
         raise PodNetworkError(
-            f"{path}: sha256 is {found}, pinned in stacks/facts/versions.yaml is {versions.cilium.manifest}\n"
+            f"{path}: sha256 is {digest}, pinned in stacks/facts/versions.yaml is {versions.cilium.manifest}\n"
             "  fix: python -m sitectl bundle"
         )
     return content.decode()

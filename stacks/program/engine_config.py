@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from floor.reading.document import Document, read_file
+from floor.reading.document import YamlDocument, read_file
 from stacks.plan.site_plan import SitePlan, plan_read
 from stacks.site.loader import KEY, PROJECT, ReadSite, no_site, read_site
 from stacks.site.reading import validation
@@ -34,11 +34,11 @@ def read_stack(stack: str) -> ReadSite:
     return read_site(document, file, beside=Path(file) if document.lines else None)
 
 
-def _lines_of(path: Path, values: Any) -> Document:
+def _lines_of(path: Path, values: Any) -> YamlDocument:
     """What the file says if it says just these values: another one may have been given to the engine."""
     try:
-        found = read_file(path).section("config", KEY)
+        document = read_file(path).section("config", KEY)
     except FileNotFoundError:
-        return Document(values=values)
-    same = validation.plain(found.values) == validation.plain(values)
-    return replace(found, values=values) if same else Document(values=values)
+        return YamlDocument(values=values)
+    same = validation.plain(document.values) == validation.plain(values)
+    return replace(document, values=values) if same else YamlDocument(values=values)

@@ -21,7 +21,7 @@ from stacks.proof.memory import (
 )
 from stacks.proof.order import Order
 from stacks.proof.roofline import Roofline
-from stacks.proof.serving import Engine, Steady
+from stacks.proof.serving import Scheduler, Steady
 
 # vLLM's default for --max-num-seqs of a server (engine/arg_utils.py of 0.32).
 ENGINE_MAX_SEQS = 1024
@@ -161,7 +161,7 @@ class Case:
         load = self.order.load
         if load is None:
             raise ValueError("no load is declared")
-        engine = Engine(
+        engine = Scheduler(
             roofline=self.roofline,
             slots=self.slots,
             batched_tokens=batched_tokens,

@@ -29,7 +29,7 @@ MOST_BUSY = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class Scheduler:
     """What one scheduler is and may do."""
 
     roofline: Roofline
@@ -46,7 +46,7 @@ class Engine:
 class Steady:
     """`load` on `schedulers` engines of that kind, each with an equal part of it."""
 
-    engine: Engine
+    engine: Scheduler
     load: Load
     schedulers: int
 

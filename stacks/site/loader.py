@@ -14,7 +14,7 @@ from typing import Any
 from floor import problems
 from floor.counts import counted
 from floor.problems import Problem, SiteError
-from floor.reading.document import Document, read_file
+from floor.reading.document import YamlDocument, read_file
 from floor.reading.files import text_of
 from floor.secret_texts import HIDDEN, PlainSecret, masked
 from stacks.site.checks import crosschecks, neighbours
@@ -32,7 +32,7 @@ class ReadSite:
     """What a stack file says: typed as far as it is right, with everything that is wrong with it by itself."""
 
     file: str
-    document: Document
+    document: YamlDocument
     """The site's section, with the line of each key."""
     values: Mapping[str, Any]
     """The same as plain values; secrets are hidden."""
@@ -72,11 +72,11 @@ def read_site_file(path: Path) -> ReadSite:
 
 def read_values(values: Mapping[str, Any], file: str, *, beside: Path | None = None) -> ReadSite:
     """The site that `values` describe, without the text of a file."""
-    return read_site(Document(values=values), file, beside=beside)
+    return read_site(YamlDocument(values=values), file, beside=beside)
 
 
 def read_site(
-    document: Document, file: str, *, beside: Path | None = None, remarks: Sequence[Problem] = ()
+    document: YamlDocument, file: str, *, beside: Path | None = None, remarks: Sequence[Problem] = ()
 ) -> ReadSite:
     """A site out of its section. Raises SiteError for one that is no section.
 
@@ -141,7 +141,7 @@ def _line_numbers(numbers: Sequence[int]) -> str:
     return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-def _problem_of(secret: PlainSecret, document: Document) -> Problem:
+def _problem_of(secret: PlainSecret, document: YamlDocument) -> Problem:
     line = document.line(secret.written)
     return Problem(path=secret.path, what=secret.what, fix=secret.fix, got=secret.got, line=line)
 
@@ -157,7 +157,7 @@ def _others(all_problems: list[Problem], first: list[Problem]) -> list[Problem]:
     ]
 
 
-def _site_section(document: Document, file: str) -> Document:
+def _site_section(document: YamlDocument, file: str) -> YamlDocument:
     config = document.values.get("config") if isinstance(document.values, dict) else None
     if not isinstance(config, dict) or KEY not in config:
         if isinstance(document.values, dict) and KEY in document.values:

@@ -10,7 +10,7 @@ from typing import Any
 
 from floor.problems import Path, Problem, shown
 from stacks.site.checks.selectors import canonical, evaluate
-from stacks.site.reading.levels import MACHINES, Machine, machines_of
+from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, mapping
 
 _STORAGE = (*MACHINES, "hgx", "storage", "disks")
@@ -85,7 +85,7 @@ def _wanted(path: Path, name: str, selector: Any, least: Any) -> _Wanted | None:
     return _Wanted(path, name, " ".join(selector.split()), amount(least)[1], known, simple)
 
 
-def _volumes(machine: Machine) -> Iterator[_Wanted]:
+def _volumes(machine: SiteMachine) -> Iterator[_Wanted]:
     for kind in ("volumes", "raw_volumes"):
         for name, volume in sorted(mapping(machine.keys.get(kind)).items()):
             where = machine.path(kind, str(name), "provisioning", "disk_selector")
@@ -95,12 +95,12 @@ def _volumes(machine: Machine) -> Iterator[_Wanted]:
                 yield wanted
 
 
-def _whole(machine: Machine, volume: _Wanted) -> bool:
+def _whole(machine: SiteMachine, volume: _Wanted) -> bool:
     """Whether the volume takes a disk for itself; partitions may share one."""
     return bool(at(machine.keys, "volumes", volume.name, "volume_type") == "disk")
 
 
-def _grows(machine: Machine, volume: _Wanted) -> bool:
+def _grows(machine: SiteMachine, volume: _Wanted) -> bool:
     """Whether the volume takes all of its disk."""
     grows = [at(machine.keys, kind, volume.name, "provisioning", "grow") for kind in ("volumes", "raw_volumes")]
     return True in grows or _whole(machine, volume)
@@ -134,7 +134,7 @@ def _of_no_size(volumes: list[_Wanted]) -> Iterator[Problem]:
             )
 
 
-def _of_longhorn(disk: _Wanted, longhorn: list[_Wanted], machines: list[Machine]) -> Iterator[Problem]:
+def _of_longhorn(disk: _Wanted, longhorn: list[_Wanted], machines: list[SiteMachine]) -> Iterator[Problem]:
     """Disks of Longhorn that are the install disk's, or another one's of Longhorn."""
     if disk.constant is not None:
         return
@@ -187,7 +187,7 @@ def _longhorns_too(volume: _Wanted, longhorn: list[_Wanted], *, grows: bool) -> 
             return
 
 
-def _system_volumes(machine: Machine, longhorn: list[_Wanted]) -> Iterator[Problem]:
+def _system_volumes(machine: SiteMachine, longhorn: list[_Wanted]) -> Iterator[Problem]:
     """Talos's own volumes with a selector of their own; EPHEMERAL takes all of its disk unless a size is given."""
     for name, volume in sorted(mapping(machine.keys.get("system_volumes")).items()):
         place = mapping(mapping(volume).get("provisioning"))
@@ -197,7 +197,7 @@ def _system_volumes(machine: Machine, longhorn: list[_Wanted]) -> Iterator[Probl
             yield from _longhorns_too(wanted, longhorn, grows=not place.get("max_size"))
 
 
-def _installed_over(machine: Machine, volumes: list[_Wanted]) -> Iterator[Problem]:
+def _installed_over(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[Problem]:
     chosen = mapping(machine.keys.get("install_disk"))
     if not chosen:
         return

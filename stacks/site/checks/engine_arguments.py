@@ -10,7 +10,7 @@ from components.specs.model_server import ModelServerSpec
 from floor.problems import Path, Problem, nearest, shown
 from floor.secret_texts import looks_secret
 from stacks.facts import catalogue, compatibility, engine_flags
-from stacks.facts.engine_flags import Decided, EngineFlags, Flag
+from stacks.facts.engine_flags import DecidedFlags, EngineFlags, Flag
 
 # Values up to here are shown in a fix.
 _SHORT = 40
@@ -92,7 +92,7 @@ def _unknown(path: Path, flag: Flag, flags: EngineFlags, model: _Model) -> Itera
     )
 
 
-def _decision(decided: Decided, model: _Model) -> tuple[str, str]:
+def _decision(decided: DecidedFlags, model: _Model) -> tuple[str, str]:
     """What decides a flag, and what to do in place of giving it."""
     match decided.by:
         case "catalogue":
@@ -105,7 +105,7 @@ def _decision(decided: Decided, model: _Model) -> tuple[str, str]:
             return f"{model.key}.{key}", f"remove it, and set {model.key}.{key} if need be"
 
 
-def _decided_elsewhere(path: Path, item: str, flag: Flag, decided: Decided, model: _Model) -> Problem:
+def _decided_elsewhere(path: Path, item: str, flag: Flag, decided: DecidedFlags, model: _Model) -> Problem:
     decider, fix = _decision(decided, model)
     spelled = "" if flag.spelled_out else f" ({flag.name})"
     why = f": {decided.why}" if decided.why else ""

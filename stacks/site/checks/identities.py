@@ -8,7 +8,7 @@ from typing import Any
 
 from floor.problems import Path, Problem, shown
 from stacks.site.checks.selectors import canonical
-from stacks.site.reading.levels import MACHINES, Machine, machines_of
+from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, items, mapping
 
 # Properties of a disk that no other disk has.
@@ -32,7 +32,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield problem
 
 
-def _shared(nodes: list[Machine]) -> Iterator[Problem]:
+def _shared(nodes: list[SiteMachine]) -> Iterator[Problem]:
     """The same at two machines, in a node or in what both inherit."""
     holders: dict[tuple[str, Any], str] = {}
     for machine in nodes:
@@ -49,7 +49,7 @@ def _shared(nodes: list[Machine]) -> Iterator[Problem]:
                 )
 
 
-def _own(machine: Machine) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+def _own(machine: SiteMachine) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     """What it is, where it is written, and its value."""
     yield "a fingerprint", ("fingerprint",), machine.keys.get("fingerprint")
     for name in _OF_ONE_DISK:
@@ -60,7 +60,7 @@ def _own(machine: Machine) -> Iterator[tuple[str, tuple[str, ...], Any]]:
             yield "a hardware address", (kind, name, "hardware_addr"), link.get("hardware_addr")
 
 
-def _longhorn(machines: Mapping[str, Any], nodes: list[Machine]) -> Iterator[Problem]:
+def _longhorn(machines: Mapping[str, Any], nodes: list[SiteMachine]) -> Iterator[Problem]:
     gpu_nodes = [machine.name for machine in nodes if machine.role == "hgx"]
     for name, disk in sorted(mapping(at(machines, "hgx", "storage", "disks")).items()):
         selector = mapping(disk).get("selector")
@@ -78,7 +78,7 @@ def _longhorn(machines: Mapping[str, Any], nodes: list[Machine]) -> Iterator[Pro
             )
 
 
-def _aliases(nodes: list[Machine]) -> Iterator[Problem]:
+def _aliases(nodes: list[SiteMachine]) -> Iterator[Problem]:
     """Two aliases of one link, of which Talos gives one; an alias that is the name of another link."""
     for machine in nodes:
         seen: dict[str, str] = {}
@@ -106,7 +106,7 @@ def _aliases(nodes: list[Machine]) -> Iterator[Problem]:
                 )
 
 
-def _renamed(nodes: list[Machine]) -> Iterator[Problem]:
+def _renamed(nodes: list[SiteMachine]) -> Iterator[Problem]:
     """Links that the kernel would call eth0, eth1 and so on."""
     for machine in nodes:
         arguments = items(machine.keys.get("kernel_args"))

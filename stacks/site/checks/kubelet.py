@@ -10,7 +10,7 @@ from floor.problems import Path, Problem, nearest, shown
 from stacks.facts import kubelet_fields
 from stacks.facts.kubelet_fields import Kind
 from stacks.site.checks import gates, kubelet_rules
-from stacks.site.reading.levels import LEVELS, MACHINES, Machine, machines_of
+from stacks.site.reading.levels import LEVELS, MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, mapping, matching, number
 
 # What the machine config itself writes around the kubelet's configuration.
@@ -258,7 +258,7 @@ def _of_thresholds(path: Path, thresholds: Mapping[str, str]) -> Iterator[Proble
             )
 
 
-def _of_pairs(machine: Machine, wrong: set[str]) -> Iterator[Problem]:
+def _of_pairs(machine: SiteMachine, wrong: set[str]) -> Iterator[Problem]:
     """Fields that go together; what is wrong by itself is not compared."""
     config = mapping(machine.keys.get("kubelet_config"))
     for lower, lower_default, upper, upper_default, may_be_equal in _PAIRS:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from floor.problems import Problem, nearest, shown
-from stacks.site.reading.levels import MACHINES, Machine, machines_of
+from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import address, at, items, mapping, number
 
 # IPv6's least, which every network passes on; the kernel takes IPv6 off a smaller link.
@@ -24,7 +24,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 yield problem
 
 
-def _address(machine: Machine) -> Iterator[Problem]:
+def _address(machine: SiteMachine) -> Iterator[Problem]:
     """A machine that names a link has no DHCP by default (Talos 1.13), so one of its links must carry its address."""
     own = address(machine.keys.get("address"))
     members = _members(machine)
@@ -68,23 +68,23 @@ def _address(machine: Machine) -> Iterator[Problem]:
         )
 
 
-def _addressed(machine: Machine, member: str) -> bool:
+def _addressed(machine: SiteMachine, member: str) -> bool:
     link = mapping(at(machine.keys, "links", member))
     return any(link.get(key) for key in _OF_ADDRESSES)
 
 
-def _below(machine: Machine, kind: str, name: str) -> Iterator[tuple[str, str]]:
+def _below(machine: SiteMachine, kind: str, name: str) -> Iterator[tuple[str, str]]:
     """The link, and what it is on if it is a VLAN."""
     yield kind, name
     parent = at(machine.keys, kind, name, "parent")
     yield from ((kind, name) for kind, name, _ in machine.links() if kind != "vlans" and name == parent)
 
 
-def _switched_off(machine: Machine, kind: str, name: str) -> Iterator[tuple[str, str]]:
+def _switched_off(machine: SiteMachine, kind: str, name: str) -> Iterator[tuple[str, str]]:
     yield from (lower for lower in _below(machine, kind, name) if at(machine.keys, *lower, "up") is False)
 
 
-def _too_small(machine: Machine) -> dict[tuple[str, str], float]:
+def _too_small(machine: SiteMachine) -> dict[tuple[str, str], float]:
     """The link that decides how large packets of the machine's own address are, if that is too small."""
     for holder in [(kind, name) for kind, name, link in machine.links() if link.get("node_address") is True]:
         for lower in _below(machine, *holder):
@@ -94,7 +94,7 @@ def _too_small(machine: Machine) -> dict[tuple[str, str], float]:
     return {}
 
 
-def _mtus_on(machine: Machine, name: str) -> Iterator[float]:
+def _mtus_on(machine: SiteMachine, name: str) -> Iterator[float]:
     """Sizes of the VLANs on a link."""
     for _, _, link in machine.links():
         mtu = number(link.get("mtu"))
@@ -102,13 +102,13 @@ def _mtus_on(machine: Machine, name: str) -> Iterator[float]:
             yield mtu
 
 
-def _members(machine: Machine) -> dict[str, str]:
+def _members(machine: SiteMachine) -> dict[str, str]:
     """Links of bonds, and their bond."""
     bonds = mapping(machine.keys.get("bonds"))
     return {str(member): str(name) for name, bond in bonds.items() for member in items(mapping(bond).get("links"))}
 
 
-def _names(machine: Machine) -> Iterator[Problem]:
+def _names(machine: SiteMachine) -> Iterator[Problem]:
     """One name is one link (Talos 1.13 refuses two documents of it), and what is in a bond has no address."""
     kinds: dict[str, str] = {}
     for kind, name, _ in reversed(list(machine.links())):
@@ -129,7 +129,7 @@ def _names(machine: Machine) -> Iterator[Problem]:
                 )
 
 
-def _bonds(machine: Machine) -> Iterator[Problem]:
+def _bonds(machine: SiteMachine) -> Iterator[Problem]:
     taken: dict[str, str] = {}
     for name, bond in mapping(machine.keys.get("bonds")).items():
         for member in items(mapping(bond).get("links")):
@@ -142,7 +142,7 @@ def _bonds(machine: Machine) -> Iterator[Problem]:
             taken[str(member)] = str(name)
 
 
-def _vlans(machine: Machine) -> Iterator[Problem]:
+def _vlans(machine: SiteMachine) -> Iterator[Problem]:
     vlans, bonds = mapping(machine.keys.get("vlans")), mapping(machine.keys.get("bonds"))
     links = mapping(machine.keys.get("links"))
     members = _members(machine)

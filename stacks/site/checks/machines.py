@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from floor.problems import Problem, shown
 from stacks.site.checks.subnets import is_free_for_a_vip
-from stacks.site.reading.levels import MACHINES, Machine, machines_of
+from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import address, at, items, mapping, network
 from talos.checks import is_dns_name
 
@@ -82,7 +82,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def _control_planes(nodes: Sequence[Machine]) -> Iterator[Problem]:
+def _control_planes(nodes: Sequence[SiteMachine]) -> Iterator[Problem]:
     planes = [machine for machine in nodes if machine.role == "controlplane"]
     if not planes:
         yield Problem(
@@ -97,7 +97,7 @@ def _control_planes(nodes: Sequence[Machine]) -> Iterator[Problem]:
         )
 
 
-def _place_for_the_gateway(nodes: Sequence[Machine]) -> Iterator[Problem]:
+def _place_for_the_gateway(nodes: Sequence[SiteMachine]) -> Iterator[Problem]:
     """Gateway, pickers and controllers tolerate no taint, and HGX nodes and control planes have one.
 
     Dead nodes count: removing one takes an `up` first.
@@ -115,18 +115,18 @@ def _place_for_the_gateway(nodes: Sequence[Machine]) -> Iterator[Problem]:
     )
 
 
-def _takes_pods(nodes: Sequence[Machine]) -> list[Machine]:
+def _takes_pods(nodes: Sequence[SiteMachine]) -> list[SiteMachine]:
     return [machine for machine in nodes if machine.role == "worker" or machine.keys.get("schedulable") is True]
 
 
-def _taint(machine: Machine) -> str:
+def _taint(machine: SiteMachine) -> str:
     for key, value in mapping(machine.keys.get("taints")).items():
         if str(value).rpartition(":")[2] in _KEEPS_PODS_OFF:
             return str(key)
     return ""
 
 
-def _endpoint(machines: Mapping[str, Any], nodes: Sequence[Machine]) -> Iterator[Problem]:
+def _endpoint(machines: Mapping[str, Any], nodes: Sequence[SiteMachine]) -> Iterator[Problem]:
     text, path = machines.get("endpoint"), (*MACHINES, "endpoint")
     if not isinstance(text, str):
         return

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from floor.problems import Path, Problem, shown
-from floor.reading.document import Document, read
+from floor.reading.document import YamlDocument, read
 from floor.reading.files import UnreadableError, text_of
 from floor.spec import is_plain_name
 from stacks.site.reading.raw import address, at, mapping
@@ -60,7 +60,7 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
 
 
 @lru_cache(maxsize=1024)
-def _section(text: str, key: str) -> Document:
+def _section(text: str, key: str) -> YamlDocument:
     """The site in a file's text. Each of a hundred sites looks at all the others."""
     return read(text).section("config", key)
 

@@ -9,7 +9,7 @@ from typing import Any
 from floor.problems import Path, Problem, nearest, shown
 from stacks.site.checks import servers
 from stacks.site.checks.subnets import inner, no_host, of_nodes
-from stacks.site.reading.levels import MACHINES, Machine, machines_of
+from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import Address, Network, address, at, interface, items, mapping
 
 _NETWORKS = (*MACHINES, "networks")
@@ -42,7 +42,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 yield problem
 
 
-def _inside(subnet: Network, every_machine: Sequence[Machine]) -> dict[str, str]:
+def _inside(subnet: Network, every_machine: Sequence[SiteMachine]) -> dict[str, str]:
     """Machines with a link in this subnet, each with such a link."""
     return {
         machine.name: name
@@ -58,7 +58,7 @@ def _some(links: Mapping[str, str]) -> str:
 
 
 def _addresses(
-    machines: Mapping[str, Any], every_machine: Sequence[Machine], subnets: Sequence[Network]
+    machines: Mapping[str, Any], every_machine: Sequence[SiteMachine], subnets: Sequence[Network]
 ) -> Iterator[Problem]:
     listed = ", ".join(map(str, subnets))
     holders: defaultdict[Address, list[str]] = defaultdict(list)
@@ -89,7 +89,7 @@ def _addresses(
 
 
 def _of_links(
-    machine: Machine, machines: Mapping[str, Any], nodes: Sequence[Network], apart: Mapping[str, Network]
+    machine: SiteMachine, machines: Mapping[str, Any], nodes: Sequence[Network], apart: Mapping[str, Network]
 ) -> Iterator[Problem]:
     """Further addresses of a machine's links; networks of `apart` are those of pods and Services."""
     gateways = {
@@ -131,7 +131,7 @@ def _of_links(
                 )
 
 
-def _carries(machine: Machine, name: str) -> bool:
+def _carries(machine: SiteMachine, name: str) -> bool:
     """Whether the link is the one of the machine's own address, or no link is."""
     own = address(machine.keys.get("address"))
     carriers = {
@@ -156,7 +156,7 @@ def _of_nobody(ip: Address, nodes: Sequence[Network]) -> str:
 def _vip(
     machines: Mapping[str, Any],
     networks: Mapping[str, Any],
-    every_machine: Sequence[Machine],
+    every_machine: Sequence[SiteMachine],
     subnets: Sequence[Network],
 ) -> Iterator[Problem]:
     text, link = networks.get("vip"), networks.get("vip_link")
@@ -193,7 +193,7 @@ def _vip(
     yield from _vip_link(link, every_machine)
 
 
-def _holders(machines: Mapping[str, Any], every_machine: Sequence[Machine], vip: Address) -> Iterator[str]:
+def _holders(machines: Mapping[str, Any], every_machine: Sequence[SiteMachine], vip: Address) -> Iterator[str]:
     """Who else has the VIP's address."""
     for machine in every_machine:
         if address(machine.keys.get("address")) == vip:
@@ -207,7 +207,7 @@ def _holders(machines: Mapping[str, Any], every_machine: Sequence[Machine], vip:
         yield server
 
 
-def _vip_link(link: Any, every_machine: Sequence[Machine]) -> Iterator[Problem]:
+def _vip_link(link: Any, every_machine: Sequence[SiteMachine]) -> Iterator[Problem]:
     """A control plane that names its links has no other than these; one that names none has Talos's default."""
     missing: dict[str, list[str]] = {}
     words: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from floor.problems import Path, Problem
 from stacks.site.checks.subnets import no_host, of_nodes
-from stacks.site.reading.levels import MACHINES, Machine, machines_of
+from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import Network, address, at, interface, items, mapping, network, number
 
 # Of a route that names none (Talos 1.13, nethelpers).
@@ -34,7 +34,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 yield problem
 
 
-def _gateways(machine: Machine, subnets: Sequence[Network]) -> Iterator[Problem]:
+def _gateways(machine: SiteMachine, subnets: Sequence[Network]) -> Iterator[Problem]:
     """A gateway is reached over a link only from a subnet that the link is in."""
     own = address(machine.keys.get("address"))
     for kind, name, link in machine.links():
@@ -66,14 +66,14 @@ def _gateways(machine: Machine, subnets: Sequence[Network]) -> Iterator[Problem]
                 yield Problem(path=path, what=f"is {word}", got=str(gateway), fix="name the router")
 
 
-def _routes(machine: Machine) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
+def _routes(machine: SiteMachine) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
     """Path, link and keys of each route."""
     for kind, name, link in machine.links():
         for index, route in enumerate(items(link.get("routes"))):
             yield machine.path(kind, name, "routes", str(index)), name, mapping(route)
 
 
-def _sources(machine: Machine) -> Iterator[Problem]:
+def _sources(machine: SiteMachine) -> Iterator[Problem]:
     """The kernel refuses a route whose source is no address of the machine."""
     links = [link for _, _, link in machine.links()]
     own = [address(machine.keys.get("address"))]
@@ -89,7 +89,7 @@ def _sources(machine: Machine) -> Iterator[Problem]:
             )
 
 
-def _metrics(machine: Machine) -> Iterator[Problem]:
+def _metrics(machine: SiteMachine) -> Iterator[Problem]:
     """Of two routes to one place with one metric, the kernel takes the first alone."""
     known: dict[tuple[Any, ...], tuple[Path, Any]] = {}
     for path, name, route in _routes(machine):
@@ -109,7 +109,7 @@ def _metrics(machine: Machine) -> Iterator[Problem]:
             )
 
 
-def _way_back(machine: Machine, subnets: Sequence[Network], admins: Sequence[Network]) -> Iterator[Problem]:
+def _way_back(machine: SiteMachine, subnets: Sequence[Network], admins: Sequence[Network]) -> Iterator[Problem]:
     """A machine that names its links has these routes alone; without one to the admins it answers none of them."""
     links = list(machine.links())
     members = {member for _, _, link in links for member in items(link.get("links"))}
@@ -142,7 +142,7 @@ def _destination(route: Mapping[str, Any]) -> Network | None:
     return interface(text)
 
 
-def _sizes(machine: Machine) -> Iterator[Problem]:
+def _sizes(machine: SiteMachine) -> Iterator[Problem]:
     """A packet that is larger than its link takes is dropped."""
     links = {name: link for _, name, link in machine.links()}
     for path, name, route in _routes(machine):

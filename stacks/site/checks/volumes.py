@@ -8,7 +8,7 @@ from typing import Any
 
 from floor.problems import Path, Problem, shown
 from stacks.site.checks.disks import amount
-from stacks.site.reading.levels import LEVELS, MACHINES, Machine, machines_of
+from stacks.site.reading.levels import LEVELS, MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, mapping, matching
 
 _PARTITION = re.compile(r"(/dev/(?:sd[a-z]+|hd[a-z]+|vd[a-z]+))[0-9]+|(/dev/(?:nvme[0-9]+n[0-9]+|mmcblk[0-9]+))p[0-9]+")
@@ -62,7 +62,7 @@ def _of_device(path: Path, device: str) -> Iterator[Problem]:
         )
 
 
-def _of_sizes(machine: Machine, keys: tuple[str, ...], place: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_sizes(machine: SiteMachine, keys: tuple[str, ...], place: Mapping[str, Any]) -> Iterator[Problem]:
     least, most = place.get("min_size"), place.get("max_size")
     if keys[:2] == _PODS_DISK and 0 < amount(most)[1] < _PODS_DISK_LEAST:
         yield Problem(

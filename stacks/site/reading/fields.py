@@ -17,7 +17,7 @@ from stacks.site.model import SiteConfig, choices
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SiteKey:
     """A key of the model: its allowed values, and its field, if it has one."""
 
     annotation: Any
@@ -38,7 +38,7 @@ class Place:
         texts = docstrings(self.section) if self.section else {}
         return " ".join(texts.get(self.pattern.rpartition(".")[2], "").split())
 
-    def below(self, key: str) -> Place | None:
+    def below(self, key: str) -> SiteKey | None:
         """The place of `key` in this section, mapping or list; None if the model knows no such place."""
         pattern = f"{self.pattern}." if self.pattern else ""
         if self.model:
@@ -46,12 +46,12 @@ class Place:
             if not field:
                 return None
             annotation = _bare(field.annotation)
-            return Place(annotation=annotation, section=self.model, field=field, pattern=f"{pattern}{key}")
+            return SiteKey(annotation=annotation, section=self.model, field=field, pattern=f"{pattern}{key}")
         arguments = get_args(self.annotation)
         if get_origin(self.annotation) is dict:
-            return Place(annotation=_bare(arguments[1]), pattern=f"{pattern}<name>")
+            return SiteKey(annotation=_bare(arguments[1]), pattern=f"{pattern}<name>")
         if get_origin(self.annotation) is tuple:
-            return Place(annotation=_bare(arguments[0]), pattern=pattern.removesuffix("."))
+            return SiteKey(annotation=_bare(arguments[0]), pattern=pattern.removesuffix("."))
         return None
 
     def words(self) -> list[str]:
@@ -68,11 +68,11 @@ class Place:
             return ", ".join(words)
         kind = get_origin(self.annotation) or self.annotation
         if kind is dict:
-            below = Place(annotation=_bare(get_args(self.annotation)[1]))
+            below = SiteKey(annotation=_bare(get_args(self.annotation)[1]))
             least = "at least one name" if _least(self.field) else "names"
             return f"{least} of your choice with {'a section' if below.model else below.allowed()} each"
         if kind is tuple:
-            return f"a list of {Place(annotation=_bare(get_args(self.annotation)[0]), pattern=self.pattern).plural()}"
+            return f"a list of {SiteKey(annotation=_bare(get_args(self.annotation)[0]), pattern=self.pattern).plural()}"
         if self.field and any(getattr(rule, "pattern", None) for rule in self.field.metadata):
             return f"text, {self.meaning[:1].lower()}{self.meaning[1:].rstrip('.')}"
         return f"{self.kind()}{_range(self.field)}"
@@ -80,7 +80,7 @@ class Place:
     def kind(self) -> str:
         """The value at this place, without its range."""
         if get_origin(self.annotation) in (Union, types.UnionType):
-            options = [Place(annotation=_bare(option)).kind() for option in get_args(self.annotation)]
+            options = [SiteKey(annotation=_bare(option)).kind() for option in get_args(self.annotation)]
             return " or ".join(option for option in options if option)
         return _KINDS.get(get_origin(self.annotation) or self.annotation, "a section" if self.model else "text")
 
@@ -106,9 +106,9 @@ _KINDS: dict[Any, str] = {
 _PLURALS: dict[Any, str] = {str: "texts", int: "whole numbers", float: "numbers", FilePath: "paths"}
 
 
-def place(path: Sequence[str]) -> Place | None:
+def place(path: Sequence[str]) -> SiteKey | None:
     """The place in the model of a path in the file; None below a key that the model does not know."""
-    here: Place | None = Place(annotation=SiteConfig)
+    here: SiteKey | None = SiteKey(annotation=SiteConfig)
     for key in path:
         here = here.below(key) if here else None
     return here

@@ -21,7 +21,7 @@ _Level = tuple[Path, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Machine:
+class SiteMachine:
     """One machine: its name, its role, and what all levels say of it together."""
 
     name: str
@@ -49,7 +49,7 @@ class Machine:
         return (*(role if of_role else every), *keys)
 
 
-def machines_of(machines: Any) -> Iterator[Machine]:
+def machines_of(machines: Any) -> Iterator[SiteMachine]:
     """Every machine of `cluster.machines` by name, as far as the values can be understood."""
     machines = mapping(machines)
     for name, node in sorted(mapping(machines.get("nodes")).items(), key=lambda item: str(item[0])):
@@ -64,7 +64,7 @@ def machines_of(machines: Any) -> Iterator[Machine]:
         keys: Mapping[str, Any] = {}
         for _, level in reversed(levels):
             keys = _merged(keys, level)
-        yield Machine(str(name), role, node.get("dead") is True, keys, levels)
+        yield SiteMachine(str(name), role, node.get("dead") is True, keys, levels)
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from floor.problems import Path
-from floor.reading.document import Document
+from floor.reading.document import YamlDocument
 from stacks.facts import catalogue, versions
 from stacks.facts.records import read_document, shown_name
 from stacks.site.model import SiteConfig
@@ -38,7 +38,7 @@ class Origin:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-def origins(site: SiteConfig, written: Document, file: str) -> dict[str, Origin]:
+def origins(site: SiteConfig, written: YamlDocument, file: str) -> dict[str, Origin]:
     """Origin of each leaf by its dotted path.
 
     In addition to the site's own keys there are `catalogue.<entry>.<key>` for every entry that the site orders, and
@@ -68,7 +68,7 @@ def _file(path: FilePath, layer: Layer) -> Mapping[str, Origin]:
     }
 
 
-def _leaves(value: Any, path: Path, written: Document, file: str) -> Iterator[tuple[str, Origin]]:
+def _leaves(value: Any, path: Path, written: YamlDocument, file: str) -> Iterator[tuple[str, Origin]]:
     """Leaves of a section; a list is one leaf."""
     for name, inner, field in _below(value):
         here = (*path, name)

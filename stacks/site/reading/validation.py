@@ -17,7 +17,7 @@ from floor.secret_texts import HIDDEN, is_secret_name
 from stacks.site.checks import forms
 from stacks.site.demand import OverridesSpec
 from stacks.site.model import SiteConfig
-from stacks.site.reading.fields import Place, number_text, place
+from stacks.site.reading.fields import SiteKey, number_text, place
 from stacks.site.reading.salvage import salvaged
 
 # Each round takes wrong values out, so that rules between keys speak on what is left; two levels of sections have some.
@@ -90,11 +90,11 @@ def _validated(values: Any) -> tuple[SiteConfig | None, list[tuple[Path, ErrorDe
     except ValidationError as error:
         details = [(_path(detail), detail) for detail in error.errors()]
     told = {path for path, _ in details}
-    details += [(path, detail) for path, detail in _coerced(values, Place(annotation=SiteConfig)) if path not in told]
+    details += [(path, detail) for path, detail in _coerced(values, SiteKey(annotation=SiteConfig)) if path not in told]
     return (None if details else site), details
 
 
-def _coerced(value: Any, here: Place, path: Path = ()) -> Iterator[tuple[Path, ErrorDetails]]:
+def _coerced(value: Any, here: SiteKey, path: Path = ()) -> Iterator[tuple[Path, ErrorDetails]]:
     """Text and switches instead of numbers, and the like, which pydantic would accept: "80" is no 80.
 
     Its strict mode does not, but takes no list for a tuple either; over JSON it does, and not below a validator that
@@ -209,7 +209,7 @@ def _unknown(path: Path) -> Problem:
     return Problem(path=path, what=_UNKNOWN, allowed=allowed, near=near, fix=fix)
 
 
-def _missing(path: Path, here: Place | None) -> Problem:
+def _missing(path: Path, here: SiteKey | None) -> Problem:
     allowed = here.allowed() if here else ""
     if here and here.model:
         allowed = f"a section with {allowed}"
@@ -217,7 +217,7 @@ def _missing(path: Path, here: Place | None) -> Problem:
     return Problem(path=path, what=_MISSING, allowed=allowed, fix=f"add {path[-1]}{meaning}")
 
 
-def _what(here: Place, kind: str) -> str:
+def _what(here: SiteKey, kind: str) -> str:
     """What is wrong, out of pydantic's name of the error."""
     if here.model or kind.startswith(("dict", "model")):
         return "not a section of keys"
@@ -238,7 +238,7 @@ def _what(here: Place, kind: str) -> str:
     return f"not {here.kind()}"
 
 
-def _fix(path: Path, here: Place, value: Any) -> str:
+def _fix(path: Path, here: SiteKey, value: Any) -> str:
     """What to do about a value of the wrong kind or size."""
     if here.pattern in _FIXES:
         return _FIXES[here.pattern].format(key=path[-1], got=shown(value))
@@ -247,7 +247,7 @@ def _fix(path: Path, here: Place, value: Any) -> str:
     return _fix_of_kind(here, value) or ("give it a value" if value is None else "correct it") + _otherwise(here)
 
 
-def _fix_of_kind(here: Place, value: Any) -> str:
+def _fix_of_kind(here: SiteKey, value: Any) -> str:
     """What to do about a value whose right form can be told from the wrong one; else nothing."""
     kind = get_origin(here.annotation) or here.annotation
     if kind is dict and isinstance(value, list):
@@ -267,7 +267,7 @@ def _fix_of_kind(here: Place, value: Any) -> str:
     return ""
 
 
-def _fix_of_number(here: Place, text: str) -> str:
+def _fix_of_number(here: SiteKey, text: str) -> str:
     """What to do about a text in the place of a number; nothing where no number is in it."""
     if _NUMBER.fullmatch(text):
         return "take the quotes off"
@@ -278,7 +278,7 @@ def _fix_of_number(here: Place, text: str) -> str:
     return "write the number alone, without its unit" if _WITH_UNIT.fullmatch(text) else ""
 
 
-def _otherwise(here: Place) -> str:
+def _otherwise(here: SiteKey) -> str:
     """What becomes of a key that is left out, or what it is for if it must be given."""
     if not here.field:
         return ""
@@ -296,7 +296,7 @@ def _homes(key: str) -> list[str]:
     """Where a key that is unknown here has its place, if there are not many."""
     patterns: list[str] = []
 
-    def visit(here: Place) -> None:
+    def visit(here: SiteKey) -> None:
         inner = here.model
         if inner is None:
             below = here.below("name") if here.annotation and not isinstance(here.annotation, type) else None
