@@ -75,4 +75,4 @@ def fill_values(template: str, version: str, origin: str) -> str:
             f"part charts: {origin} asks for {', '.join(unknown)}; known are {', '.join(sorted(known))}",
             fix="give lab/install/charts.py a value for it before taking this version",
         )
-    return _PLACEHOLDER.sub(lambda found: known[found.group(1)], template)
+    return _PLACEHOLDER.sub(lambda match: known[match.group(1)], template)

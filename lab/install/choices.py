@@ -48,9 +48,9 @@ def pulumi_choice(lab: Lab, environment: Mapping[str, str] = os.environ) -> Pulu
         program, host = folder / "pulumi", folder / _LANGUAGE_HOST
         if not _executable(program):
             continue
-        found = _engine_version(program, environment)
-        shown = ".".join(map(str, found)) if found else "no version"
-        if found is None or found[0] != wanted[0] or found[1] < wanted[1]:
+        version = _engine_version(program, environment)
+        shown = ".".join(map(str, version)) if version else "no version"
+        if version is None or version[0] != wanted[0] or version[1] < wanted[1]:
             minimum = f"{wanted[0]}.{wanted[1]}"
             passed_over.append(f"{program} says {shown}, the SDK needs {minimum} or a later {wanted[0]}.x")
         elif not _executable(host):
@@ -101,10 +101,10 @@ def _executable(path: Path) -> bool:
 
 
 def _numbers(text: str) -> tuple[int, int, int]:
-    found = _VERSION.match(text.strip())
-    if found is None:
+    match = _VERSION.match(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is no version")
-    return int(found.group(1)), int(found.group(2)), int(found.group(3))
+    return int(match.group(1)), int(match.group(2)), int(match.group(3))
 
 
 def _engine_version(program: Path, environment: Mapping[str, str]) -> tuple[int, int, int] | None:

@@ -99,26 +99,26 @@ class ModuleFolder:
         """The go.sum line of the module's content: equal lines mean equal files."""
         start = f"{self.module} {self.version} h1:"
         lines = (self.tools / self.family / "go.sum").read_text().splitlines()
-        found = next((line for line in lines if line.startswith(start)), None)
-        if found is None:
+        own_line = next((line for line in lines if line.startswith(start)), None)
+        if own_line is None:
             raise ValueError(f"{self.tools / self.family / 'go.sum'} has no line for {self.module} {self.version}")
-        return found
+        return own_line
 
 
 def required_version(go_mod: Path, module: str) -> str:
     """The version of `module` that a go.mod requires; ValueError when it does not."""
-    found = re.search(rf"^(?:require\s+|\s+){re.escape(module)}\s+(v\S+)", go_mod.read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^(?:require\s+|\s+){re.escape(module)}\s+(v\S+)", go_mod.read_text(), re.MULTILINE)
+    if match is None:
         raise ValueError(f"{go_mod} does not require {module}")
-    return found.group(1)
+    return match.group(1)
 
 
 def required_go(go_mod: Path) -> tuple[int, ...]:
     """The `go` line of a go.mod, as (1, 26, 7)."""
-    found = re.search(r"^go (\d+(?:\.\d+)*)", go_mod.read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^go (\d+(?:\.\d+)*)", go_mod.read_text(), re.MULTILINE)
+    if match is None:
         raise ValueError(f"{go_mod} has no go line")
-    return tuple(int(number) for number in found.group(1).split("."))
+    return tuple(int(number) for number in match.group(1).split("."))
 
 
 _KUBERNETES_VERSION = (

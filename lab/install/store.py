@@ -100,11 +100,11 @@ class Store:
             path = folder / relative
             if not path.is_file():
                 return f"{relative} is missing"
-            found = path.stat()
-            if found.st_size != expected.size:
-                return f"{relative} has {found.st_size} bytes instead of {expected.size}"
-            if stat.S_IMODE(found.st_mode) != expected.mode:
-                return f"{relative} has mode {stat.S_IMODE(found.st_mode):o} instead of {expected.mode:o}"
+            stats = path.stat()
+            if stats.st_size != expected.size:
+                return f"{relative} has {stats.st_size} bytes instead of {expected.size}"
+            if stat.S_IMODE(stats.st_mode) != expected.mode:
+                return f"{relative} has mode {stat.S_IMODE(stats.st_mode):o} instead of {expected.mode:o}"
             if verify and file_sha256(path) != expected.sha256:
                 return f"{relative} differs from its SHA-256"
         return None

