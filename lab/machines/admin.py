@@ -87,7 +87,7 @@ def shown(machine: Machine) -> dict[str, Any]:
         "schematic": machine.running_system.schematic,
         "etcd": machine.etcd_up,
         "node_ready": machine.node_is_ready,
-        "faults": [dataclasses.asdict(each) for each in machine.faults.all()],
+        "faults": [dataclasses.asdict(fault) for fault in machine.faults.all()],
         "console": str(machine.store.console),
     }
 

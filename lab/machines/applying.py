@@ -83,8 +83,8 @@ def _validated(machine: Machine, config: bytes, *, in_maintenance: bool) -> tupl
     verdict = machine.site.checker.validate(config)
     if verdict.errors:
         count = len(verdict.errors)
-        said = "".join(f"\n\t* {each}" for each in verdict.errors)
-        text = f"{count} error{'s' if count > 1 else ''} occurred:{said}\n\n"
+        listed = "".join(f"\n\t* {error}" for error in verdict.errors)
+        text = f"{count} error{'s' if count > 1 else ''} occurred:{listed}\n\n"
         raise refusal(Code.INVALID_ARGUMENT, text)
     if not verdict.complete and not in_maintenance:
         raise refusal(

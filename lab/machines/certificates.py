@@ -77,7 +77,9 @@ def client_roles(certificate: bytes | None, now: datetime) -> frozenset[str] | N
         usages = []
     if usages != [ExtendedKeyUsageOID.CLIENT_AUTH]:
         return None
-    return frozenset(str(each.value) for each in read.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    return frozenset(
+        str(organization.value) for organization in read.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    )
 
 
 def _server(identity: Identity) -> ssl.SSLContext:
@@ -110,7 +112,7 @@ def _issued(
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + _LIFETIME)
-        .add_extension(x509.SubjectAlternativeName([_general(each) for each in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     )
     algorithm = None if isinstance(signer, ed25519.Ed25519PrivateKey) else hashes.SHA256()

@@ -57,17 +57,17 @@ class CheckerProgram:
 
     def validate(self, config: bytes) -> Verdict:
         """As Checker.validate."""
-        said = self._ask("validate --allow-warnings", config)
-        errors = [str(each) for each in said["errors"]]
-        incomplete = [each for each in errors if each.startswith(_INCOMPLETE)]
+        answer = self._ask("validate --allow-warnings", config)
+        errors = [str(error) for error in answer["errors"]]
+        incomplete = [error for error in errors if error.startswith(_INCOMPLETE)]
         return Verdict(
-            tuple(each for each in errors if each not in incomplete), tuple(said["warnings"] or ()), not incomplete
+            tuple(error for error in errors if error not in incomplete), tuple(answer["warnings"] or ()), not incomplete
         )
 
     def change(self, old: bytes, new: bytes) -> Change:
         """As Checker.change."""
-        said = self._ask("change", old, new)
-        return Change(said["live"], said["why"], said["diff"])
+        answer = self._ask("change", old, new)
+        return Change(answer["live"], answer["why"], answer["diff"])
 
     def _ask(self, command: str, *configs: bytes) -> dict[str, Any]:
         # Files without a place on the disk: configs hold the cluster's secrets.

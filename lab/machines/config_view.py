@@ -27,15 +27,15 @@ class Config:
 
     @cached_property
     def documents(self) -> tuple[Wire, ...]:
-        return tuple(each for each in yaml.safe_load_all(self.source) if isinstance(each, Mapping))
+        return tuple(document for document in yaml.safe_load_all(self.source) if isinstance(document, Mapping))
 
     @cached_property
     def _base(self) -> Wire:
-        return next((each for each in self.documents if "kind" not in each), {})
+        return next((document for document in self.documents if "kind" not in document), {})
 
     def of_kind(self, kind: str) -> tuple[Wire, ...]:
         """Every document of a kind, in order."""
-        return tuple(each for each in self.documents if each.get("kind") == kind)
+        return tuple(document for document in self.documents if document.get("kind") == kind)
 
     def machine(self, path: str, default: Any = None) -> Any:
         """A value below `machine`, by a path with dots; `default` also where the config says null."""
@@ -57,7 +57,7 @@ class Config:
     @property
     def hostname(self) -> str | None:
         """The name that the config gives, if it does."""
-        names = [each.get("hostname") for each in self.of_kind("HostnameConfig")]
+        names = [document.get("hostname") for document in self.of_kind("HostnameConfig")]
         return next((str(name) for name in names if name), None)
 
     @property
@@ -73,7 +73,7 @@ class Config:
     @property
     def trusted_cas(self) -> tuple[str, ...]:
         """PEM of every CA whose clients are let in."""
-        accepted = [_decoded(each.get("crt", "")) for each in self.machine("acceptedCAs", ())]
+        accepted = [_decoded(certificate.get("crt", "")) for certificate in self.machine("acceptedCAs", ())]
         return (self.machine_ca.certificate, *accepted)
 
     @property
@@ -93,21 +93,21 @@ class Config:
 
     @property
     def pod_subnets(self) -> tuple[IPv4Network, ...]:
-        return tuple(IPv4Network(each) for each in self.cluster("network.podSubnets", ()))
+        return tuple(IPv4Network(subnet) for subnet in self.cluster("network.podSubnets", ()))
 
     @property
     def mirrors(self) -> dict[str, tuple[str, ...]]:
         """Upstream host (or `*`) to the URLs that are asked instead, in order."""
         return {
-            str(each["name"]): tuple(str(endpoint["url"]) for endpoint in each.get("endpoints") or ())
-            for each in self.of_kind("RegistryMirrorConfig")
+            str(mirror["name"]): tuple(str(endpoint["url"]) for endpoint in mirror.get("endpoints") or ())
+            for mirror in self.of_kind("RegistryMirrorConfig")
         }
 
 
-def _at(found: Any, path: str, default: Any) -> Any:
+def _at(value: Any, path: str, default: Any) -> Any:
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return default if found is None else found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return default if value is None else value
 
 
 def _decoded(text: str) -> str:

@@ -59,7 +59,7 @@ class Fault:
 
 def parse_fault(fields: dict[str, Any]) -> Fault:
     """A fault of its JSON form; LabError for a key that faults do not have."""
-    known = {each.name for each in dataclasses.fields(Fault)}
+    known = {field.name for field in dataclasses.fields(Fault)}
     if unknown := set(fields) - known or ("kind" not in fields and {"kind"}):
         raise LabError(
             f"fault: wrong or missing key {', '.join(sorted(unknown))}", fix=f"keys: {', '.join(sorted(known))}"
@@ -77,26 +77,26 @@ class Faults:
     def all(self) -> tuple[Fault, ...]:
         """What is in force; a file that is no list of faults counts as none."""
         try:
-            return tuple(parse_fault(each) for each in json.loads(self._file.read_text()))
+            return tuple(parse_fault(fault) for fault in json.loads(self._file.read_text()))
         except (FileNotFoundError, ValueError, TypeError, LabError):
             return ()
 
     def set(self, faults: tuple[Fault, ...]) -> None:
         """Replace them all."""
         draft = self._file.with_suffix(".draft")
-        draft.write_text(json.dumps([dataclasses.asdict(each) for each in faults], indent=2))
+        draft.write_text(json.dumps([dataclasses.asdict(fault) for fault in faults], indent=2))
         draft.replace(self._file)
 
     def slow_s(self, call: str) -> float:
         """By how much a call is held up."""
-        return sum(each.seconds for each in self._use("slow", lambda fault: fault.meets(call)))
+        return sum(fault.seconds for fault in self._use("slow", lambda fault: fault.meets(call)))
 
     def refusal(self, call: str) -> Fault | None:
         """The fault that refuses a call, if one does."""
         return next(iter(self._use("refuse", lambda fault: fault.meets(call))), None)
 
     def late_s(self) -> float:
-        return sum(each.seconds for each in self._use("late"))
+        return sum(fault.seconds for fault in self._use("late"))
 
     def death(self, point: str) -> Fault | None:
         """The fault that kills the machine at a point, if one does."""
@@ -106,16 +106,18 @@ class Faults:
         return bool(self._use("installer-fails"))
 
     def clock_skew_s(self) -> float:
-        return sum(each.seconds for each in self.all() if each.kind == "clock-skew")
+        return sum(fault.seconds for fault in self.all() if fault.kind == "clock-skew")
 
     def _use(self, kind: Kind, fits: Any = lambda _: True) -> list[Fault]:
         with self._lock:
             everything = self.all()
-            used = [each for each in everything if each.kind == kind and fits(each)]
-            if any(each.times is not None for each in used):
+            used = [fault for fault in everything if fault.kind == kind and fits(fault)]
+            if any(fault.times is not None for fault in used):
                 left = [
-                    dataclasses.replace(each, times=each.times - 1) if each in used and each.times is not None else each
-                    for each in everything
+                    dataclasses.replace(fault, times=fault.times - 1)
+                    if fault in used and fault.times is not None
+                    else fault
+                    for fault in everything
                 ]
-                self.set(tuple(each for each in left if each.times is None or each.times > 0))
+                self.set(tuple(fault for fault in left if fault.times is None or fault.times > 0))
             return used

@@ -61,15 +61,15 @@ class Outstanding:
         """How many there are now."""
         return len(self._begun)
 
-    def add(self, one: object) -> None:
+    def add(self, begun: object) -> None:
         """It begins."""
         with self._changed:
-            self._begun.add(one)
+            self._begun.add(begun)
 
-    def remove(self, one: object) -> None:
+    def remove(self, begun: object) -> None:
         """It has ended."""
         with self._changed:
-            self._begun.discard(one)
+            self._begun.discard(begun)
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
@@ -249,7 +249,7 @@ async def _outwards(reader: asyncio.StreamReader, stream: TlsStream) -> None:
 
 async def _until_one_ends(*directions: Coroutine[Any, Any, None]) -> None:
     """Once one side is done, the other has no peer."""
-    tasks = [asyncio.ensure_future(each) for each in directions]
+    tasks = [asyncio.ensure_future(direction) for direction in directions]
     _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in left:
         task.cancel()

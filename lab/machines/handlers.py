@@ -35,8 +35,8 @@ _CHUNK_BYTES = 32 << 10
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _TALOS_ROLES = tuple(
-    f"os:{each}"
-    for each in ("admin", "operator", "reader", "etcd:backup", "image:verifier", "meta:writer", "impersonator")
+    f"os:{role}"
+    for role in ("admin", "operator", "reader", "etcd:backup", "image:verifier", "meta:writer", "impersonator")
 )
 
 
@@ -68,11 +68,15 @@ def _version(machine: Machine, _request: Any, _roles: frozenset[str]) -> Any:
 def _service_list(machine: Machine, _request: Any, _roles: frozenset[str]) -> Any:
     services = [
         {
-            "id": each.id,
-            "state": each.state,
-            "health": {"unknown": each.healthy is None, "healthy": bool(each.healthy), "last_message": each.message},
+            "id": service.id,
+            "state": service.state,
+            "health": {
+                "unknown": service.healthy is None,
+                "healthy": bool(service.healthy),
+                "last_message": service.message,
+            },
         }
-        for each in status.services(machine)
+        for service in status.services(machine)
     ]
     return new("machine.ServiceListResponse", messages=[{"services": services}])
 
@@ -84,16 +88,16 @@ def _etcd_member_list(machine: Machine, _request: Any, _roles: frozenset[str]) -
         "machine.EtcdMemberListResponse",
         messages=[
             {
-                "legacy_members": [each.hostname for each in members],
+                "legacy_members": [member.hostname for member in members],
                 "members": [
                     {
-                        "id": each.store.disks.etcd,
-                        "hostname": each.hostname,
-                        "peer_urls": [f"https://{each.address}:2380"],
-                        "client_urls": [f"https://{each.address}:2379"],
+                        "id": member.store.disks.etcd,
+                        "hostname": member.hostname,
+                        "peer_urls": [f"https://{member.address}:2380"],
+                        "client_urls": [f"https://{member.address}:2379"],
                         "is_learner": False,
                     }
-                    for each in members
+                    for member in members
                 ],
             }
         ],
@@ -103,16 +107,16 @@ def _etcd_member_list(machine: Machine, _request: Any, _roles: frozenset[str]) -
 def _etcd_remove_member(machine: Machine, request: Any, _roles: frozenset[str]) -> Any:
     _require_control_plane(machine, "etcd remove member")
     members = _etcd_with_quorum(machine)
-    leaving = next((each for each in members if each.store.disks.etcd == request.member_id), None)
+    leaving = next((member for member in members if member.store.disks.etcd == request.member_id), None)
     if leaving is None:
         raise refusal(Code.NOT_FOUND, "etcdserver: member not found")
-    others = [each for each in members if each is not leaving]
-    said = "" if others else "etcdserver: re-configuration failed due to not enough started members"
+    others = [member for member in members if member is not leaving]
+    reason = "" if others else "etcdserver: re-configuration failed due to not enough started members"
     # etcd lets go of a member that is down, and of one that runs only if a majority of the others does.
-    if others and leaving.etcd_up and sum(each.etcd_up for each in others) < 1 + len(others) // 2:
-        said = "etcdserver: unhealthy cluster"
-    if said:
-        raise refusal(Code.UNKNOWN, f"failed to remove member: {said}")
+    if others and leaving.etcd_up and sum(member.etcd_up for member in others) < 1 + len(others) // 2:
+        reason = "etcdserver: unhealthy cluster"
+    if reason:
+        raise refusal(Code.UNKNOWN, f"failed to remove member: {reason}")
     leaving.log("etcd: removed from the cluster by another member")
     leaving.remove_from_etcd()
     return new("machine.EtcdRemoveMemberByIDResponse", messages=[{}])
@@ -174,7 +178,7 @@ def _etcd_recover(machine: Machine, requests: Any, _roles: frozenset[str]) -> An
     if not machine.cri_up:
         raise refusal(Code.FAILED_PRECONDITION, "etcd service is not ready for recovery yet")
     _require_control_plane(machine, "etcd recover")
-    machine.store.save_recovery(b"".join(each.bytes for each in requests))
+    machine.store.save_recovery(b"".join(chunk.bytes for chunk in requests))
     return new("machine.EtcdRecoverResponse", messages=[{}])
 
 
@@ -221,8 +225,8 @@ def _started(reply: str, **fields: str) -> Any:
 
 def _reset(machine: Machine, request: Any, _roles: frozenset[str]) -> Any:
     mode = WipeMode(request.mode)
-    labels = {each.label for each in request.system_partitions_to_wipe if each.wipe}
-    devices = {each.device for each in machine.spec.disks}
+    labels = {partition.label for partition in request.system_partitions_to_wipe if partition.wipe}
+    devices = {disk.device for disk in machine.spec.disks}
     if request.user_disks_to_wipe and mode is WipeMode.SYSTEM_DISK:
         raise refusal(
             Code.UNKNOWN,
@@ -259,7 +263,7 @@ def _generate_client_configuration(machine: Machine, request: Any, _roles: froze
     lifetime_s = request.crt_ttl.seconds + request.crt_ttl.nanos / 1e9
     if lifetime_s <= 0 or machine.config is None:
         raise refusal(Code.INVALID_ARGUMENT, "crt_ttl should be positive")
-    roles = [each for each in _TALOS_ROLES if each in request.roles]
+    roles = [role for role in _TALOS_ROLES if role in request.roles]
     authority = machine.config.machine_ca
     issued = pki.client_certificate(
         authority,
@@ -346,8 +350,8 @@ def _upgrade_legacy(machine: Machine, request: Any, _roles: frozenset[str]) -> A
 
     def upgrade(session: Session) -> None:
         machine.cordon()
-        said = list(_install(machine, image, reference))
-        machine.log(f"upgrade ended with status {said[-1]}")
+        statuses = list(_install(machine, image, reference))
+        machine.log(f"upgrade ended with status {statuses[-1]}")
         machine.restart(session)
 
     machine.go_down("upgrading", upgrade)
@@ -359,14 +363,14 @@ def _disks(machine: Machine, _request: Any, _roles: frozenset[str]) -> Any:
     nvme = 3
     disks = [
         {
-            "device_name": each.device,
-            "size": each.size,
-            "model": each.model,
-            "serial": each.serial,
+            "device_name": disk.device,
+            "size": disk.size,
+            "model": disk.model,
+            "serial": disk.serial,
             "type": nvme,
-            "system_disk": installed and each == machine.spec.disks[0],
+            "system_disk": installed and disk == machine.spec.disks[0],
         }
-        for each in machine.spec.disks
+        for disk in machine.spec.disks
     ]
     return new("storage.DisksResponse", messages=[{"disks": disks}])
 

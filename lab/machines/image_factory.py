@@ -81,17 +81,17 @@ def canonical(text: bytes) -> tuple[bytes, dict[str, Any]]:
     return canonical_yaml(ordered), ordered
 
 
-def _ordered(found: Any, fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if not isinstance(found, Mapping):
+def _ordered(section: Any, fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if not isinstance(section, Mapping):
         raise SchematicError(f"{where} is not a mapping")
-    if unknown := set(map(str, found)) - set(fields):
+    if unknown := set(map(str, section)) - set(fields):
         raise SchematicError(f"field {min(unknown)} not found in {where}")
     ordered: dict[str, Any] = {}
     for name, inner in fields.items():
-        value = found.get(name)
+        value = section.get(name)
         if value and inner is not None:
             value = _ordered(value, inner, name)
-        if value or (name == "customization" and name in found):
+        if value or (name == "customization" and name in section):
             ordered[name] = value or {}
     return ordered
 
@@ -111,7 +111,7 @@ class FactoryContent:
         """Read what was kept."""
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.schematics |= {each.stem: each.read_bytes() for each in self.folder.glob("*.yaml")}
+            self.schematics |= {path.stem: path.read_bytes() for path in self.folder.glob("*.yaml")}
 
     def add(self, text: bytes) -> tuple[str, bytes]:
         """Keep a schematic; its id and canonical form."""
@@ -209,17 +209,17 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/versions":
             self._json(list(self.content.versions))
-        elif found := re.fullmatch(r"/schematics/([0-9a-f]{64})", path):
-            form = self.content.schematics.get(found[1])
+        elif match := re.fullmatch(r"/schematics/([0-9a-f]{64})", path):
+            form = self.content.schematics.get(match[1])
             self._say(404 if form is None else 200, form or b"schematic not found", "application/yaml")
-        elif found := re.fullmatch(r"/version/([^/]+)/extensions/official", path):
-            self._extensions(found[1])
-        elif found := re.fullmatch(r"/version/([^/]+)/overlays/official", path):
+        elif match := re.fullmatch(r"/version/([^/]+)/extensions/official", path):
+            self._extensions(match[1])
+        elif match := re.fullmatch(r"/version/([^/]+)/overlays/official", path):
             self._json([])
         elif path in {"/v2", "/v2/"}:
             self._json({})
-        elif found := _INSTALLER.match(path):
-            self._manifest(found[1], found[2])
+        elif match := _INSTALLER.match(path):
+            self._manifest(match[1], match[2])
         else:
             self._say(404, b"not found", "text/plain")
 

@@ -22,7 +22,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 DIGEST_HEADER = "docker-content-digest"
 # Annotations of the emulated factory's images: there are no layers that a system could be read from.
 VERSION_NOTE, SCHEMATIC_NOTE, EXTENSIONS_NOTE = (
-    f"lab.emulated/{each}" for each in ("talos-version", "schematic", "extensions")
+    f"lab.emulated/{note}" for note in ("talos-version", "schematic", "extensions")
 )
 _REFERENCE = re.compile(r"^(?P<host>[^/]+)/(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?$")
 
@@ -37,18 +37,18 @@ class Puller:
 
     def pull(self, reference: str, mirrors: Mapping[str, tuple[str, ...]]) -> Image:
         """The image of a reference. RpcError NOT_FOUND where no registry has it, UNAVAILABLE where none answers."""
-        found = _REFERENCE.match(reference)
-        if found is None:
+        match = _REFERENCE.match(reference)
+        if match is None:
             raise refusal(Code.INVALID_ARGUMENT, f"error pulling image: invalid reference {reference!r}")
-        host = found["host"]
-        wanted = f"/v2/{found['name']}/manifests/{found['digest'] or found['tag'] or 'latest'}"
+        host = match["host"]
+        wanted = f"/v2/{match['name']}/manifests/{match['digest'] or match['tag'] or 'latest'}"
         reasons: list[str] = []
         for base in (*mirrors.get(host, mirrors.get("*", ())), self.hosts.get(host, f"http://{host}")):
             answer = self._ask(f"{base.rstrip('/').removesuffix('/v2')}{wanted}")
             if isinstance(answer, Image):
                 return answer
             reasons.append(answer)
-        code = Code.NOT_FOUND if any(each.endswith("not found") for each in reasons) else Code.UNAVAILABLE
+        code = Code.NOT_FOUND if any(reason.endswith("not found") for reason in reasons) else Code.UNAVAILABLE
         raise refusal(code, f"error pulling image: failed to pull image {reference!r}: {'; '.join(reasons)}")
 
     def _ask(self, url: str) -> Image | str:

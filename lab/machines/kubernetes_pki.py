@@ -41,7 +41,7 @@ def control_plane_pki(authority: KeyPair, names: Sequence[str]) -> dict[str, str
         .not_valid_before(now - _EARLIER)
         .not_valid_after(now + _LIFETIME)
         .add_extension(usages, critical=False)
-        .add_extension(x509.SubjectAlternativeName([_name(each) for each in dict.fromkeys(names)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_name(name) for name in dict.fromkeys(names)]), critical=False)
         .sign(signer, None if isinstance(signer, ed25519.Ed25519PrivateKey) else hashes.SHA256())
     )
     return {

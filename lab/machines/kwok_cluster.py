@@ -138,7 +138,7 @@ class KwokCluster:
         with grpc.insecure_channel(_ETCD, options=(("grpc.max_receive_message_length", 16 << 20),)) as channel:
             try:
                 answer = channel.unary_stream("/etcdserverpb.Maintenance/Snapshot")(b"", timeout=60)
-                return b"".join(_blob(each) for each in answer)
+                return b"".join(_blob(message) for message in answer)
             except grpc.RpcError as error:
                 raise LabError(
                     f"etcd gives no snapshot: {error.code().name}", fix="see `python -m lab status`"
@@ -191,7 +191,7 @@ def _new_node(node: NodeFacts) -> api.Manifest:
             "podCIDR": node.pod_cidr,
             "podCIDRs": [node.pod_cidr],
             "providerID": f"lab://{node.name}",
-            "taints": [each.wire() for each in node.taints],
+            "taints": [taint.wire() for taint in node.taints],
         },
     }
 
@@ -231,8 +231,8 @@ def _status(node: NodeFacts) -> api.Manifest:
 
 def _set_taints(core: client.CoreV1Api, present: Any, node: NodeFacts) -> None:
     current = core.api_client.sanitize_for_serialization(present.spec.taints or [])
-    kept = [each for each in current if each["key"].startswith(_KUBERNETES_TAINTS)]
-    wanted = [*kept, *(each.wire() for each in node.taints)]
+    kept = [taint for taint in current if taint["key"].startswith(_KUBERNETES_TAINTS)]
+    wanted = [*kept, *(taint.wire() for taint in node.taints)]
     if wanted != current:
         # A strategic merge would keep the taints that the config has no more.
         patch = [{"op": "add", "path": "/spec/taints", "value": wanted}]

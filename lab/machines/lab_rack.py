@@ -63,4 +63,4 @@ def write(lab: Lab, hgx: int) -> bool:
 
 def names(lab: Lab) -> list[str]:
     """The machines of the rack as it is described now."""
-    return [each["name"] for each in json.loads(file(lab).read_text())["machines"]]
+    return [machine["name"] for machine in json.loads(file(lab).read_text())["machines"]]

@@ -117,7 +117,7 @@ class Machine(PoweredMachine):
             service_subnets=tuple(config.cluster("network.serviceSubnets", ())),
             kubernetes_ca=config.kubernetes_ca,
             api_server_names=tuple(config.cluster("apiServer.certSANs", ())),
-            inline_manifests=tuple(each["contents"] for each in config.cluster("inlineManifests", ())),
+            inline_manifests=tuple(manifest["contents"] for manifest in config.cluster("inlineManifests", ())),
         )
 
     def unreachable_for(self, other: Machine) -> str:
@@ -219,7 +219,7 @@ class Machine(PoweredMachine):
         authority = self._authority(config)
         if authority is None:
             raise PowerLostError
-        sans = [str(each) for each in config.machine("certSANs", ())]
+        sans = [str(name) for name in config.machine("certSANs", ())]
         identity = certificates.signed_by(authority, [self.address, self.hostname, *sans], self.now())
         self.listen(session, certificates.mutual_tls(identity, config.trusted_cas), self._admit)
         self._serving_mutual = True
@@ -239,7 +239,7 @@ class Machine(PoweredMachine):
             session.wait(self.speed.retry_s)
             if self.store.disks.etcd_removed:
                 continue
-            if any(each.etcd_up for each in self.site.etcd_members(cluster_id)):
+            if any(member.etcd_up for member in self.site.etcd_members(cluster_id)):
                 self.join_etcd()
         self.etcd_up = True
         self.log("etcd runs")
@@ -285,10 +285,10 @@ class Machine(PoweredMachine):
         except PowerLostError:
             raise
         except Exception as error:  # noqa: BLE001 - the machine tries again, whatever it was
-            said = f"{what}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-            if said != self._last_failure:
-                self.log(said)
-                self._last_failure = said
+            failure = f"{what}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            if failure != self._last_failure:
+                self.log(failure)
+                self._last_failure = failure
             return False
         self._last_failure = ""
         return True

@@ -63,8 +63,8 @@ _ROLES = {
 }
 
 METHODS = {
-    each.path: each
-    for each in (
+    method.path: method
+    for method in (
         *(
             Method(
                 path=call.path,

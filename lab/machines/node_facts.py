@@ -50,9 +50,9 @@ def node_facts(config: Config, system: System, spec: MachineSpec, *, name: str, 
 
 def node_addresses(config: Config, addresses: Iterable[IPv4Address]) -> tuple[IPv4Address, ...]:
     """Those of the machine's addresses that the config lets the kubelet use."""
-    rules = [str(each) for each in config.machine("kubelet.nodeIP.validSubnets", ())]
-    allowed = [IPv4Network(each) for each in rules if not each.startswith("!") and ":" not in each]
-    denied = [IPv4Network(each[1:]) for each in rules if each.startswith("!") and ":" not in each]
+    rules = [str(rule) for rule in config.machine("kubelet.nodeIP.validSubnets", ())]
+    allowed = [IPv4Network(rule) for rule in rules if not rule.startswith("!") and ":" not in rule]
+    denied = [IPv4Network(rule[1:]) for rule in rules if rule.startswith("!") and ":" not in rule]
     return tuple(
         address
         for address in addresses
@@ -73,22 +73,22 @@ def why_no_gpus(config: Config, system: System, machine: Hardware) -> str:
     """Why no GPU of this machine can be used; empty where all can, and for machines that have none."""
     if machine != "hgx-h200":
         return ""
-    found = {name.removeprefix("siderolabs/"): tag for name, tag in system.extensions.items()}
-    kernel = [name for name in found if name.startswith(_KERNEL_PACKAGES)]
+    tags = {name.removeprefix("siderolabs/"): tag for name, tag in system.extensions.items()}
+    kernel = [name for name in tags if name.startswith(_KERNEL_PACKAGES)]
     if not kernel:
         return "the image has no NVIDIA kernel modules"
     if len(kernel) > 1:
         return f"the image has more than one set of NVIDIA kernel modules: {', '.join(sorted(kernel))}"
-    fork, driver = kernel[0].rpartition("-")[2], _driver(found[kernel[0]])
+    fork, driver = kernel[0].rpartition("-")[2], _driver(tags[kernel[0]])
     for package in (_TOOLKIT, _FABRIC_MANAGER):
-        present = [name for name in found if name.startswith(f"{package}-")]
+        present = [name for name in tags if name.startswith(f"{package}-")]
         if not present:
             return f"the image has no {package}"
         if present != [f"{package}-{fork}"]:
             return f"{', '.join(sorted(present))} is another fork than {kernel[0]}"
-        if _driver(found[present[0]]) != driver:
-            return f"{present[0]} is for driver {_driver(found[present[0]])}, {kernel[0]} is {driver}"
-    loaded = {str(each.get("name")) for each in config.machine("kernel.modules", ())}
+        if _driver(tags[present[0]]) != driver:
+            return f"{present[0]} is for driver {_driver(tags[present[0]])}, {kernel[0]} is {driver}"
+    loaded = {str(module.get("name")) for module in config.machine("kernel.modules", ())}
     missing = [module for module in _DRIVER_MODULES if module not in loaded]
     return f"the config does not load kernel module {missing[0]}" if missing else ""
 

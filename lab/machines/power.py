@@ -166,7 +166,7 @@ class PoweredMachine(ABC):
 
         A process that is just being started holds the port for a moment: until it has its program, it has our sockets.
         """
-        said = ""
+        failure = ""
         while True:
             try:
                 with self._lock:
@@ -174,9 +174,9 @@ class PoweredMachine(ABC):
                     self.front.open(tls, admit)
                 return
             except LabError as error:
-                if str(error) != said:
-                    said = str(error)
-                    self.log(said)
+                if str(error) != failure:
+                    failure = str(error)
+                    self.log(failure)
             session.wait(self.speed.retry_s)
 
     def point(self, name: str) -> None:

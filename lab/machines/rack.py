@@ -45,7 +45,9 @@ class Rack:
         self.puller = Puller(networks=tuple(networks), hosts=hosts)
         self._loop = FrontLoop()
         self._stopped = False
-        self.machines = {each.name: Machine(each, folder / each.name, self, self._loop) for each in spec.machines}
+        self.machines = {
+            machine.name: Machine(machine, folder / machine.name, self, self._loop) for machine in spec.machines
+        }
         self._servers = [MachineServer(machine) for machine in self.machines.values()]
 
     def __enter__(self) -> Rack:
@@ -77,7 +79,9 @@ class Rack:
 
     def machine_at(self, address: str) -> Machine | None:
         """As Site.machine_at."""
-        return next((each for each in self.machines.values() if address in map(str, each.spec.all_addresses)), None)
+        return next(
+            (machine for machine in self.machines.values() if address in map(str, machine.spec.all_addresses)), None
+        )
 
     def trustd(self, config: Config) -> Machine | None:
         """As Site.trustd."""
@@ -109,4 +113,4 @@ class Rack:
     def has_quorum(self, cluster_id: str) -> bool:
         """As Site.has_quorum."""
         members = self.etcd_members(cluster_id)
-        return 2 * sum(each.etcd_up for each in members) > len(members)
+        return 2 * sum(member.etcd_up for member in members) > len(members)

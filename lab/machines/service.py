@@ -115,7 +115,7 @@ def _local(machine: Machine, method: Method, requests: Iterator[bytes], roles: f
     if not method.roles & roles:
         raise refusal(Code.PERMISSION_DENIED, NOT_AUTHORIZED)
     try:
-        messages = [decode(method.request, each) for each in requests]
+        messages = [decode(method.request, request) for request in requests]
     except DecodeError:
         raise refusal(Code.INTERNAL, f"cannot read a {method.request}") from None
     handler = handlers.HANDLERS[method.path]
@@ -168,7 +168,7 @@ def _of_many(
 
 
 def _status(code: Code) -> grpc.StatusCode:
-    return next(each for each in grpc.StatusCode if each.value[0] == code)
+    return next(status for status in grpc.StatusCode if status.value[0] == code)
 
 
 def _go_name(code: Code) -> str:

@@ -112,9 +112,10 @@ class RackSpec:
         """LabError for machines that share a name, an address or a pod network."""
         for what in ("name", "address", "pod_cidr"):
             values = [
-                f"{each.address}:{each.port}" if what == "address" else getattr(each, what) for each in self.machines
+                f"{machine.address}:{machine.port}" if what == "address" else getattr(machine, what)
+                for machine in self.machines
             ]
-            if twice := {each for each in values if values.count(each) > 1}:
+            if twice := {value for value in values if values.count(value) > 1}:
                 raise LabError(f"rack: {what} {min(twice)} is there twice", fix="give each machine its own")
         if self.cluster not in get_args(ClusterKind):
             raise LabError(f"rack: cluster is {self.cluster!r}", fix=f"allowed: {', '.join(get_args(ClusterKind))}")
@@ -123,24 +124,24 @@ class RackSpec:
 def load_rack(file: Path) -> RackSpec:
     """A rack of its YAML or JSON description; LabError for a file that is none."""
     try:
-        found = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text())
     except (OSError, yaml.YAMLError) as error:
         raise LabError(f"{file}: {error}", fix="give a readable YAML or JSON file") from None
-    if not isinstance(found, Mapping):
+    if not isinstance(content, Mapping):
         raise LabError(f"{file} is no mapping", fix="see `python -m lab.machines --help` for an example")
-    fields = dict(found)
+    fields = dict(content)
     for name, kind in (("factory", FactorySpec), ("speed", Speed)):
         if fields.get(name) is not None:
             fields[name] = _filled(kind, fields[name], f"{file}: {name}")
     machines = fields.get("machines") or ()
-    fields["machines"] = tuple(_filled(MachineSpec, each, f"{file}: machine") for each in machines)
+    fields["machines"] = tuple(_filled(MachineSpec, machine, f"{file}: machine") for machine in machines)
     return _filled(RackSpec, fields, str(file))
 
 
 def _filled(kind: type[T], fields: Any, where: str) -> T:
-    known = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    known = {member.name: member for member in dataclasses.fields(kind)}  # type: ignore[arg-type]
     given = dict(fields) if isinstance(fields, Mapping) else {}
-    needed = {name for name, each in known.items() if each.default is MISSING and each.default_factory is MISSING}
+    needed = {name for name, member in known.items() if member.default is MISSING and member.default_factory is MISSING}
     if wrong := (set(given) - set(known)) | (needed - set(given)):
         raise LabError(
             f"{where}: unknown or missing key {', '.join(sorted(wrong))}", fix=f"keys: {', '.join(sorted(known))}"

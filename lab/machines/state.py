@@ -99,14 +99,15 @@ class Store:
 
     def _read(self) -> Disks:
         try:
-            found = json.loads((self.folder / "state.json").read_text())
+            content = json.loads((self.folder / "state.json").read_text())
         except FileNotFoundError:
             return Disks()
         images = {
-            name: Image(digest=each["digest"], system=_system(each["system"])) for name, each in found["images"].items()
+            name: Image(digest=image["digest"], system=_system(image["system"]))
+            for name, image in content["images"].items()
         }
-        installed, next_boot = (found[name] and _system(found[name]) for name in ("installed", "next_boot"))
-        return Disks(**{**found, "images": images, "installed": installed, "next_boot": next_boot})
+        installed, next_boot = (content[name] and _system(content[name]) for name in ("installed", "next_boot"))
+        return Disks(**{**content, "images": images, "installed": installed, "next_boot": next_boot})
 
     def _keep(self, name: str, content: bytes | None) -> None:
         if content is None:

@@ -33,23 +33,31 @@ class ServiceStatus:
 def services(machine: Machine) -> list[ServiceStatus]:
     """Talos's services as they are now, by name."""
 
-    def one(name: str, waits_for: str = "", *, up: bool, checked: bool = True) -> ServiceStatus:
+    def service(name: str, waits_for: str = "", *, up: bool, checked: bool = True) -> ServiceStatus:
         if up:
             return ServiceStatus(name, _RUNNING, True if checked else None)
         return ServiceStatus(name, _PREPARING if name == "etcd" else _WAITING, None, waits_for)
 
-    found = [one("apid", up=True), one("containerd", up=True), one("machined", up=True), one("syslogd", up=True)]
-    found += [one("udevd", up=True), one("dashboard", up=True, checked=False)]
+    statuses = [
+        service("apid", up=True),
+        service("containerd", up=True),
+        service("machined", up=True),
+        service("syslogd", up=True),
+    ]
+    statuses += [service("udevd", up=True), service("dashboard", up=True, checked=False)]
     if machine.config is not None and machine.config.complete:
-        found += [one("cri", "waiting for volumes", up=machine.cri_up)]
-        found += [one("kubelet", "waiting for service etcd to be up", up=machine.kubelet_up)]
-        found += [
-            one(f"ext-{each}", "waiting for cri", up=machine.cri_up, checked=False)
-            for each in _extension_services(machine)
+        statuses += [service("cri", "waiting for volumes", up=machine.cri_up)]
+        statuses += [service("kubelet", "waiting for service etcd to be up", up=machine.kubelet_up)]
+        statuses += [
+            service(f"ext-{extension}", "waiting for cri", up=machine.cri_up, checked=False)
+            for extension in _extension_services(machine)
         ]
     if machine.config is not None and machine.config.is_control_plane:
-        found += [one("etcd", "waiting to join the cluster", up=machine.etcd_up), one("trustd", up=machine.cri_up)]
-    return sorted(found, key=lambda each: each.id)
+        statuses += [
+            service("etcd", "waiting to join the cluster", up=machine.etcd_up),
+            service("trustd", up=machine.cri_up),
+        ]
+    return sorted(statuses, key=lambda status: status.id)
 
 
 def resources(machine: Machine, kind: str) -> Iterator[Any]:
@@ -80,7 +88,7 @@ def unmet_conditions(machine: Machine) -> list[tuple[str, str]]:
     if machine.faults.clock_skew_s():
         unmet.append(("time", "time is not synced"))
     running = services(machine)
-    problems = [f"{each.id} not running" for each in running if each.state != _RUNNING]
+    problems = [f"{service.id} not running" for service in running if service.state != _RUNNING]
     if machine.config is None:
         problems.append("kubelet not running")
     if problems:
