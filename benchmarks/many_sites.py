@@ -64,8 +64,8 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
             "load_average_after": f"{load:.1f} on {os.cpu_count()} cores; {_OTHERS}",
         },
         tables=[
-            Table(title="What was walked over", rows=[_counts(one) for one in walks]),
-            Table(title="Milliseconds a site", rows=[_times(one) for one in walks]),
+            Table(title="What was walked over", rows=[_counts(walked) for walked in walks]),
+            Table(title="Milliseconds a site", rows=[_times(walked) for walked in walks]),
         ],
         findings=findings(walks),
     )
@@ -74,34 +74,36 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
 def walk(folder: Path, count: int) -> Walk:
     """Write `count` sites and take each phase over all of them. Raises LabError for a site that is refused."""
     files = {path.name.split(".")[1]: path for path in _write(folder, count)}
-    found = Walk(sites=count)
-    plans = _timed(found, "validate", lambda: [plan_file(file) for file in files.values()])
-    found.models = sum(len(plan.models) for plan in plans)
-    found.keys = sum(len(tenant.keys) for plan in plans for tenant in plan.site.tenants.values())
-    _timed(found, "proof", lambda: _prove(plans))
-    declared = _timed(found, "render", lambda: _render(files, folder / "rendered"))
-    refused = [f"{name}: {one.error}" for name, one in declared.items() if one.error]
+    walked = Walk(sites=count)
+    plans = _timed(walked, "validate", lambda: [plan_file(file) for file in files.values()])
+    walked.models = sum(len(plan.models) for plan in plans)
+    walked.keys = sum(len(tenant.keys) for plan in plans for tenant in plan.site.tenants.values())
+    _timed(walked, "proof", lambda: _prove(plans))
+    declared = _timed(walked, "render", lambda: _render(files, folder / "rendered"))
+    refused = [f"{name}: {site.error}" for name, site in declared.items() if site.error]
     if refused:
         raise LabError("a generated site is refused: " + "\n".join(refused), fix="correct generated_sites.py")
-    found.resources = sum(len(one.resources) for one in declared.values())
-    return found
+    walked.resources = sum(len(site.resources) for site in declared.values())
+    return walked
 
 
 def findings(walks: Sequence[Walk]) -> list[str]:
     """Sentences of these walks, the largest last."""
     last = walks[-1]
-    each = {phase: 1000 * last.cpu_s[phase] / last.sites for phase in PHASES}
-    shares = ", ".join(f"{phase} {each[phase]:.0f} ms ({last.cpu_s[phase] / last.cpu_total_s:.0%})" for phase in PHASES)
-    said = [
+    site_ms = {phase: 1000 * last.cpu_s[phase] / last.sites for phase in PHASES}
+    shares = ", ".join(
+        f"{phase} {site_ms[phase]:.0f} ms ({last.cpu_s[phase] / last.cpu_total_s:.0%})" for phase in PHASES
+    )
+    sentences = [
         f"{last.sites} sites with {last.models} models and {last.resources} resources: "
         f"{1000 * last.cpu_total_s / last.sites:.0f} ms of processor time a site; {shares}.",
         f"That is {1000 * last.cpu_s['proof'] / last.models:.0f} ms of proof a model and "
         f"{1000 * last.cpu_s['render'] / last.resources:.1f} ms of render a resource.",
     ]
-    if len({one.sites for one in walks}) > 1:
-        grows = growth_exponent([one.sites for one in walks], [one.cpu_total_s for one in walks])
-        said.append(f"Processor time grows with sites^{grows:.2f}.")
-    return said
+    if len({walked.sites for walked in walks}) > 1:
+        grows = growth_exponent([walked.sites for walked in walks], [walked.cpu_total_s for walked in walks])
+        sentences.append(f"Processor time grows with sites^{grows:.2f}.")
+    return sentences
 
 
 def _write(folder: Path, count: int) -> list[Path]:
@@ -119,34 +121,34 @@ def _prove(plans: Sequence[SitePlan]) -> None:
 
 def _render(files: dict[str, Path], out: Path) -> dict[str, checkout.Declared]:
     declared = checkout.declare(CHECKOUT, files)
-    for site, one in declared.items():
-        if not one.error:
-            manifests_folder.write(out / site, manifests_folder.contents(one.resources))
+    for site, program in declared.items():
+        if not program.error:
+            manifests_folder.write(out / site, manifests_folder.contents(program.resources))
     return declared
 
 
-def _timed(found: Walk, phase: str, act: Callable[[], Any]) -> Any:
-    sys.stderr.write(f"{found.sites} sites: {phase}\n")
+def _timed(walked: Walk, phase: str, act: Callable[[], Any]) -> Any:
+    sys.stderr.write(f"{walked.sites} sites: {phase}\n")
     cpu, wall = _cpu_s(), time.monotonic()
     answer = act()
-    found.cpu_s[phase] = _cpu_s() - cpu
-    found.wall_s[phase] = time.monotonic() - wall
+    walked.cpu_s[phase] = _cpu_s() - cpu
+    walked.wall_s[phase] = time.monotonic() - wall
     return answer
 
 
 def _cpu_s() -> float:
     """Of this process and of those that it has waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def _counts(one: Walk) -> Row:
-    return {"sites": one.sites, "models": one.models, "keys": one.keys, "resources": one.resources}
+def _counts(walked: Walk) -> Row:
+    return {"sites": walked.sites, "models": walked.models, "keys": walked.keys, "resources": walked.resources}
 
 
-def _times(one: Walk) -> Row:
-    row: dict[str, Cell] = {"sites": one.sites}
-    row |= {f"{phase}, CPU": round(1000 * one.cpu_s[phase] / one.sites, 1) for phase in PHASES}
-    row["all, CPU"] = round(1000 * one.cpu_total_s / one.sites, 1)
-    row["all, wall"] = round(1000 * sum(one.wall_s.values()) / one.sites, 1)
+def _times(walked: Walk) -> Row:
+    row: dict[str, Cell] = {"sites": walked.sites}
+    row |= {f"{phase}, CPU": round(1000 * walked.cpu_s[phase] / walked.sites, 1) for phase in PHASES}
+    row["all, CPU"] = round(1000 * walked.cpu_total_s / walked.sites, 1)
+    row["all, wall"] = round(1000 * sum(walked.wall_s.values()) / walked.sites, 1)
     return row

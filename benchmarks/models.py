@@ -72,7 +72,7 @@ def set_arguments(bench: Bench, model: str, arguments: Mapping[str, str]) -> Non
     apps = client.AppsV1Api(api.connect(bench.lab))
     deployed = apps.read_namespaced_deployment(model, MODELS_NAMESPACE)
     engine = deployed.spec.template.spec.containers[0]
-    kept = [one for one in engine.args if one.partition("=")[0] not in arguments]
+    kept = [argument for argument in engine.args if argument.partition("=")[0] not in arguments]
     changed = [{"name": engine.name, "args": [*kept, *(f"{name}={value}" for name, value in arguments.items())]}]
     patch = {"spec": {"template": {"spec": {"containers": changed}}}}
     generation = apps.patch_namespaced_deployment(model, MODELS_NAMESPACE, patch).metadata.generation
@@ -84,8 +84,8 @@ def wait_for(bench: Bench, deployment: str, generation: int) -> None:
     apps = client.AppsV1Api(api.connect(bench.lab))
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
-        found = apps.read_namespaced_deployment(deployment, MODELS_NAMESPACE)
-        status, wanted = found.status, found.spec.replicas
+        read = apps.read_namespaced_deployment(deployment, MODELS_NAMESPACE)
+        status, wanted = read.status, read.spec.replicas
         as_wanted = (status.replicas, status.updated_replicas, status.ready_replicas) == (wanted,) * 3
         if status.observed_generation >= generation and as_wanted:
             return

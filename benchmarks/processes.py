@@ -115,7 +115,7 @@ def written_bytes(pid: int) -> int:
 def lab_programs(lab: Lab) -> dict[str, list[int]]:
     """Processes in the lab's network namespaces by the name of their program; `bwrap` is each pod's outer shell."""
     spaces = {path.stat().st_ino for path in _NAMESPACES.glob(f"{lab.prefix}-*")}
-    found: dict[str, list[int]] = {}
+    by_program: dict[str, list[int]] = {}
     for entry in _PROC.iterdir():
         if not entry.name.isdecimal():
             continue
@@ -125,8 +125,8 @@ def lab_programs(lab: Lab) -> dict[str, list[int]]:
             continue
         if inside:
             name = Path(command_line(int(entry.name)).partition(" ")[0]).name
-            found.setdefault(name, []).append(int(entry.name))
-    return found
+            by_program.setdefault(name, []).append(int(entry.name))
+    return by_program
 
 
 def total_cpu_s(pids: Iterable[int]) -> float:
@@ -136,13 +136,13 @@ def total_cpu_s(pids: Iterable[int]) -> float:
 
 def _family(root: int) -> list[tuple[int, int]]:
     """Each process and its parent, a parent before its children."""
-    found, waiting = [], [(root, 0)]
+    family, waiting = [], [(root, 0)]
     while waiting:
         pid, parent = waiting.pop()
-        found.append((pid, parent))
+        family.append((pid, parent))
         for task in (_PROC / str(pid) / "task").glob("*/children"):
             try:
                 waiting.extend((int(child), pid) for child in task.read_text().split())
             except OSError:
                 continue
-    return found
+    return family

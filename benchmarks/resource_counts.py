@@ -42,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
     """Raises LabError when a site is refused."""
-    found = counts()
+    by_what = counts()
     return Result(
         benchmark="resource_counts",
         question="How many resources is a site, and how many more is each thing that it may have more of?",
         conditions={
             "site": "generated: 15 machines, 2 models, 4 tenants, 8 keys; the charts' objects, the CRD bundle left out"
         },
-        tables=[Table(title="Resources", rows=[_row(what, one) for what, one in found.items()])],
+        tables=[Table(title="Resources", rows=[_row(what, count) for what, count in by_what.items()])],
         findings=[],
     )
 
@@ -59,10 +59,10 @@ def counts() -> dict[str, Count]:
     with tempfile.TemporaryDirectory() as folder:
         files = {name: _written(Path(folder), name, words) for name, words in _sites().items()}
         declared = checkout.declare(CHECKOUT, files)
-    refused = [f"{name}: {one.error}" for name, one in declared.items() if one.error]
+    refused = [f"{name}: {site.error}" for name, site in declared.items() if site.error]
     if refused:
         raise LabError("a generated site is refused: " + "\n".join(refused), fix="correct resource_counts.py")
-    totals = {name: _counted(one.resources) for name, one in declared.items()}
+    totals = {name: _counted(site.resources) for name, site in declared.items()}
     base = totals.pop(_BASE)
     return {"a whole site": base, **{f"one {name} more": total.beyond(base) for name, total in totals.items()}}
 
@@ -83,12 +83,12 @@ def _written(folder: Path, name: str, words: dict[str, Any]) -> Path:
 
 
 def _counted(resources: Sequence[Resource]) -> Count:
-    kinds = [one.type for one in resources]
+    kinds = [resource.type for resource in resources]
     return Count(
         objects=sum(kind.startswith("kubernetes:") and not kind.startswith("kubernetes:helm.sh/") for kind in kinds),
         commands=kinds.count("command:local:Command"),
     )
 
 
-def _row(what: str, one: Count) -> Row:
-    return {"what": what, "objects": one.objects, "commands": one.commands}
+def _row(what: str, count: Count) -> Row:
+    return {"what": what, "objects": count.objects, "commands": count.commands}

@@ -94,9 +94,11 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
 def objects_of(exported: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The API server's objects in `pulumi stack export --show-secrets`, as they were declared."""
     return [
-        _plain(one["inputs"])
-        for one in exported["deployment"].get("resources", [])
-        if one.get("custom") and one["type"].startswith("kubernetes:") and not one["type"].startswith(_NO_OBJECTS)
+        _plain(resource["inputs"])
+        for resource in exported["deployment"].get("resources", [])
+        if resource.get("custom")
+        and resource["type"].startswith("kubernetes:")
+        and not resource["type"].startswith(_NO_OBJECTS)
     ]
 
 
@@ -104,7 +106,7 @@ def findings(sizes: Sequence[Sized]) -> list[str]:
     """Sentences of these sizes, the largest last."""
     last = sizes[-1]
     preview, diff = middle(last.previews).cpu_total_s, middle(last.diffs).cpu_total_s
-    said = [
+    sentences = [
         f"{last.objects} objects: a no-op preview takes {preview:.1f} s of CPU, `kubectl diff --server-side` "
         f"{diff:.1f} s, a ratio of {preview / diff:.1f}; {1000 * preview / last.objects:.1f} and "
         f"{1000 * diff / last.objects:.1f} ms an object."
@@ -113,12 +115,12 @@ def findings(sizes: Sequence[Sized]) -> list[str]:
     if len(set(counts)) > 1:
         previews = grows(counts, [middle(size.previews).cpu_total_s for size in sizes])
         diffs = grows(counts, [middle(size.diffs).cpu_total_s for size in sizes])
-        said.append(
+        sentences.append(
             f"From {counts[0]} to {counts[-1]} objects the preview grows with {previews}, the diff with {diffs}."
         )
     if any(size.differing for size in sizes):
-        said.append(f"kubectl says that {last.differing} of them differ, which the preview does not.")
-    return said
+        sentences.append(f"kubectl says that {last.differing} of them differ, which the preview does not.")
+    return sentences
 
 
 def roles_row(objects: int, cost: Cost) -> Row:
@@ -145,11 +147,11 @@ class _Site:
         command = self._pulumi("up", "--yes", "--skip-preview", "--config-file", str(self._file))
         self._watch.timed(command, folder=CHECKOUT, environment={**self._environment, **_NO_CHECKPOINTS})
         exported = self._export()
-        found = objects_of(exported)
+        manifests = objects_of(exported)
         # Readable by its owner alone: the Secrets in it hold the lab's keys.
         self._manifest.touch(mode=0o600)
-        self._manifest.write_text(yaml.safe_dump_all(found))
-        return Sized(objects=len(found), resources=len(exported["deployment"]["resources"]) - len(found))
+        self._manifest.write_text(yaml.safe_dump_all(manifests))
+        return Sized(objects=len(manifests), resources=len(exported["deployment"]["resources"]) - len(manifests))
 
     def preview(self) -> Cost:
         command = self._pulumi("preview", "--expect-no-changes", "--config-file", str(self._file))
@@ -189,7 +191,9 @@ def _measure(site: _Site, objects: int) -> Sized:
         size.previews.append(site.preview())
         size.diffs.append(site.diff())
     costs = {"preview": middle(size.previews), "kubectl diff": middle(size.diffs)}
-    _say(f"{size.objects} objects: " + ", ".join(f"{what} {one.cpu_total_s:.1f} s CPU" for what, one in costs.items()))
+    _say(
+        f"{size.objects} objects: " + ", ".join(f"{what} {cost.cpu_total_s:.1f} s CPU" for what, cost in costs.items())
+    )
     size.differing = sum(line.startswith("diff -") for line in size.diffs[-1].output)
     return size
 
@@ -209,8 +213,10 @@ def _dashed(key: str) -> str:
 
 
 def _row(size: Sized, clock: str) -> Row:
-    preview = middle(size.previews).cpu_total_s if clock == "CPU" else median(one.wall_s for one in size.previews)
-    diff = middle(size.diffs).cpu_total_s if clock == "CPU" else median(one.wall_s for one in size.diffs)
+    preview = (
+        middle(size.previews).cpu_total_s if clock == "CPU" else median(measured.wall_s for measured in size.previews)
+    )
+    diff = middle(size.diffs).cpu_total_s if clock == "CPU" else median(measured.wall_s for measured in size.diffs)
     return {
         "objects": size.objects,
         "other resources": size.resources,
