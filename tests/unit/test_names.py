@@ -15,6 +15,7 @@ PLACEHOLDERS = {"each", "found", "one", "said"}
 # Files and folders without placeholders; one that is cleaned up comes in.
 CLEAN = (
     "__main__.py",
+    "benchmarks",
     "bundle",
     "ci",
     "components/addons",
@@ -23,6 +24,8 @@ CLEAN = (
     "components/specs",
     "components/tenants",
     "floor",
+    "lab/install",
+    "lab/machines",
     "manifests",
     "policy",
     "sitectl/changes.py",
