@@ -114,9 +114,9 @@ def _prove(plans: Sequence[SitePlan]) -> None:
     """What `sitectl proof --json` asks of each site."""
     for plan in plans:
         proofs.placement(plan)
-        for model in plan.models.values():
-            model.text()
-            model.proof.figures()
+        for revision in plan.revisions:
+            revision.text()
+            revision.proof.figures()
 
 
 def _render(files: dict[str, Path], out: Path) -> dict[str, checkout.Declared]:

@@ -47,7 +47,7 @@ def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> li
     path: dotted, as `explain` has walked it, such as `spec.template.spec.containers.0.args`. value: what is there.
     """
     model = model_of(resource, plan)
-    settings = plan.models[model].settings if model else {}
+    settings = plan.models[model].stable.settings if model else {}
     found = []
     for shown, keys, text in _leaves(path, value) if model else ():
         setting = next((settings[key] for key in keys if key in settings and _same(settings[key], text)), None)

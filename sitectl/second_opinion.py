@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sitectl.errors import Exit, SitectlError
-from stacks.plan.models import ModelPlan
+from stacks.plan.models import RevisionPlan
 from stacks.proof import second_source
 from stacks.proof.second_source import BAND, INSTALL, PROMPT_TOKENS, SERIES, SecondSourceError
 
@@ -24,11 +24,11 @@ def require() -> None:
         )
 
 
-def of_model(model: ModelPlan) -> dict[str, Any]:
+def of_revision(revision: RevisionPlan) -> dict[str, Any]:
     """Each step in milliseconds here and there with its ratio, or under `unknown` why there is nothing to compare."""
     source = {"source": f"aiconfigurator {second_source.version()}", "band": BAND}
     try:
-        steps = second_source.compare(model.spec.catalogue, model.proof.order.gpu, model.proof.case.layout)
+        steps = second_source.compare(revision.spec.catalogue, revision.proof.order.gpu, revision.proof.case.layout)
     except SecondSourceError as error:
         return {**source, "unknown": str(error), "steps": []}
     told = [

@@ -151,7 +151,7 @@ def _setting(plan: SitePlan, model: str, key: str | None) -> dict[str, Any]:
         raise SitectlError(
             f"the site has no model '{model}'", allowed=", ".join(sorted(plan.site.models)), status=Exit.USAGE
         )
-    found = plan.models[model].settings
+    found = plan.models[model].stable.settings
     if key is None:
         return {name: {"value": one.value, "unit": one.unit, "origin": one.origin} for name, one in found.items()}
     if key not in found:

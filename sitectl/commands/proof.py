@@ -59,19 +59,19 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         return Told(lines=[said], record={"holds": False, "problems": said.splitlines()}, good=False)
     models: dict[str, dict[str, Any]] = {
         name: {
-            "block": model.text(),
-            "revision": model.revision,
-            "figures": {key: asdict(figure) for key, figure in model.proof.figures().items()},
-            "settings": {key: proofs.told(setting) for key, setting in model.settings.items()},
+            "block": revision.text(),
+            "revision": revision.digest,
+            "figures": {key: asdict(figure) for key, figure in revision.proof.figures().items()},
+            "settings": {key: proofs.told(setting) for key, setting in revision.settings.items()},
         }
-        for name, model in plan.models.items()
+        for name, revision in ((name, model.stable) for name, model in plan.models.items())
     }
     placement = proofs.placement(plan)
     warnings = warned.records(plan.warnings, plan.file, project)
     record: dict[str, Any] = {"holds": True, "models": models, "placement": placement, "warnings": warnings}
     blocks = [str(one["block"]) for one in models.values()]
     if second:
-        beside = [second_opinion.of_model(model) for model in plan.models.values()]
+        beside = [second_opinion.of_revision(model.stable) for model in plan.models.values()]
         for one, told in zip(models.values(), beside, strict=True):
             one["beside"] = told
         blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]

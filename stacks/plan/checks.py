@@ -9,13 +9,13 @@ from floor.problems import Problem
 from floor.spec import MOST_SECONDS
 from stacks.facts.versions import Versions
 from stacks.plan import conflicts
-from stacks.plan.models import ModelPlan
+from stacks.plan.models import RevisionPlan
 from stacks.plan.settings.gateway import token_s
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin
 
 
-def cut_answers(plan: ModelPlan) -> Iterator[Problem]:
+def cut_answers(plan: RevisionPlan) -> Iterator[Problem]:
     """Answers of the declared load that their request's time ends, even where a replica has nothing else to do."""
     load, case = plan.proof.order.load, plan.proof.case
     timeout_s = plan.spec.request_timeout_s
@@ -27,7 +27,7 @@ def cut_answers(plan: ModelPlan) -> Iterator[Problem]:
         enough = math.ceil(tokens * token_s(case))
         raised = f"write {enough} or more, or " if enough <= MOST_SECONDS else ""
         yield Problem(
-            path=("models", plan.name, "request_timeout_s"),
+            path=("models", plan.model, "request_timeout_s"),
             what=f"ends answers that the declared load has: {tokens:,.0f} tokens take {least_s:,.0f} s or more",
             got=str(timeout_s),
             fix=f"{raised}lower load.answer_tokens.p95",

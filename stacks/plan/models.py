@@ -1,4 +1,4 @@
-"""The plan of one model: its proof, and the settings, server, picker and engine that follow from it."""
+"""The plan of one model: its revisions, each with its proof and the settings, server, picker and engine of it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ from stacks.proof.serving import REQUEST_OVERHEAD_S
 from stacks.site.demand import OrderedModelSpec
 from stacks.site.model import SiteConfig
 
+# The revision that every model has; a further one would serve a share of the model's traffic.
+STABLE = "stable"
+
 
 class DoesNotFitError(Exception):
     """A model cannot work on the GPUs that it gets, or not within its targets. `problems` are at the site's keys."""
@@ -38,14 +41,15 @@ class DoesNotFitError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelPlan:
-    """One revision of a model on a site, planned once."""
+class RevisionPlan:
+    """One revision of a model: a catalogue entry with the settings of its servers, planned once."""
 
-    name: str
-    revision: str
+    model: str
+    """The name that it serves."""
+    digest: str
     """Changes with the catalogue entry and with the settings of its servers; 8 hex digits."""
     spec: OrderedModelSpec
-    """What the site says."""
+    """What the site says of this revision."""
     proof: Proof
     """It holds."""
     settings: Mapping[str, Setting]
@@ -53,11 +57,6 @@ class ModelPlan:
     server: ModelServerPlan
     picker: PickerPlan
     engine: Engine
-
-    @property
-    def served_names(self) -> tuple[str, ...]:
-        """The names that clients may ask for, its own first."""
-        return (self.name, *self.spec.aliases)
 
     @property
     def parallel_requests(self) -> int:
@@ -79,17 +78,40 @@ class ModelPlan:
         return block(self.proof, better=self.better)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """A model on a site: the name that clients ask for, and the revisions that serve it."""
+
+    name: str
+    revisions: Mapping[str, RevisionPlan]
+    """By name, with STABLE among them."""
+
+    @property
+    def stable(self) -> RevisionPlan:
+        """The revision that serves the model's name."""
+        return self.revisions[STABLE]
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """The names that clients may ask for, its own first."""
+        return (self.name, *self.stable.spec.aliases)
+
+
 def plan_model(site: SiteConfig, name: str, images: Images) -> ModelPlan:
-    """Prove a model on this site's GPUs, its overrides included. Raises DoesNotFitError with the nearest fixes."""
-    spec = site.models[name]
-    proof, serving = prove(order_of(site, name)), serving_of(spec)
+    """Plan each revision of a model. Raises DoesNotFitError with the nearest fixes."""
+    return ModelPlan(name=name, revisions={STABLE: plan_revision(site, name, site.models[name], images)})
+
+
+def plan_revision(site: SiteConfig, name: str, spec: OrderedModelSpec, images: Images) -> RevisionPlan:
+    """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
+    proof, serving = prove(order_of(site, name, spec)), serving_of(spec)
     if problems := [*_misfits(spec, proof)] or [*broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
     settings = derive(proof, serving)
     server = _server(proof, settings)
-    return ModelPlan(
-        name=name,
-        revision=_revision(spec),
+    return RevisionPlan(
+        model=name,
+        digest=_digest(spec),
         spec=spec,
         proof=proof,
         settings=settings,
@@ -99,7 +121,7 @@ def plan_model(site: SiteConfig, name: str, images: Images) -> ModelPlan:
     )
 
 
-def _revision(spec: OrderedModelSpec) -> str:
+def _digest(spec: OrderedModelSpec) -> str:
     entry = catalogue.load(spec.catalogue)
     parts = [entry.model_dump(mode="json"), spec.server.model_dump(mode="json")]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]

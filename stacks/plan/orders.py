@@ -13,9 +13,8 @@ from stacks.site.demand import OrderedModelSpec, OverriddenCount, OverriddenShar
 from stacks.site.model import SiteConfig
 
 
-def order_of(site: SiteConfig, name: str) -> Order:
-    """What the site requires of this model, in the proof's terms."""
-    spec = site.models[name]
+def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec) -> Order:
+    """What the site requires of a revision of this model, in the proof's terms."""
     server, overrides = spec.server, spec.overrides
     batched = overrides.max_num_batched_tokens
     by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None

@@ -17,7 +17,7 @@ from stacks.facts.versions import Versions
 from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.machine_keys import site_problems
-from stacks.plan.models import DoesNotFitError, ModelPlan, plan_model
+from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.placing import crowds, describe_placement
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
@@ -37,7 +37,7 @@ class SitePlan:
     site: SiteConfig
     versions: Versions
     models: Mapping[str, ModelPlan]
-    """By name, sorted; each is the one revision that serves the name."""
+    """By name, sorted; each has its revisions."""
     machines: ClusterPlan | None
     """None on a cluster that exists already."""
     file: str = ""
@@ -47,9 +47,14 @@ class SitePlan:
     """What works, and is not wise; each has its line."""
 
     @property
+    def revisions(self) -> list[RevisionPlan]:
+        """Every revision of every model, by the models' names."""
+        return [revision for model in self.models.values() for revision in model.revisions.values()]
+
+    @property
     def proofs(self) -> dict[str, Proof]:
-        """The proof of each model, by name."""
-        return {name: model.proof for name, model in self.models.items()}
+        """The proof of each model's stable revision, by the model's name."""
+        return {name: model.stable.proof for name, model in self.models.items()}
 
     @cached_property
     def placement_text(self) -> str:
@@ -58,15 +63,15 @@ class SitePlan:
 
     @property
     def texts(self) -> list[str]:
-        """One block of text for each model, by name, and one for their placement on the site's nodes."""
-        return [*(model.text() for model in self.models.values()), *filter(None, [self.placement_text])]
+        """One block of text for each revision of a model, and one for their placement on the site's nodes."""
+        return [*(revision.text() for revision in self.revisions), *filter(None, [self.placement_text])]
 
     @property
     def longest_stream_s(self) -> int:
         """Seconds that the gateway lets streams run: its own setting, and no less than any of its models."""
         given = [
             self.site.gateway.longest_stream_s,
-            *(one.spec.server.longest_stream_s for one in self.models.values()),
+            *(revision.spec.server.longest_stream_s for revision in self.revisions),
         ]
         return max((seconds for seconds in given if seconds is not None), default=_LONGEST_STREAM_S)
 
@@ -76,13 +81,13 @@ class SitePlan:
         if self.site.gateway.max_body_mib is not None:
             # A little below, so that the picker's message around the body fits as well.
             return self.site.gateway.max_body_mib * 1024 - 4
-        needed = [model.settings["gateway_body_kib"].whole for model in self.models.values()]
+        needed = [revision.settings["gateway_body_kib"].whole for revision in self.revisions]
         return max(needed, default=LARGEST_BODY_KIB)
 
     @property
     def first_load_s(self) -> dict[str, float]:
-        """Seconds until each model's weights are read for the first time, by name."""
-        return {name: model.first_load_s for name, model in self.models.items()}
+        """Seconds until each model's weights are read for the first time, by the model's name."""
+        return {name: model.stable.first_load_s for name, model in self.models.items()}
 
     @property
     def replaced_registries(self) -> dict[str, tuple[str, ...]]:
@@ -138,17 +143,18 @@ def _plan(
             models[name] = plan_model(site, name, pins.images)
         except DoesNotFitError as error:
             problems += error.problems
-    for model in models.values():
-        problems += checks.cut_answers(model)
+    plan = SitePlan(site=site, versions=pins, models=models, machines=None)
+    for revision in plan.revisions:
+        problems += checks.cut_answers(revision)
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     if valid.whole and len(models) == len(site.models):
-        problems += crowds(site, {name: model.proof for name, model in models.items()})
-    machines = None
+        problems += crowds(site, plan.proofs)
     if site.cluster.machines is not None:
         machines, in_configs = plan_machines(site.name, site.cluster.machines, pins)
+        plan = replace(plan, machines=machines)
         problems += site_problems(in_configs, values)
     problems += checks.incompatible(site, pins, sources)
-    return SitePlan(site=site, versions=pins, models=models, machines=machines), problems
+    return plan, problems
 
 
 def _no_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:

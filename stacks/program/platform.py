@@ -87,7 +87,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             model_lists={
                 tenant: model_list(
                     {
-                        called: plan.models[name].engine.owned_by
+                        called: plan.models[name].stable.engine.owned_by
                         for name in spec.models
                         if name in plan.models
                         for called in plan.models[name].served_names
@@ -149,14 +149,15 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
         top,
     )
     for name, model in plan.models.items():
+        serving = model.stable
         Model(
             name,
             ModelArgs(
-                spec=model.spec,
-                plan=model.server,
-                picker=model.picker,
-                parallel_requests=model.parallel_requests,
-                engine=model.engine,
+                spec=serving.spec,
+                plan=serving.server,
+                picker=serving.picker,
+                parallel_requests=serving.parallel_requests,
+                engine=serving.engine,
                 namespace=space,
                 storage_class=site.storage.storage_class,
                 volume=site.storage.volumes,

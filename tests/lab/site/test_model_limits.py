@@ -27,7 +27,7 @@ APART_S = 0.05
 
 
 def settings(model: str) -> Mapping[str, Setting]:
-    return plan_file(CHECKOUT / "Pulumi.lab.yaml").models[model].settings
+    return plan_file(CHECKOUT / "Pulumi.lab.yaml").models[model].stable.settings
 
 
 @pytest.mark.parametrize("model", ["glm-5-1", "qwen3-32b"])

@@ -55,7 +55,7 @@ def test_limits_of_every_cluster_are_raised(site: Site, cluster: Cluster) -> Non
     declared = plan_file(CHECKOUT / "Pulumi.lab.yaml")
     for model in site.front.models:
         # The engines' own clusters take no more than the engines hold.
-        bound = declared.models[model].parallel_requests
+        bound = declared.models[model].stable.parallel_requests
         wanted[f"envoy.clusters.endpointpicker_{model}_{MODELS}_ext_proc"] = {}
         wanted[f"httproute/{MODELS}/{model}/rule/0"] = {"max_requests": bound, "max_pending_requests": bound}
     for envoy in cluster.envoys():

@@ -79,12 +79,12 @@ def changed(path: str, value: Any) -> SitePlan:
 
 
 def replicas(plan: SitePlan) -> Any:
-    model = plan.models["qwen3-32b"]
+    model = plan.models["qwen3-32b"].stable
     return deployment("m", "n", model.spec.server, model.server, model.engine)["spec"]["replicas"]
 
 
 def sequences(plan: SitePlan) -> Any:
-    return next(arg for arg in plan.models["qwen3-32b"].engine.args if arg.startswith("--max-num-seqs="))
+    return next(arg for arg in plan.models["qwen3-32b"].stable.engine.args if arg.startswith("--max-num-seqs="))
 
 
 def links(plan: SitePlan) -> Any:

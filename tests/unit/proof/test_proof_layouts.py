@@ -20,7 +20,8 @@ from tests.unit.proof.proof_orders import CHAT, order
 
 pytestmark = pytest.mark.row("opening 1")
 
-MODELS = plan_file(Path(__file__).parents[2] / "fixtures" / "sites" / "valid" / "layouts.yaml").models
+PLAN = plan_file(Path(__file__).parents[2] / "fixtures" / "sites" / "valid" / "layouts.yaml")
+MODELS = {name: model.stable for name, model in PLAN.models.items()}
 
 
 def flags(model: str) -> dict[str, str]:

@@ -32,11 +32,10 @@ def proven(site_file: Path) -> dict[str, Mapping[str, Mapping[str, str]]]:
     """Model -> figures and settings by name, each with its unit."""
     told: dict[str, Mapping[str, Mapping[str, str]]] = {}
     for name, model in plan_file(site_file).models.items():
+        figures, settings = model.stable.proof.figures(), model.stable.settings
         told[name] = {
-            "figures": {key: f"{rounded(figure.value)} {figure.unit}" for key, figure in model.proof.figures().items()},
-            "settings": {
-                key: f"{rounded(setting.value)} {setting.unit}".rstrip() for key, setting in model.settings.items()
-            },
+            "figures": {key: f"{rounded(figure.value)} {figure.unit}" for key, figure in figures.items()},
+            "settings": {key: f"{rounded(setting.value)} {setting.unit}".rstrip() for key, setting in settings.items()},
         }
     return told
 

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from stacks.facts import versions
-from stacks.plan.models import DoesNotFitError, ModelPlan, plan_model
+from stacks.plan.models import DoesNotFitError, RevisionPlan, plan_model
 from stacks.plan.orders import order_of
 from stacks.plan.site_plan import plan_file
 from stacks.proof.memory import BLOCK_TOKENS
@@ -30,14 +30,14 @@ def site(model: dict[str, Any], **more: Any) -> SiteConfig:
     return SiteConfig.model_validate(values)
 
 
-def planned(config: SiteConfig) -> ModelPlan:
-    return plan_model(config, "m", versions.load().images)
+def planned(config: SiteConfig) -> RevisionPlan:
+    return plan_model(config, "m", versions.load().images).stable
 
 
 def test_the_existing_models_keep_their_shape() -> None:
     """GLM-5.1 FP8 on 8 H200 with its whole context, Qwen3-32B FP8 on one."""
     prod = plan_file(ROOT / "Pulumi.prod.yaml")
-    glm, qwen = (prod.models[name].server for name in ("glm-5-1", "qwen3-32b"))
+    glm, qwen = (prod.models[name].stable.server for name in ("glm-5-1", "qwen3-32b"))
     assert (glm.gpus, glm.max_model_len, qwen.gpus, qwen.max_model_len) == (8, 202_752, 1, 40_960)
     assert 600_000 < glm.kv_blocks * BLOCK_TOKENS < 670_000
     # The declared requests are short: 5,093 tokens on average, of 653,136 that the cache holds.
@@ -58,7 +58,7 @@ def test_every_word_of_the_site_reaches_the_order() -> None:
         },
         prices={"gpu_hour": 3.5, "power_kwh": 0.2},
     )
-    order = order_of(config, "m")
+    order = order_of(config, "m", config.models["m"])
     assert (order.name, order.gpus, order.replicas, order.typical_request_tokens) == ("m", 2, 3, 5000)
     assert (order.max_num_batched_tokens, order.max_num_seqs) == (2048, 16)
     assert order.load and order.load.prompt_tokens.p95 == 900
@@ -82,7 +82,7 @@ def test_the_proof_knows_what_the_first_start_downloads(
     weights: dict[str, Any], engine: str, speed: float | None
 ) -> None:
     config = site({"catalogue": "qwen3-32b-fp8", "server": {"engine": engine}}, storage={"weights": weights})
-    order = order_of(config, "m")
+    order = order_of(config, "m", config.models["m"])
     assert order.download_bytes_per_s == speed
     plan = planned(config).server
     assert plan.download_s == (pytest.approx(plan.weight_bytes / speed) if speed else 0)

@@ -54,7 +54,7 @@ def explained(folder: Path, *words: str) -> Any:
 
 def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_folder: Path, prod: SitePlan) -> None:
     said = explained(checkout_folder, "deployment/qwen3-32b", ARGS)
-    known = prod.models["qwen3-32b"].settings
+    known = prod.models["qwen3-32b"].stable.settings
     told = {one["setting"]: one for one in said["settings"]}
     assert set(told) >= {"max_num_seqs", "max_model_len", "max_num_batched_tokens", "kv_cache_dtype"}
     for name, one in told.items():
@@ -100,7 +100,7 @@ def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: 
 
 
 def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: SitePlan) -> None:
-    known = prod.models["qwen3-32b"].settings["max_num_seqs"].value
+    known = prod.models["qwen3-32b"].stable.settings["max_num_seqs"].value
     for value, said in ((known, ["max_num_seqs"]), (7, [])):
         one = deployment("qwen3-32b", [f"--max-num-seqs={value}", "--max-num-seqs", "--port=8000"])
         assert [each["setting"] for each in derivations(one, prod, "", one.body)] == said
@@ -111,13 +111,13 @@ def test_a_flag_without_a_value_is_a_yes() -> None:
     words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "tenants": {}}
     site = plan_values({**words, "models": {"m": {"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}}}}, "a")
     one = deployment("m", ["--enable-expert-parallel"])
-    whole = site.models["m"].settings["enable_expert_parallel"].value
+    whole = site.models["m"].stable.settings["enable_expert_parallel"].value
     assert whole is True
     assert [each["setting"] for each in derivations(one, site, "", one.body)] == ["enable_expert_parallel"]
 
 
 def test_objects_of_no_model_and_of_a_model_by_label(prod: SitePlan) -> None:
-    value = prod.models["qwen3-32b"].settings["max_num_seqs"].value
+    value = prod.models["qwen3-32b"].stable.settings["max_num_seqs"].value
     args = [f"--max-num-seqs={value}"]
     assert derivations(deployment("gateway", args), prod, "", {"args": args}) == []
     labelled = deployment("other", args, **{"app.kubernetes.io/instance": "qwen3-32b"})

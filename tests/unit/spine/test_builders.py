@@ -34,7 +34,7 @@ PROXIES = peer(gateway.proxy_labels("g"), "envoy-gateway-system")
 
 
 def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
-    model = plan_file(ROOT / site_file).models[name]
+    model = plan_file(ROOT / site_file).models[name].stable
     spec, plan, engine = model.spec, model.server, model.engine
     return [
         weights.claim(
@@ -138,8 +138,8 @@ def served_by(engine: str) -> dict[str, Any]:
     spec = site.models["glm-5-1"]
     server = spec.server.model_copy(update={"engine": engine})
     models = {**site.models, "glm-5-1": spec.model_copy(update={"server": server})}
-    model = plan_site(site.model_copy(update={"models": models})).models["glm-5-1"]
-    planned = plan_file(ROOT / "Pulumi.prod.yaml").models["glm-5-1"].server
+    model = plan_site(site.model_copy(update={"models": models})).models["glm-5-1"].stable
+    planned = plan_file(ROOT / "Pulumi.prod.yaml").models["glm-5-1"].stable.server
     return model_server.deployment("glm-5-1", "m", server, planned, model.engine)
 
 

@@ -43,6 +43,6 @@ def test_the_way_to_a_mirror_is_not_restricted() -> None:
 def test_engines_of_a_site_have_the_egress_of_its_weights(file: str) -> None:
     """The lab's simulators download nothing."""
     plan = plan_file(ROOT / file)
-    for model in plan.models.values():
-        simulated = model.spec.server.engine == "simulator"
-        assert model.engine.egress == ([] if simulated else egress(plan.site.storage.weights))
+    for revision in plan.revisions:
+        simulated = revision.spec.server.engine == "simulator"
+        assert revision.engine.egress == ([] if simulated else egress(plan.site.storage.weights))

@@ -1,39 +1,49 @@
-"""A model is proven once in a run, by the plan alone; program, rules and commands work from that plan."""
+"""A revision of a model is proven once in a run, by the plan alone; program, rules and commands work from it."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from sitectl.cli import main
+from stacks.plan.models import STABLE, plan_revision
 from stacks.plan.settings.definition import Serving, Setting
 from stacks.plan.settings.registry import derive
-from stacks.plan.site_plan import plan_file
+from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.proof.case import Case
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof
 from stacks.proof.search import best
-from stacks.site.loader import KEY
 from tests.unit.spine.test_platform import declare
 
 pytestmark = pytest.mark.row("opening 2")
 
 ROOT = Path(__file__).parents[3]
 PROD = ROOT / "Pulumi.prod.yaml"
-MODELS = yaml.safe_load(PROD.read_text())["config"][KEY]["models"]
 SETTLED, FREE = "the site's order", "a better layout"
 # Calls of the proof and of its settings: the plan's own, fixes that are tried, and an entry that no site orders yet.
 PROVERS = {"stacks/plan/models.py", "stacks/proof/fixes.py", "sitectl/commands/catalogue.py"}
 DERIVERS = {"stacks/plan/models.py", "stacks/plan/settings/registry.py"}
 
 
+def once(plan: SitePlan, *whats: str) -> Counter[tuple[str, str]]:
+    """One search for each revision of each model, by model and by what for."""
+    return Counter((revision.model, what) for revision in plan.revisions for what in whats)
+
+
 @pytest.fixture
-def searches(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
+def prod() -> SitePlan:
+    """The reference site's plan; take it before the counters."""
+    return plan_file(PROD)
+
+
+@pytest.fixture
+def searches(prod: SitePlan, monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
     """How often a layout was searched, by model and by what for."""
     counted: Counter[tuple[str, str]] = Counter()
 
@@ -46,7 +56,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
 
 
 @pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def settings(prod: SitePlan, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the settings of a model were derived."""
     counted: Counter[str] = Counter()
 
@@ -58,15 +68,12 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-def test_the_program_proves_each_model_once(
-    searches: Counter[tuple[str, str]], settings: Counter[str], tmp_path: Path
+def test_the_program_proves_each_revision_once(
+    prod: SitePlan, searches: Counter[tuple[str, str]], settings: Counter[str], tmp_path: Path
 ) -> None:
-    site = plan_file(PROD).site
-    searches.clear()
-    settings.clear()
-    declare(site, tmp_path)
-    assert searches == {(name, what): 1 for name in MODELS for what in (SETTLED, FREE)}
-    assert settings == dict.fromkeys(MODELS, 1)
+    declare(prod.site, tmp_path)
+    assert searches == once(prod, SETTLED, FREE)
+    assert settings == Counter(revision.model for revision in prod.revisions)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +85,38 @@ def test_the_program_proves_each_model_once(
         (["explain", "--site", "prod", "models.glm-5-1.settings"], False),
     ],
 )
-def test_a_command_proves_each_model_once(
-    words: list[str], better: bool, searches: Counter[tuple[str, str]], settings: Counter[str]
+def test_a_command_proves_each_revision_once(
+    words: list[str], better: bool, prod: SitePlan, searches: Counter[tuple[str, str]], settings: Counter[str]
 ) -> None:
     assert main([*words, "--project", str(ROOT)]) == 0
-    whats = (SETTLED, FREE) if better else (SETTLED,)
-    assert searches == {(name, what): 1 for name in MODELS for what in whats}
-    assert settings == dict.fromkeys(MODELS, 1)
+    assert searches == once(prod, *((SETTLED, FREE) if better else (SETTLED,)))
+    assert settings == Counter(revision.model for revision in prod.revisions)
+
+
+def test_each_model_has_its_stable_revision_and_no_other(prod: SitePlan) -> None:
+    assert {name: list(model.revisions) for name, model in prod.models.items()} == {
+        "glm-5-1": [STABLE],
+        "qwen3-32b": [STABLE],
+    }
+    assert len({revision.digest for revision in prod.revisions}) == len(prod.revisions)
+
+
+def test_a_second_revision_is_one_more_item(
+    prod: SitePlan, searches: Counter[tuple[str, str]], settings: Counter[str]
+) -> None:
+    """What the gateway and the report take of all revisions has it, and the name still has the first one's proof."""
+    name, longest_s = "qwen3-32b", prod.longest_stream_s + 60
+    model = prod.models[name]
+    server = model.stable.spec.server.model_copy(update={"longest_stream_s": longest_s})
+    spec = model.stable.spec.model_copy(update={"server": server})
+    second = plan_revision(prod.site, name, spec, prod.versions.images)
+    both = replace(model, revisions={**model.revisions, "canary": second})
+    plan = replace(prod, models={**prod.models, name: both})
+    assert (searches, settings) == ({(name, SETTLED): 1}, {name: 1})
+    assert second.digest != both.stable.digest
+    assert plan.longest_stream_s == longest_s
+    assert [text.partition(":")[0] for text in plan.texts] == ["glm-5-1", name, name, "placement"]
+    assert plan.proofs == prod.proofs
 
 
 def calls(function: str) -> Iterator[str]:

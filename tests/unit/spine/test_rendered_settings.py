@@ -14,7 +14,7 @@ import yaml
 from components.gateway import gateway
 from components.models import inference_pool, model_route, model_server
 from stacks.facts import versions
-from stacks.plan.models import ModelPlan, plan_model
+from stacks.plan.models import RevisionPlan, plan_model
 from stacks.plan.settings.registry import DEFINITIONS
 from stacks.plan.settings.start import PROBE_PERIOD_S
 from stacks.plan.site_plan import plan_file, plan_site
@@ -40,8 +40,8 @@ def site(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyType
     return SiteConfig.model_validate(copy.deepcopy(PROD) | {"models": {"m": model}, "tenants": {}})
 
 
-def planned(config: SiteConfig) -> ModelPlan:
-    return plan_model(config, "m", versions.load().images)
+def planned(config: SiteConfig) -> RevisionPlan:
+    return plan_model(config, "m", versions.load().images).stable
 
 
 def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:

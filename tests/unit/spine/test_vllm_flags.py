@@ -39,7 +39,7 @@ def test_list_is_of_the_pinned_version() -> None:
     ],
 )
 def test_server_arguments_are_documented(file: str, model: str) -> None:
-    plan = plan_file(ROOT / file).models[model]
+    plan = plan_file(ROOT / file).models[model].stable
     args = plan.engine.args
     assert args[0] == catalogue.load(plan.spec.catalogue).repository
     assert [name for name in names(args) if name not in FLAGS] == []
@@ -52,6 +52,6 @@ def test_catalogue_flags_are_documented(model: str) -> None:
 
 def test_document_example_is_emitted_with_right_keys() -> None:
     """Chunked prefill with 8,192 batched tokens, two replicas on hopper nodes."""
-    plan = plan_file(ROOT / "Pulumi.prod.yaml").models["glm-5-1"]
+    plan = plan_file(ROOT / "Pulumi.prod.yaml").models["glm-5-1"].stable
     assert {"--enable-chunked-prefill", "--max-num-batched-tokens=8192"} <= set(plan.engine.args)
     assert (plan.spec.server.replicas, plan.spec.server.gpu_family) == (2, "hopper")

@@ -34,7 +34,7 @@ def site(**models: dict[str, Any]) -> SiteConfig:
 
 
 def proofs(config: SiteConfig) -> dict[str, Proof]:
-    return {name: prove(order_of(config, name)) for name in config.models}
+    return {name: prove(order_of(config, name, spec)) for name, spec in config.models.items()}
 
 
 def told(config: SiteConfig) -> str:
