@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pulumi
 
 from components.objects import KubeObject, declare
+from floor.stateful import Holder, Keeping
+
+R = TypeVar("R", bound=pulumi.Resource)
 
 
 class Component(pulumi.ComponentResource):
@@ -30,22 +33,49 @@ class Component(pulumi.ComponentResource):
         *,
         depends_on: Sequence[pulumi.Resource] = (),
         patience_s: int | None = None,
-        protect: bool | None = None,
     ) -> KubeObject:
         """Declare one Kubernetes object out of its wire-format body.
 
         patience_s: how long `up` and `destroy` wait for it, where the provider's ten minutes are too few.
-        protect: whether the engine refuses to delete or replace it.
         """
         limit = f"{patience_s}s" if patience_s else None
         timeouts = pulumi.CustomTimeouts(create=limit, update=limit, delete=limit) if limit else None
         resource = declare(
             f"{self.name}-{suffix}",
             body,
-            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts, protect=protect),
+            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts),
         )
         self.children.append(resource)
         return resource
+
+    def stateful(
+        self,
+        suffix: str,
+        holder: Holder,
+        make: Callable[[str, pulumi.ResourceOptions], R],
+        *,
+        keeping: Keeping,
+        depends_on: Sequence[pulumi.Resource] = (),
+        secret_outputs: Sequence[str] = (),
+        formerly: Sequence[str] = (),
+    ) -> R:
+        """Declare a resource that holds data: `make` gets its logical name and its options.
+
+        holder: which sort it is. keeping: whether the engine refuses to delete or replace it.
+        formerly: suffixes that existing sites know it by; without them a renamed one would lose its data.
+        """
+        protected = keeping == "protected"
+        return make(
+            f"{self.name}-{suffix}",
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=list(depends_on),
+                protect=protected,
+                retain_on_delete=protected if holder.retained else None,
+                additional_secret_outputs=list(secret_outputs),
+                aliases=[pulumi.Alias(name=f"{self.name}-{former}") for former in formerly],
+            ),
+        )
 
     def finish(self, **outputs: Any) -> None:
         """Register the component's outputs; call it once, last."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from floor.stateful import Keeping
+
 # Placeholder for a value that is secret or not known yet; a rule sees nothing else of it.
 HIDDEN = "[secret]"
 
@@ -67,6 +69,8 @@ class SiteFacts:
     """Namespaces whose pod security may be `privileged`: their pods come out of other people's charts."""
     host_access: tuple[str, ...] = ()
     """Labels of workloads that may use the host's files, network, processes or privileges."""
+    machine_secrets: Keeping | None = None
+    """What the site sets for the secrets of its machines; None where it has none, or is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from floor import stateful
 from floor.metadata import DISPOSABLE
 from policy.model import Finding, Resource, SiteFacts
 from policy.pods import gpu_workloads, pod_spec
-
-_STATEFUL = ("PersistentVolumeClaim", "StatefulSet")
 
 
 def _models(resources: Sequence[Resource]) -> Iterator[Resource]:
@@ -76,11 +75,8 @@ def update_leaves_a_replica(resources: Sequence[Resource], facts: SiteFacts) -> 
 
 
 def shared_volume(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
-    claims = {
-        (resource.namespace, str(resource.body["metadata"].get("name"))): resource
-        for resource in resources
-        if resource.kind == _STATEFUL[0]
-    }
+    volumes = [resource for resource in resources if resource.kind == stateful.VOLUME.kind]
+    claims = {(volume.namespace, str(volume.body["metadata"].get("name"))): volume for volume in volumes}
     for model in _models(resources):
         for volume in pod_spec(model).get("volumes") or ():
             name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
@@ -94,17 +90,22 @@ def shared_volume(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[F
                 )
 
 
-def protect_stateful(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
+def protect_stateful(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:
     for resource in resources:
-        if resource.kind not in _STATEFUL or resource.protected or resource.retained:
-            continue
-        if ((resource.body.get("metadata") or {}).get("annotations") or {}).get(DISPOSABLE) != "true":
+        holder = stateful.holder(resource.type, resource.name)
+        if holder and not (resource.protected or resource.retained or _may_go(resource, facts)):
             yield Finding(
                 resource=resource.label,
                 problem="its data goes with it when a name in the site's file changes",
-                fix="declare it with protect=True, or say that its data may go: storage.volumes or "
-                f"models.<name>.volume: disposable in the site (annotation {DISPOSABLE} on the object)",
+                fix=f"declare it with protect=True, or say that its data may go: {holder.permission}",
             )
+
+
+def _may_go(resource: Resource, facts: SiteFacts) -> bool:
+    """Whether the site lets its data go: an object carries the permission, a command's is in the site alone."""
+    if resource.kind:
+        return bool(((resource.body.get("metadata") or {}).get("annotations") or {}).get(DISPOSABLE) == "true")
+    return facts.machine_secrets != "protected"
 
 
 def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from floor.problems import WrongValueError, nearest
 from floor.spec import Spec
+from floor.stateful import Keeping
 from policy.boundaries import listed
 from policy.listing import RULES, names
 from policy.model import Resource, Rule, SiteFacts, Violation, violations
@@ -61,11 +62,12 @@ class RulesSpec(Spec):
         name: str,
         load_s: Mapping[str, float] = MappingProxyType({}),
         replaced: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        machine_secrets: Keeping | None = None,
     ) -> SiteFacts:
         """Facts of the site called `name`.
 
         load_s: by model, what its first start takes to load the weights. replaced: registries with the endpoints that
-        machines ask in their place, and no others.
+        machines ask in their place, and no others. machine_secrets: what the site sets for those of its machines.
         """
         base = SiteFacts(name=name)
         mirrored = [
@@ -81,6 +83,7 @@ class RulesSpec(Spec):
             load_s=load_s,
             privileged_namespaces=(*base.privileged_namespaces, *self.privileged_namespaces),
             host_access=self.host_access,
+            machine_secrets=machine_secrets,
         )
 
 

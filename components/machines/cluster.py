@@ -13,6 +13,7 @@ from components.machines.cluster_identity import ClusterIdentity, ClusterIdentit
 from components.machines.cluster_nodes import ClusterNodes, ClusterNodesArgs, Rollout
 from components.machines.cluster_preview import Announced, announce
 from components.machines.machine_commands import Machine
+from floor.stateful import Keeping
 from talos import secrets
 
 # Secrets bundle, further secrets of the site by their key, inline manifest -> config of each machine by its name.
@@ -30,7 +31,8 @@ class ClusterArgs:
     secret_texts: Mapping[str, pulumi.Output[str]]
     rollout: Rollout
     talos_version: str
-    protected: bool
+    keeping: Keeping
+    """Whether `destroy` may delete the cluster's secrets."""
     imported: str | None
     cilium: str | None
     """Inline manifest of the pod network; None where the site brings it."""
@@ -57,7 +59,7 @@ class Cluster(Component):
             ClusterIdentityArgs(
                 cluster=args.cluster,
                 control_planes=planes,
-                protected=args.protected,
+                keeping=args.keeping,
                 imported=args.imported,
                 rotation=args.rollout.credentials_rotation,
             ),

@@ -11,6 +11,7 @@ from pulumi_command import local
 from components.component import Component
 from components.machines import machine_commands
 from components.machines.machine_commands import KEEP, SECRETS_VARIABLE, Machine
+from floor.stateful import IDENTITY, Keeping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class ClusterIdentityArgs:
 
     cluster: str
     control_planes: Sequence[Machine]
-    protected: bool
+    keeping: Keeping
     """Whether `destroy` refuses to delete the secrets, and removing them from the program keeps them."""
     imported: str | None
     """File with the bundle of a cluster that exists."""
@@ -40,17 +41,18 @@ class ClusterIdentity(Component):
 
     def __init__(self, name: str, args: ClusterIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
-        secrets = local.Command(
-            f"{name}-secrets",
-            create=machine_commands.secrets(args.imported),
-            update=KEEP,
-            logging=local.Logging.NONE,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                additional_secret_outputs=["stdout"],
-                protect=args.protected,
-                retain_on_delete=args.protected,
+        secrets = self.stateful(
+            "secrets",
+            IDENTITY,
+            lambda logical_name, options: local.Command(
+                logical_name,
+                create=machine_commands.secrets(args.imported),
+                update=KEEP,
+                logging=local.Logging.NONE,
+                opts=options,
             ),
+            keeping=args.keeping,
+            secret_outputs=["stdout"],
         )
         bundle: pulumi.Output[str] = pulumi.Output.secret(secrets.stdout)
         issue = machine_commands.talosconfig(args.cluster, args.control_planes)

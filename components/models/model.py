@@ -18,7 +18,7 @@ from components.network_policies import peer
 from components.specs.inference_pool import PickerPlan
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerPlan
-from components.specs.weights import Keeping
+from floor.stateful import Keeping
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,10 @@ from components.models import weights
 from components.models.engines import PORT, Engine
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
+from components.objects import declare
 from components.specs.model_server import LATER_START, ModelServerPlan, ModelServerSpec
-from components.specs.weights import Keeping
 from floor import gpu_nodes
+from floor.stateful import VOLUME, Keeping
 
 # The picker has scraped a replica's absence after this; requests that it still sends meanwhile are answered.
 NOTICE_S = 10
@@ -156,7 +157,13 @@ class ModelServer(Component):
             storage_class=args.storage_class,
             keeping=args.volume,
         )
-        claim = self.child("weights", volume, depends_on=[space.ready], protect=args.volume == "protected")
+        claim = self.stateful(
+            "weights",
+            VOLUME,
+            lambda logical_name, options: declare(logical_name, volume, options),
+            keeping=args.volume,
+            depends_on=[space.ready],
+        )
         replicas = self.child(
             "server",
             deployment(name, space.name, args.spec, args.plan, args.engine),

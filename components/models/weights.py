@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.network_policies import Rule
-from components.specs.weights import Keeping, WeightsSpec
+from components.specs.weights import WeightsSpec
 from floor.metadata import DISPOSABLE
+from floor.stateful import Keeping
 
 MOUNT = "/models"
 

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model_server import ModelServerSpec
-from components.specs.weights import Keeping
 from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
+from floor.stateful import Keeping
 
 # Scripts, logs and engines take an alias as it is, so nothing of JSON's or Lua's own may be in it.
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")

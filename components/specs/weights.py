@@ -10,9 +10,6 @@ from pydantic import Field, model_validator
 from floor.problems import WrongValueError
 from floor.spec import Spec
 
-Keeping = Literal["protected", "disposable"]
-"""Whether the engine refuses to delete the volume, or may delete it with its data."""
-
 # No credentials: the address is in the pods' definition.
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 

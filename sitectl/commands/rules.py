@@ -83,7 +83,8 @@ def _judge(project: Path, site: str, file: Path, one: Declared) -> Told:
         text = checkout.relative(str(error), project)
         return Told(lines=[text], record={"error": text}, good=False)
     plan = _valid(file)
-    facts = said.facts(site, plan.first_load_s, plan.replaced_registries) if plan else said.facts(site)
+    known = (plan.first_load_s, plan.replaced_registries, plan.machine_secrets) if plan else ()
+    facts = said.facts(site, *known)
     found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, rules_file.today())
     lines = [*_lines(site, found), *(warned.lines(plan, project) if plan else [])]
     record = {**_record(found), "warnings": warned.records(plan.warnings, plan.file, project) if plan else []}

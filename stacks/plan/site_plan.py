@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from floor.problems import Problem, site_error
+from floor.stateful import Keeping
 from stacks.facts import versions
 from stacks.facts.versions import Versions
 from stacks.plan import checks
@@ -88,6 +89,11 @@ class SitePlan:
     def first_load_s(self) -> dict[str, float]:
         """Seconds until each model's weights are read for the first time, by the model's name."""
         return {name: model.stable.first_load_s for name, model in self.models.items()}
+
+    @property
+    def machine_secrets(self) -> Keeping | None:
+        """Whether the secrets of the site's machines may go; None on a cluster that exists already."""
+        return self.site.cluster.machines.secrets if self.site.cluster.machines else None
 
     @property
     def replaced_registries(self) -> dict[str, tuple[str, ...]]:

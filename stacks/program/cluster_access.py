@@ -78,7 +78,7 @@ def cluster_args(plan: ClusterPlan, limits: Limits = LIMITS) -> ClusterArgs:
             limits=limits,
         ),
         talos_version=plan.versions.talos,
-        protected=machines.secrets == "protected",
+        keeping=machines.secrets,
         imported=machines.secrets_import,
         cilium=_cilium(machines, plan.versions),
     )

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
+from floor.stateful import Keeping
 from stacks.site.machine import EncryptionKeySpec, MachineKeys, NodeSpec
 
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -179,7 +180,7 @@ class MachinesSpec(MachineKeys):
     """Who tells members about each other: off, public (the vendor's service), or a service's address."""
     api_server_sans: tuple[str, ...] = ()
     """Further names of the Kubernetes API."""
-    secrets: Literal["protected", "disposable"] = "protected"
+    secrets: Keeping = "protected"
     """Whether `destroy` may delete the cluster's secrets: protected refuses, since nothing can bring them back."""
     secrets_import: str | None = None
     """File with the secrets bundle of a cluster that exists already, read once when the stack has none."""

@@ -15,9 +15,10 @@ from components.specs.access import TenantSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.tiers import TierSpec
-from components.specs.weights import Keeping, WeightsSpec
+from components.specs.weights import WeightsSpec
 from floor.problems import WrongValueError
 from floor.spec import Name, Spec
+from floor.stateful import Keeping
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.site.demand import OrderedModelSpec, PricesSpec

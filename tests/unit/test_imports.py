@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "components": {"floor"},
     "components.specs": {"floor"},
     "components.addons": {"floor", "components"},
-    "components.machines": {"components", "talos"},
+    "components.machines": {"floor", "components", "talos"},
     "components.tenants": {"floor", "components", "components.specs"},
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"},

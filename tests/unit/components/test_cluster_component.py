@@ -88,7 +88,7 @@ def args(*machines: Machine, **more: Any) -> ClusterArgs:
         "secret_texts": {"password": pulumi.Output.secret(CANARY)},
         "rollout": rollout(),
         "talos_version": "v1.13.9",
-        "protected": True,
+        "keeping": "protected",
         "imported": None,
         "cilium": "objects",
     }
@@ -191,8 +191,8 @@ def test_a_replaced_node_leaves_before_its_machine_is_erased(monkeypatch: pytest
 
 
 def test_what_cannot_be_made_again_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
-    for protected in (True, False):
-        secret = options_of(monkeypatch, protected=protected)["machines-identity-secrets"]
+    for keeping, protected in (("protected", True), ("disposable", False)):
+        secret = options_of(monkeypatch, keeping=keeping)["machines-identity-secrets"]
         assert (secret.protect, secret.retain_on_delete) == (protected, protected)
         assert secret.additional_secret_outputs == ["stdout"]
 

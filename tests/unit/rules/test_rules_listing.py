@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
+from floor.stateful import IDENTITY
 from policy.listing import RULES, names
 from policy.model import HIDDEN, Resource, SiteFacts, violations
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, Broken, bodies, resources
@@ -43,6 +45,28 @@ def test_one_replica_needs_no_budget() -> None:
     found["deployment"]["spec"]["replicas"] = 1
     del found["budget"]
     assert violations(resources(found), FACTS, RULES) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "protected", "broken"),
+    [
+        (replace(FACTS, machine_secrets="protected"), False, ["protect-stateful"]),
+        (replace(FACTS, machine_secrets="protected"), True, []),
+        (replace(FACTS, machine_secrets="disposable"), False, []),
+        # The policy pack does not know the site.
+        (FACTS, False, []),
+    ],
+)
+def test_the_secrets_of_machines_go_by_the_sites_permission_alone(
+    facts: SiteFacts, protected: bool, broken: list[str]
+) -> None:
+    names_of_commands = (IDENTITY.name, "machines-nodes-kubeconfig")
+    there = [
+        Resource(type="command:local:Command", name=name, body={}, protected=protected) for name in names_of_commands
+    ]
+    found = violations(there, facts, RULES)
+    assert [one.rule for one in found] == broken
+    assert all(IDENTITY.name in one.resource and IDENTITY.permission in one.fix for one in found)
 
 
 @pytest.mark.parametrize(

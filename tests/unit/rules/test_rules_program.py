@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from floor.reading.document import read_file
+from floor.stateful import holder
 from sitectl import checkout
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
 
@@ -34,6 +35,7 @@ SITES: dict[str, tuple[str, dict[str, Any]]] = {
     "hub": ("prod", INSIDE),
     "fallback": ("prod", INSIDE),
     "keeping": ("lab", {}),
+    "disposable": ("prod", {}),
 }
 CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
     "mirror": lambda _: None,
@@ -41,6 +43,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
     "hub": lambda site: site["storage"].update(weights={"source": "hub"}),
     "fallback": lambda site: site["cluster"]["machines"]["registries"]["mirrors"]["*"].update(skip_fallback=False),
     "keeping": lambda site: site["models"]["glm-5-1"].update(volume="protected"),
+    "disposable": lambda site: site["cluster"]["machines"].update(secrets="disposable"),
 }
 
 
@@ -139,6 +142,21 @@ def test_volumes_are_protected_unless_the_site_says_that_they_may_go(outcomes: d
         "lab": {"glm-5-1-weights": False, "qwen3-32b-weights": False},
         "keeping": {"glm-5-1-weights": True, "qwen3-32b-weights": False},
     }
+
+
+def test_what_is_protected_is_what_holds_data(outcomes: dict[str, Any]) -> None:
+    """The list that the rule works from has each resource that the components protect, and the other way round."""
+    declared = outcomes["prod"]["resources"]
+    stateful = [one["name"] for one in declared if holder(one["type"], one["name"])]
+    assert stateful == [one["name"] for one in declared if one["protect"]]
+    assert sorted(stateful) == ["glm-5-1-weights", "machines-identity-secrets", "qwen3-32b-weights"]
+
+
+def test_a_site_may_let_the_secrets_of_its_machines_go(outcomes: dict[str, Any], project: Path) -> None:
+    assert "error" not in outcomes["disposable"]
+    assert run(project, "rules", "disposable", "--json").data["disposable"]["errors"] == []
+    kept = {one["name"]: one["protect"] for one in outcomes["disposable"]["resources"]}
+    assert (kept["machines-identity-secrets"], kept["glm-5-1-weights"]) == (False, True)
 
 
 def test_a_broken_rule_stops_the_program_before_anything_is_registered(outcomes: dict[str, Any]) -> None:
