@@ -14,6 +14,10 @@ from talos.cel import condition
 from talos.document import Document, Part, Wire, checked, wired
 from talos.problems import ConfigProblem
 
+SystemVolume = Literal["STATE", "EPHEMERAL", "IMAGECACHE"]
+VolumeType = Literal["partition", "disk", "directory"]
+FilesystemType = Literal["ext4", "xfs"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Provisioning(Part):
@@ -108,7 +112,7 @@ class VolumeConfig(Document):
 
     kind: ClassVar[str] = "VolumeConfig"
 
-    name: Literal["STATE", "EPHEMERAL", "IMAGECACHE"]
+    name: SystemVolume
     provisioning: Provisioning | None = None
     encryption: Encryption | None = None
     mount_secure: bool | None = field(default=None, metadata=wired("mount", lambda secure: {"secure": secure}))
@@ -124,7 +128,7 @@ class VolumeConfig(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Filesystem(Part):
-    type: Literal["ext4", "xfs"] = "xfs"
+    type: FilesystemType = "xfs"
     project_quota_support: bool | None = None
 
     def disagreements(self) -> Iterator[ConfigProblem]:
@@ -145,7 +149,7 @@ class UserVolumeConfig(Document):
     kind: ClassVar[str] = "UserVolumeConfig"
 
     name: str = field(metadata=checked(checks.volume_name))
-    volume_type: Literal["partition", "disk", "directory"] | None = None
+    volume_type: VolumeType | None = None
     provisioning: Provisioning | None = None
     filesystem: Filesystem | None = None
     encryption: Encryption | None = None

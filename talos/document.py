@@ -99,6 +99,11 @@ def _written_fields(owner: type[Part]) -> list[tuple[str, str, Callable[[Any], A
     return _WRITTEN.setdefault(owner, members)
 
 
+def wire_names(owner: type[Part]) -> frozenset[str]:
+    """The keys that a piece of this type may write."""
+    return frozenset(key for _, key, _ in _written_fields(owner))
+
+
 def _camel_case(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)

@@ -13,7 +13,10 @@ from talos.problems import ConfigError
 from talos.storage import LonghornStorage
 from talos.v1alpha1 import KernelModule
 
-Fork = Literal["lts", "production"]
+Modules = Literal["open", "proprietary"]
+Fork = Literal["production", "lts"]
+Rdma = Literal["none", "roce", "infiniband"]
+GpuDirect = Literal["dma-buf", "peermem"]
 
 # Pods of the platform tolerate this; nothing else lands on a node whose GPUs cost more than itself.
 
@@ -33,10 +36,10 @@ class HGXProfile:
     2 MiB pages. `extra_extensions` are names such as `siderolabs/intel-ucode`.
     """
 
-    modules: Literal["open", "proprietary"] = "open"
+    modules: Modules = "open"
     fork: Fork = "production"
-    rdma: Literal["none", "roce", "infiniband"] = "none"
-    gpu_direct: Literal["dma-buf", "peermem"] = "dma-buf"
+    rdma: Rdma = "none"
+    gpu_direct: GpuDirect = "dma-buf"
     huge_pages_2mib: int = 0
     storage: LonghornStorage | None = None
     extra_extensions: tuple[str, ...] = ()

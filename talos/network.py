@@ -12,6 +12,10 @@ from talos.document import Document, Part, Wire, checked, seconds, wired
 from talos.problems import ConfigProblem
 
 BondMode = Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]
+HashPolicy = Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4"]
+LacpRate = Literal["slow", "fast"]
+AdSelect = Literal["stable", "bandwidth", "count"]
+VlanMode = Literal["802.1q", "802.1ad"]
 
 # Rings that Talos 1.13 takes as a number; tx-push, rx-push and tcp-data-split are switches there.
 _RINGS = ("rx", "rx-mini", "rx-jumbo", "tx", "rx-buf-len", "cqe-size", "tx-push-buf-len")
@@ -102,9 +106,9 @@ class BondConfig(Link, Document):
     miimon_ms: int | None = field(default=None, metadata=wired("miimon", check=checks.between(0)))
     updelay_ms: int | None = field(default=None, metadata=wired("updelay", check=checks.between(0)))
     downdelay_ms: int | None = field(default=None, metadata=wired("downdelay", check=checks.between(0)))
-    xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4"] | None = None
-    lacp_rate: Literal["slow", "fast"] | None = None
-    ad_select: Literal["stable", "bandwidth", "count"] | None = None
+    xmit_hash_policy: HashPolicy | None = None
+    lacp_rate: LacpRate | None = None
+    ad_select: AdSelect | None = None
     min_links: int | None = None
 
     def disagreements(self) -> Iterator[ConfigProblem]:
@@ -159,7 +163,7 @@ class VLANConfig(Link, Document):
     kind: ClassVar[str] = "VLANConfig"
 
     vlan_id: int = field(metadata=wired("vlanID", check=checks.between(1, 4094)))
-    vlan_mode: Literal["802.1q", "802.1ad"] | None = None
+    vlan_mode: VlanMode | None = None
     parent: str = field(metadata=checked(checks.link_name))
 
 

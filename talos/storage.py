@@ -11,6 +11,8 @@ from talos.document import Document
 from talos.problems import ConfigError
 from talos.v1alpha1 import ExtraMount, KernelModule
 
+LonghornEngine = Literal["v1", "v2"]
+
 # What a node must say of itself before Longhorn reads its disks from the annotation.
 _LABEL = {"node.longhorn.io/create-default-disk": "config"}
 _ANNOTATION = "node.longhorn.io/default-disks-config"
@@ -39,7 +41,7 @@ class LonghornStorage:
     """A node's disks for Longhorn's engine: v1 keeps files on XFS, v2 takes the partition itself."""
 
     disks: tuple[LonghornDisk, ...]
-    engine: Literal["v1", "v2"] = "v1"
+    engine: LonghornEngine = "v1"
 
     def __post_init__(self) -> None:
         if not self.disks:

@@ -14,6 +14,8 @@ from talos import checks
 from talos.document import API_VERSION, Document, Part, Wire, checked, wired
 from talos.problems import ConfigProblem
 
+DiskType = Literal["ssd", "hdd", "nvme", "sd"]
+
 _SUBNETS = checks.both(checks.some("subnet"), checks.every(checks.cidr))
 
 
@@ -70,7 +72,7 @@ class InstallDisk(Part):
     serial: str | None = None
     uuid: str | None = None
     wwid: str | None = None
-    type: Literal["ssd", "hdd", "nvme", "sd"] | None = None
+    type: DiskType | None = None
     bus_path: str | None = None
 
 

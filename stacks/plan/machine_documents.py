@@ -29,17 +29,8 @@ from talos.v1alpha1 import Install, InstallDisk, KernelModule
 # Values that the site keeps in the stack's encrypted configuration, by their key.
 SecretTexts = Mapping[str, str]
 
-_LINK_KEYS = ("up", "mtu", "multicast")
-_BOND_KEYS = (
-    "hardware_addr",
-    "miimon_ms",
-    "updelay_ms",
-    "downdelay_ms",
-    "xmit_hash_policy",
-    "lacp_rate",
-    "ad_select",
-    "min_links",
-)
+# Keys of a link that Talos has in another form: with the node's address among them, as types of its own, as DHCP.
+_OTHER_FORM = {"node_address", "addresses", "routes", "dhcp"}
 
 
 def merged_keys(machines: MachinesSpec, node: NodeSpec) -> MachineKeys:
@@ -97,16 +88,17 @@ def network_documents(keys: MachineKeys, node: NodeSpec, subnets: Sequence[str])
         if link.dhcp:
             yield network.DHCPv4Config(name=name)
     for name, card in sorted(keys.ethernet.items()):
-        yield network.EthernetConfig(name=name, features=card.features, rings=card.rings, channels=card.channels)
+        yield network.EthernetConfig(name=name, **card.model_dump())
     for address, hostnames in sorted(keys.static_hosts.items()):
         yield network.StaticHostConfig(address=address, hostnames=hostnames)
 
 
 def _link(name: str, link: LinkSpec, node: NodeSpec, subnets: Sequence[str]) -> dict[str, Any]:
+    """The fields of a link's document, and those of a bond's or a VLAN's; all but a few are called as the keys."""
     own = (_with_prefix(node.address, subnets),) if link.node_address else ()
     return {
         "name": name,
-        **{key: getattr(link, key) for key in _LINK_KEYS},
+        **link.model_dump(exclude=_OTHER_FORM),
         "addresses": tuple(network.LinkAddress(address=each) for each in (*own, *link.addresses)),
         "routes": tuple(network.Route(**each.model_dump()) for each in link.routes),
     }
@@ -115,8 +107,7 @@ def _link(name: str, link: LinkSpec, node: NodeSpec, subnets: Sequence[str]) -> 
 def _bond(name: str, bond: BondSpec, node: NodeSpec, subnets: Sequence[str]) -> network.BondConfig:
     if bond.bond_mode is None:
         raise _missing(("bonds", name, "bond_mode"), "say how the links share the work, such as 802.3ad")
-    further = {key: getattr(bond, key) for key in _BOND_KEYS}
-    return network.BondConfig(**_link(name, bond, node, subnets), links=bond.links, bond_mode=bond.bond_mode, **further)
+    return network.BondConfig(**_link(name, bond, node, subnets))
 
 
 def _vlan(name: str, vlan: VlanSpec, node: NodeSpec, subnets: Sequence[str]) -> network.VLANConfig:
@@ -124,9 +115,7 @@ def _vlan(name: str, vlan: VlanSpec, node: NodeSpec, subnets: Sequence[str]) -> 
         raise _missing(("vlans", name, "vlan_id"), "say its number, 1 to 4094")
     if vlan.parent is None:
         raise _missing(("vlans", name, "parent"), "name the link or bond that it is on")
-    return network.VLANConfig(
-        **_link(name, vlan, node, subnets), vlan_id=vlan.vlan_id, parent=vlan.parent, vlan_mode=vlan.vlan_mode
-    )
+    return network.VLANConfig(**_link(name, vlan, node, subnets))
 
 
 def _missing(path: Path, fix: str) -> ConfigError:

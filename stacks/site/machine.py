@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from floor.spec import Spec
-
-BondMode = Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]
-SystemVolume = Literal["STATE", "EPHEMERAL", "IMAGECACHE"]
+from talos.block import FilesystemType, SystemVolume, VolumeType
+from talos.network import AdSelect, BondMode, HashPolicy, LacpRate, VlanMode
+from talos.v1alpha1 import DiskType
 
 
 class InstallDiskSpec(Spec):
@@ -32,7 +32,7 @@ class InstallDiskSpec(Spec):
     """UUID of the disk."""
     wwid: str | None = None
     """World-wide identifier."""
-    type: Literal["ssd", "hdd", "nvme", "sd"] | None = None
+    type: DiskType | None = None
     """Kind of disk."""
     bus_path: str | None = None
     """Path on the bus, with `*` for any text."""
@@ -89,11 +89,11 @@ class BondSpec(LinkSpec):
     """How long a link must be up before it is used, in milliseconds."""
     downdelay_ms: int | None = None
     """How long a link must be down before it is no longer used, in milliseconds."""
-    xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4"] | None = None
+    xmit_hash_policy: HashPolicy | None = None
     """Which fields of a packet choose its link."""
-    lacp_rate: Literal["slow", "fast"] | None = None
+    lacp_rate: LacpRate | None = None
     """How often LACP partners talk; 802.3ad alone."""
-    ad_select: Literal["stable", "bandwidth", "count"] | None = None
+    ad_select: AdSelect | None = None
     """Which group of links is used; 802.3ad alone."""
     min_links: int | None = None
     """Links that must be up for the bond to be up."""
@@ -106,7 +106,7 @@ class VlanSpec(LinkSpec):
     """1 to 4094; required for every VLAN."""
     parent: str | None = None
     """Link or bond that it is on; required for every VLAN."""
-    vlan_mode: Literal["802.1q", "802.1ad"] | None = None
+    vlan_mode: VlanMode | None = None
     """Kind of tag."""
 
 
@@ -163,9 +163,9 @@ class SystemVolumeSpec(Spec):
 class VolumeSpec(SystemVolumeSpec):
     """A volume of the site's own, mounted at /var/mnt/<name>; without a filesystem for `raw_volumes`."""
 
-    volume_type: Literal["partition", "disk", "directory"] | None = None
+    volume_type: VolumeType | None = None
     """A partition, a whole disk, or a folder on EPHEMERAL."""
-    filesystem: Literal["ext4", "xfs"] = "xfs"
+    filesystem: FilesystemType = "xfs"
     """Kind of filesystem."""
 
 

@@ -12,6 +12,8 @@ from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
 from floor.stateful import Keeping
 from stacks.site.machine import EncryptionKeySpec, MachineKeys, NodeSpec
+from talos.hgx import Fork, GpuDirect, Modules, Rdma
+from talos.storage import LonghornEngine
 
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -63,7 +65,7 @@ class LonghornDiskSpec(Spec):
 class LonghornStorageSpec(Spec):
     """Disks for Longhorn."""
 
-    engine: Literal["v1", "v2"] = "v1"
+    engine: LonghornEngine = "v1"
     """v1 keeps files on XFS, v2 takes the partition itself."""
     disks: dict[str, LonghornDiskSpec] = Field(min_length=1)
     """Disks by name; the volume of each is called so too."""
@@ -72,13 +74,13 @@ class LonghornStorageSpec(Spec):
 class HgxSpec(Spec):
     """The HGX nodes' driver, RDMA and storage."""
 
-    modules: Literal["open", "proprietary"] = "open"
+    modules: Modules = "open"
     """NVIDIA's kernel modules."""
-    fork: Literal["production", "lts"] = "production"
+    fork: Fork = "production"
     """Line of NVIDIA's driver; its version comes with the Talos version."""
-    rdma: Literal["none", "roce", "infiniband"] = "none"
+    rdma: Rdma = "none"
     """RDMA by the kernel's own mlx5 modules."""
-    gpu_direct: Literal["dma-buf", "peermem"] = "dma-buf"
+    gpu_direct: GpuDirect = "dma-buf"
     """How network cards reach GPU memory."""
     huge_pages_2mib: int = Field(default=0, ge=0)
     """Pages of 2 MiB that are set aside."""

@@ -13,7 +13,9 @@ from stacks.facts import kubelet_fields
 from stacks.site.checks import program_flags
 from stacks.site.reading.levels import LEVELS, MACHINES
 from stacks.site.reading.raw import at, items, mapping, matching
+from talos.document import wire_names
 from talos.firewall import NetworkRuleConfig, Role, cluster_rules
+from talos.network import BondConfig, EthernetConfig
 
 _KEPT = "the cluster's secrets, which `up` makes and keeps"
 _VERSION = "the pinned Kubernetes version"
@@ -91,12 +93,6 @@ _NEEDED_WITH_CILIUM: Mapping[tuple[str, ...], tuple[bool, str]] = {
     ("cluster", "proxy", "disabled"): (False, "Cilium takes its place, and both would handle Services"),
 }
 _CLOUD_PROVIDER = ("cluster", "externalCloudProvider")
-_OF_A_BOND = frozenset(
-    {
-        *("hardwareAddr", "links", "bondMode", "miimon", "updelay", "downdelay", "xmitHashPolicy", "lacpRate"),
-        *("adSelect", "minLinks", "up", "mtu", "addresses", "routes", "multicast"),
-    }
-)
 _IN_ANY_CASE = frozenset({"apiVersion", "kind", "name"})
 # Document kinds that `up` makes from a key: the key, and the fields that it decides; all of them where none is named.
 _DOCUMENTS: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -105,9 +101,9 @@ _DOCUMENTS: Mapping[str, tuple[str, frozenset[str]]] = {
     "NetworkDefaultActionConfig": ("firewall", frozenset()),
     "LinkConfig": ("links", frozenset()),
     "VLANConfig": ("vlans", frozenset()),
-    "BondConfig": ("bonds", _OF_A_BOND),
+    "BondConfig": ("bonds", wire_names(BondConfig)),
     "LinkAliasConfig": ("link_aliases", frozenset()),
-    "EthernetConfig": ("ethernet", frozenset({"features", "rings", "channels"})),
+    "EthernetConfig": ("ethernet", wire_names(EthernetConfig)),
     "DHCPv4Config": ("links.<name>.dhcp", frozenset()),
     "DHCPv6Config": ("links.<name>", frozenset()),
     "ResolverConfig": ("resolvers", frozenset({"nameservers"})),
