@@ -137,8 +137,9 @@ class KwokCluster:
         """As Cluster.etcd_snapshot, from the lab's etcd, which answers inside the lab's namespace alone."""
         with grpc.insecure_channel(_ETCD, options=(("grpc.max_receive_message_length", 16 << 20),)) as channel:
             try:
-                answer = channel.unary_stream("/etcdserverpb.Maintenance/Snapshot")(b"", timeout=60)
-                return b"".join(_blob(message) for message in answer)
+                snapshot: grpc.UnaryStreamMultiCallable[bytes, bytes]
+                snapshot = channel.unary_stream("/etcdserverpb.Maintenance/Snapshot")
+                return b"".join(_blob(part) for part in snapshot(b"", timeout=60))
             except grpc.RpcError as error:
                 raise LabError(
                     f"etcd gives no snapshot: {error.code().name}", fix="see `python -m lab status`"

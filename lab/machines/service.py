@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -35,7 +35,7 @@ class Caller:
     nodes: tuple[str, ...] = ()
 
 
-class MachineServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
+class MachineServer(grpc.GenericRpcHandler):
     """Serves one machine on the Unix socket behind its front."""
 
     def __init__(self, machine: Machine) -> None:
@@ -52,7 +52,7 @@ class MachineServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no
         """End at once."""
         self._server.stop(grace=None)
 
-    def service(self, handler_call_details: Any) -> Any:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """The handler for a method; None answers that it is not implemented."""
         method = METHODS.get(handler_call_details.method)
         if method is None:
@@ -64,7 +64,7 @@ class MachineServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no
             for name in ("node", "nodes")
         )
 
-        def stream(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        def stream(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
             front = self._machine.front
             roles, call = front.roles_of(context.peer()), object()
             front.calls.add(call)
@@ -79,7 +79,7 @@ class MachineServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no
             except PowerLostError:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the machine is going down")
 
-        def whole(requests: Iterator[bytes], context: Any) -> bytes:
+        def whole(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             return b"".join(stream(requests, context))
 
         if method.uploads:

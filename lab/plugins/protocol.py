@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2_grpc
+from google.protobuf.struct_pb2 import Struct
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
 
 # The engine sends whole resources, bundled CRDs among them: gRPC's default of 4 MB is too small for it.
 _MESSAGE_BYTES = 400 * 1024 * 1024
@@ -51,6 +52,13 @@ class EngineLog:
         except grpc.RpcError:
             # The engine is going away; a lost log line must not turn a finished operation into a failed one.
             return
+
+
+def invoked(result: Struct) -> provider_pb2.InvokeResponse:
+    """The answer of a function. Its field is called `return`, which no keyword argument can be."""
+    response = provider_pb2.InvokeResponse()
+    getattr(response, "return").CopyFrom(result)
+    return response
 
 
 def serve(make_provider: Callable[[EngineLog], Any], on_end: Callable[[], None] = lambda: None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from google.protobuf import json_format, struct_pb2  # type: ignore[import-untyped, unused-ignore]
+from google.protobuf import json_format, struct_pb2
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - the protocol's public marker of a secret

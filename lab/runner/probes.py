@@ -132,9 +132,9 @@ async def _grpc_health(action: Mapping[str, object], pod_ip: str, timeout_s: flo
     service = str(action.get("service") or "").encode()
     request = b"\x0a" + bytes([len(service)]) + service if service else b""
     async with grpc.aio.insecure_channel(f"{pod_ip}:{action['port']}") as channel:
-        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/grpc.health.v1.Health/Check")
         try:
-            answer: bytes = await check(request, timeout=timeout_s, wait_for_ready=True)
+            answer = await check(request, timeout=timeout_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             return Outcome(ok=False, message=f"gRPC health check failed: {error.code().name} {error.details()}")
     serving = answer == _SERVING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import grpc
 
@@ -26,19 +25,20 @@ class GrpcioTransport:
         self._address = (host, port, tls, connect_timeout_s)
         self._authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._relay: TlsRelay | None = None
-        self._channel: Any = None
+        self._channel: grpc.Channel | None = None
 
     def unary(self, call: Call, request: bytes, *, metadata: Metadata, deadline_s: float) -> bytes:
         """One message for one message."""
+        send: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._open().unary_unary(call.path)
         try:
-            reply: bytes = self._open().unary_unary(call.path)(request, timeout=deadline_s, metadata=metadata)
+            return send(request, timeout=deadline_s, metadata=metadata)
         except grpc.RpcError as error:
             raise self._failure(error, deadline_s) from None
-        return reply
 
     def stream(self, call: Call, request: bytes, *, metadata: Metadata, deadline_s: float) -> Iterator[bytes]:
         """Messages as they come; ends without an exception only where the status was OK."""
-        answer = self._open().unary_stream(call.path)(request, timeout=deadline_s, metadata=metadata)
+        send: grpc.UnaryStreamMultiCallable[bytes, bytes] = self._open().unary_stream(call.path)
+        answer = send(request, timeout=deadline_s, metadata=metadata)
         try:
             yield from answer
         except grpc.RpcError as error:
@@ -48,12 +48,11 @@ class GrpcioTransport:
 
     def upload(self, call: Call, requests: Iterable[bytes], *, metadata: Metadata, deadline_s: float) -> bytes:
         """Several messages for one."""
+        send: grpc.StreamUnaryMultiCallable[bytes, bytes] = self._open().stream_unary(call.path)
         try:
-            send = self._open().stream_unary(call.path)
-            reply: bytes = send(iter(requests), timeout=deadline_s, metadata=metadata)
+            return send(iter(requests), timeout=deadline_s, metadata=metadata)
         except grpc.RpcError as error:
             raise self._failure(error, deadline_s) from None
-        return reply
 
     def close(self) -> None:
         """Close channel and relay; may be called twice."""
@@ -63,7 +62,7 @@ class GrpcioTransport:
             self._relay.close()
         self._channel = self._relay = None
 
-    def _open(self) -> Any:
+    def _open(self) -> grpc.Channel:
         if self._channel is None:
             host, port, tls, connect_timeout_s = self._address
             self._relay = TlsRelay(host, port, tls, connect_timeout_s=connect_timeout_s)
@@ -79,7 +78,7 @@ class GrpcioTransport:
             )
         return self._channel
 
-    def _failure(self, error: Any, deadline_s: float) -> RpcError:
+    def _failure(self, error: grpc.RpcError, deadline_s: float) -> RpcError:
         code = Code.of(error.code().value[0])
         if code is Code.UNAVAILABLE:
             reason = self._relay.failure if self._relay else None

@@ -93,7 +93,6 @@ _FIELD = re.compile(r"(\w+)=(\d+):([\w.]+)(\*?)")
 
 
 def _build(schema: str) -> dict[str, Any]:
-    pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto(name="machine_api.proto", package="t", syntax="proto2")
     lines = [line for line in re.sub(r"\n +", " ", schema).splitlines() if line]
     for line in lines:
@@ -107,9 +106,9 @@ def _build(schema: str) -> dict[str, Any]:
                 descriptor.type_name = f".t.{_flat(kind)}"
             else:
                 descriptor.type = getattr(descriptor, f"TYPE_{kind.upper()}")
-    pool.Add(file)
+    classes = message_factory.GetMessages([file], descriptor_pool.DescriptorPool())
     names = [line.partition(":")[0] for line in lines]
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"t.{_flat(name)}")) for name in names}
+    return {name: classes[f"t.{_flat(name)}"] for name in names}
 
 
 def _flat(name: str) -> str:

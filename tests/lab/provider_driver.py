@@ -344,8 +344,8 @@ class _Update:
                 declared, inputs = keeps
                 outputs, reasons = values.from_struct(partial.properties), tuple(partial.reasons)
                 self._keep(Kept(declared=declared, id=partial.id, inputs=inputs, outputs=outputs, init_errors=reasons))
-            said = "\n".join(dict.fromkeys([error.details(), *(partial.reasons if partial is not None else ())]))
-            raise FailedError(said) from None
+            messages = [error.details(), *(partial.reasons if partial is not None else ())]
+            raise FailedError("\n".join(dict.fromkeys(filter(None, messages)))) from None
 
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, Ref):

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
-from google.protobuf import empty_pb2  # type: ignore[import-untyped, unused-ignore]
+from google.protobuf import empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from lab.plugins import values
 from lab.plugins.command import inputs
 from lab.plugins.command.globs import matching_files
 from lab.plugins.command.process import CommandFailedError, Job, Redactor, Result, Runner
-from lab.plugins.protocol import EngineLog
+from lab.plugins.protocol import EngineLog, invoked
 
 VERSION = "1.2.1"
 _COMMAND = "command:local:Command"
@@ -153,7 +153,7 @@ class CommandProvider(provider_pb2_grpc.ResourceProviderServicer):
             )
         # No resource to show lines at: the stack's own row takes them.
         results = self._run("", given["command"], {**given, "stdout": "", "stderr": ""}, 0.0, context)
-        return provider_pb2.InvokeResponse(**{"return": values.to_struct({**given, **results})})
+        return invoked(values.to_struct({**given, **results}))
 
     # ---- how
 

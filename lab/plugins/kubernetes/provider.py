@@ -27,6 +27,7 @@ from lab.plugins.kubernetes.objects import inputs_to_properties, is_crd, secrets
 from lab.plugins.kubernetes.properties import Tree, decode, encode, has_secret, hide, plain
 from lab.plugins.kubernetes.resources import InitializationError, Stored
 from lab.plugins.kubernetes.session import Log, Operation, Session
+from lab.plugins.protocol import invoked
 
 _Diff = provider_pb2.PropertyDiff
 _KINDS = {
@@ -227,8 +228,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Invoke(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
-            result = invoke(self._configured, request.tok, plain(decode(request.args)))
-            return provider_pb2.InvokeResponse(**{"return": encode(result)})
+            return invoked(encode(invoke(self._configured, request.tok, plain(decode(request.args)))))
 
         return self._answer(context, answer)
 
