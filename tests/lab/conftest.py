@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank_of(item.path))
 
 
-class _ByGroup(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+class _ByGroup(LoadScopeScheduling):
     """Tests of one group go to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
