@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 import testinfra
+from testinfra.host import Host
 
 from lab import session
 from tests.lab.site.running_site import Site
 
 
 @pytest.fixture(scope="module")
-def host() -> Any:
+def host() -> Host:
     return testinfra.get_host("local://")
 
 
-def test_control_plane_listens_in_the_labs_namespace_alone(site: Site, host: Any) -> None:
+def test_control_plane_listens_in_the_labs_namespace_alone(site: Site, host: Host) -> None:
     lab = site.lab
     ours = set(host.check_output(f"ip netns pids {lab.namespace}").split())
     listening = set(re.findall(r"pid=(\d+)", host.check_output("ss -H -l -t -n -p")))
@@ -26,13 +26,13 @@ def test_control_plane_listens_in_the_labs_namespace_alone(site: Site, host: Any
     assert not listening & ours
 
 
-def test_host_has_no_rule_of_the_labs_services(site: Site, host: Any) -> None:
+def test_host_has_no_rule_of_the_labs_services(site: Site, host: Host) -> None:
     lab = site.lab
     assert str(lab.network.base).rpartition(".")[0] not in host.check_output("iptables-save 2>/dev/null || true")
     assert "KUBE-SERVICES" in host.check_output(f"ip netns exec {lab.namespace} iptables-save")
 
 
-def test_host_has_one_route_to_the_lab(site: Site, host: Any) -> None:
+def test_host_has_one_route_to_the_lab(site: Site, host: Host) -> None:
     lab = site.lab
     routes = host.check_output("ip -4 route show table all").splitlines()
     assert [line for line in routes if line.startswith(f"{lab.network.whole} ")]
@@ -40,8 +40,8 @@ def test_host_has_one_route_to_the_lab(site: Site, host: Any) -> None:
     assert len(ours) <= 2, ours  # the lab's range, and the uplink's own /30
 
 
-def test_kubeconfig_and_state_are_the_owners_alone(site: Site, host: Any) -> None:
+def test_kubeconfig_and_state_are_the_owners_alone(site: Site, host: Host) -> None:
     lab = site.lab
     session.prepare(lab)
-    assert host.file(str(lab.kubeconfig)).mode == 0o600
-    assert host.file(str(lab.pulumi)).mode == 0o700
+    assert host.check_output("stat -c %%a %s", str(lab.kubeconfig)) == "600"
+    assert host.check_output("stat -c %%a %s", str(lab.pulumi)) == "700"
