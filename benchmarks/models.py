@@ -17,6 +17,7 @@ from kubernetes import client
 
 from lab import deploy, session
 from lab.cluster import api
+from lab.cluster.parts import metadata_of, present, spec_of, status_of
 from lab.deploy import Front
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
@@ -44,7 +45,7 @@ class Bench:
         """Base addresses of the model's ready replicas, sorted."""
         selector = f"app.kubernetes.io/name=model-server,app.kubernetes.io/instance={model}"
         pods = self.core().list_namespaced_pod(MODELS_NAMESPACE, label_selector=selector).items
-        return sorted(f"http://{pod.status.pod_ip}:8000" for pod in pods if not pod.metadata.deletion_timestamp)
+        return sorted(f"http://{status_of(pod).pod_ip}:8000" for pod in pods if not metadata_of(pod).deletion_timestamp)
 
     def core(self) -> client.CoreV1Api:
         return client.CoreV1Api(api.connect(self.lab))
@@ -71,23 +72,23 @@ def set_arguments(bench: Bench, model: str, arguments: Mapping[str, str]) -> Non
     """
     apps = client.AppsV1Api(api.connect(bench.lab))
     deployed = apps.read_namespaced_deployment(model, MODELS_NAMESPACE)
-    engine = deployed.spec.template.spec.containers[0]
-    kept = [argument for argument in engine.args if argument.partition("=")[0] not in arguments]
+    engine = spec_of(spec_of(deployed).template).containers[0]
+    kept = [argument for argument in engine.args or () if argument.partition("=")[0] not in arguments]
     changed = [{"name": engine.name, "args": [*kept, *(f"{name}={value}" for name, value in arguments.items())]}]
     patch = {"spec": {"template": {"spec": {"containers": changed}}}}
-    generation = apps.patch_namespaced_deployment(model, MODELS_NAMESPACE, patch).metadata.generation
-    wait_for(bench, model, generation)
+    wait_for(bench, model, apps.patch_namespaced_deployment(model, MODELS_NAMESPACE, patch))
 
 
-def wait_for(bench: Bench, deployment: str, generation: int) -> None:
-    """Wait until every replica is of this generation and ready. Raises LabError after two minutes."""
+def wait_for(bench: Bench, deployment: str, changed: client.V1Deployment) -> None:
+    """Wait until every replica is as changed, or of a later change, and ready. Raises LabError after two minutes."""
+    generation = present(metadata_of(changed).generation)
     apps = client.AppsV1Api(api.connect(bench.lab))
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
         read = apps.read_namespaced_deployment(deployment, MODELS_NAMESPACE)
-        status, wanted = read.status, read.spec.replicas
+        status, wanted = status_of(read), spec_of(read).replicas
         as_wanted = (status.replicas, status.updated_replicas, status.ready_replicas) == (wanted,) * 3
-        if status.observed_generation >= generation and as_wanted:
+        if (status.observed_generation or 0) >= generation and as_wanted:
             return
         # Between two looks.
         time.sleep(1)

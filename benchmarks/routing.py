@@ -179,8 +179,7 @@ def _pick_by_name(bench: Bench, model: str) -> None:
     client.CoreV1Api(connection).patch_namespaced_config_map(name, MODELS_NAMESPACE, {"data": {"config.yaml": text}})
     apps = client.AppsV1Api(connection)
     mark = {"spec": {"template": {"metadata": {"annotations": {"benchmarks/picking": "by-name"}}}}}
-    wanted = apps.patch_namespaced_deployment(name, MODELS_NAMESPACE, mark).metadata.generation
-    models.wait_for(bench, name, wanted)
+    models.wait_for(bench, name, apps.patch_namespaced_deployment(name, MODELS_NAMESPACE, mark))
     # The gateway's connection to the picker's address goes with the old one.
     asyncio.run(_first_answer(bench, model))
 

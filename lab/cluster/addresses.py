@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any
 
 from kubernetes import client
+
+from lab.cluster.parts import metadata_of, name_of, namespace_of, spec_of, status_of
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +27,15 @@ def choose(key: str, wanted: str | None, pool: IPv4Network, taken: set[IPv4Addre
     return next((address for address in hosts[first:] + hosts[:first] if address not in taken), None)
 
 
-def held(service: Any) -> IPv4Address | None:
+def held(service: client.V1Service) -> IPv4Address | None:
     """The address in a Service's status."""
-    entries = service.status.load_balancer.ingress or ()
-    return next((IPv4Address(entry.ip) for entry in entries if entry.ip), None)
+    balancer = status_of(service).load_balancer
+    entries = balancer.ingress if balancer else None
+    return next((IPv4Address(entry.ip) for entry in entries or () if entry.ip), None)
+
+
+def _is_balanced(service: client.V1Service) -> bool:
+    return spec_of(service).type == "LoadBalancer"
 
 
 class AddressController:
@@ -42,18 +48,18 @@ class AddressController:
     def reconcile(self) -> None:
         """Bring all Services to what they should have; called after each change, so a deleted one's address is free."""
         services = self._core.list_service_for_all_namespaces(_request_timeout=10).items
-        balanced = [s for s in services if s.spec.type == "LoadBalancer" and not s.spec.load_balancer_class]
+        balanced = [s for s in services if _is_balanced(s) and not spec_of(s).load_balancer_class]
         taken = {address for service in balanced if (address := held(service)) is not None}
         for service in balanced:
-            if held(service) is None and service.metadata.deletion_timestamp is None:
+            if held(service) is None and metadata_of(service).deletion_timestamp is None:
                 self._assign(service, taken)
         for service in services:
-            if service.spec.type != "LoadBalancer" and held(service) is not None:
+            if not _is_balanced(service) and held(service) is not None:
                 self._write(service, None)
 
-    def _assign(self, service: Any, taken: set[IPv4Address]) -> None:
-        key = f"{service.metadata.namespace}/{service.metadata.name}"
-        address = choose(key, service.spec.load_balancer_ip, self._pool, taken)
+    def _assign(self, service: client.V1Service, taken: set[IPv4Address]) -> None:
+        key = f"{namespace_of(service)}/{name_of(service)}"
+        address = choose(key, spec_of(service).load_balancer_ip, self._pool, taken)
         if address is None:
             log.error("no address for Service %s: %s of the pool %s are taken", key, len(taken), self._pool)
             return
@@ -61,8 +67,8 @@ class AddressController:
         self._write(service, address)
         log.info("Service %s has %s", key, address)
 
-    def _write(self, service: Any, address: IPv4Address | None) -> None:
+    def _write(self, service: client.V1Service, address: IPv4Address | None) -> None:
         ingress = [{"ip": str(address), "ipMode": "VIP"}] if address else None
         self._core.patch_namespaced_service_status(
-            service.metadata.name, service.metadata.namespace, {"status": {"loadBalancer": {"ingress": ingress}}}
+            name_of(service), namespace_of(service), {"status": {"loadBalancer": {"ingress": ingress}}}
         )

@@ -16,7 +16,9 @@ Manifest = dict[str, Any]
 
 def connect(lab: Lab) -> client.ApiClient:
     """A client with the lab's administrator credentials."""
-    return config.new_client_from_config_dict(kubeconfigs.read(lab.kubeconfig), persist_config=False)
+    connection: client.ApiClient
+    connection = config.new_client_from_config_dict(kubeconfigs.read(lab.kubeconfig), persist_config=False)
+    return connection
 
 
 def apply(connection: client.ApiClient, *manifests: Manifest, subresource: str | None = None) -> None:

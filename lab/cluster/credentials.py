@@ -7,6 +7,7 @@ from pathlib import Path
 from kubernetes import client
 
 from lab.cluster import api, controlplane
+from lab.cluster.parts import present, status_of
 from lab.paths import Lab
 
 NAMESPACE = "kube-system"
@@ -34,6 +35,6 @@ def ensure(lab: Lab, connection: client.ApiClient, account: str, *, role: str) -
     path = kubeconfig(lab, account)
     if path.exists():
         return
-    request = {"spec": {"expirationSeconds": _VALID_S}}
+    request = client.AuthenticationV1TokenRequest.model_validate({"spec": {"expirationSeconds": _VALID_S}})
     answer = client.CoreV1Api(connection).create_namespaced_service_account_token(account, NAMESPACE, request)
-    controlplane.write_kubeconfig(lab, path, {"token": answer.status.token})
+    controlplane.write_kubeconfig(lab, path, {"token": present(status_of(answer).token)})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from kubernetes import client
 
 from lab.cluster.api import Manifest
+from lab.cluster.parts import metadata_of, name_of, spec_of, status_of
 
 PROVISIONER = "driver.longhorn.io"
 STORAGE_CLASS = "longhorn"
@@ -82,26 +84,28 @@ class VolumeController:
 
     def reconcile(self) -> None:
         """Bring all claims and volumes of the provisioner, and the folders, to what they should be."""
-        volumes = {v.metadata.name: v for v in self._core.list_persistent_volume(_request_timeout=10).items}
+        volumes = {name_of(v): v for v in self._core.list_persistent_volume(_request_timeout=10).items}
         ours = {
             name: volume
             for name, volume in volumes.items()
-            if (volume.metadata.annotations or {}).get(_PROVISIONED_BY) == PROVISIONER
+            if (metadata_of(volume).annotations or {}).get(_PROVISIONED_BY) == PROVISIONER
         }
         claims = self._core.list_persistent_volume_claim_for_all_namespaces(_request_timeout=10).items
         for claim in claims:
-            if claim.status.phase == "Pending" and not claim.spec.volume_name:
+            phase, bound = status_of(claim).phase, ours.get(spec_of(claim).volume_name or "")
+            if phase == "Pending" and not spec_of(claim).volume_name:
                 self._provision(claim, volumes)
-            elif claim.status.phase == "Bound" and claim.spec.volume_name in ours:
-                self._grow(claim, ours[claim.spec.volume_name])
+            elif phase == "Bound" and bound is not None:
+                self._grow(claim, bound)
         for volume in ours.values():
-            wanted_gone = volume.spec.persistent_volume_reclaim_policy == "Delete"
-            if volume.status.phase == "Released" and wanted_gone and volume.metadata.deletion_timestamp is None:
-                self._core.delete_persistent_volume(volume.metadata.name)
-            elif volume.status.phase != "Bound" and volume.metadata.deletion_timestamp is not None:
+            wanted_gone = spec_of(volume).persistent_volume_reclaim_policy == "Delete"
+            phase, deleting = status_of(volume).phase, metadata_of(volume).deletion_timestamp is not None
+            if phase == "Released" and wanted_gone and not deleting:
+                self._core.delete_persistent_volume(name_of(volume))
+            elif phase != "Bound" and deleting:
                 self._let_go(volume, drop_data=wanted_gone)
 
-    def _provision(self, claim: Any, volumes: dict[str, Any]) -> None:
+    def _provision(self, claim: Any, volumes: Container[str]) -> None:
         name = f"pvc-{claim.metadata.uid}"
         provisioner = (claim.metadata.annotations or {}).get(_CLAIM_PROVISIONER)
         if provisioner != PROVISIONER or name in volumes or claim.metadata.deletion_timestamp is not None:
@@ -116,7 +120,8 @@ class VolumeController:
             folder.mkdir(parents=True, exist_ok=True)
             # As a new file system would be to the pod's user, root or not.
             folder.chmod(0o777)
-            self._core.create_persistent_volume(volume_manifest(claim, policy, folder))
+            manifest = volume_manifest(claim, policy, folder)
+            self._core.create_persistent_volume(client.V1PersistentVolume.model_validate(manifest))
             log.info("claim %s has %s", key, folder)
 
     def _reclaim_policy(self, storage_class_name: str) -> str:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
@@ -20,6 +19,7 @@ from kubernetes import client, dynamic
 from urllib3.exceptions import HTTPError
 
 from lab.cluster import api, controlplane, services
+from lab.cluster.parts import name_of, namespace_of, spec_of
 from lab.errors import LabError
 from lab.machines.cluster_hooks import ControlPlane, NodeFacts
 from lab.machines.kubernetes_pki import control_plane_pki
@@ -97,7 +97,7 @@ class KwokCluster:
             present = _find(core, node.name)
             if present is None:
                 # Taints and pod network first: pods must not come before the taints, and the network cannot be added.
-                core.create_node(_new_node(node))
+                core.create_node(client.V1Node.model_validate(_new_node(node)))
             else:
                 _set_taints(core, present, node)
             # The annotation comes last: it makes the node ready, and pods must then find its true size.
@@ -124,9 +124,7 @@ class KwokCluster:
             # Kubernetes does this itself for a node that it misses, but only after most of a minute.
             for pod in core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={name}").items:
                 unready = {"type": "Ready", "status": "False", "lastTransitionTime": now}
-                core.patch_namespaced_pod_status(
-                    pod.metadata.name, pod.metadata.namespace, {"status": {"conditions": [unready]}}
-                )
+                core.patch_namespaced_pod_status(name_of(pod), namespace_of(pod), {"status": {"conditions": [unready]}})
 
     def cordon(self, name: str, *, unschedulable: bool) -> None:
         """As Cluster.cordon."""
@@ -174,7 +172,7 @@ def _create_missing(connection: client.ApiClient, plane: ControlPlane) -> None:
                     raise
 
 
-def _find(core: client.CoreV1Api, name: str) -> Any:
+def _find(core: client.CoreV1Api, name: str) -> client.V1Node | None:
     try:
         return core.read_node(name)
     except client.ApiException as error:
@@ -230,8 +228,8 @@ def _status(node: NodeFacts) -> api.Manifest:
     }
 
 
-def _set_taints(core: client.CoreV1Api, present: Any, node: NodeFacts) -> None:
-    current = core.api_client.sanitize_for_serialization(present.spec.taints or [])
+def _set_taints(core: client.CoreV1Api, present: client.V1Node, node: NodeFacts) -> None:
+    current = core.api_client.sanitize_for_serialization(spec_of(present).taints or [])
     kept = [taint for taint in current if taint["key"].startswith(_KUBERNETES_TAINTS)]
     wanted = [*kept, *(taint.wire() for taint in node.taints)]
     if wanted != current:

@@ -16,6 +16,7 @@ from typing import Any
 from kubernetes import client
 
 from lab.cluster import api, controlplane, dns, network, processes
+from lab.cluster.parts import status_of
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
@@ -126,7 +127,7 @@ def _wait_for_dns(lab: Lab) -> None:
     deadline = time.monotonic() + _READY_WITHIN_S
     with api.connect(lab) as connection:
         apps = client.AppsV1Api(connection)
-        while not apps.read_namespaced_deployment("coredns", dns.NAMESPACE).status.ready_replicas:
+        while not status_of(apps.read_namespaced_deployment("coredns", dns.NAMESPACE)).ready_replicas:
             if time.monotonic() > deadline:
                 raise LabError(
                     f"cluster DNS is not ready after {_READY_WITHIN_S} s",

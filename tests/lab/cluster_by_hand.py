@@ -14,6 +14,7 @@ from pathlib import Path
 from kubernetes import client
 
 from lab.cluster import api, controlplane
+from lab.cluster.parts import name_of, status_of
 from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
 from lab.site import up
@@ -46,7 +47,7 @@ def bring_up_cluster(lab: Lab, *, hgx: int) -> None:
         core = client.CoreV1Api(connection)
         eventually(lambda: _ready(core) == {lab_rack.CONTROL_PLANE, *(f"hgx-{n + 1}" for n in range(hgx))})
         apps = client.AppsV1Api(connection)
-        eventually(lambda: apps.read_namespaced_deployment("coredns", "kube-system").status.ready_replicas)
+        eventually(lambda: status_of(apps.read_namespaced_deployment("coredns", "kube-system")).ready_replicas)
 
 
 class ByHand:
@@ -128,9 +129,9 @@ class ByHand:
 
 def _ready(core: client.CoreV1Api) -> set[str]:
     return {
-        node.metadata.name
+        name_of(node)
         for node in core.list_node().items
-        if any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
+        if any(each.type == "Ready" and each.status == "True" for each in status_of(node).conditions or ())
     }
 
 

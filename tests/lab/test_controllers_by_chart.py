@@ -16,6 +16,7 @@ from kubernetes.client.exceptions import ApiException
 
 from lab import session
 from lab.cluster import api
+from lab.cluster.parts import metadata_of, name_of, present, spec_of, status_of
 from lab.paths import CHECKOUT, Lab
 from lab.site import logs
 from tests.lab.cluster_by_hand import bring_up_cluster
@@ -80,10 +81,9 @@ class Project:
     def up(self) -> str:
         return self.pulumi("up", "--yes", "--skip-preview", "--non-interactive")
 
-    def secret(self, name: str, namespace: str) -> dict[str, str]:
+    def secret(self, name: str, namespace: str) -> dict[str, bytes | str]:
         with api.connect(self.lab) as connection:
-            data: dict[str, str] = client.CoreV1Api(connection).read_namespaced_secret(name, namespace).data
-            return data
+            return present(client.CoreV1Api(connection).read_namespaced_secret(name, namespace).data)
 
 
 def rolled_out(lab: Lab) -> bool:
@@ -91,11 +91,12 @@ def rolled_out(lab: Lab) -> bool:
     controllers = (("envoy-gateway-system", "envoy-gateway"), ("envoy-ai-gateway-system", "ai-gateway-controller"))
     with api.connect(lab) as connection:
         apps = client.AppsV1Api(connection)
-        found = [apps.read_namespaced_deployment(name, namespace) for namespace, name in controllers]
+        deployments = [apps.read_namespaced_deployment(name, namespace) for namespace, name in controllers]
     return all(
-        each.status.observed_generation >= each.metadata.generation
-        and {each.status.replicas, each.status.updated_replicas, each.status.ready_replicas} == {each.spec.replicas}
-        for each in found
+        (status.observed_generation or 0) >= present(metadata_of(deployment).generation)
+        and {status.replicas, status.updated_replicas, status.ready_replicas} == {spec_of(deployment).replicas}
+        for deployment in deployments
+        for status in (status_of(deployment),)
     )
 
 
@@ -167,7 +168,8 @@ def test_counting_the_rotation_up_renews_the_certificate_of_the_webhook(project:
     with api.connect(project.lab) as connection:
         with pytest.raises(ApiException, match="Not Found"):
             project.secret(*WEBHOOK_CERTIFICATE)
-        [hook] = client.AdmissionregistrationV1Api(connection).list_mutating_webhook_configuration().items[0].webhooks
+        configurations = client.AdmissionregistrationV1Api(connection).list_mutating_webhook_configuration().items
+        [hook] = present(configurations[0].webhooks)
         assert hook.client_config.ca_bundle == renewed["ca.crt"]
     eventually(lambda: rolled_out(project.lab))
 
@@ -177,7 +179,7 @@ def test_destroying_it_leaves_no_controller(project: Project) -> None:
     with api.connect(project.lab) as connection:
         roles, hooks = client.RbacAuthorizationV1Api(connection), client.AdmissionregistrationV1Api(connection)
         left = [
-            item.metadata.name
+            name_of(item)
             for items in (
                 client.AppsV1Api(connection).list_deployment_for_all_namespaces(),
                 roles.list_cluster_role(label_selector="app.kubernetes.io/managed-by=Helm"),

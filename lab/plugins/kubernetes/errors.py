@@ -50,8 +50,8 @@ class ApiError(Exception):
     @classmethod
     def of(cls, error: ApiException) -> ApiError:
         try:
-            body = json.loads(error.body)
-        except (TypeError, ValueError):
+            body = json.loads(error.body or "")
+        except ValueError:
             body = {}
         if not isinstance(body, dict):
             body = {}

@@ -9,6 +9,7 @@ import pytest
 from kubernetes import client
 
 from lab.cluster import api
+from lab.cluster.parts import name_of
 from lab.paths import Lab
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.waiting import eventually
@@ -31,8 +32,8 @@ def core(cluster: Lab) -> Iterator[client.CoreV1Api]:
 @pytest.fixture
 def namespace(core: client.CoreV1Api) -> Iterator[str]:
     name = f"test-{next(_SERIAL)}"
-    core.create_namespace({"metadata": {"name": name}})
+    core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
     # Its default account is made by the controller manager, and pods are refused before.
-    eventually(lambda: any(a.metadata.name == "default" for a in core.list_namespaced_service_account(name).items))
+    eventually(lambda: any(name_of(a) == "default" for a in core.list_namespaced_service_account(name).items))
     yield name
     core.delete_namespace(name)

@@ -16,6 +16,7 @@ import pytest
 from kubernetes import client
 
 from lab.cluster import api, network
+from lab.cluster.parts import name_of, present, spec_of, status_of
 from lab.paths import Lab
 from tests.lab.cluster.cluster_checks import balanced_service
 from tests.lab.waiting import eventually
@@ -23,41 +24,41 @@ from tests.lab.waiting import eventually
 _TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 
-def gpu_pod(name: str, gpus: int, *tolerations: dict[str, str]) -> dict[str, Any]:
+def gpu_pod(name: str, gpus: int, *tolerations: dict[str, str]) -> client.V1Pod:
     container = {
         "name": "main",
         "image": "registry.example/none:1",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
     }
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "nodeSelector": {"kubernetes.io/hostname": "hgx-1"},
-            "tolerations": list(tolerations),
-            "containers": [container],
-        },
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": "hgx-1"},
+        "tolerations": list(tolerations),
+        "containers": [container],
     }
+    return client.V1Pod.model_validate({"metadata": {"name": name}, "spec": spec})
 
 
 def scheduling(core: client.CoreV1Api, namespace: str, pod: str) -> Any:
     """The pod's PodScheduled condition, once there is one."""
 
     def condition() -> Any:
-        found = core.read_namespaced_pod(pod, namespace).status.conditions or ()
+        found = status_of(core.read_namespaced_pod(pod, namespace)).conditions or ()
         return next((c for c in found if c.type == "PodScheduled"), None)
 
     return eventually(condition)
 
 
 def test_nodes_become_ready_with_eight_gpus_each(cluster: Lab, core: client.CoreV1Api) -> None:
-    def ready() -> dict[str, Any]:
-        found = {node.metadata.name: node for node in core.list_node().items}
-        fit = all(any(c.type == "Ready" and c.status == "True" for c in n.status.conditions) for n in found.values())
+    def ready() -> dict[str, client.V1Node]:
+        nodes = core.list_node().items
+        fit = all(
+            any(c.type == "Ready" and c.status == "True" for c in status_of(node).conditions or ()) for node in nodes
+        )
         # The taint of a node that is not ready goes a moment after.
         clean = not any(
-            taint.key.startswith("node.kubernetes.io/") for n in found.values() for taint in n.spec.taints or ()
+            taint.key.startswith("node.kubernetes.io/") for node in nodes for taint in spec_of(node).taints or ()
         )
-        return found if fit and clean else {}
+        return {name_of(node): node for node in nodes} if fit and clean else {}
 
     found = eventually(ready)
     assert sorted(found) == ["cp-1", "hgx-1", "hgx-2"]
@@ -83,7 +84,8 @@ def test_scheduler_keeps_pods_without_toleration_off_gpu_nodes(core: client.Core
 def test_service_account_token_opens_the_api_by_its_cluster_ip(
     cluster: Lab, core: client.CoreV1Api, namespace: str, tmp_path: Path
 ) -> None:
-    token = core.create_namespaced_service_account_token("default", namespace, {"spec": {}}).status.token
+    request = client.AuthenticationV1TokenRequest.model_validate({"spec": {}})
+    token = status_of(core.create_namespaced_service_account_token("default", namespace, request)).token
     authority = eventually(lambda: core.read_namespaced_config_map("kube-root-ca.crt", namespace)).data["ca.crt"]
     (tmp_path / "ca.crt").write_text(authority)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -107,7 +109,7 @@ def test_service_account_token_opens_the_api_by_its_cluster_ip(
 def test_api_endpoint_is_the_bridge(cluster: Lab, core: client.CoreV1Api) -> None:
     with api.connect(cluster) as connection:
         slices = client.DiscoveryV1Api(connection).list_namespaced_endpoint_slice("default").items
-    addresses = [address for s in slices for endpoint in s.endpoints for address in endpoint.addresses]
+    addresses = [address for s in slices for endpoint in s.endpoints or () for address in endpoint.addresses]
     assert addresses == [str(cluster.network.bridge_address)]
 
 
@@ -153,14 +155,14 @@ def test_balanced_service_answers_on_the_host_and_to_its_own_pod(
     balanced = balanced_service(core, namespace, "front")
     assert balanced in cluster.network.load_balancers
     with api.connect(cluster) as connection:
+        endpoints = {
+            "metadata": {"name": "front-1", "labels": {"kubernetes.io/service-name": "front"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [str(pod)], "nodeName": "cp-1", "conditions": {"ready": True}}],
+            "ports": [{"name": "", "port": 8000, "protocol": "TCP"}],
+        }
         client.DiscoveryV1Api(connection).create_namespaced_endpoint_slice(
-            namespace,
-            {
-                "metadata": {"name": "front-1", "labels": {"kubernetes.io/service-name": "front"}},
-                "addressType": "IPv4",
-                "endpoints": [{"addresses": [str(pod)], "nodeName": "cp-1", "conditions": {"ready": True}}],
-                "ports": [{"name": "", "port": 8000, "protocol": "TCP"}],
-            },
+            namespace, client.V1EndpointSlice.model_validate(endpoints)
         )
     with responder(cluster, pod) as pod_namespace:
         in_pod = ["ip", "netns", "exec", pod_namespace]
@@ -175,22 +177,21 @@ def test_balanced_address_is_stable_and_never_shared(core: client.CoreV1Api, nam
     assert balanced_service(core, namespace, "stable") == first
 
 
-def claim(name: str, mode: str = "ReadWriteMany") -> dict[str, Any]:
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "storageClassName": "longhorn",
-            "accessModes": [mode],
-            "resources": {"requests": {"storage": "10Gi"}},
-        },
+def claim(name: str, mode: str = "ReadWriteMany") -> client.V1PersistentVolumeClaim:
+    spec = {
+        "storageClassName": "longhorn",
+        "accessModes": [mode],
+        "resources": {"requests": {"storage": "10Gi"}},
     }
+    return client.V1PersistentVolumeClaim.model_validate({"metadata": {"name": name}, "spec": spec})
 
 
 def bound_volume(core: client.CoreV1Api, namespace: str, name: str) -> Any:
-    bound = eventually(
-        lambda: (c := core.read_namespaced_persistent_volume_claim(name, namespace)).status.phase == "Bound" and c
-    )
-    return core.read_persistent_volume(bound.spec.volume_name)
+    def bound() -> str | None:
+        waiting = core.read_namespaced_persistent_volume_claim(name, namespace)
+        return spec_of(waiting).volume_name if status_of(waiting).phase == "Bound" else None
+
+    return core.read_persistent_volume(eventually(bound))
 
 
 @pytest.mark.parametrize("mode", ["ReadWriteMany", "ReadWriteOnce"])
@@ -202,7 +203,7 @@ def test_claim_gets_a_folder_that_goes_with_it(cluster: Lab, core: client.CoreV1
     (folder / "weights").write_text("x")
     core.delete_namespaced_persistent_volume_claim("data", namespace)
     eventually(lambda: not folder.exists())
-    eventually(lambda: volume.metadata.name not in {v.metadata.name for v in core.list_persistent_volume().items})
+    eventually(lambda: volume.metadata.name not in {name_of(v) for v in core.list_persistent_volume().items})
 
 
 def test_retained_volume_keeps_its_data(core: client.CoreV1Api, namespace: str) -> None:
@@ -210,9 +211,9 @@ def test_retained_volume_keeps_its_data(core: client.CoreV1Api, namespace: str) 
     volume = bound_volume(core, namespace, "kept")
     core.patch_persistent_volume(volume.metadata.name, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
     core.delete_namespaced_persistent_volume_claim("kept", namespace)
-    eventually(lambda: core.read_persistent_volume(volume.metadata.name).status.phase == "Released")
+    eventually(lambda: status_of(core.read_persistent_volume(volume.metadata.name)).phase == "Released")
     core.delete_persistent_volume(volume.metadata.name)
-    eventually(lambda: volume.metadata.name not in {v.metadata.name for v in core.list_persistent_volume().items})
+    eventually(lambda: volume.metadata.name not in {name_of(v) for v in core.list_persistent_volume().items})
     assert Path(volume.spec.host_path.path).is_dir()
 
 
@@ -222,9 +223,11 @@ def test_claim_grows(core: client.CoreV1Api, namespace: str) -> None:
     core.patch_namespaced_persistent_volume_claim(
         "grown", namespace, {"spec": {"resources": {"requests": {"storage": "20Gi"}}}}
     )
-    eventually(
-        lambda: core.read_namespaced_persistent_volume_claim("grown", namespace).status.capacity["storage"] == "20Gi"
-    )
+
+    def capacity() -> str:
+        return present(status_of(core.read_namespaced_persistent_volume_claim("grown", namespace)).capacity)["storage"]
+
+    eventually(lambda: capacity() == "20Gi")
 
 
 def resolve(server: IPv4Address, name: str) -> tuple[int, str]:

@@ -19,6 +19,7 @@ from kubernetes import client
 
 from lab.cluster import api, controlplane, network, processes
 from lab.cluster.component import Component
+from lab.cluster.parts import name_of, present, spec_of, status_of
 from lab.errors import LabError
 from lab.machines import lab_rack
 from lab.machines.admin import ask
@@ -110,7 +111,7 @@ def test_up_replaces_supervisor_and_guard_killed_at_once(cluster: Lab) -> None:
 def test_up_mends_a_damaged_lab_and_keeps_its_objects(
     cluster: Lab, core: client.CoreV1Api, namespace: str, damage: str
 ) -> None:
-    core.create_namespaced_config_map(namespace, {"metadata": {"name": "kept"}})
+    core.create_namespaced_config_map(namespace, client.V1ConfigMap(metadata=client.V1ObjectMeta(name="kept")))
     if damage == "everything killed":
         for pid in network.namespace_processes(cluster):
             with contextlib.suppress(ProcessLookupError):
@@ -129,7 +130,7 @@ def stages(lab: Lab) -> dict[str, str]:
 
 def test_up_changes_the_number_of_machines_and_reboots_none(cluster: Lab, core: client.CoreV1Api) -> None:
     def boots() -> set[str]:
-        return {node.status.node_info.boot_id for node in core.list_node().items}
+        return {present(status_of(node).node_info).boot_id for node in core.list_node().items}
 
     before = boots()
     up.bring_up(cluster, hgx=4)
@@ -152,12 +153,13 @@ def test_lab_of_another_folder_is_refused_with_its_name(cluster: Lab, tmp_path: 
 
 def namespaces(lab: Lab) -> set[str]:
     with api.connect(lab) as connection:
-        return {found.metadata.name for found in client.CoreV1Api(connection).list_namespace().items}
+        return {name_of(namespace) for namespace in client.CoreV1Api(connection).list_namespace().items}
 
 
 def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None:
     with api.connect(cluster) as connection:
-        client.CoreV1Api(connection).create_namespace({"metadata": {"name": "of-the-first"}})
+        first = client.V1Namespace(metadata=client.V1ObjectMeta(name="of-the-first"))
+        client.CoreV1Api(connection).create_namespace(first)
     machines = next(c for c in supervisor.components(cluster) if c.name == supervisor.MACHINES)
     for pid in (eventually(lambda: guard.pid(cluster)), eventually(machines.pid)):
         os.kill(pid, signal.SIGKILL)
@@ -178,11 +180,12 @@ def start_pods(lab: Lab) -> None:
         for number, (user, host) in enumerate([(0, False), (65532, False), (65532, True), (65532, False)]):
             container = {"name": "main", "image": "python:3.11", "command": program}
             spec = {"containers": [container], "hostNetwork": host, "securityContext": {"runAsUser": user}}
-            core.create_namespaced_pod("default", {"metadata": {"name": f"pod-{number}"}, "spec": spec})
+            pod = client.V1Pod.model_validate({"metadata": {"name": f"pod-{number}"}, "spec": spec})
+            core.create_namespaced_pod("default", pod)
 
         def running() -> bool:
             pods = core.list_namespaced_pod("default").items
-            return any(pod.status.phase == "Running" and not pod.spec.host_network for pod in pods)
+            return any(status_of(pod).phase == "Running" and not spec_of(pod).host_network for pod in pods)
 
         eventually(running)
 

@@ -10,6 +10,7 @@ import pytest
 from kubernetes import client, config
 
 from lab.cluster import api, controlplane, network, processes
+from lab.cluster.parts import name_of, status_of
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
@@ -50,12 +51,12 @@ def tell(lab: Lab, machine: str, action: str) -> dict[str, Any]:
 
 
 def ready(core: client.CoreV1Api, node: str) -> bool:
-    conditions = core.read_node(node).status.conditions or []
+    conditions = status_of(core.read_node(node)).conditions or []
     return any(each.type == "Ready" and each.status == "True" for each in conditions)
 
 
 def main_container(core: client.CoreV1Api) -> Any:
-    statuses = core.read_namespaced_pod("sleeper", "default").status.container_statuses
+    statuses = status_of(core.read_namespaced_pod("sleeper", "default")).container_statuses
     return statuses[0] if statuses else None
 
 
@@ -68,7 +69,7 @@ def test_the_kubeconfig_of_the_machine_api_opens_the_cluster_from_the_host(clust
     with config.new_client_from_config(config_file=str(kubeconfig_of_machine(cluster))) as connection:
         assert connection.configuration.host == f"https://{cluster.network.node_address(0)}:6443"
         nodes = client.CoreV1Api(connection).list_node().items
-    assert sorted(each.metadata.name for each in nodes) == ["cp-1", "hgx-1"]
+    assert sorted(name_of(each) for each in nodes) == ["cp-1", "hgx-1"]
 
 
 def test_a_machine_that_the_site_does_not_name_stays_in_maintenance_mode(cluster: Lab) -> None:
@@ -77,13 +78,13 @@ def test_a_machine_that_the_site_does_not_name_stays_in_maintenance_mode(cluster
 
 def test_pods_end_with_their_machine_and_begin_again_with_it(cluster: Lab, core: client.CoreV1Api) -> None:
     eventually(lambda: core.read_namespaced_service_account("default", "default"))
-    core.create_namespaced_pod("default", POD)
+    core.create_namespaced_pod("default", client.V1Pod.model_validate(POD))
     eventually(lambda: runs(core, restarts=0))
     tell(cluster, "hgx-1", "off")
     eventually(lambda: not ready(core, "hgx-1"))
 
     def is_not_ready() -> bool:
-        conditions = core.read_namespaced_pod("sleeper", "default").status.conditions
+        conditions = status_of(core.read_namespaced_pod("sleeper", "default")).conditions or []
         return any(each.type == "Ready" and each.status == "False" for each in conditions)
 
     eventually(is_not_ready)
@@ -93,7 +94,7 @@ def test_pods_end_with_their_machine_and_begin_again_with_it(cluster: Lab, core:
 
 
 def test_the_only_control_plane_takes_the_api_down_and_brings_it_back(cluster: Lab, core: client.CoreV1Api) -> None:
-    core.create_namespaced_config_map("default", {"metadata": {"name": "kept"}})
+    core.create_namespaced_config_map("default", client.V1ConfigMap(metadata=client.V1ObjectMeta(name="kept")))
     tell(cluster, "cp-1", "off")
     eventually(lambda: not controlplane.is_ready(cluster))
     etcd = next(each for each in controlplane.components(cluster) if each.name == "etcd")
@@ -109,7 +110,8 @@ def test_a_cluster_is_recovered_from_a_snapshot_on_a_wiped_machine(cluster: Lab,
     by_hand, snapshot = ByHand(cluster, hgx=0), tmp_path / "etcd.db"
     by_hand.talos("etcd-snapshot", "cp-1", "--output", str(snapshot))
     with api.connect(cluster) as connection:
-        client.CoreV1Api(connection).create_namespaced_config_map("default", {"metadata": {"name": "too-late"}})
+        late = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="too-late"))
+        client.CoreV1Api(connection).create_namespaced_config_map("default", late)
     by_hand.talos("reset", "cp-1", "--wipe", "all", "--no-graceful")
     by_hand.apply("cp-1")
     by_hand.talos("bootstrap", "cp-1", "--recover", str(snapshot))
@@ -117,7 +119,7 @@ def test_a_cluster_is_recovered_from_a_snapshot_on_a_wiped_machine(cluster: Lab,
     with api.connect(cluster) as connection:
         core = client.CoreV1Api(connection)
         eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"))
-        found = {each.metadata.name for each in core.list_namespaced_config_map("default").items}
+        found = {name_of(each) for each in core.list_namespaced_config_map("default").items}
     assert "kept" in found
     assert "too-late" not in found
 
@@ -139,5 +141,5 @@ def test_wiping_the_only_control_plane_ends_the_cluster_and_another_can_be_made(
     by_hand.bootstrap()
     with api.connect(cluster) as connection:
         core = client.CoreV1Api(connection)
-        eventually(lambda: [each.metadata.name for each in core.list_node().items] == ["cp-1"])
-        assert "kept" not in [each.metadata.name for each in core.list_namespaced_config_map("default").items]
+        eventually(lambda: [name_of(each) for each in core.list_node().items] == ["cp-1"])
+        assert "kept" not in [name_of(each) for each in core.list_namespaced_config_map("default").items]

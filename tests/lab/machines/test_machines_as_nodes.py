@@ -14,6 +14,7 @@ import yaml
 from kubernetes import client
 
 from lab.cluster import network
+from lab.cluster.parts import metadata_of, present, spec_of, status_of
 from lab.machines.kwok_cluster import KwokCluster
 from lab.paths import CHECKOUT, Lab
 from talos.api.results import ApplyMode
@@ -35,8 +36,16 @@ def bench(cluster_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def ready(core: client.CoreV1Api, name: str) -> str:
-    conditions = core.read_node(name).status.conditions or []
+    conditions = status_of(core.read_node(name)).conditions or []
     return next((str(each.status) for each in conditions if each.type == "Ready"), "none")
+
+
+def labels(core: client.CoreV1Api) -> dict[str, str]:
+    return metadata_of(core.read_node("gpu")).labels or {}
+
+
+def taints(core: client.CoreV1Api) -> list[str]:
+    return [taint.key for taint in spec_of(core.read_node("gpu")).taints or ()]
 
 
 def is_ready(core: client.CoreV1Api, name: str) -> bool:
@@ -61,21 +70,21 @@ def test_a_label_comes_and_goes_with_the_config(bench: Bench, core: client.CoreV
     for profile, wanted in ((HGXProfile(node_labels={"site.example/rack": "r1"}), "r1"), (HGXProfile(), None)):
         with bench.client("m2") as machine:
             machine.apply_configuration(bench.hgx("gpu", profile), mode=ApplyMode.NO_REBOOT)
-        eventually(lambda: core.read_node("gpu").metadata.labels.get("site.example/rack") == wanted)  # noqa: B023
-    assert core.read_node("gpu").metadata.labels["of.somebody/else"] == "stays"
+        eventually(lambda: labels(core).get("site.example/rack") == wanted)  # noqa: B023
+    assert labels(core)["of.somebody/else"] == "stays"
 
 
 def test_a_reboot_and_a_loss_of_power_show(bench: Bench, core: client.CoreV1Api) -> None:
-    before = core.read_node("gpu").status.node_info.boot_id
+    before = present(status_of(core.read_node("gpu")).node_info).boot_id
     machine = bench.rack.machines["m2"]
     machine.power_off()
     eventually(lambda: ready(core, "gpu") == "False")
-    eventually(lambda: "node.kubernetes.io/not-ready" in [each.key for each in core.read_node("gpu").spec.taints])
+    eventually(lambda: "node.kubernetes.io/not-ready" in taints(core))
     machine.power_on()
     eventually(lambda: is_ready(core, "gpu"))
     node: Any = core.read_node("gpu")
     assert node.status.node_info.boot_id == machine.store.disks.boot_id != before
-    eventually(lambda: [each.key for each in core.read_node("gpu").spec.taints] == ["nvidia.com/gpu"])
+    eventually(lambda: taints(core) == ["nvidia.com/gpu"])
 
 
 def test_an_image_without_the_stack_takes_the_gpus_away(bench: Bench, core: client.CoreV1Api) -> None:
@@ -84,8 +93,8 @@ def test_an_image_without_the_stack_takes_the_gpus_away(bench: Bench, core: clie
         machine.pull_image(image)
         machine.install_upgrade(image)
         machine.reboot()
-    eventually(lambda: "nvidia.com/gpu" not in core.read_node("gpu").status.allocatable)
-    eventually(lambda: "nvidia.com/gpu.count" not in core.read_node("gpu").metadata.labels)
+    eventually(lambda: "nvidia.com/gpu" not in present(status_of(core.read_node("gpu")).allocatable))
+    eventually(lambda: "nvidia.com/gpu.count" not in labels(core))
 
 
 SNAPSHOT = (

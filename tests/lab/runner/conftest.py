@@ -11,6 +11,7 @@ import pytest
 from kubernetes import client
 
 from lab.cluster import api
+from lab.cluster.parts import name_of
 from lab.paths import Lab
 from lab.site import down
 from tests.lab.cluster_by_hand import bring_up_cluster
@@ -44,9 +45,10 @@ def core(bare_lab: Lab) -> Iterator[client.CoreV1Api]:
 @pytest.fixture
 def namespace(core: client.CoreV1Api) -> Iterator[str]:
     name = f"runner-{next(_SERIAL)}"
-    core.create_namespace({"metadata": {"name": name}})
-    eventually(lambda: [a for a in core.list_namespaced_service_account(name).items if a.metadata.name == "default"])
-    core.create_namespaced_secret(name, {"metadata": {"name": "secret"}, "stringData": {"key": "first"}})
-    core.create_namespaced_config_map(name, {"metadata": {"name": "code"}, "data": {"server.py": SERVER}})
+    core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
+    eventually(lambda: [a for a in core.list_namespaced_service_account(name).items if name_of(a) == "default"])
+    secret, code = client.V1ObjectMeta(name="secret"), client.V1ObjectMeta(name="code")
+    core.create_namespaced_secret(name, client.V1Secret(metadata=secret, string_data={"key": "first"}))
+    core.create_namespaced_config_map(name, client.V1ConfigMap(metadata=code, data={"server.py": SERVER}))
     yield name
     core.delete_namespace(name)

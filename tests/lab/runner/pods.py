@@ -54,7 +54,7 @@ def run_pod(core: client.CoreV1Api, namespace: str, name: str, *containers: Cont
         container.setdefault("image", "python:3.11")
         container.setdefault("name", "main")
     manifest = {"metadata": {"name": name}, "spec": {"containers": list(containers), **spec}}
-    core.create_namespaced_pod(namespace, manifest)
+    core.create_namespaced_pod(namespace, client.V1Pod.model_validate(manifest))
 
 
 def python(code: str, **fields: Any) -> Container:

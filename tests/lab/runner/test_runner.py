@@ -7,6 +7,7 @@ from typing import Any
 from kubernetes import client
 
 from lab.cluster import api
+from lab.cluster.parts import present, status_of
 from lab.paths import Lab
 from tests.lab.runner.pods import (
     get,
@@ -39,13 +40,9 @@ def test_web_pod_serves_host_and_other_pods(bare_lab: Lab, core: client.CoreV1Ap
     assert pod.status.host_ip == str(bare_lab.network.node_address(0))
     assert {c.type for c in pod.status.conditions} >= {"PodScheduled", "Initialized", "ContainersReady", "Ready"}
 
-    core.create_namespaced_service(
-        namespace,
-        {
-            "metadata": {"name": "web"},
-            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8000}]},
-        },
-    )
+    spec = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8000}]}
+    service = client.V1Service.model_validate({"metadata": {"name": "web"}, "spec": spec})
+    core.create_namespaced_service(namespace, service)
     core.patch_namespaced_pod("web", namespace, {"metadata": {"labels": {"app": "web"}}})
     asking = f"""
         import time, urllib.request
@@ -77,7 +74,8 @@ def test_pod_waits_for_a_missing_secret(core: client.CoreV1Api, namespace: str) 
     run_pod(core, namespace, "waits", python("print(open('/late/a').read())", volumeMounts=mounts), volumes=volumes)
     eventually(lambda: "FailedMount" in {event.reason for event in core.list_namespaced_event(namespace).items})
     assert read(core, namespace, "waits").status.phase == "Pending"
-    core.create_namespaced_secret(namespace, {"metadata": {"name": "late"}, "stringData": {"a": "b"}})
+    secret = client.V1Secret.model_validate({"metadata": {"name": "late"}, "stringData": {"a": "b"}})
+    core.create_namespaced_secret(namespace, secret)
     eventually(lambda: main_status(core, namespace, "waits").state.waiting is None)
 
 
@@ -178,19 +176,20 @@ def test_job_completes_and_failing_job_fails(bare_lab: Lab, core: client.CoreV1A
         for name, code in (("good", 0), ("bad", 3)):
             container = python(f"raise SystemExit({code})", name="main", image="python")
             template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-            jobs.create_namespaced_job(
-                namespace, {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": template}}
-            )
-        eventually(lambda: jobs.read_namespaced_job("good", namespace).status.succeeded == 1)
-        eventually(lambda: jobs.read_namespaced_job("bad", namespace).status.failed == 1)
-    pods = core.list_namespaced_pod(namespace, label_selector="job-name=bad").items
-    assert pods[0].status.phase == "Failed"
-    assert pods[0].status.container_statuses[0].state.terminated.exit_code == 3
+            job = {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": template}}
+            jobs.create_namespaced_job(namespace, client.V1Job.model_validate(job))
+        eventually(lambda: status_of(jobs.read_namespaced_job("good", namespace)).succeeded == 1)
+        eventually(lambda: status_of(jobs.read_namespaced_job("bad", namespace)).failed == 1)
+    status = status_of(core.list_namespaced_pod(namespace, label_selector="job-name=bad").items[0])
+    assert status.phase == "Failed"
+    ended = present(present(status.container_statuses)[0].state).terminated
+    assert present(ended).exit_code == 3
 
 
 def test_claim_is_shared_and_read_only_holds(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    core.create_namespaced_persistent_volume_claim(namespace, {"metadata": {"name": "weights"}, "spec": claim})
+    weights = client.V1PersistentVolumeClaim.model_validate({"metadata": {"name": "weights"}, "spec": claim})
+    core.create_namespaced_persistent_volume_claim(namespace, weights)
 
     def volume(read_only: bool) -> list[dict[str, Any]]:
         return [{"name": "w", "persistentVolumeClaim": {"claimName": "weights", "readOnly": read_only}}]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 from kubernetes import client
 
+from lab.cluster.parts import name_of
 from tests.lab.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Cluster:
 
     def pods(self, namespace: str, selector: str) -> list[Replica]:
         listed = self.core.list_namespaced_pod(namespace, label_selector=selector).items
-        return [_replica(pod) for pod in sorted(listed, key=lambda pod: pod.metadata.name)]
+        return [_replica(pod) for pod in sorted(listed, key=name_of)]
 
     def processes(self, pod: Replica, program: str) -> list[int]:
         """Ids of the pod's processes that run this program, on the machine itself."""

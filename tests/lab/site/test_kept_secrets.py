@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from components.gateway.gateway_controllers import AI_NAMESPACE
+from lab.cluster.parts import spec_of
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import ENVOYS, Cluster, until
 from tests.lab.site.running_site import Site
@@ -60,8 +61,8 @@ def test_the_access_log_names_client_and_model(site: Site) -> None:
 def test_traces_hold_no_prompts(cluster: Cluster) -> None:
     """As soon as the processor gets a collector, it would send them."""
     for envoy in cluster.envoys():
-        pod = cluster.core.read_namespaced_pod(envoy.name, ENVOYS)
-        containers = [*pod.spec.containers, *(pod.spec.init_containers or [])]
+        spec = spec_of(cluster.core.read_namespaced_pod(envoy.name, ENVOYS))
+        containers = [*spec.containers, *(spec.init_containers or [])]
         (processor,) = [one for one in containers if one.name == "ai-gateway-extproc"]
         hidden = {one.name.removeprefix("OPENINFERENCE_HIDE_") for one in processor.env or () if one.value == "true"}
         assert {"INPUTS", "OUTPUTS", "PROMPTS", "CHOICES"} <= hidden

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from lab.cluster.parts import name_of, present, spec_of
 from tests.lab.site.replicas import ENGINE_PORT, ENVOYS, MODELS, Cluster, Replica
 from tests.lab.site.running_site import Site
 
@@ -100,7 +101,7 @@ def test_engines_reach_nobody(site: Site, cluster: Cluster, places: dict[str, Re
     port = urlsplit(site.address).port or 80
     # Envoy Gateway moves ports that need privileges.
     listener = port if port >= 1024 else port + 10_000
-    api_server = cluster.core.read_namespaced_service("kubernetes", "default").spec.cluster_ip
+    api_server = present(spec_of(cluster.core.read_namespaced_service("kubernetes", "default")).cluster_ip)
     assert connects(cluster, places["picker"], places["envoy"], listener)
     assert not connects(cluster, places["engine"], places["envoy"], listener)
     assert not reaches(cluster, places["engine"], api_server, 443)
@@ -112,5 +113,5 @@ def test_engines_mount_no_token(cluster: Cluster) -> None:
         for pod in cluster.core.list_namespaced_pod(
             MODELS, label_selector=f"app.kubernetes.io/name=model-server,app.kubernetes.io/instance={model}"
         ).items:
-            projected = [volume.name for volume in pod.spec.volumes if volume.projected]
-            assert projected == [], pod.metadata.name
+            projected = [volume.name for volume in spec_of(pod).volumes or () if volume.projected]
+            assert projected == [], name_of(pod)

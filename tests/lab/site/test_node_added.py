@@ -9,6 +9,7 @@ import pytest
 from kubernetes import client
 
 from lab import deploy, session
+from lab.cluster.parts import name_of, present, status_of
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
@@ -62,7 +63,7 @@ def gpus(site: Site) -> dict[str, int]:
     """GPUs that Kubernetes may give out, by node."""
     with site.kubernetes() as connection:
         nodes = client.CoreV1Api(connection).list_node().items
-    return {each.metadata.name: int(each.status.allocatable.get("nvidia.com/gpu", 0)) for each in nodes}
+    return {name_of(node): int(present(status_of(node).allocatable).get("nvidia.com/gpu", 0)) for node in nodes}
 
 
 def test_a_machine_that_dies_while_it_is_added_is_named_and_added_by_the_next_up(

@@ -3,6 +3,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from kubernetes import client
 
@@ -64,8 +65,8 @@ def service(
 def reconcile(*services: Any) -> dict[str, Any]:
     controller = AddressController(client.ApiClient(), POOL)
     fake = FakeServices(*services)
-    controller._core = fake
-    controller.reconcile()
+    with patch.object(controller, "_core", fake):
+        controller.reconcile()
     return fake.written
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from kubernetes import client
@@ -35,7 +36,7 @@ class FakeCluster:
             raise client.ApiException(status=404)
         return SimpleNamespace(reclaim_policy="Retain")
 
-    def create_persistent_volume(self, body: Any) -> None:
+    def create_persistent_volume(self, body: client.V1PersistentVolume) -> None:
         self.created.append(body)
 
     def delete_persistent_volume(self, name: str) -> None:
@@ -83,18 +84,18 @@ def volume(phase: str, *, policy: str = "Delete", deleting: bool = False, provis
 
 def reconcile(cluster: FakeCluster, folder: Path) -> None:
     controller = VolumeController(client.ApiClient(), folder)
-    controller._core = controller._storage = cluster
-    controller.reconcile()
+    with patch.multiple(controller, _core=cluster, _storage=cluster):
+        controller.reconcile()
 
 
 def test_waiting_claim_gets_a_volume_bound_to_it(tmp_path: Path) -> None:
     cluster = FakeCluster([claim()], [])
     reconcile(cluster, tmp_path)
     (made,) = cluster.created
-    assert made["spec"]["claimRef"]["uid"] == "u1"
-    assert made["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
-    assert made["spec"]["hostPath"]["path"] == str(tmp_path / "pvc-u1")
-    assert "not a Longhorn volume" in made["metadata"]["annotations"]["inference-lab/emulation"]
+    assert made.spec.claim_ref.uid == "u1"
+    assert made.spec.persistent_volume_reclaim_policy == "Retain"
+    assert made.spec.host_path.path == str(tmp_path / "pvc-u1")
+    assert "not a Longhorn volume" in made.metadata.annotations["inference-lab/emulation"]
     assert (tmp_path / "pvc-u1").stat().st_mode & 0o777 == 0o777
 
 
