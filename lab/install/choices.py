@@ -56,9 +56,9 @@ def pulumi_choice(lab: Lab, environment: Mapping[str, str] = os.environ) -> Pulu
         elif not _executable(host):
             passed_over.append(f"{program} {shown} has no {_LANGUAGE_HOST} beside it")
         else:
-            return PulumiChoice(program, host, True, f"official {program} {shown}")
-    reason = "; ".join(passed_over) or "no official pulumi on PATH"
-    return PulumiChoice(lab.bin / "pulumi", lab.bin / _LANGUAGE_HOST, False, f"built from its Go module: {reason}")
+            return PulumiChoice(program, host, official=True, reason=f"official {program} {shown}")
+    reason = f"built from its Go module: {'; '.join(passed_over) or 'no official pulumi on PATH'}"
+    return PulumiChoice(lab.bin / "pulumi", lab.bin / _LANGUAGE_HOST, official=False, reason=reason)
 
 
 def plugin_choice(name: str, environment: Mapping[str, str] = os.environ) -> PluginChoice:

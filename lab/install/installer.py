@@ -39,13 +39,21 @@ from stacks.facts import versions
 _USERS_TO_MEND = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class State:
     """Whether a part is ready for use, its bytes if the installer made it, and a note on it."""
 
     ready: bool
     note: str
     size: int = 0
+
+    @classmethod
+    def usable(cls, note: str, size: int = 0) -> State:
+        return cls(ready=True, note=note, size=size)
+
+    @classmethod
+    def missing(cls, note: str) -> State:
+        return cls(ready=False, note=note)
 
 
 @dataclass(frozen=True)
@@ -95,12 +103,12 @@ class ToolPart:
 
     def state(self, run: Installation) -> State:
         if self._served_elsewhere(run):
-            return State(True, f"not needed: {run.pulumi.reason}")
+            return State.usable(f"not needed: {run.pulumi.reason}")
         key = run.builder.key(self.family)
         fault = run.builder.store.fault(self.name, key, verify=run.verify)
         if fault is not None:
-            return State(False, fault)
-        return State(True, "cached", run.builder.store.size(self.name, key))
+            return State.missing(fault)
+        return State.usable("cached", run.builder.store.size(self.name, key))
 
     def install(self, run: Installation) -> None:
         if self._served_elsewhere(run):
@@ -126,7 +134,7 @@ class SystemPart:
 
     def state(self, run: Installation) -> State:
         missing = system.missing_packages(system.debian_programs(run.lab))
-        return State(False, f"missing: {' '.join(missing)}") if missing else State(True, "on this machine")
+        return State.missing(f"missing: {' '.join(missing)}") if missing else State.usable("on this machine")
 
     def install(self, run: Installation) -> None:
         for name, place in system.ensure_debian_programs(run.lab).items():
@@ -144,9 +152,9 @@ class EnvoyPart:
 
     def state(self, run: Installation) -> State:  # noqa: ARG002 - the wheel is the same for every lab
         try:
-            return State(True, "in its wheel", system.envoy_program().stat().st_size)
+            return State.usable("in its wheel", system.envoy_program().stat().st_size)
         except LabError as error:
-            return State(False, error.what)
+            return State.missing(error.what)
 
     def install(self, run: Installation) -> None:
         link(run.lab.bin / "envoy", system.envoy_program())
@@ -168,8 +176,8 @@ class BundlePart:
         key = bundle_key(self.sources, self.revision)
         fault = bundle_store(run.lab).fault(self.name, key, verify=run.verify)
         if fault is not None:
-            return State(False, fault)
-        return State(True, "cached", bundle_store(run.lab).size(self.name, key))
+            return State.missing(fault)
+        return State.usable("cached", bundle_store(run.lab).size(self.name, key))
 
     def install(self, run: Installation) -> None:
         entry = self.obtain(run)
@@ -195,8 +203,8 @@ class CrdsPart:
     def state(self, run: Installation) -> State:
         fault = bundle_store(run.lab).fault(self.name, self._key, verify=run.verify)
         if fault is not None:
-            return State(False, fault)
-        return State(True, "cached", bundle_store(run.lab).size(self.name, self._key))
+            return State.missing(fault)
+        return State.usable("cached", bundle_store(run.lab).size(self.name, self._key))
 
     def install(self, run: Installation) -> None:
         def fill(folder: Path, _lock: int) -> None:

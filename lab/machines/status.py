@@ -94,7 +94,7 @@ def unmet_conditions(machine: Machine) -> list[tuple[str, str]]:
     if problems:
         unmet.append(("services", ", ".join(problems)))
     config = machine.config
-    registers = config is not None and not config.machine("kubelet.skipNodeRegistration", False)
+    registers = config is not None and not config.machine("kubelet.skipNodeRegistration")
     if registers and not machine.node_is_ready:
         unmet.append(("nodeReady", f'node "{machine.hostname}" status is not available yet'))
     return unmet

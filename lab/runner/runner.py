@@ -162,7 +162,7 @@ class Runner:
         for uid, pod in list(self._waiting.items()):
             if podspec.node_name(pod) == name:
                 self._waiting.pop(uid)
-                self._on_pod(pod, False)
+                self._on_pod(pod, gone=False)
 
     def _interrupt_pods(self, node: str) -> None:
         """The node's machine has lost its power: containers are killed without grace, the Pod objects stay."""
@@ -231,7 +231,7 @@ class Runner:
         if uid in self._interrupted:
             self._interrupted.discard(uid)
             if known and is_known:
-                self._on_pod(known, False)
+                self._on_pod(known, gone=False)
         elif is_known:
             self._ended.add(uid)
         if not task.cancelled() and (error := task.exception()):

@@ -66,21 +66,21 @@ class Reflector:
         gone = [found for key, found in self._objects.items() if _uid(fresh.get(key)) != _uid(found)]
         changed = [found for key, found in fresh.items() if self._objects.get(key) != found]
         self._objects = fresh
-        for found in gone:
-            self._on_change(found, True)
-        for found in changed:
-            self._on_change(found, False)
+        for items, are_gone in ((gone, True), (changed, False)):
+            for item in items:
+                self._on_change(item, are_gone)
         self.synced.set()
         return str(answer["metadata"]["resourceVersion"])
 
     def _apply(self, event: Object) -> str:
         found: Object = event["object"]
-        if event["type"] == "DELETED":
-            self._objects.pop(_key(found), None)
-            self._on_change(found, True)
-        elif event["type"] != "BOOKMARK":
-            self._objects[_key(found)] = found
-            self._on_change(found, False)
+        if event["type"] != "BOOKMARK":
+            is_gone = event["type"] == "DELETED"
+            if is_gone:
+                self._objects.pop(_key(found), None)
+            else:
+                self._objects[_key(found)] = found
+            self._on_change(found, is_gone)
         return str(found["metadata"]["resourceVersion"])
 
 

@@ -73,7 +73,7 @@ def _dense(read: Reader) -> Section:
 
 def _llama(read: Reader) -> Section:
     window = read.value("sliding_window")
-    if window and read.value("use_sliding_window", True):
+    if window and read.value("use_sliding_window", default=True):
         raise NotUnderstoodError(f"sliding_window: got {window}, allowed: null; which layers slide is not said")
     return {"mixers": {"attention": _attention(read, _layers(read))}, "feed_forward": {"dense": _dense(read)}}
 

@@ -33,7 +33,7 @@ class RecordedPart:
         return "v1"
 
     def state(self, _run: Installation) -> State:
-        return State(self.ready, "cached" if self.ready else "missing", 2_000_000)
+        return State(ready=self.ready, note="cached" if self.ready else "missing", size=2_000_000)
 
     def install(self, _run: Installation) -> None:
         self.installed += 1

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from lab.plugins.kubernetes.awaiting.readiness import Readiness, condition_text, conditions, observed, section
+from lab.plugins.kubernetes.awaiting.readiness import READY, Readiness, condition_text, conditions, observed, section
 from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.objects import metadata
 from lab.plugins.kubernetes.properties import Tree
@@ -54,13 +54,13 @@ def _condition(kind: str, wanted: str) -> Check:
         found = next((item for name, item in conditions(obj).items() if name.lower() == kind.lower()), None)
         if found is None:
             message = f'waiting for condition "{kind}"'
-            return Readiness(False, message, [message])
+            return Readiness.not_yet(message)
         done = str(found.get("status", "")).lower() == wanted.lower()
         stale = found.get("observedGeneration", metadata(obj).get("generation")) != metadata(obj).get("generation")
         if done and not stale and not _stale(obj):
-            return Readiness(True, f"condition {kind}={wanted}")
+            return READY
         message = f'waiting for condition "{kind}" to be {wanted}: {condition_text(found)}'
-        return Readiness(False, message, [message])
+        return Readiness.not_yet(message)
 
     return holds
 
@@ -78,20 +78,20 @@ def _json_path(text: str) -> Check:
     def holds(obj: Tree) -> Readiness:
         if _stale(obj):
             message = f"waiting for {text}: the controller has not seen this generation"
-            return Readiness(False, message, [message])
+            return Readiness.not_yet(message)
         found = next(_select(obj, steps), None)
         if found is None:
-            return Readiness(False, f"waiting for {text}", [f"{path} selected nothing"])
+            return Readiness.not_yet(f"waiting for {text}", [f"{path} selected nothing"])
         if isinstance(found, (dict, list)):
             if value is not None:
                 reason = f'{path} is a {type(found).__name__}, which cannot equal "{value}"'
-                return Readiness(False, reason, [reason], failed=True)
-            return Readiness(True, f"found {text}")
+                return Readiness.never(reason, [reason])
+            return READY
         shown = str(found).lower() if isinstance(found, bool) else str(found)
         if value is None or shown == value:
-            return Readiness(True, f"found {text}")
+            return READY
         message = f'waiting for {text} (found "{shown}")'
-        return Readiness(False, message, [message])
+        return Readiness.not_yet(message)
 
     return holds
 

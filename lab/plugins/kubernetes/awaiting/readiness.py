@@ -10,7 +10,7 @@ from lab.plugins.kubernetes.objects import GroupVersionKind, gvk_of, metadata, n
 from lab.plugins.kubernetes.properties import Tree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Readiness:
     """How far an object is: ready or not, a line to show, and why it is not; `failed` means that it never will be."""
 
@@ -18,6 +18,18 @@ class Readiness:
     message: str = ""
     reasons: list[str] = field(default_factory=list)
     failed: bool = False
+
+    @classmethod
+    def not_yet(cls, message: str, reasons: list[str] | None = None) -> Readiness:
+        """Without reasons, the message is the reason."""
+        return cls(ready=False, message=message, reasons=[message] if reasons is None else reasons)
+
+    @classmethod
+    def never(cls, message: str, reasons: list[str]) -> Readiness:
+        return cls(ready=False, message=message, reasons=reasons, failed=True)
+
+
+READY: Final = Readiness(ready=True)
 
 
 def section(obj: Tree, name: str) -> Tree:
@@ -53,8 +65,8 @@ def deployment(obj: Tree) -> Readiness:
     updated, available = _count(status, "updatedReplicas"), _count(status, "availableReplicas")
     old = max(_count(status, "replicas") - updated, 0)
     if not observed(obj):
-        return Readiness(
-            False, "waiting for the Deployment controller", ["its controller has not seen this generation"]
+        return Readiness.not_yet(
+            "waiting for the Deployment controller", ["its controller has not seen this generation"]
         )
     known = conditions(obj)
     progressing, live = known.get("Progressing", {}), known.get("Available", {})
@@ -63,11 +75,11 @@ def deployment(obj: Tree) -> Readiness:
     ]
     rolled_out = updated >= wanted and old == 0 and available >= wanted
     if rolled_out and live.get("status") == "True":
-        return Readiness(True, "Deployment ready")
+        return READY
     message = f"waiting for the rollout: {updated}/{wanted} Pods updated, {available}/{wanted} available"
     if old:
         message += f", {old} old ones to go"
-    return Readiness(False, message, [message, *reasons])
+    return Readiness.not_yet(message, [message, *reasons])
 
 
 def stateful_set(obj: Tree) -> Readiness:
@@ -75,8 +87,8 @@ def stateful_set(obj: Tree) -> Readiness:
     wanted = _count(spec, "replicas", 1)
     ready, current = _count(status, "readyReplicas"), _count(status, "currentReplicas")
     if not observed(obj):
-        return Readiness(
-            False, "waiting for the StatefulSet controller", ["its controller has not seen this generation"]
+        return Readiness.not_yet(
+            "waiting for the StatefulSet controller", ["its controller has not seen this generation"]
         )
     on_delete = section(spec, "updateStrategy").get("type") == "OnDelete"
     first = int(metadata(obj).get("generation") or 0) <= 1
@@ -85,26 +97,28 @@ def stateful_set(obj: Tree) -> Readiness:
     advanced = bool(revisions[0]) and revisions[0] == revisions[1]
     done = here if on_delete and not first else here and advanced and current == wanted
     if done:
-        return Readiness(True, "StatefulSet ready")
+        return READY
     shown = ready if advanced else min(ready, _count(status, "updatedReplicas"))
     reasons = [] if here else [f"{shown} of {wanted} Pods are ready"]
     if not advanced and not on_delete:
         reasons.append(f'the rollout of revision "{revisions[1]}" in place of "{revisions[0]}" is not through')
-    return Readiness(False, f"waiting for the StatefulSet: {shown}/{wanted} Pods ready", reasons)
+    return Readiness.not_yet(f"waiting for the StatefulSet: {shown}/{wanted} Pods ready", reasons)
 
 
 def daemon_set(obj: Tree) -> Readiness:
     status = section(obj, "status")
     if not observed(obj):
-        return Readiness(False, "waiting for the DaemonSet controller", ["its controller has not seen this generation"])
+        return Readiness.not_yet(
+            "waiting for the DaemonSet controller", ["its controller has not seen this generation"]
+        )
     wanted = _count(status, "desiredNumberScheduled")
     updated, available = _count(status, "updatedNumberScheduled"), _count(status, "numberAvailable")
     ready = _count(status, "numberReady")
     on_delete = section(section(obj, "spec"), "updateStrategy").get("type") == "OnDelete"
     if (on_delete or updated >= wanted) and available >= wanted and ready >= wanted:
-        return Readiness(True, f"DaemonSet ready on {wanted} nodes")
+        return READY
     message = f"waiting for the DaemonSet: {updated}/{wanted} updated, {available}/{wanted} available"
-    return Readiness(False, message, [message])
+    return Readiness.not_yet(message)
 
 
 def job(obj: Tree) -> Readiness:
@@ -112,12 +126,12 @@ def job(obj: Tree) -> Readiness:
     known = conditions(obj)
     failed = known.get("Failed", {})
     if failed.get("status") == "True":
-        return Readiness(False, "Job failed", [condition_text(failed)], failed=True)
+        return Readiness.never("Job failed", [condition_text(failed)])
     if known.get("Complete", {}).get("status") == "True":
-        return Readiness(True, "Job complete")
+        return READY
     counts = ", ".join(f"{_count(status, key)} {key}" for key in ("active", "succeeded", "failed"))
     message = f"the Job has not {'ended' if status.get('startTime') else 'begun'}; its Pods: {counts}"
-    return Readiness(False, message, [message])
+    return Readiness.not_yet(message)
 
 
 def pod(obj: Tree) -> Readiness:
@@ -129,8 +143,8 @@ def pod(obj: Tree) -> Readiness:
         if kind == "Ready" and section(obj, "status").get("phase") == "Succeeded":
             continue
         message = f"Pod {name_of(obj)} is not {doing} yet"
-        return Readiness(False, message, pod_problems(obj) or [message])
-    return Readiness(True, "Pod ready")
+        return Readiness.not_yet(message, pod_problems(obj) or [message])
+    return READY
 
 
 def pod_problems(obj: Tree) -> list[str]:
@@ -176,47 +190,49 @@ def _container_problems(container: Tree) -> list[str]:
 def volume(obj: Tree) -> Readiness:
     phase = section(obj, "status").get("phase")
     if phase in ("Available", "Bound"):
-        return Readiness(True, f"volume is {phase}")
-    return Readiness(False, "waiting for the volume", [f"PersistentVolume is {phase or 'new'}"])
+        return READY
+    return Readiness.not_yet("waiting for the volume", [f"PersistentVolume is {phase or 'new'}"])
 
 
 def quota(obj: Tree) -> Readiness:
-    done = section(obj, "spec").get("hard") == section(obj, "status").get("hard")
-    return Readiness(done, "waiting for the quota", [] if done else ["ResourceQuota is not in force yet"])
+    if section(obj, "spec").get("hard") == section(obj, "status").get("hard"):
+        return READY
+    return Readiness.not_yet("waiting for the quota", ["ResourceQuota is not in force yet"])
 
 
 def replication_controller(obj: Tree) -> Readiness:
     wanted = _count(section(obj, "spec"), "replicas", 1)
     available = _count(section(obj, "status"), "availableReplicas")
-    message = f"waiting for the ReplicationController: {available}/{wanted} available"
-    return Readiness(available == wanted, message, [message])
+    if available == wanted:
+        return READY
+    return Readiness.not_yet(f"waiting for the ReplicationController: {available}/{wanted} available")
 
 
 def crd(obj: Tree) -> Readiness:
     known = conditions(obj)
     accepted = known.get("NamesAccepted", {})
     if known.get("Established", {}).get("status") == "True":
-        return Readiness(True, "CustomResourceDefinition established")
+        return READY
     reasons = [condition_text(accepted)] if accepted.get("status") == "False" else []
     message = "waiting for the CustomResourceDefinition to be established"
-    return Readiness(False, message, reasons or [message])
+    return Readiness.not_yet(message, reasons or [message])
 
 
 def token_secret(obj: Tree) -> Readiness:
     if obj.get("type") != "kubernetes.io/service-account-token" or obj.get("data"):
-        return Readiness(True)
-    return Readiness(False, "waiting for the token", ["no token was put into the Secret"])
+        return READY
+    return Readiness.not_yet("waiting for the token", ["no token was put into the Secret"])
 
 
 def generic(obj: Tree) -> Readiness:
     """A kind without rules of its own: its Ready condition and observed generation, where it has them."""
     status = section(obj, "status")
     if "observedGeneration" in status and not observed(obj):
-        return Readiness(False, "waiting for the controller", ["the controller has not seen this generation"])
+        return Readiness.not_yet("waiting for the controller", ["the controller has not seen this generation"])
     ready = conditions(obj).get("Ready", {})
     if ready and ready.get("status") != "True":
-        return Readiness(False, "waiting for its Ready condition", [condition_text(ready)])
-    return Readiness(True)
+        return Readiness.not_yet("waiting for its Ready condition", [condition_text(ready)])
+    return READY
 
 
 Rule = Callable[[Tree], Readiness]

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Final
 
-from lab.plugins.kubernetes.awaiting.readiness import Readiness, first_address, section
+from lab.plugins.kubernetes.awaiting.readiness import READY, Readiness, first_address, section
 from lab.plugins.kubernetes.cluster import Cluster
 from lab.plugins.kubernetes.errors import ApiError
 from lab.plugins.kubernetes.objects import GroupVersionKind, name_of, namespace_of
@@ -61,7 +61,7 @@ class ServiceProbe:
         spec = section(service, "spec")
         addressed = spec.get("type") != "LoadBalancer" or first_address(service) is not None
         if not wants_endpoints(service):
-            return Readiness(addressed, "waiting for a load balancer address", [] if addressed else [_NO_ADDRESS])
+            return READY if addressed else Readiness.not_yet("waiting for a load balancer address", [_NO_ADDRESS])
         slices = self._cluster.items_of(
             _SLICES, namespace_of(service), labels=f"kubernetes.io/service-name={name_of(service)}"
         )
@@ -71,11 +71,11 @@ class ServiceProbe:
         ready, pending = counts
         settled = time.monotonic() - self._changed_at >= self.settle_s
         if addressed and settled and not pending:
-            return Readiness(True, "Service ready")
+            return READY
         reasons = ([] if ready else [_NO_PODS]) + ([] if addressed else [_NO_ADDRESS])
         if settled and ready:
-            return Readiness(False, "waiting for a load balancer address", reasons)
-        return Readiness(False, f"waiting for endpoints: {ready} ready, {pending} to come", reasons)
+            return Readiness.not_yet("waiting for a load balancer address", reasons)
+        return Readiness.not_yet(f"waiting for endpoints: {ready} ready, {pending} to come", reasons)
 
 
 class IngressProbe:
@@ -90,7 +90,7 @@ class IngressProbe:
         reasons = [f'Ingress has a path to Service "{name}", which does not exist' for name in missing]
         if first_address(ingress) is None:
             reasons.append("the Ingress has no address: no controller wrote one into its status")
-        return Readiness(not reasons, "waiting for the Ingress", reasons)
+        return Readiness.not_yet("waiting for the Ingress", reasons) if reasons else READY
 
     def _exists(self, name: str, namespace: str) -> bool:
         try:
@@ -123,13 +123,13 @@ class ClaimProbe:
     def __call__(self, claim: Tree) -> Readiness:
         phase = section(claim, "status").get("phase")
         if phase == "Bound":
-            return Readiness(True, "claim is bound")
+            return READY
         if not self._mode:
             self._mode = self._binding_mode(claim)
         if self._mode == "WaitForFirstConsumer" and phase == "Pending":
-            return Readiness(True, "claim waits for its first consumer")
+            return READY
         message = f"waiting for the claim to be bound (it is {phase or 'new'})"
-        return Readiness(False, message, [message])
+        return Readiness.not_yet(message)
 
     def _binding_mode(self, claim: Tree) -> str:
         name = section(claim, "spec").get("storageClassName")

@@ -75,7 +75,8 @@ def _all(checks: list[expressions.Check], obj: Tree) -> Readiness:
     if not open_ones:
         return results[-1]
     reasons = [reason for result in open_ones for reason in result.reasons]
-    return Readiness(False, open_ones[0].message, reasons, any(result.failed for result in open_ones))
+    build = Readiness.never if any(result.failed for result in open_ones) else Readiness.not_yet
+    return build(open_ones[0].message, reasons)
 
 
 def until_ready(operation: Operation, inputs: Tree, live: Tree, *, created: bool) -> Tree:
@@ -165,7 +166,7 @@ class _Follower:
     def _look(self, obj: Tree) -> Readiness:
         # The server's cache may still hold what was before our own write.
         if int(metadata(obj).get("generation") or 0) < self._generation:
-            return Readiness(False, self._shown)
+            return Readiness.not_yet(self._shown, [])
         self._live = obj
         result = self._probe.check(obj)
         if not result.ready and result.message != self._shown:
