@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
+
+from jsonpath_ng import Child, Descendants, JSONPath, Root
+from jsonpath_ng.exceptions import JSONPathError
+from jsonpath_ng.ext.parser import ExtendedJsonPathParser
 
 from lab.plugins.kubernetes.awaiting.readiness import READY, Readiness, condition_text, conditions, observed, section
 from lab.plugins.kubernetes.errors import ProviderError
@@ -14,14 +18,9 @@ from lab.plugins.kubernetes.properties import Tree
 
 Check = Callable[[Tree], Readiness]
 
-_STEP: Final = re.compile(
-    r"""\.\.(?P<deep>[\w-]+|\*)
-    |\.(?P<name>(?:[\w-]|\\.)+|\*)
-    |\[(?P<index>-?\d+|\*)\]
-    |\[(?P<quote>['"])(?P<quoted>.*?)(?P=quote)\]
-    |\[\?\(\s*@(?P<left>[\w.\-\\\[\]'"]+)\s*(?:(?P<operator>==|!=)\s*(?P<right>.+?)\s*)?\)\]""",
-    re.VERBOSE,
-)
+# The official provider reads RFC 9535. The library reads more: arithmetic, sorting, `len`, regular expressions, where.
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+_BEYOND_RFC: Final = re.compile(r"[`+/~\\]|(?<!\|)\|(?!\|)|(?<!&)&(?!&)|(?<![\w-])where(?:not)?(?![\w-])")
 
 
 def parse(annotation: str) -> list[Check]:
@@ -66,20 +65,21 @@ def _condition(kind: str, wanted: str) -> Check:
 
 
 def _json_path(text: str) -> Check:
-    # A filter holds `==`, which is not the `=` before the value.
+    # A filter compares by `==` and `<=`, which are not the `=` before the value.
     path, value = _split_value(text)
     match = re.fullmatch(r"\{\s*(?P<inner>.*?)\s*\}", path)
     if path.startswith("'"):
         raise ProviderError(f"waitFor {path}: no quotes around it, an annotation passes no shell")
     if match is None:
         raise ProviderError(f"waitFor {path}: a JSONPath needs braces, such as {{.status.phase}}")
-    steps = _steps(match["inner"].removeprefix("$"), path)
+    parsed = _read(match["inner"], path)
 
     def holds(obj: Tree) -> Readiness:
         if _stale(obj):
             message = f"waiting for {text}: the controller has not seen this generation"
             return Readiness.not_yet(message)
-        found = next(_select(obj, steps), None)
+        selected = parsed.find(obj)
+        found = selected[0].value if selected else None
         if found is None:
             return Readiness.not_yet(f"waiting for {text}", [f"{path} selected nothing"])
         if isinstance(found, (dict, list)):
@@ -97,7 +97,7 @@ def _json_path(text: str) -> Check:
 
 
 def _split_value(text: str) -> tuple[str, str | None]:
-    parts = re.split(r"(?<![=!])=(?!=)", text)
+    parts = re.split(r"(?<![=!<>])=(?!=)", text)
     if len(parts) > 2:
         raise ProviderError(f'waitFor "{text}" has more than one "=": it takes {{.path}} or {{.path}}=value')
     if len(parts) == 1:
@@ -107,60 +107,15 @@ def _split_value(text: str) -> tuple[str, str | None]:
     return parts[0], parts[1]
 
 
-def _steps(text: str, whole: str) -> list[re.Match[str]]:
-    steps: list[re.Match[str]] = []
-    position = 0
-    while position < len(text):
-        match = _STEP.match(text, position)
-        if match is None:
-            raise ProviderError(f'cannot read JSONPath "{whole}" at "{text[position:]}"')
-        steps.append(match)
-        position = match.end()
-    return steps
-
-
-def _select(node: Any, steps: list[re.Match[str]]) -> Iterator[Any]:
-    if not steps:
-        yield node
-        return
-    for child in _children(node, steps[0]):
-        yield from _select(child, steps[1:])
-
-
-def _children(node: Any, step: re.Match[str]) -> Iterator[Any]:
-    if step["deep"] is not None:
-        yield from _deep(node, step["deep"])
-    elif step["left"] is not None:
-        for item in node if isinstance(node, list) else node.values() if isinstance(node, dict) else ():
-            if _matches(item, step):
-                yield item
-    elif step["index"] is not None or step["name"] == "*":
-        if step["index"] in ("*", None):
-            yield from node if isinstance(node, list) else node.values() if isinstance(node, dict) else ()
-        elif isinstance(node, list) and -len(node) <= int(step["index"]) < len(node):
-            yield node[int(step["index"])]
-    else:
-        name = step["quoted"] if step["quoted"] is not None else step["name"].replace("\\.", ".")
-        if isinstance(node, dict) and name in node:
-            yield node[name]
-
-
-def _deep(node: Any, name: str) -> Iterator[Any]:
-    if isinstance(node, dict):
-        if name == "*":
-            yield from node.values()
-        elif name in node:
-            yield node[name]
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        yield from _deep(child, name)
-
-
-def _matches(item: Any, step: re.Match[str]) -> bool:
-    found = next(_select(item, _steps(step["left"], step["left"])), None)
-    if step["operator"] is None:
-        return found is not None
+def _read(inner: str, path: str) -> JSONPath:
+    text = inner if inner.startswith("$") else f"${inner}"
+    beyond = _BEYOND_RFC.search(_QUOTED.sub("''", text))
+    if beyond:
+        raise ProviderError(f'cannot read JSONPath "{path}": "{beyond[0]}" is read in quotes alone, as in .a[\'b/c\']')
     try:
-        wanted = json.loads(step["right"].replace("'", '"'))
-    except ValueError:
-        wanted = step["right"]
-    return bool(found == wanted) == (step["operator"] == "==")
+        parsed = ExtendedJsonPathParser().parse(text)
+    except JSONPathError as error:
+        raise ProviderError(f'cannot read JSONPath "{path}": {error}') from error
+    if not isinstance(parsed, (Root, Child, Descendants)):
+        raise ProviderError(f'cannot read JSONPath "{path}": it calculates, and a path only selects')
+    return parsed
