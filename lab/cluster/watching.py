@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from kubernetes import client, watch
+from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-_FIRST_BACKOFF_S = 0.2
-_LONGEST_BACKOFF_S = 5.0
+from lab import watching
 
 log = logging.getLogger(__name__)
 
@@ -19,28 +19,44 @@ Listing = Callable[..., Any]
 
 
 def changes(
-    listing: Listing, *, resync_s: int, stopping: threading.Event, first_backoff_s: float = _FIRST_BACKOFF_S
+    listing: Listing, *, resync_s: int, stopping: threading.Event, first_pause_s: float = 0.2
 ) -> Iterator[None]:
-    """Yield once at first, once per change, and once per resync; what the world looks like is the caller's to read.
+    """Yield at first, at each change, and at each resync; what the world looks like is the caller's to read.
 
-    `listing` is a list method of the kubernetes client. Ends when `stopping` is set. A lost API server
-    is asked again after `first_backoff_s`, then after twice as long each time, up to 5 s.
+    `listing` is a list method of the kubernetes client. Ends when `stopping` is set.
     """
-    backoff_s = first_backoff_s
-    while not stopping.is_set():
+    source = _Listing(listing, resync_s, stopping)
+    for _ in watching.follow(source, watching.Collection(first_pause_s=first_pause_s)):
+        if stopping.is_set():
+            return
+        yield
+
+
+class _Listing:
+    lost = (HTTPError, OSError)
+
+    def __init__(self, listing: Listing, resync_s: int, stopping: threading.Event) -> None:
+        self._listing = listing
+        self._resync_s = resync_s
+        self._stopping = stopping
+
+    def list(self) -> watching.Object:
+        answer: watching.Object = json.loads(self._ask(_request_timeout=10).data)
+        return answer
+
+    def watch(self, version: str) -> Generator[bytes]:
+        # The read timeout ends a connection that died without a close.
+        timeouts = {"timeout_seconds": self._resync_s, "_request_timeout": (5, self._resync_s + 10)}
+        response = self._ask(watch=True, allow_watch_bookmarks=True, resource_version=version, **timeouts)
+        yield from watching.chunks_of(response)
+
+    def pause(self, seconds: float, reason: str) -> bool:
+        if reason:
+            log.warning("lost the API server, again in %.1f s: %s", seconds, reason)
+        return self._stopping.wait(seconds)
+
+    def _ask(self, **options: Any) -> Any:
         try:
-            since = listing(limit=1, _request_timeout=10).metadata.resource_version
-            yield
-            backoff_s = first_backoff_s
-            # The read timeout ends a connection that died without a close.
-            timeouts = {"timeout_seconds": resync_s, "_request_timeout": (5, resync_s + 10)}
-            for _ in watch.Watch().stream(listing, resource_version=since, **timeouts):
-                yield
-        except (client.ApiException, HTTPError, OSError) as error:
-            log.warning("lost the API server, again in %.1f s: %s", backoff_s, _short(error))
-            stopping.wait(backoff_s)
-            backoff_s = min(2 * backoff_s, _LONGEST_BACKOFF_S)
-
-
-def _short(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+            return self._listing(_preload_content=False, **options)
+        except client.ApiException as error:
+            raise watching.RefusedError(error.status or 0, str(error.reason)) from error

@@ -47,9 +47,11 @@ MAY_IMPORT = {
     "lab.kubeconfigs": set(),
     "lab.paths": {"lab.errors"},
     "lab.progress": set(),
+    # One loop of list and watch for the controllers, the pod runner and the Kubernetes stand-in.
+    "lab.watching": set(),
     "lab.plugins": {"lab.kubeconfigs"},
     "lab.install": {"lab.errors", "lab.paths", "lab.progress", "bundle", "stacks.facts"},
-    "lab.cluster": {"lab.errors", "lab.kubeconfigs", "lab.paths"},
+    "lab.cluster": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.watching"},
     "lab.runner": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster"},
     "lab.machines": {"lab.errors", "lab.paths", "lab.cluster", "talos"},
     # The only one that knows all that runs; the rooms below know their own part.
