@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +12,7 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
-from lab import kubeconfigs
+from lab import kubeconfigs, watching
 from lab.runner.state import Object, timestamp
 
 COMPONENT = "lab pod runner"
@@ -25,12 +25,8 @@ _REPLACED_LISTS = ("podIPs", "hostIPs")
 _WATCH_S = 240
 
 
-class RefusedError(Exception):
+class RefusedError(watching.RefusedError):
     """The API server answered with an error; `code` is the HTTP status."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class KubeApi:
@@ -92,11 +88,8 @@ class KubeApi:
         response: aiohttp.ClientResponse = answer.response
         return response
 
-    async def watch(self, path: str, resource_version: str) -> AsyncIterator[Object]:
-        """Events of a collection from a version on, until the server ends the watch.
-
-        Lines are cut here because the client's own watch refuses lines of more than 128 KiB.
-        """
+    async def watch(self, path: str, resource_version: str) -> AsyncGenerator[bytes]:
+        """What the server sends of a collection's changes from a version on, until it ends the watch."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -107,15 +100,8 @@ class KubeApi:
         try:
             if response.status >= 400:
                 raise _refused(response.status, await response.read())
-            pending = b""
             async for chunk in response.content.iter_any():
-                *lines, pending = (pending + chunk).split(b"\n")
-                for line in lines:
-                    if line.strip():
-                        event: Object = json.loads(line)
-                        if event["type"] == "ERROR":
-                            raise RefusedError(int(event["object"].get("code", 0)), str(event["object"].get("message")))
-                        yield event
+                yield chunk
         finally:
             response.close()
 

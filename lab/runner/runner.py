@@ -71,11 +71,11 @@ class Runner:
         self._interrupted: set[str] = set()
         # Pods of an earlier runner that are not requested yet.
         self._survivors: dict[str, SurvivingPod] = {}
-        self._nodes = Reflector(api, "/api/v1/nodes", "Node", self._on_node)
-        self._secrets = Reflector(api, "/api/v1/secrets", "Secret", self._on_source)
-        self._config_maps = Reflector(api, "/api/v1/configmaps", "ConfigMap", self._on_source)
-        self._service_objects = Reflector(api, "/api/v1/services", "Service", lambda *_: None)
-        self._pods = Reflector(api, "/api/v1/pods", "Pod", self._on_pod)
+        self._nodes = Reflector(api, "/api/v1/nodes", self._on_node)
+        self._secrets = Reflector(api, "/api/v1/secrets", self._on_source)
+        self._config_maps = Reflector(api, "/api/v1/configmaps", self._on_source)
+        self._service_objects = Reflector(api, "/api/v1/services", lambda *_: None)
+        self._pods = Reflector(api, "/api/v1/pods", self._on_pod)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set. Then every container ends at once; the Pod objects stay, as when a node goes down.

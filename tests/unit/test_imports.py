@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "lab.plugins": {"lab.kubeconfigs"},
     "lab.install": {"lab.errors", "lab.paths", "lab.progress", "bundle", "stacks.facts"},
     "lab.cluster": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.watching"},
-    "lab.runner": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster"},
+    "lab.runner": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster", "lab.watching"},
     "lab.machines": {"lab.errors", "lab.paths", "lab.cluster", "talos"},
     # The only one that knows all that runs; the rooms below know their own part.
     "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines"},

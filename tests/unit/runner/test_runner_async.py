@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.runner.api import RefusedError
 from lab.runner.deadline import Deadline
 from lab.runner.logs import LogSink
 from lab.runner.network import AddressesExhaustedError, AddressPool
@@ -149,50 +149,35 @@ def test_http_probe_target() -> None:
     assert http_headers({"httpHeaders": [{"name": "Host", "value": "x"}]})["Host"] == "x"
 
 
-def item(name: str, version: str, uid: str) -> dict[str, Any]:
-    return {"metadata": {"namespace": "n", "name": name, "uid": uid, "resourceVersion": version}}
-
-
 class FakeApi:
-    """Lists the given objects, then plays events; an exception among the events is raised."""
-
-    def __init__(self, lists: list[list[dict[str, Any]]], events: list[list[dict[str, Any] | Exception]]) -> None:
-        self.lists, self.events, self.versions = lists, events, []  # type: ignore[var-annotated]
+    """A list of two Pods, then a watch that deletes one, then nothing more."""
 
     async def request(self, _method: str, _path: str) -> dict[str, Any]:
-        return {"metadata": {"resourceVersion": "10"}, "items": self.lists.pop(0)}
+        return {
+            "kind": "PodList",
+            "metadata": {"resourceVersion": "10"},
+            "items": [self.item("a", "5"), self.item("b", "6")],
+        }
 
-    async def watch(self, _path: str, version: str) -> AsyncIterator[dict[str, Any]]:
-        self.versions.append(version)
-        for event in self.events.pop(0) if self.events else [asyncio.CancelledError()]:
-            if isinstance(event, BaseException):
-                raise event
-            yield event
+    async def watch(self, path: str, version: str) -> AsyncGenerator[bytes]:
+        assert (path, version) == ("/p", "10")
+        yield json.dumps({"type": "DELETED", "object": self.item("a", "11")}).encode() + b"\n"
+        raise asyncio.CancelledError
+
+    @staticmethod
+    def item(name: str, version: str) -> dict[str, Any]:
+        return {"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": version}}
 
 
-def test_reflector_lists_again_after_gone_and_tells_what_was_missed() -> None:
-    told: list[tuple[str, bool]] = []
-    api = FakeApi(
-        lists=[[item("a", "1", "ua"), item("b", "2", "ub")], [item("a", "11", "ua2")]],
-        events=[[{"type": "MODIFIED", "object": item("b", "12", "ub")}, RefusedError(410, "too old")]],
-    )
-    reflector = Reflector(api, "/p", "Pod", lambda found, gone: told.append((found["metadata"]["uid"], gone)))  # type: ignore[arg-type]
+def test_reflector_has_what_the_api_server_has_when_it_reports_a_change() -> None:
+    reported: list[tuple[str, bool, bool, bool]] = []
+
+    def on_change(pod: dict[str, Any], gone: bool) -> None:
+        name = pod["metadata"]["name"]
+        reported.append((name, gone, reflector.get("n", name) is not None, reflector.synced.is_set()))
+
+    reflector = Reflector(FakeApi(), "/p", on_change)  # type: ignore[arg-type]
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(reflector.run())
-    assert told == [("ua", False), ("ub", False), ("ub", False), ("ua", True), ("ub", True), ("ua2", False)]
-    assert api.versions == ["10", "10"]
-
-
-def test_reflector_goes_on_from_the_last_event() -> None:
-    api = FakeApi(
-        lists=[[]],
-        events=[
-            [{"type": "ADDED", "object": item("a", "15", "ua")}],
-            [{"type": "BOOKMARK", "object": item("", "20", "")}],
-        ],
-    )
-    reflector = Reflector(api, "/p", "Pod", lambda *_: None)  # type: ignore[arg-type]
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(reflector.run())
-    assert api.versions == ["10", "15", "20"]
-    assert reflector.get("n", "a") is not None
+    assert reported == [("a", False, True, False), ("b", False, True, False), ("a", True, False, True)]
+    assert [pod["metadata"]["name"] for pod in reflector.in_namespace("n")] == ["b"]
