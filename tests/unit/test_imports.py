@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "lab.progress": set(),
     # One loop of list and watch for the controllers, the pod runner and the Kubernetes stand-in.
     "lab.watching": set(),
-    "lab.plugins": {"lab.kubeconfigs"},
+    "lab.plugins": {"lab.kubeconfigs", "lab.watching"},
     "lab.install": {"lab.errors", "lab.paths", "lab.progress", "bundle", "stacks.facts"},
     "lab.cluster": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.watching"},
     "lab.runner": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster", "lab.watching"},

@@ -7,7 +7,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 import urllib3
@@ -16,7 +16,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.resource import Resource
 
-from lab import kubeconfigs
+from lab import kubeconfigs, watching
 from lab.plugins.kubernetes.errors import ApiError, CancelledError, KindNotFoundError, UnreachableError
 from lab.plugins.kubernetes.objects import GroupVersionKind
 from lab.plugins.kubernetes.properties import Tree
@@ -219,38 +219,31 @@ class Cluster:
         body: Tree = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         return self._request("delete", self.path(gvk, name, namespace), body)
 
-    def watch(
-        self, gvk: GroupVersionKind, name: str, namespace: str, *, since: str, seconds: int
-    ) -> Iterator[tuple[str, Tree]]:
-        """Events of one object after resource version `since`, as (type, object), for at most `seconds`.
+    def list_one(self, gvk: GroupVersionKind, name: str, namespace: str) -> Tree:
+        """The list of a kind's objects of this name: one, or none."""
+        return self._request("get", self.path(gvk, None, namespace), query=[_only(name)])
 
-        Ends early without an error when the connection breaks. Raises ApiError 410 when `since` is too old.
+    def watch_one(
+        self, gvk: GroupVersionKind, name: str, namespace: str, *, since: str, seconds: int
+    ) -> Generator[bytes]:
+        """What the API server sends of one object after resource version `since`, for at most `seconds`.
+
+        Raises urllib3's HTTPError when the connection breaks.
         """
         query = [
             ("watch", "true"),
-            ("fieldSelector", f"metadata.name={name}"),
+            ("allowWatchBookmarks", "true"),
+            _only(name),
             ("resourceVersion", since),
             ("timeoutSeconds", str(seconds)),
         ]
         timeout = (_CONNECT_TIMEOUT_S, seconds + 5)
         path = self.path(gvk, None, namespace)
-        response = None
         try:
             response = self._client.request("get", path, query_params=query, serialize=False, _request_timeout=timeout)
-            for line in _lines(response):
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    status = event["object"]
-                    raise ApiError(status.get("code", 0), status.get("reason", ""), status.get("message", ""))
-                yield event["type"], event["object"]
         except ApiException as error:
             raise ApiError.of(error) from None
-        except urllib3.exceptions.HTTPError:
-            self.pause(1.0)
-        finally:
-            if response is not None:
-                # A half-read stream must not go back to the pool.
-                response.close()
+        yield from watching.chunks_of(response)
 
     def path(self, gvk: GroupVersionKind, name: str | None, namespace: str) -> str:
         """URL path of a kind's collection, or of one object. Raises KindNotFoundError if it is not served."""
@@ -339,9 +332,5 @@ def _short(error: Exception) -> str:
     return str(reason).rpartition(": ")[2] or type(error).__name__
 
 
-def _lines(response: Any) -> Iterator[bytes]:
-    buffer = b""
-    for chunk in response.stream(amt=None, decode_content=False):
-        buffer += chunk
-        *whole, buffer = buffer.split(b"\n")
-        yield from (line for line in whole if line.strip())
+def _only(name: str) -> tuple[str, str]:
+    return "fieldSelector", f"metadata.name={name}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 from lab.plugins.kubernetes.awaiting import expressions, readiness, services
+from lab.plugins.kubernetes.awaiting.following import follow
 from lab.plugins.kubernetes.awaiting.readiness import Readiness
 from lab.plugins.kubernetes.awaiting.troubles import troubles_of
 from lab.plugins.kubernetes.errors import ApiError, CancelledError, PartialError, UnreachableError
@@ -20,17 +22,14 @@ from lab.plugins.kubernetes.objects import (
     gvk_of,
     metadata,
     name_of,
-    namespace_of,
 )
 from lab.plugins.kubernetes.properties import Tree
 from lab.plugins.kubernetes.session import Operation
+from lab.watching import Change
 
 # How long one watch lasts before the object's surroundings (Pods, events) are looked at again.
 _WATCH_S: Final = 5
 _TROUBLES_EVERY_S: Final = 10.0
-
-# A watch that ends with one of these is started again from a fresh look.
-_PASSING_STATUS: Final = (404, 410, 429, 500, 503, 504)
 
 # Kinds whose removal need not be awaited when they carry the skipAwait annotation.
 _SKIPS_DELETION: Final = frozenset(
@@ -111,51 +110,35 @@ class _Follower:
 
     def run(self) -> Tree:
         result = self._look(self._live)
-        while not result.ready:
-            left = self._deadline - time.monotonic()
-            if result.failed:
-                raise self._failure("it failed and will not recover by itself", result)
-            if left <= 0:
-                self._troubles = self._find_troubles()
-                raise self._failure(f"timed out after {self._limit:.0f} s", result)
-            try:
-                result = self._follow(result, left)
-            except CancelledError as error:
-                raise self._failure("the wait was cancelled", result) from error
-            except UnreachableError as error:
-                raise PartialError(str(error), self._live, result.reasons) from error
+        with closing(follow(self._operation.session.cluster, self._live, self._seconds)) as changes:
+            while not result.ready:
+                if result.failed:
+                    raise self._failure("it failed and will not recover by itself", result)
+                if time.monotonic() >= self._deadline:
+                    self._troubles = self._find_troubles()
+                    raise self._failure(f"timed out after {self._limit:.0f} s", result)
+                result = self._next(changes, result)
         if self._shown:
             self._operation.status("")
         return self._live
 
-    def _follow(self, result: Readiness, left: float) -> Readiness:
-        cluster = self._operation.session.cluster
-        gvk, name, namespace = gvk_of(self._live), name_of(self._live), namespace_of(self._live)
+    def _seconds(self) -> int:
         # An object that depends on others is looked at more often, for its own events do not tell of them.
-        seconds = max(1, min(_WATCH_S if self._probe.alone else 1, int(left)))
+        return _watch_s(_WATCH_S if self._probe.alone else 1, self._deadline)
+
+    def _next(self, changes: Iterator[Change | None], result: Readiness) -> Readiness:
         try:
-            for kind, obj in cluster.watch(
-                gvk, name, namespace, since=metadata(self._live).get("resourceVersion", ""), seconds=seconds
-            ):
-                if kind == "DELETED":
-                    raise self._failure(f"'{name}' was deleted while it was awaited", result)
-                result = self._look(obj)
-                if result.ready or result.failed:
-                    return result
-                if cluster.cancelled:
-                    cluster.pause(0)
-                if time.monotonic() >= self._deadline:
-                    return result
-        except ApiError as error:
-            if error.status not in _PASSING_STATUS:
-                raise PartialError(str(error), self._live, result.reasons) from error
-        cluster.pause(0)
-        try:
-            result = self._look(cluster.get(gvk, name, namespace))
-        except ApiError as error:
-            if error.not_found:
-                raise self._failure(f"'{name}' was deleted while it was awaited", result) from error
+            self._operation.session.cluster.pause(0)
+            change = next(changes)
+        except CancelledError as error:
+            raise self._failure("the wait was cancelled", result) from error
+        except (ApiError, UnreachableError) as error:
             raise PartialError(str(error), self._live, result.reasons) from error
+        if change and change.gone:
+            raise self._failure(f"'{name_of(self._live)}' was deleted while it was awaited", result)
+        if change:
+            return self._look(change.object)
+        result = self._look(self._live)
         if not result.ready and time.monotonic() - self._troubles_at >= _TROUBLES_EVERY_S:
             self._troubles_at = time.monotonic()
             self._troubles = self._find_troubles()
@@ -199,44 +182,38 @@ def look_once(operation: Operation, inputs: Tree, live: Tree) -> list[str]:
     return [*(result.reasons or [result.message]), *troubles_of(operation.session.cluster, live)]
 
 
-def until_gone(operation: Operation, inputs: Tree, live: Tree) -> None:  # noqa: C901 - one loop with its ends
+def until_gone(operation: Operation, inputs: Tree, live: Tree) -> None:
     """Wait until the object is deleted. Raises PartialError naming its finalizers when the time is up."""
     gvk = gvk_of(live)
     if annotated_true(inputs, SKIP_AWAIT) and (gvk.group, gvk.kind) in _SKIPS_DELETION:
         return
-    cluster = operation.session.cluster
-    name, namespace, uid = name_of(live), namespace_of(live), metadata(live).get("uid")
     limit = operation.time_limit_s(inputs)
     deadline = time.monotonic() + limit
     shown = ""
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            holding = what_holds(live)
-            raise PartialError(f"'{name}' was not deleted within {limit:.0f} s: {holding}", live, [holding])
-        try:
-            version = metadata(live).get("resourceVersion", "")
-            for kind, _ in cluster.watch(gvk, name, namespace, since=version, seconds=max(1, min(_WATCH_S, int(left)))):
-                if kind == "DELETED":
-                    break
-            live = cluster.get(gvk, name, namespace)
-        except ApiError as error:
-            if error.not_found:
-                break
-            if error.status not in _PASSING_STATUS:
+    with closing(follow(operation.session.cluster, live, lambda: _watch_s(_WATCH_S, deadline))) as changes:
+        while True:
+            if time.monotonic() >= deadline:
+                holding = what_holds(live)
+                raise PartialError(
+                    f"'{name_of(live)}' was not deleted within {limit:.0f} s: {holding}", live, [holding]
+                )
+            try:
+                change = next(changes)
+            except (ApiError, CancelledError, UnreachableError) as error:
                 raise PartialError(str(error), live) from error
-            cluster.pause(1.0)
-            continue
-        except (CancelledError, UnreachableError) as error:
-            raise PartialError(str(error), live) from error
-        if uid and metadata(live).get("uid") != uid:
-            # Another client made a new object of this name: ours is gone.
-            break
-        if what_holds(live) != shown:
-            shown = what_holds(live)
-            operation.status(f"waiting for deletion: {shown}")
+            if change and change.gone:
+                break
+            if change:
+                live = change.object
+            elif what_holds(live) != shown:
+                shown = what_holds(live)
+                operation.status(f"waiting for deletion: {shown}")
     if shown:
         operation.status("")
+
+
+def _watch_s(longest: int, deadline: float) -> int:
+    return max(1, min(longest, int(deadline - time.monotonic())))
 
 
 def what_holds(live: Tree) -> str:
