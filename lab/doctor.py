@@ -14,6 +14,8 @@ from ipaddress import IPv4Network, ip_network
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from lab import session
 from lab.cluster import network
 from lab.errors import LabError
@@ -213,7 +215,7 @@ def _room(lab: Lab) -> Iterable[Finding]:
             found=f"{free / GIB:.0f} GiB at {folder}, {bytes_wanted / GIB:.0f} GiB more wanted",
             fix="free some, or point LAB_CACHE and LAB_HOME at a larger disk",
         )
-    available = _available_memory_bytes()
+    available = psutil.virtual_memory().available
     enough = available >= LAB_MEMORY_BYTES or bool(status.rows(lab))
     yield Finding(
         check="free memory",
@@ -281,13 +283,6 @@ def _capabilities() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return int(line.split()[1], 16)
-    return 0
-
-
-def _available_memory_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
     return 0
 
 

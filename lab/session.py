@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
+import psutil
 import yaml
 
 from lab.errors import LabError
@@ -238,7 +239,6 @@ def _path(first: list[Path], environment: Mapping[str, str]) -> str:
 
 def _is_pulumi(pid: int) -> bool:
     try:
-        name = (Path("/proc") / str(pid) / "comm").read_text().strip()
-    except OSError:
+        return psutil.Process(pid).name() == "pulumi"
+    except psutil.Error:
         return False
-    return name == "pulumi"

@@ -169,11 +169,8 @@ def own_address(lab: Lab, address: IPv4Address | str) -> None:
 
 def namespace_processes(lab: Lab) -> set[int]:
     """Every process in the lab's namespaces, and those that carry the lab's mark where a namespace lost its name."""
-    found: set[int] = set()
-    for namespace in _namespaces(lab):
-        listing = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
-        found |= {int(line) for line in listing.stdout.split()}
-    return found | processes.marked(MARK, mark(lab))
+    named = processes.in_networks(_NAMESPACES / namespace for namespace in _namespaces(lab))
+    return named | processes.marked(MARK, mark(lab))
 
 
 def teardown(lab: Lab) -> None:

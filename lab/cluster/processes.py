@@ -1,4 +1,4 @@
-"""Facts about processes from /proc, and ending them. A zombie counts as gone: nothing of it runs."""
+"""Facts about processes, and ending them. A zombie counts as gone: nothing of it runs."""
 
 from __future__ import annotations
 
@@ -6,51 +6,57 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-PROC = Path("/proc")
-# Places in what `_stat` gives.
-_STATE, _PARENT, _START = 0, 1, 19
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+import psutil
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def is_alive(pid: int) -> bool:
     """Whether this process runs."""
     try:
-        return _stat(pid)[_STATE] not in {"Z", "X"}
-    except (OSError, IndexError):
+        return psutil.Process(pid).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    except psutil.Error:
         return False
 
 
 def birth(pid: int) -> int | None:
-    """When it was started, in ticks since the machine's start: tells a process from a later one of the same id."""
+    """When it was started, in ticks since the machine's start: tells a process from a later one of the same id.
+
+    Not in seconds of the day: the machine's clock can be set while a record of this lasts.
+    """
     try:
-        return int(_stat(pid)[_START])
-    except (OSError, IndexError):
+        return round((psutil.Process(pid).create_time() - psutil.boot_time()) * _TICKS_PER_S)
+    except psutil.Error:
         return None
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third on; the second is a name that may hold anything."""
-    return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def command_line(pid: int) -> list[str]:
     """argv of a process; empty when it is gone."""
     try:
-        return (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-    except OSError:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
         return []
 
 
 def memory_bytes(pid: int) -> int:
     """Resident memory without shared file pages; 0 when the process is gone."""
     try:
-        resident, shared = (PROC / str(pid) / "statm").read_text().split()[1:3]
-    except (OSError, ValueError):
+        memory = psutil.Process(pid).memory_info()
+    except psutil.Error:
         return 0
-    return (int(resident) - int(shared)) * _PAGE_BYTES
+    return memory.rss - memory.shared
+
+
+def in_networks(namespaces: Iterable[Path]) -> set[int]:
+    """Processes in these network namespaces."""
+    wanted = set()
+    for namespace in namespaces:
+        with contextlib.suppress(OSError):
+            wanted.add(_identity(namespace))
+    return {pid for pid in psutil.pids() if _network(pid) in wanted}
 
 
 def marked(name: str, value: str) -> set[int]:
@@ -58,13 +64,9 @@ def marked(name: str, value: str) -> set[int]:
 
     A shell of the user's that has the variable too is in this one, and is not the lab's to end.
     """
-    here = (PROC / "self" / "ns" / "net").readlink()
-    found = set()
-    for pid in _with_variable(name, value):
-        with contextlib.suppress(OSError):
-            if (PROC / str(pid) / "ns" / "net").readlink() != here:
-                found.add(pid)
-    return found | _descendants(found)
+    here = {_network(os.getpid()), None}
+    roots = {pid for pid, found in variables(name).items() if found == value and _network(pid) not in here}
+    return roots | _descendants(roots)
 
 
 def end_started_with(name: str, is_meant: Callable[[str], bool], *, rounds: int = 20) -> set[int]:
@@ -86,51 +88,48 @@ def end_started_with(name: str, is_meant: Callable[[str], bool], *, rounds: int 
 def environment(pid: int) -> dict[str, str]:
     """The environment that a process was started with; empty when it is gone."""
     try:
-        words = (PROC / str(pid) / "environ").read_bytes().decode(errors="surrogateescape").split("\0")
-    except OSError:
+        return psutil.Process(pid).environ()
+    except psutil.Error:
         return {}
-    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def variables(name: str) -> dict[int, str]:
     """Value of this environment variable by process id, of all processes that were started with it."""
-    start = f"{name}=".encode()
-    found = {}
-    for entry in PROC.iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                words = (entry / "environ").read_bytes().split(b"\0")
-                if value := next((word for word in words if word.startswith(start)), None):
-                    found[int(entry.name)] = value.removeprefix(start).decode(errors="replace")
-    return found
+    return {pid: value for pid in psutil.pids() if (value := environment(pid).get(name)) is not None}
 
 
-def _with_variable(name: str, value: str) -> set[int]:
-    return {pid for pid, found in variables(name).items() if found == value}
+def orphans(program: Path) -> set[int]:
+    """Processes started as `program` whose parent has died."""
+    return {pid for pid, parent in _parents() if parent == 1 and command_line(pid)[:1] == [str(program)]}
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Each process and its parent; not by `process_iter`, which keeps a process whose id another one has by now."""
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            yield pid, psutil.Process(pid).ppid()
 
 
 def _descendants(pids: set[int]) -> set[int]:
     """What these processes started, and that in turn: a program may have overwritten its environment."""
-    parents = {}
-    for entry in PROC.iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError, IndexError):
-                parents[int(entry.name)] = int(_stat(int(entry.name))[_PARENT])
+    parents = dict(_parents()) if pids else {}
     found = set(pids)
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return found - pids
 
 
-def orphans(program: Path) -> set[int]:
-    """Processes started as `program` whose parent has died."""
-    found = set()
-    for entry in PROC.iterdir():
-        if entry.name.isdecimal() and command_line(int(entry.name))[:1] == [str(program)]:
-            with contextlib.suppress(OSError, IndexError):
-                if _stat(int(entry.name))[_PARENT] == "1":
-                    found.add(int(entry.name))
-    return found
+def _network(pid: int) -> tuple[int, int] | None:
+    """Identity of its network namespace, of which psutil knows nothing; None when the process is gone."""
+    try:
+        return _identity(Path(f"/proc/{pid}/ns/net"))
+    except OSError:
+        return None
+
+
+def _identity(namespace: Path) -> tuple[int, int]:
+    status = namespace.stat()
+    return status.st_dev, status.st_ino
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
@@ -141,7 +140,10 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def wait_gone(pids: Iterable[int], timeout_s: float) -> set[int]:
-    """Wait until none of them runs; those still running after `timeout_s` are returned."""
+    """Wait until none of them runs; those still running after `timeout_s` are returned.
+
+    Not by `psutil.wait_procs`: it takes the exit status of a child, for which its starter waits.
+    """
     left = {pid for pid in pids if is_alive(pid)}
     deadline = time.monotonic() + timeout_s
     while left and time.monotonic() < deadline:

@@ -7,13 +7,12 @@ kube-proxy's translation on their way back as well.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Container
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
+from lab.cluster import processes
 from lab.paths import Lab
 from lab.runner.process import CommandError, check, run
 
@@ -120,13 +119,10 @@ class PodNetworks:
 async def _kill(namespace: str) -> None:
     """End the processes of a network namespace."""
     for _ in range(50):
-        listed = await run(["ip", "netns", "pids", namespace])
-        pids = [int(pid) for pid in listed.output.split() if pid.isdigit()]
+        pids = processes.in_networks([NAMESPACE_FOLDER / namespace])
         if not pids:
             return
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        processes.send(pids, signal.SIGKILL)
         await asyncio.sleep(0.1)
 
 

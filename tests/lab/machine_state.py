@@ -6,6 +6,8 @@ import contextlib
 import subprocess
 from pathlib import Path
 
+import psutil
+
 from lab.cluster import network, processes
 from lab.paths import Lab
 
@@ -40,11 +42,10 @@ def machine_state(lab: Lab) -> State:
 def _in_sandboxes(lab: Lab) -> set[int]:
     """Processes that have files of the lab mounted: what pods run, by another sign than `down` has."""
     found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                if str(lab.pods) in (entry / "mountinfo").read_text() and processes.is_alive(int(entry.name)):
-                    found.add(int(entry.name))
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if str(lab.pods) in Path(f"/proc/{pid}/mountinfo").read_text() and processes.is_alive(pid):
+                found.add(pid)
     return found
 
 
