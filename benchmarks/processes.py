@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
+import psutil
+
+from lab.cluster import processes
 from lab.paths import Lab
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _PERIOD_S = 0.25
 _PROC = Path("/proc")
 _NAMESPACES = Path("/run/netns")
@@ -92,40 +93,28 @@ def cpu_s(pid: int) -> float | None:
 def _used_s(pid: int) -> tuple[float, float] | None:
     """CPU seconds of a process itself, and of its children that it has waited for; None if it is gone."""
     try:
-        fields = [int(field) for field in (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[11:15]]
-    except OSError:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
         return None
-    return (fields[0] + fields[1]) / _TICKS, (fields[2] + fields[3]) / _TICKS
+    return times.user + times.system, times.children_user + times.children_system
 
 
 def command_line(pid: int) -> str:
     """The process's arguments joined by blanks; empty if it is gone."""
-    try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
+    return " ".join(processes.command_line(pid)).strip()
 
 
 def written_bytes(pid: int) -> int:
     """Bytes that the process has handed to write calls."""
-    lines = (_PROC / str(pid) / "io").read_text().splitlines()
-    return int(next(line.partition(":")[2] for line in lines if line.startswith("wchar")))
+    return psutil.Process(pid).io_counters().write_chars
 
 
 def lab_programs(lab: Lab) -> dict[str, list[int]]:
     """Processes in the lab's network namespaces by the name of their program; `bwrap` is each pod's outer shell."""
-    spaces = {path.stat().st_ino for path in _NAMESPACES.glob(f"{lab.prefix}-*")}
     by_program: dict[str, list[int]] = {}
-    for entry in _PROC.iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            inside = (entry / "ns" / "net").stat().st_ino in spaces
-        except OSError:
-            continue
-        if inside:
-            name = Path(command_line(int(entry.name)).partition(" ")[0]).name
-            by_program.setdefault(name, []).append(int(entry.name))
+    for pid in sorted(processes.in_networks(_NAMESPACES.glob(f"{lab.prefix}-*"))):
+        name = Path(command_line(pid).partition(" ")[0]).name
+        by_program.setdefault(name, []).append(pid)
     return by_program
 
 
