@@ -7,16 +7,13 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from talos.api import calls, streams
 from talos.api.calls import Call
-from talos.api.errors import Code, CutShortError, RpcError, UntrustedMachineError, UpgradeFailedError, api_error
-from talos.api.grpcio_transport import GrpcioTransport
-from talos.api.httpx_transport import HttpxTransport
+from talos.api.errors import Code, RpcError, UntrustedMachineError, UpgradeFailedError, api_error
 from talos.api.messages import decode, new
 from talos.api.redaction import config_texts, redacted_diff, without_texts
 from talos.api.results import (
@@ -33,7 +30,7 @@ from talos.api.results import (
     WipeMode,
 )
 from talos.api.tls import Trust, context
-from talos.api.transport import MACHINE_API_PORT, Metadata, RoutedTransport, Transport
+from talos.api.transport import MACHINE_API_PORT, GrpcTransport, Metadata
 
 # common.ContainerDriver and common.ContainerdNamespace of Talos v1.13.9: installer images live with the system's.
 _CONTAINERD_SYSTEM = {"driver": 0, "namespace": 1}
@@ -67,12 +64,8 @@ def connect(
         tls = context(trust)
     except UntrustedMachineError as error:
         raise api_error(name, "connect", error) from None
-    transport = RoutedTransport(
-        HttpxTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
-        GrpcioTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
-    )
     return MachineClient(
-        transport,
+        GrpcTransport(host, port, tls, connect_timeout_s=connect_timeout_s),
         node=name,
         forward_to=forward_to,
         attempts=attempts,
@@ -91,7 +84,7 @@ class MachineClient:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: GrpcTransport,
         *,
         node: str,
         forward_to: str | None = None,
@@ -110,7 +103,6 @@ class MachineClient:
         self._longest_pause_s = longest_pause_s
         self._sleep = sleep
         self._shown_key = shown_key
-        self._cut_short: set[str] = set()
 
     def __enter__(self) -> MachineClient:
         """Itself; leaving closes its connections."""
@@ -287,7 +279,7 @@ class MachineClient:
         call = calls.ETCD_RECOVER
         pieces = (new("common.Data", bytes=piece).SerializeToString() for piece in snapshot)
         with self._as_api_errors(call):
-            wire = self._transport.upload(call, pieces, metadata=self._metadata, deadline_s=self._deadline_s(call))
+            wire = self._transport.unary(call, pieces, metadata=self._metadata, deadline_s=self._deadline_s(call))
             self._first(call, decode(call.reply, wire))
 
     def _one(self, call: Call, request: Any, *, hide: frozenset[str] = frozenset()) -> Any:
@@ -313,15 +305,14 @@ class MachineClient:
         wire = request.SerializeToString()
 
         def attempt() -> Any:
-            chosen = self._routed(call)
-            reply = self._transport.unary(chosen, wire, metadata=self._metadata, deadline_s=self._deadline_s(call))
+            reply = self._transport.unary(call, [wire], metadata=self._metadata, deadline_s=self._deadline_s(call))
             return unpack(decode(call.reply, reply))
 
         return self._repeat(call, attempt, hide=hide)
 
     def _stream(self, call: Call, request: Any) -> Iterator[Any]:
-        wire, chosen = request.SerializeToString(), self._routed(call)
-        for reply in self._transport.stream(chosen, wire, metadata=self._metadata, deadline_s=self._deadline_s(call)):
+        wire = request.SerializeToString()
+        for reply in self._transport.stream(call, [wire], metadata=self._metadata, deadline_s=self._deadline_s(call)):
             yield decode(call.reply, reply)
 
     def _chunks(self, call: Call, request: Any) -> Iterator[bytes]:
@@ -330,10 +321,6 @@ class MachineClient:
             if failure := streams.carried_error(message):
                 raise failure
             yield message.bytes
-
-    def _routed(self, call: Call) -> Call:
-        """The call, over grpcio if an answer of it was cut short before: only a status can say why."""
-        return replace(call, transport="grpcio") if call.path in self._cut_short else call
 
     def _repeat(self, call: Call, attempt: Callable[[], _Result], *, hide: frozenset[str] = frozenset()) -> _Result:
         """The attempt's result, repeated with growing pauses after what may pass, where repeating is safe."""
@@ -347,16 +334,11 @@ class MachineClient:
                     safe = call.repeatable or not failure.sent
                     if failure.code not in _PASSING or not safe or time.monotonic() + pause_s > ends:
                         raise
-                    self._note(call, failure)
                     self._sleep(pause_s)
             return attempt()
 
     def _deadline_s(self, call: Call) -> float:
         return min(call.deadline_s, self._call_timeout_s)
-
-    def _note(self, call: Call, failure: RpcError) -> None:
-        if isinstance(failure, CutShortError):
-            self._cut_short.add(call.path)
 
     @contextmanager
     def _as_api_errors(self, call: Call, *, hide: frozenset[str] = frozenset()) -> Iterator[None]:
@@ -364,7 +346,6 @@ class MachineClient:
         try:
             yield
         except RpcError as failure:
-            self._note(call, failure)
             raise api_error(self.node, call.name, _hidden(failure, hide)) from None
         except DecodeError:
             garbled = RpcError(Code.INTERNAL, "an answer that is no message of this call")

@@ -45,13 +45,6 @@ class RpcError(Exception):
         self.sent = sent
 
 
-class HiddenStatusError(RpcError):
-    """The call failed, and the reason is in a trailer that this transport cannot read."""
-
-    def __init__(self) -> None:
-        super().__init__(Code.UNKNOWN, "the status is in a trailer that this transport does not see")
-
-
 class CutShortError(RpcError):
     """A stream that ended before the sign by which its end is known."""
 

@@ -1,6 +1,6 @@
 """Who the machine is and who we are: mutual TLS with the cluster's CA, or a pinned key in maintenance mode.
 
-One SSLContext serves both transports. A pin is checked after the handshake and before the first byte of a request.
+A pin is checked after the handshake and before the first byte of a request.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from talos.api.errors import UntrustedMachineError
 
 # Talos labels its Ed25519 keys with a name of its own; inside is PKCS#8, which TLS libraries know as PRIVATE KEY.
 _TALOS_LABEL = re.compile(rb"-----(BEGIN|END) ED25519 PRIVATE KEY-----")
-
-_ALERT_WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -63,44 +61,9 @@ class FirstContact:
 Trust = MutualTls | Pinned | FirstContact
 
 
-class TellingSocket(ssl.SSLSocket):
-    """A TLS socket that, if it cannot write, checks whether the peer sent the reason.
-
-    With TLS 1.3 a client learns after its handshake that its certificate was refused; by then it may be writing.
-    """
-
-    def sendall(self, data: Any, flags: int = 0) -> None:
-        """As the base class; raises the peer's alert (ssl.SSLError) where there is one."""
-        try:
-            super().sendall(data, flags)
-        except OSError:
-            self._raise_alert()
-            raise
-
-    def send(self, data: Any, flags: int = 0) -> int:
-        """As the base class; raises the peer's alert (ssl.SSLError) where there is one."""
-        try:
-            return super().send(data, flags)
-        except OSError:
-            self._raise_alert()
-            raise
-
-    def _raise_alert(self) -> None:
-        try:
-            self.settimeout(_ALERT_WAIT_S)
-            while self.recv(1 << 16):
-                pass
-        except ssl.SSLError as error:
-            if "ALERT" in (error.reason or ""):
-                raise
-        except OSError:
-            pass
-
-
 class TrustingContext(ssl.SSLContext):
     """An SSLContext that also holds a peer to a pinned key."""
 
-    sslsocket_class = TellingSocket
     pin: str | None = None
     shown: str = ""
     """The fingerprint of the key that was shown last, where no CA vouches for it."""

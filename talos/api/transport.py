@@ -1,83 +1,94 @@
-"""What a transport is: bytes of one message out, bytes of one or several messages back. And the choice between two."""
+"""gRPC over httpx: bytes of messages out, bytes of messages back, and a status that says whether these are all."""
 
 from __future__ import annotations
 
-import ssl
+import time
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from urllib.parse import unquote
+
+import httpx
 
 from talos.api.calls import Call
-from talos.api.errors import Code, HiddenStatusError, MachineApiError, RpcError, UntrustedMachineError
+from talos.api.errors import Code, CutShortError, RpcError
+from talos.api.http2 import Http2Transport
+from talos.api.tls import TrustingContext
 
 Metadata = tuple[tuple[str, str], ...]
 MACHINE_API_PORT = 50000
+_PREFIX_BYTES = 5
+_LARGEST_MESSAGE_BYTES = 64 << 20
 
 
-class Transport(Protocol):
+class GrpcTransport:
     """Sends calls to one address. Every failure is an RpcError."""
 
-    def unary(self, call: Call, request: bytes, *, metadata: Metadata, deadline_s: float) -> bytes:
-        """One message for one message."""
+    def __init__(self, host: str, port: int, tls: TrustingContext, *, connect_timeout_s: float = 10.0) -> None:
+        self._client = httpx.Client(
+            base_url=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            transport=Http2Transport(tls, connect_timeout_s=connect_timeout_s),
+            # No proxy from the environment: machines are on the site's own network.
+            trust_env=False,
+        )
 
-    def stream(self, call: Call, request: bytes, *, metadata: Metadata, deadline_s: float) -> Iterator[bytes]:
-        """One message for several. Whether the last one was the last, the caller checks by the call's proof."""
+    def unary(self, call: Call, requests: Iterable[bytes], *, metadata: Metadata, deadline_s: float) -> bytes:
+        """One message for one or several."""
+        messages = list(self.stream(call, requests, metadata=metadata, deadline_s=deadline_s))
+        if len(messages) != 1:
+            raise RpcError(Code.INTERNAL, f"{len(messages)} replies instead of one")
+        return messages[0]
 
-    def upload(self, call: Call, requests: Iterable[bytes], *, metadata: Metadata, deadline_s: float) -> bytes:
-        """Several messages for one."""
+    def stream(
+        self, call: Call, requests: Iterable[bytes], *, metadata: Metadata, deadline_s: float
+    ) -> Iterator[bytes]:
+        """Messages as they come; ends without an exception only where the status is OK."""
+        headers = {
+            "content-type": "application/grpc+proto",
+            "te": "trailers",
+            "grpc-timeout": f"{int(deadline_s * 1000)}m",
+            **dict(metadata),
+        }
+        framed = (b"\0" + len(message).to_bytes(4, "big") + message for message in requests)
+        extensions = {"ends": time.monotonic() + deadline_s}
+        try:
+            with self._client.stream(
+                "POST", call.path, content=framed, headers=headers, extensions=extensions
+            ) as answer:
+                yield from _messages(answer)
+        except RpcError as failure:
+            # The machine knows the deadline too, and may be the first to report that it has passed.
+            if failure.code is Code.DEADLINE_EXCEEDED:
+                failure.message = f"no complete answer within {deadline_s:g} s"
+            raise
 
     def close(self) -> None:
-        """Close the connections; may be called twice."""
+        """Take no more calls; may be called twice."""
+        self._client.close()
 
 
-class RoutedTransport:
-    """Sends each call over the transport that its table entry names.
-
-    Where httpx learns that a call failed but not why, the call is asked again over grpcio, which sees the reason: such
-    calls change nothing.
-    """
-
-    def __init__(self, over_httpx: Transport, over_grpcio: Transport) -> None:
-        self._by_name: dict[str, Transport] = {"httpx": over_httpx, "grpcio": over_grpcio}
-
-    def unary(self, call: Call, request: bytes, *, metadata: Metadata, deadline_s: float) -> bytes:
-        """As Transport.unary."""
-        try:
-            return self._by_name[call.transport].unary(call, request, metadata=metadata, deadline_s=deadline_s)
-        except HiddenStatusError:
-            return self._by_name["grpcio"].unary(call, request, metadata=metadata, deadline_s=deadline_s)
-
-    def stream(self, call: Call, request: bytes, *, metadata: Metadata, deadline_s: float) -> Iterator[bytes]:
-        """As Transport.stream."""
-        try:
-            yield from self._by_name[call.transport].stream(call, request, metadata=metadata, deadline_s=deadline_s)
-        except HiddenStatusError:  # only ever before the first message
-            yield from self._by_name["grpcio"].stream(call, request, metadata=metadata, deadline_s=deadline_s)
-
-    def upload(self, call: Call, requests: Iterable[bytes], *, metadata: Metadata, deadline_s: float) -> bytes:
-        """As Transport.upload."""
-        return self._by_name[call.transport].upload(call, requests, metadata=metadata, deadline_s=deadline_s)
-
-    def close(self) -> None:
-        """Close both."""
-        for transport in self._by_name.values():
-            transport.close()
+def _messages(answer: httpx.Response) -> Iterator[bytes]:
+    if answer.status_code != 200:
+        raise RpcError(Code.UNAVAILABLE, f"HTTP {answer.status_code}: no gRPC server")
+    buffer = bytearray()
+    for chunk in answer.iter_raw():
+        buffer += chunk
+        while len(buffer) >= _PREFIX_BYTES:
+            length = int.from_bytes(buffer[1:_PREFIX_BYTES], "big")
+            if buffer[0] or length > _LARGEST_MESSAGE_BYTES:
+                raise RpcError(Code.INTERNAL, "an answer that is compressed or too large, which was not asked for")
+            if len(buffer) < _PREFIX_BYTES + length:
+                break
+            yield bytes(buffer[_PREFIX_BYTES : _PREFIX_BYTES + length])
+            del buffer[: _PREFIX_BYTES + length]
+    _check_status(answer)
+    if buffer:
+        raise CutShortError("the answer ended within a message")
 
 
-def connection_failure(error: BaseException, *, sent: bool) -> RpcError:
-    """What a broken connection means, by the innermost TLS or network error in the exception's chain."""
-    causes: list[BaseException] = []
-    # Beyond one of our own begins what the caller was handling when it called: an earlier call's failure.
-    while error is not None and error not in causes and not isinstance(error, RpcError | MachineApiError):
-        causes.append(error)
-        error = error.__cause__ or error.__context__  # type: ignore[assignment]
-    for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            # Only the TLS library's own refusals have a verify_message; a pin's has its text alone.
-            reason = getattr(cause, "verify_message", "") or str(cause.args[-1])
-            return UntrustedMachineError(f"untrusted certificate: {reason}")
-    for cause in causes:
-        if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
-            return RpcError(Code.UNAUTHENTICATED, f"the machine ended the TLS handshake: {cause.reason}", sent=False)
-    last = next((cause for cause in causes if isinstance(cause, OSError) and str(cause)), causes[0])
-    reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
-    return RpcError(Code.UNAVAILABLE, reason, sent=sent)
+def _check_status(answer: httpx.Response) -> None:
+    # A server that refuses at once may send no trailers, and the status with the head.
+    ending = answer.extensions["trailers"] or answer.headers
+    status = ending.get("grpc-status", "")
+    if not status.isdigit():
+        raise RpcError(Code.UNKNOWN, "the answer ended without a status")
+    if int(status) != Code.OK:
+        raise RpcError(Code.of(int(status)), unquote(ending.get("grpc-message", "")))

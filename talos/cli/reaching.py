@@ -66,7 +66,7 @@ class Reach:
         except (UntrustedError, DeniedError):
             if contact.state == "configured":
                 raise
-            # Each transport connects by itself, so a machine may leave maintenance mode between two calls.
+            # Each call has a connection of its own, so a machine may leave maintenance mode between two calls.
             raise PendingError("it leaves maintenance mode") from None
         finally:
             contact.client.close()

@@ -12,6 +12,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import Event, RequestReceived, StreamEnded
+from hyperframe.frame import GoAwayFrame
 
 from tests.unit.talos_api.machine_certificates import LOOPBACK, Identity
 
@@ -62,6 +63,16 @@ def reset(code: ErrorCodes = ErrorCodes.INTERNAL_ERROR) -> Step:
 
     def step(connection: H2Connection, stream: int) -> bool:
         connection.reset_stream(stream, code)
+        return True
+
+    return step
+
+
+def going_down() -> Step:
+    """Announce that no more streams are taken, behind the back of h2, which would end this one too."""
+
+    def step(connection: H2Connection, stream: int) -> bool:
+        connection._data_to_send += GoAwayFrame(last_stream_id=stream).serialize()
         return True
 
     return step

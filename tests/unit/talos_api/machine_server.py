@@ -28,7 +28,6 @@ class Seen:
     call: str
     request: Any
     metadata: dict[str, str]
-    user_agent: str
 
 
 @dataclass
@@ -42,14 +41,11 @@ class Machine:
     clients_of: bytes | None = None
     port: int = 0
     front: TlsFront | None = None
+    reads_uploads_first: bool = True
 
     def asked(self, call: Call) -> list[Any]:
         """The requests of one call."""
         return [seen.request for seen in self.seen if seen.call == call.name]
-
-    def over(self, call: Call) -> list[str]:
-        """By which of the two transports each request of one call came."""
-        return ["grpcio" if "grpc-python" in s.user_agent else "httpx" for s in self.seen if s.call == call.name]
 
 
 def fail(context: Any, code: grpc.StatusCode, message: str) -> None:
@@ -108,7 +104,7 @@ def _handler(machine: Machine, call: Call) -> Any:
 
     def note(request: Any, context: Any) -> Answer:
         metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
-        machine.seen.append(Seen(call.name, request, metadata, metadata.get("user-agent", "")))
+        machine.seen.append(Seen(call.name, request, metadata))
         answer = machine.answers.get(call.name)
         if answer is None:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {call.name}")
@@ -122,7 +118,7 @@ def _handler(machine: Machine, call: Call) -> Any:
         yield from note(request, context)(request, context)
 
     def uploaded(requests: Any, context: Any) -> Any:
-        received = list(requests)
+        received = list(requests) if machine.reads_uploads_first else requests
         return note(received, context)(received, context)
 
     if call.uploads:

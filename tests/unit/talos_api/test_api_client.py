@@ -85,11 +85,10 @@ def acknowledged(reply: str, message: str, **fields: Any) -> Callable[[Any, Any]
     return lambda _request, _context: new(reply, messages=[new(message, **fields)])
 
 
-def test_version_goes_over_httpx(machine: Machine, client: MachineClient) -> None:
+def test_version(machine: Machine, client: MachineClient) -> None:
     machine.answers["Version"] = lambda _request, _context: version_reply()
     found = client.version()
     assert (found.tag, found.arch, found.platform, found.mode) == ("v1.13.9", "amd64", "metal", "metal")
-    assert machine.over(calls.VERSION) == ["httpx"]
 
 
 def test_a_call_may_be_passed_on_to_another_machine(machine: Machine) -> None:
@@ -136,17 +135,16 @@ def test_extensions_need_the_status_of_their_list(machine: Machine, client: Mach
 
     machine.answers["List"] = listed
     assert [(e.name, e.version) for e in client.extensions()] == [("schematic", "376567")]
-    assert machine.over(calls.RESOURCE_LIST) == ["grpcio", "grpcio"]
+    assert len(machine.asked(calls.RESOURCE_LIST)) == 2
 
 
 def test_kubeconfig_comes_in_pieces(machine: Machine, client: MachineClient) -> None:
     whole = archive("kind: Config\nusers: []\n")
     machine.answers["Kubeconfig"] = lambda _request, _context: data(whole[:10], whole[10:])
     assert client.kubeconfig() == "kind: Config\nusers: []\n"
-    assert machine.over(calls.KUBECONFIG) == ["httpx"]
 
 
-def test_a_cut_kubeconfig_is_asked_again_where_the_reason_shows(machine: Machine, client: MachineClient) -> None:
+def test_the_reason_of_a_cut_kubeconfig_is_seen(machine: Machine, client: MachineClient) -> None:
     def cut(request: Any, context: Any) -> Iterator[Any]:
         yield new("common.Data", bytes=archive()[:20])
         fail(context, grpc.StatusCode.FAILED_PRECONDITION, "the control plane is not up")
@@ -154,7 +152,7 @@ def test_a_cut_kubeconfig_is_asked_again_where_the_reason_shows(machine: Machine
     machine.answers["Kubeconfig"] = cut
     with pytest.raises(errors.NotReadyError, match="the control plane is not up"):
         client.kubeconfig()
-    assert machine.over(calls.KUBECONFIG) == ["httpx", "grpcio"]
+    assert len(machine.asked(calls.KUBECONFIG)) == 1
 
 
 @pytest.mark.parametrize(
@@ -195,11 +193,10 @@ def test_a_cut_snapshot_is_an_error(machine: Machine, client: MachineClient, cut
     machine.answers["EtcdSnapshot"] = lambda _request, _context: data(cut)
     with pytest.raises(errors.UnreachableError, match="not whole"):
         list(client.etcd_snapshot())
-    assert machine.over(calls.ETCD_SNAPSHOT) == ["httpx"]
     machine.answers["EtcdSnapshot"] = lambda _request, context: fail(context, grpc.StatusCode.UNAVAILABLE, "no leader")
     with pytest.raises(errors.UnreachableError, match="no leader"):
         list(client.etcd_snapshot())
-    assert machine.over(calls.ETCD_SNAPSHOT)[-1] == "grpcio"
+    assert len(machine.asked(calls.ETCD_SNAPSHOT)) == 2
 
 
 def test_recovery_uploads_the_snapshot(machine: Machine, client: MachineClient) -> None:
@@ -222,7 +219,6 @@ def test_the_mode_is_always_on_the_wire(machine: Machine, client: MachineClient,
     request = machine.asked(calls.APPLY_CONFIGURATION)[0]
     assert (request.mode, request.HasField("mode"), request.data) == (mode.value, True, CONFIG)
     assert (applied.mode, applied.changed) == (mode, True)
-    assert machine.over(calls.APPLY_CONFIGURATION) == ["grpcio"]
 
 
 def test_a_dry_run_says_whether_anything_would_change(machine: Machine, client: MachineClient) -> None:

@@ -55,6 +55,7 @@ class TlsFront:
                 plain, _ = self._listener.accept()
             except OSError:
                 return
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connections += 1
             threading.Thread(target=self._serve, args=(plain,), daemon=True).start()
 
