@@ -1,0 +1,125 @@
+"""What the command lines of the project share: commands that are imported once they are called, and our errors."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+from click.exceptions import Exit
+
+from floor.problems import Problem, nearest
+
+USAGE = 2
+"""Exit status of a wrong command line."""
+_DASH = "\0"
+
+
+class Formatter(click.HelpFormatter):
+    """Breaks no line behind a dash: a cut name can neither be found nor copied."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _DASH))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *args: Any, **options: Any) -> None:
+        super().write_dl([(name, text.replace("-", _DASH)) for name, text in rows], *args, **options)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_DASH, "-")
+
+
+class Context(click.Context):
+    formatter_class = Formatter
+
+
+class Command(click.Command):
+    context_class = Context
+
+
+class Group(click.Group):
+    """Commands of its own, and commands of modules that are imported once they are called."""
+
+    context_class = Context
+    command_class = Command
+
+    def __init__(
+        self, *args: Any, package: str = "", meanings: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        """meanings: what each command does that is the `command` of its module in `package`, for --help."""
+        super().__init__(*args, **{"no_args_is_help": False, **options})
+        self.package = package
+        self.meanings = meanings or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's form
+        return [*self.meanings, *self.commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        meaning = self.meanings.get(cmd_name)
+        if meaning is None:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        command.help = command.help or f"{meaning[0].upper()}{meaning[1:]}."
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's form
+        """As click does, but with whole sentences, and without an import."""
+        own = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([*self.meanings.items(), *own.items()])
+
+
+def invoke(command: click.Command, words: Sequence[str], *, name: str, obj: Any = None) -> int:
+    """Run a command line; its exit status. Raises click.UsageError, and what the command raises.
+
+    click's own `main` prints in another form, and hides a closed pipe.
+    """
+    try:
+        with command.make_context(name, list(words), obj=obj) as context:
+            return int(command.invoke(context) or 0)
+    except Exit as ended:
+        return ended.exit_code
+
+
+def run(command: click.Command, words: Sequence[str] | None = None, *, name: str, obj: Any = None) -> int:
+    """`invoke`, with a wrong command line as an error on stderr."""
+    try:
+        return invoke(command, sys.argv[1:] if words is None else words, name=name, obj=obj)
+    except click.UsageError as error:
+        wrong = problem(error)
+        print(f"error: {wrong.sentence}\n  fix: {wrong.fix}", file=sys.stderr)
+        return USAGE
+
+
+def problem(error: click.UsageError) -> Problem:
+    """A wrong command line as any other mistake: what is wrong, the name that was probably meant, and a fix."""
+    context = error.ctx
+    what, near, allowed = error.format_message(), "", ""
+    fix = f"{context.command_path} --help" if context else "see --help"
+    match error:
+        case click.NoSuchOption() if context:
+            names = [name for option in context.command.get_params(context) for name in option.opts]
+            what, near = f"{_name(context)} has no option {error.option_name}", nearest(error.option_name, names)
+        case click.NoSuchCommand() if context and isinstance(context.command, click.Group):
+            names = context.command.list_commands(context)
+            what, near = f"no command '{error.command_name}'", nearest(error.command_name, names)
+            allowed = "" if near else ", ".join(names)
+        case click.BadOptionUsage():
+            fix = f"{error.option_name} VALUE"
+        case click.MissingParameter():
+            pass
+        case click.BadParameter() if error.param:
+            what = f"{_shown(error.param)}: {error.message}"
+    what = f"{what[0].lower()}{what[1:]}".rstrip(".")
+    return Problem(path=(), what=what, near=near, allowed=allowed, fix=fix)
+
+
+def _name(context: click.Context) -> str:
+    """The command without the program, which is named only where there is no command."""
+    return context.command_path.removeprefix(context.find_root().command_path).strip() or context.command_path
+
+
+def _shown(parameter: click.Parameter) -> str:
+    return parameter.opts[-1] if isinstance(parameter, click.Option) else parameter.human_readable_name
