@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 from click.exceptions import Exit
+from click.shell_completion import CompletionItem
 
 from floor.problems import Problem, nearest
 
@@ -29,6 +31,11 @@ class Formatter(click.HelpFormatter):
     def getvalue(self) -> str:
         return super().getvalue().replace(_DASH, "-")
 
+    @contextmanager
+    def indentation(self) -> Iterator[None]:
+        """None: an epilog's examples start where every other line does."""
+        yield
+
 
 class Context(click.Context):
     formatter_class = Formatter
@@ -42,7 +49,7 @@ class Group(click.Group):
     """Commands of its own, and commands of modules that are imported once they are called."""
 
     context_class = Context
-    command_class = Command
+    command_class: type[click.Command] | None = Command
 
     def __init__(
         self, *args: Any, package: str = "", meanings: Mapping[str, str] | None = None, **options: Any
@@ -66,9 +73,18 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's form
         """As click does, but with whole sentences, and without an import."""
-        own = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
         with formatter.section("Commands"):
-            formatter.write_dl([*self.meanings.items(), *own.items()])
+            formatter.write_dl(list(self.descriptions().items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click does, without an import."""
+        names = {name: text for name, text in self.descriptions().items() if name.startswith(incomplete)}
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=text) for name, text in names.items()), *options]
+
+    def descriptions(self) -> dict[str, str]:
+        """What each command does."""
+        return {**self.meanings, **{name: own.get_short_help_str(200) for name, own in self.commands.items()}}
 
 
 def invoke(command: click.Command, words: Sequence[str], *, name: str, obj: Any = None) -> int:
@@ -96,7 +112,8 @@ def run(command: click.Command, words: Sequence[str] | None = None, *, name: str
 def problem(error: click.UsageError) -> Problem:
     """A wrong command line as any other mistake: what is wrong, the name that was probably meant, and a fix."""
     context = error.ctx
-    what, near, allowed = error.format_message(), "", ""
+    message = error.format_message()
+    what, near, allowed = f"{message[0].lower()}{message[1:]}", "", ""
     fix = f"{context.command_path} --help" if context else "see --help"
     match error:
         case click.NoSuchOption() if context:
@@ -112,8 +129,7 @@ def problem(error: click.UsageError) -> Problem:
             pass
         case click.BadParameter() if error.param:
             what = f"{_shown(error.param)}: {error.message}"
-    what = f"{what[0].lower()}{what[1:]}".rstrip(".")
-    return Problem(path=(), what=what, near=near, allowed=allowed, fix=fix)
+    return Problem(path=(), what=what.rstrip("."), near=near, allowed=allowed, fix=fix)
 
 
 def _name(context: click.Context) -> str:

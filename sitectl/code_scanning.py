@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-FORMATS = ("text", "sarif", "github")
+import click
+
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "sarif", "github"]),
+    default="text",
+    help="for people, code scanning, or GitHub's jobs",
+)
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ANNOTATION = {"error": "error", "warning": "warning", "note": "notice"}
 

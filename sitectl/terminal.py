@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import re
@@ -73,25 +72,6 @@ def _in_one_piece(match: re.Match[str]) -> str:
     """A command that no line is broken in; blanks behind it are the line's own."""
     command = match[0].rstrip()
     return command.replace(" ", _GLUE) + " " * (len(match[0]) - len(command))
-
-
-class Help(argparse.HelpFormatter):
-    """Fills prose to the terminal's width and keeps what is indented: examples, tables, YAML."""
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines: list[str] = []
-        prose: list[str] = []
-        for line in [*text.strip("\n").splitlines(), ""]:
-            if line and not line[0].isspace():
-                prose.append(line)
-                continue
-            lines += textwrap.wrap(" ".join(prose), width, break_long_words=False, break_on_hyphens=False)
-            prose = []
-            lines += _wrapped(line, width)
-        return "\n".join(f"{indent}{line}".rstrip() for line in lines[:-1]) + "\n"
 
 
 def coloured(text: str) -> str:

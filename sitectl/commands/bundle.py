@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+
+import click
 
 from bundle.errors import BundleError
 from bundle.fetching import Sources, write_charts, write_crds, write_pod_network
@@ -15,6 +15,7 @@ from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
 from floor.problems import SiteError, WrongValueError
 from sitectl import checkout, invocation
+from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.site_plan import plan_file
@@ -25,6 +26,7 @@ Takes charts by helm, as their publishers offer them or from the site's charts.m
 Writes definitions and Cilium's manifest only if they are what stacks/facts/versions.yaml pins. What is as pinned is not
 fetched again, so a second call needs no network. Commit none of it. A site that fails stops no other.
 
+\b
   python -m sitectl bundle             for all sites of the folder
   python -m sitectl bundle berlin      for one of them
   python -m sitectl bundle --from oci://registry.site.example/charts
@@ -37,37 +39,36 @@ part of an address: helm registry login HOST
 CHARTS = Path(".bundle/charts")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
-    parser.add_argument(
-        "--from", dest="mirror", metavar="ADDRESS", help="registry, repository or folder of all charts (charts.mirror)"
-    )
-    parser.add_argument("--charts", action="store_true", help=f"also pull the gateways' charts into {CHARTS}")
-    parser.add_argument("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, epilog=MORE)
+@sites_argument
+@click.option(
+    "--from", "mirror", metavar="ADDRESS", help="registry, repository or folder of all charts (charts.mirror)"
+)
+@click.option("--charts", is_flag=True, help=f"also pull the gateways' charts into {CHARTS}")
+@click.option("--helm", "program", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
+@pass_context
+def command(context: CommandContext, *, sites: tuple[str, ...], mirror: str | None, charts: bool, program: str) -> int:
     project, pins = context.project, versions.load()
-    helm, written = Helm(_program(arguments.helm), project), list[Path]()
-    named = None if arguments.mirror is None else _mirror(arguments.mirror)
+    helm, written = Helm(_program(program), project), list[Path]()
+    named = None if mirror is None else _mirror(mirror)
 
     def note(text: str) -> None:
         context.progress.note(checkout.relative(text, project))
 
-    files = checkout.chosen_sites(project, arguments.site) if arguments.site else checkout.site_files(project)
+    files = checkout.chosen_sites(project, sites) if sites else checkout.site_files(project)
     failed: dict[str, BundleError | SiteError] = {}
     for name, file in files.items():
         try:
             site = plan_file(file).site
-            mirror = named or _mirror_of(site, project)
-            written += _of_site(site, Sources(versions=pins, helm=helm, mirror=mirror), project, note)
+            sources = Sources(versions=pins, helm=helm, mirror=named or _mirror_of(site, project))
+            written += _of_site(site, sources, project, note)
         except (BundleError, SiteError) as error:
             failed[name] = error
     default = Sources(versions=pins, helm=helm, mirror=named)
     try:
         if not files:
             written += write_crds(default, project / CrdBundleSpec().folder, note)
-        if arguments.charts:
+        if charts:
             written += write_charts(default, project / CHARTS, note)
     except BundleError as error:
         raise _unable(error) from None
@@ -75,8 +76,8 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         raise _first(failed, alone=len(files) == 1)
     names = [checkout.relative(str(file), project) for file in written]
     lines = [*names, f"{counted(len(names), 'file')} written" if names else "all as pinned; nothing to fetch"]
-    if len(arguments.site) == 1:
-        lines.append(invocation.next_step("plan", arguments.site, arguments.project))
+    if len(sites) == 1:
+        lines.append(invocation.next_step("plan", sites, context.named))
     context.say("\n".join(lines), {"written": names})
     return 0
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
+
 from floor.counts import counted
-from sitectl import invocation, terminal, whole_files
-from sitectl.cli import Parser
+from sitectl import whole_files
+from sitectl.command import PATH, CommandContext, CommandGroup, pass_context
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
@@ -24,6 +26,7 @@ from stacks.proof.weights import parameters, weight_bytes
 from stacks.site.checks.products import nearest_product
 
 MORE = """\
+\b
   python -m sitectl catalogue list               names, sizes, contexts
   python -m sitectl catalogue show glm-5.1-fp8   one, and a replica's GPUs
   python -m sitectl catalogue add --help         what a new one needs
@@ -37,76 +40,21 @@ _ADD_MORE = """\
 It refuses what it does not understand, key by key, and figures that are not near the published number of parameters.
 Nothing is overwritten. With an example:
 
+\b
   python -m sitectl docs add-a-model
 """
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
-    _shared(actions.add_parser("list", help="all models, with sizes and contexts"))
-    show = _shared(actions.add_parser("show", help="one model, and the GPUs that a replica takes"))
-    show.add_argument("name", metavar="NAME", help="name in the catalogue")
-    add = _shared(
-        actions.add_parser(
-            "add",
-            help="write a new model's file from its config.json",
-            description="Write a new model's file, stacks/facts/catalogue/NAME.yaml, from its config.json.",
-            epilog=invocation.as_called(_ADD_MORE),
-            formatter_class=terminal.Help,
-        )
-    )
-    add.add_argument("config", type=Path, metavar="FILE", help="config.json of the repository")
-    add.add_argument(
-        "--name", metavar="NAME", help="name in the catalogue (default: that of the repository, in lower case)"
-    )
-    add.add_argument("--repository", required=True, metavar="OWNER/MODEL", help="name at the hub")
-    add.add_argument("--licence", required=True, metavar="TEXT", help="SPDX name, or what the model card says")
-    add.add_argument("--source", required=True, metavar="TEXT", help="where this config.json is from")
-    add.add_argument(
-        "--parameters", type=float, required=True, metavar="COUNT", help="published parameters, such as 32.8e9"
-    )
-    add.add_argument("--active", type=float, metavar="COUNT", help="published active parameters (default: all)")
-    add.add_argument("--published", required=True, metavar="TEXT", help="where these are published")
-    add.add_argument(
-        "--task",
-        choices=("generate", "embed", "rerank"),
-        default="generate",
-        help="what clients ask of it (default: generate)",
-    )
-    add.add_argument("--quantisation", type=Path, metavar="FILE", help="hf_quant_config.json, if there is one")
-    add.add_argument(
-        "--flag", action="append", default=[], metavar="FLAG", help="vLLM flag that the model needs; may be repeated"
-    )
-    add.add_argument(
-        "--ignore",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="key of config.json that is harmless; may be repeated",
-    )
+@click.group(cls=CommandGroup, epilog=MORE)
+def command() -> None:
+    pass
 
 
-def _shared(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The options of every command also behind the action; what is not given here keeps its value."""
-    flags = {
-        "--json": "print data instead of text",
-        "--quiet": "no progress on stderr",
-        "--debug": "show where an error comes from, for its report",
-    }
-    for flag, about in flags.items():
-        parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=about)
-    parser.add_argument(
-        "--project", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="the folder of the sites"
-    )
-    return parser
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
-    return int({"list": _list, "show": _show, "add": _add}[arguments.action](context, arguments))
-
-
-def _list(context: Any, arguments: argparse.Namespace) -> Exit:  # noqa: ARG001 - an action's form
+@command.command("list")
+@pass_context
+def list_models(context: CommandContext) -> int:
+    """All models, with sizes and contexts."""
     models = {name: catalogue.load(name) for name in catalogue.names()}
     width = max(map(len, models))
     lines = [f"{'model':<{width}}  {'parameters':>10}  {'weights':>8}  {'context':>9}  task"]
@@ -115,11 +63,19 @@ def _list(context: Any, arguments: argparse.Namespace) -> Exit:  # noqa: ARG001 
         lines.append(f"{name:<{width}}  {billions:>10}  {files:>8}  {model.max_context_tokens:>9,}  {model.task}")
     lines.append(f"{counted(len(models), 'model')}; next: python -m sitectl catalogue show NAME")
     context.say("\n".join(lines), {name: _record(model) for name, model in models.items()})
-    return Exit.OK
+    return int(Exit.OK)
 
 
-def _show(context: Any, arguments: argparse.Namespace) -> Exit:
-    name = arguments.name
+def model_names(context: click.Context, argument: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Models, for the completion of a shell."""
+    return [name for name in catalogue.names() if name.startswith(incomplete)]
+
+
+@command.command()
+@click.argument("name", shell_complete=model_names, help="name in the catalogue")
+@pass_context
+def show(context: CommandContext, *, name: str) -> int:
+    """One model, and the GPUs that a replica takes."""
     if name not in catalogue.names():
         near = nearest_product(name, catalogue.names())
         raise SitectlError(
@@ -135,7 +91,7 @@ def _show(context: Any, arguments: argparse.Namespace) -> Exit:
     lines += ["a replica on each kind of GPU, and the longest context that it holds there:"]
     lines += [f"  {gpu:<{width}}  {size}" for gpu, size in replica.items()]
     context.say("\n".join(lines), record)
-    return Exit.OK
+    return int(Exit.OK)
 
 
 def _record(model: CatalogueModel) -> dict[str, Any]:
@@ -161,7 +117,28 @@ def _replica(name: str, gpu: str) -> str:
     return f"{counted(proof.case.layout.gpus, 'GPU')} ({proof.case.layout}), {proof.case.context:,} tokens of context"
 
 
-def _add(context: Any, arguments: argparse.Namespace) -> Exit:
+@command.command(short_help="Write a new model's file from its config.json.", epilog=_ADD_MORE)
+@click.argument("config", type=PATH, metavar="FILE", help="config.json of the repository")
+@click.option("--name", metavar="NAME", help="name in the catalogue (default: that of the repository, in lower case)")
+@click.option("--repository", required=True, metavar="OWNER/MODEL", help="name at the hub")
+@click.option("--licence", required=True, metavar="TEXT", help="SPDX name, or what the model card says")
+@click.option("--source", required=True, metavar="TEXT", help="where this config.json is from")
+@click.option("--parameters", type=float, required=True, metavar="COUNT", help="published parameters, such as 32.8e9")
+@click.option("--active", type=float, metavar="COUNT", help="published active parameters (default: all)")
+@click.option("--published", required=True, metavar="TEXT", help="where these are published")
+@click.option(
+    "--task",
+    type=click.Choice(("generate", "embed", "rerank")),
+    default="generate",
+    help="what clients ask of it (default: generate)",
+)
+@click.option("--quantisation", type=PATH, metavar="FILE", help="hf_quant_config.json, if there is one")
+@click.option("--flag", multiple=True, metavar="FLAG", help="vLLM flag that the model needs; may be repeated")
+@click.option("--ignore", multiple=True, metavar="KEY", help="key of config.json that is harmless; may be repeated")
+@pass_context
+def add(context: CommandContext, /, **options: Any) -> int:
+    """Write a new model's file, stacks/facts/catalogue/NAME.yaml, from its config.json."""
+    arguments = SimpleNamespace(**options)
     _refuse_no_provenance(arguments)
     folder: Path = context.project / "stacks" / "facts" / "catalogue"
     name = arguments.name or arguments.repository.rpartition("/")[2].lower()
@@ -207,10 +184,10 @@ def _add(context: Any, arguments: argparse.Namespace) -> Exit:
         "next: make docs, then make check, as reference and schema list the catalogue",
     ]
     context.say("\n".join(lines), {"file": str(file), "name": name, "next": ["make docs", "make check"]})
-    return Exit.OK
+    return int(Exit.OK)
 
 
-def _refuse_no_provenance(arguments: argparse.Namespace) -> None:
+def _refuse_no_provenance(arguments: SimpleNamespace) -> None:
     """Raise SitectlError for text that is empty, and for numbers that count nothing."""
     for option in ("repository", "licence", "source", "published"):
         if not getattr(arguments, option).strip():
@@ -240,11 +217,11 @@ def _taken(file: Path, name: str) -> SitectlError:
     )
 
 
-def _nvidia(arguments: argparse.Namespace) -> dict[str, Any] | None:
+def _nvidia(arguments: SimpleNamespace) -> dict[str, Any] | None:
     return read_json(arguments.quantisation) if arguments.quantisation else None
 
 
-def _meta(arguments: argparse.Namespace) -> Section:
+def _meta(arguments: SimpleNamespace) -> Section:
     """What config.json does not say."""
     return {
         "repository": arguments.repository,

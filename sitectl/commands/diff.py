@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
+
 from policy.model import Resource
 from sitectl import changes, checkout, headroom, kept_files, manifests_folder, markdown, report, revisions, words
+from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
 from stacks.plan.site_plan import SitePlan
 
@@ -17,19 +19,11 @@ Renders both sides with their own program and shows, site by site, which objects
 changed field as text, and the effect on users of the site. The effect follows from Kubernetes' own rules; `plan` asks
 the engine, which also knows the cluster.
 
+\b
   python -m sitectl diff main                    main and the files as they are
   python -m sitectl diff v1.2.0 HEAD             two revisions
   python -m sitectl diff /tmp/before /tmp/after  two folders of `render`
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", metavar="REV_A|DIR_A", help="a git revision, or a folder that render wrote")
-    parser.add_argument(
-        "after", nargs="?", metavar="REV_B|DIR_B", help="the other one (default: the files as they are now)"
-    )
-    parser.add_argument("--site", action="append", metavar="SITE", help="only this site; may be repeated")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write it as Markdown that is safe to post")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +36,30 @@ class Side:
     """The plan of each site's own file, None where today's program does not take it; empty for a rendered folder."""
 
 
-def run(context: Any, arguments: argparse.Namespace) -> int:
-    kept_files.markdown_file("--markdown", arguments.markdown)
-    before, after = _sides(context, arguments)
-    sites = sorted({*before.resources, *after.resources})
+@click.command(cls=Command, epilog=MORE)
+@click.argument(
+    "before", type=click.Path(), metavar="REV_A|DIR_A", help="a git revision, or a folder that render wrote"
+)
+@click.argument(
+    "after",
+    required=False,
+    type=click.Path(),
+    metavar="[REV_B|DIR_B]",
+    help="the other one (default: the files as they are now)",
+)
+@click.option(
+    "--site", "only", multiple=True, metavar="SITE", shell_complete=site_names, help="only this site; may be repeated"
+)
+@click.option("--markdown", "file", type=PATH, metavar="FILE", help="also write it as Markdown that is safe to post")
+@pass_context
+def command(
+    context: CommandContext, *, before: str, after: str | None, only: tuple[str, ...], file: Path | None
+) -> int:
+    kept_files.markdown_file("--markdown", file)
+    left, right = _sides(context, before, after)
+    sites = sorted({*left.resources, *right.resources})
     reports, lines = [], []
-    for site in arguments.site or sites:
+    for site in only or sites:
         if site not in sites:
             raise SitectlError(
                 "no such site on either side",
@@ -56,9 +68,9 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
                 fix="name one of these with --site",
                 status=Exit.USAGE,
             )
-        old, new = before.resources.get(site, []), after.resources.get(site, [])
+        old, new = left.resources.get(site, []), right.resources.get(site, [])
         changed = changes.between(old, new)
-        one = _report(site, changed, before, after)
+        one = _report(site, changed, left, right)
         reports.append((one, changed))
         moved = any(row.moved for row in one.headroom)
         if not changed and not moved:
@@ -66,7 +78,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             continue
         state = "" if old and new else " (a new site)" if new else " (the site is removed)"
         lines += [f"Site {site}{state}", *(f"  {line}" for line in words.difference(changed)), "", words.plan(one)]
-    kept_files.write(arguments.markdown, markdown.document([one for one, _ in reports]))
+    kept_files.write(file, markdown.document([one for one, _ in reports]))
     context.say("\n".join(lines), {one.site: _record(one, changed) for one, changed in reports})
     return int(Exit.OK)
 
@@ -87,28 +99,28 @@ def _report(site: str, changed: list[changes.Change], before: Side, after: Side)
     )
 
 
-def _sides(context: Any, arguments: argparse.Namespace) -> tuple[Side, Side]:
-    first = Path(arguments.before)
-    if first.is_dir() and arguments.after and Path(arguments.after).is_dir():
-        return Side(resources=_folder(first)), Side(resources=_folder(Path(arguments.after)))
-    if any(_is_rendered(Path(side)) for side in (arguments.before, arguments.after) if side):
+def _sides(context: CommandContext, before: str, after: str | None) -> tuple[Side, Side]:
+    first = Path(before)
+    if first.is_dir() and after and Path(after).is_dir():
+        return Side(resources=_folder(first)), Side(resources=_folder(Path(after)))
+    if any(_is_rendered(Path(side)) for side in (before, after) if side):
         raise SitectlError(
             "a rendered folder is compared with a rendered folder alone",
-            got=f"{arguments.before} and {arguments.after or 'the files as they are'}",
+            got=f"{before} and {after or 'the files as they are'}",
             fix="render the other side too, in a checkout of it: python -m sitectl render --out DIR",
             status=Exit.USAGE,
         )
     project = context.project
-    with context.progress.layer(f"render {arguments.before}"), revisions.tree(project, arguments.before) as tree:
-        before = _declared(tree, arguments.before, context)
-    if arguments.after is None:
+    with context.progress.layer(f"render {before}"), revisions.tree(project, before) as tree:
+        left = _declared(tree, before, context)
+    if after is None:
         with context.progress.layer("render the files as they are"):
-            return before, _declared(project, "the files as they are", context)
-    with context.progress.layer(f"render {arguments.after}"), revisions.tree(project, arguments.after) as tree:
-        return before, _declared(tree, arguments.after, context)
+            return left, _declared(project, "the files as they are", context)
+    with context.progress.layer(f"render {after}"), revisions.tree(project, after) as tree:
+        return left, _declared(tree, after, context)
 
 
-def _declared(project: Path, side: str, context: Any) -> Side:
+def _declared(project: Path, side: str, context: CommandContext) -> Side:
     files = checkout.site_files(project)
     declared = checkout.declare(project, files, context.progress)
     wrong = {site: one.error for site, one in declared.items() if one.error}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+import click
 
 from floor.problems import nearest
 from sitectl import home
+from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
 
 MORE = """\
+\b
   python -m sitectl docs                 all pages with their titles
   python -m sitectl docs add-a-model     one of them
 
@@ -23,21 +25,25 @@ _FOLDERS = ("docs", "docs/how-to", "docs/runbooks", "docs/adr")
 _INDEX = "README"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("page", nargs="?", metavar="PAGE", help="name or path of a page")
+def page_names(context: click.Context, argument: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Pages, for the completion of a shell."""
+    return [name for name in pages(home.above_docs()) if name.startswith(incomplete)]
 
 
-def run(context: Any, arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, epilog=MORE)
+@click.argument("page", required=False, shell_complete=page_names, help="name or path of a page")
+@pass_context
+def command(context: CommandContext, *, page: str | None) -> int:
     # A user's folder of sites may have pages of its own.
     project: Path = context.project if home.is_checkout() else home.above_docs()
     found = pages(project)
-    if arguments.page is None:
+    if page is None:
         titles = {name: _title(path) for name, path in found.items()}
         context.say("\n".join(_lines(project, found, titles)), titles)
         return int(Exit.OK)
-    page = _named(arguments.page, found)
-    text = found[page].read_text()
-    context.say(text, {"page": page, "text": text})
+    name = _named(page, found)
+    text = found[name].read_text()
+    context.say(text, {"page": name, "text": text})
     return int(Exit.OK)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import os
 import shutil
@@ -11,13 +10,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+import click
 
 from bundle.fetching import is_pinned
 from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
 from floor.problems import SiteError
 from sitectl import checkout, home
+from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.site_plan import plan_file
@@ -64,11 +66,9 @@ def here() -> Machine:
     return Machine(environment=os.environ, which=shutil.which, say=say)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - takes no arguments
-    return
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - the command line's form
+@click.command(cls=Command, epilog=MORE)
+@pass_context
+def command(context: CommandContext) -> int:
     found = list(checks(context.project, here()))
     width = max(len(one.name) for one in found)
     lines = []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from sitectl import checkout, engine, live_objects, markdown, previews_folder, words
-from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
+from sitectl.code_scanning import Result, format_option, sarif, workflow_commands
+from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
 from sitectl.forge import choosing
 from sitectl.forge.keeping import drift_mark, keep_issues
@@ -20,6 +22,7 @@ A site has drifted if a refreshed preview shows a change, or if a manager other 
 objects (metadata.managedFields), which no `up` changes. Each such field is shown with its manager and the command that
 reverts it.
 
+\b
   python -m sitectl drift --site berlin          checks now
   python -m sitectl drift DIR --forge github     keeps one issue per site
 
@@ -35,42 +38,55 @@ _RULES = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "previews", nargs="?", type=Path, metavar="DIR", help="folder with one refreshed preview a site"
-    )
-    parser.add_argument("--site", action="append", metavar="SITE", help="check this site now; may be repeated")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="of --site: as in `rules`")
-    choosing.add_arguments(parser, is_needed=False)
-    parser.add_argument("--dry-run", action="store_true", help="print the issues instead of keeping them")
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
-    if bool(arguments.previews) == bool(arguments.site):
+@click.command(cls=Command, epilog=MORE)
+@click.argument("previews", required=False, type=PATH, metavar="[DIR]", help="folder with one refreshed preview a site")
+@click.option(
+    "--site",
+    "sites",
+    multiple=True,
+    metavar="SITE",
+    shell_complete=site_names,
+    help="check this site now; may be repeated",
+)
+@format_option
+@choosing.options(required=False)
+@click.option("--dry-run", is_flag=True, help="print the issues instead of keeping them")
+@pass_context
+def command(
+    context: CommandContext,
+    /,
+    *,
+    previews: Path | None,
+    sites: tuple[str, ...],
+    form: str,
+    dry_run: bool,
+    **account: Any,
+) -> int:
+    if (previews is None) == (not sites):
         raise SitectlError(
             "what to look at?",
             allowed="DIR or --site SITE, one of them",
             fix="python -m sitectl drift --site SITE",
             status=Exit.USAGE,
         )
-    if arguments.site:
-        return _look(context, arguments)
-    if not (arguments.forge or arguments.dry_run):
+    if previews is None:
+        return _look(context, sites, form)
+    if not (account["forge"] or dry_run):
         raise SitectlError("where are the issues kept?", fix="--forge github or --forge gitlab", status=Exit.USAGE)
-    reports = previews_folder.reports(arguments.previews)
+    reports = previews_folder.reports(previews)
     bodies = {one.site: body(one) for one in reports}
     blind = [one.site for one in reports if one.errors]
-    if arguments.dry_run:
+    if dry_run:
         context.say("\n".join(text or f"{site}: no drift" for site, text in bodies.items()), bodies)
         return int(Exit.REFUSED if blind else Exit.OK)
-    done = keep_issues(choosing.choose(arguments), bodies)
+    done = keep_issues(choosing.choose(**account), bodies)
     context.say("\n".join(f"{site}: {did}" for site, did in done.items()), done)
     return int(Exit.REFUSED if blind else Exit.OK)
 
 
-def _look(context: Any, arguments: argparse.Namespace) -> int:
+def _look(context: CommandContext, sites: Sequence[str], form: str) -> int:
     project = context.project
-    files = checkout.chosen_sites(project, arguments.site)
+    files = checkout.chosen_sites(project, sites)
     reports = []
     for site, file in files.items():
         with context.progress.layer(f"look at {site}"):
@@ -78,9 +94,9 @@ def _look(context: Any, arguments: argparse.Namespace) -> int:
             preview["foreign"] = live_objects.records(project, site, file, preview)
         reports.append(of_preview_document(site, preview))
     status = int(Exit.OK if all(one.empty for one in reports) else Exit.REFUSED)
-    if arguments.format != "text":
+    if form != "text":
         log = sarif(_results(reports, {site: file.name for site, file in files.items()}), _RULES)
-        context.say(workflow_commands(log) if arguments.format == "github" else json.dumps(log, indent=2), log)
+        context.say(workflow_commands(log) if form == "github" else json.dumps(log, indent=2), log)
         return status
     context.say("\n".join(map(words.drift, reports)), {one.site: one.record() for one in reports})
     return status

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
+
 from floor.problems import SiteError, nearest
 from policy.model import Resource
 from sitectl import checkout, derived_fields
+from sitectl.command import Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
 from sitectl.proofs import in_text, in_words, told
 from stacks.facts import catalogue, versions
@@ -24,6 +26,7 @@ For a key, it shows the value, where it is set, its meaning and the allowed valu
 value that the program declares, and, if it or a part of it follows from a model's proof: origin, formula and inputs.
 Name an object as `rules` and `diff` print it, or as kind/name.
 
+\b
   python -m sitectl explain --site prod models.glm-5-1.server.gpus
   python -m sitectl explain --site prod models.glm-5-1.settings.max_num_seqs
   python -m sitectl explain --site prod deployment/glm-5-1 spec.replicas
@@ -31,35 +34,34 @@ Name an object as `rules` and `diff` print it, or as kind/name.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--site", required=True, metavar="SITE", help="which site")
-    parser.add_argument("what", metavar="KEY|RESOURCE", help="dotted key of the site, or an object")
-    parser.add_argument("field", nargs="?", metavar="FIELD", help="dotted field of the object; without it, its fields")
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, epilog=MORE)
+@click.option("--site", required=True, metavar="SITE", shell_complete=site_names, help="which site")
+@click.argument("what", metavar="KEY|RESOURCE", help="dotted key of the site, or an object")
+@click.argument("field", required=False, help="dotted field of the object; without it, its fields")
+@pass_context
+def command(context: CommandContext, *, site: str, what: str, field: str | None) -> int:
     project = context.project
-    files = checkout.site_files(project, [arguments.site])
+    files = checkout.site_files(project, [site])
     try:
-        plan = plan_file(files[arguments.site])
+        plan = plan_file(files[site])
     except SiteError as error:
         raise SitectlError(
             f"the site is not valid:\n{checkout.relative(str(error), project)}",
-            fix=f"python -m sitectl validate {arguments.site}",
+            fix=f"python -m sitectl validate {site}",
             status=Exit.REFUSED,
         ) from None
-    if arguments.field is None and not _is_object(plan, arguments.what):
-        record = explain_key(plan, arguments.what)
+    if field is None and not _is_object(plan, what):
+        record = explain_key(plan, what)
         context.say(checkout.relative(_lines(record), project), _located(record, project))
         return int(Exit.OK)
-    with context.progress.layer(f"render {arguments.site}"):
-        declared = checkout.declare(project, files, context.progress)[arguments.site]
+    with context.progress.layer(f"render {site}"):
+        declared = checkout.declare(project, files, context.progress)[site]
     if declared.error:
         raise SitectlError(f"the site cannot be rendered: {declared.error}", status=Exit.REFUSED)
-    if arguments.field is None:
-        return _say_object(context, find_object(declared.resources, arguments.what), arguments)
-    found, value, walked = find_field(declared.resources, arguments.what, arguments.field)
-    record = explain_field(found, value, arguments.field)
+    if field is None:
+        return _say_object(context, find_object(declared.resources, what), site, what)
+    found, value, walked = find_field(declared.resources, what, field)
+    record = explain_field(found, value, field)
     behind = derived_fields.derivations(found, plan, walked, value)
     context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "settings": behind})
     return int(Exit.OK)
@@ -71,13 +73,13 @@ def _is_object(plan: SitePlan, what: str) -> bool:
     return not is_key and re.fullmatch(r"[A-Za-z]+(/| )\S+", what) is not None
 
 
-def _say_object(context: Any, found: Resource, arguments: argparse.Namespace) -> int:
+def _say_object(context: CommandContext, found: Resource, site: str, what: str) -> int:
     """An object without a field: which fields it has."""
     fields = [name for name in found.body if name not in ("apiVersion", "kind")]
     record = {"object": found.label, "declared as": f"{found.type} {found.name}", "fields": sorted(fields)}
     first = "spec" if "spec" in fields else record["fields"][0]
     lines = _lines({**record, "fields": ", ".join(record["fields"])})
-    step = f"next: python -m sitectl explain --site {arguments.site} {shlex.quote(arguments.what)} {first}"
+    step = f"next: python -m sitectl explain --site {site} {shlex.quote(what)} {first}"
     context.say(f"{lines}\n{step}", record)
     return int(Exit.OK)
 

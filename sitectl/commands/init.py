@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import yaml
 
 from components.specs.model_server import ModelServerSpec
 from floor.counts import counted
 from floor.problems import SiteError
 from sitectl import annotated, new_machines, whole_files
+from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
@@ -22,6 +24,7 @@ from stacks.site.loader import KEY, UNFINISHED
 MORE = """\
 Everything has a safe default, and every key has a comment. Nothing is overwritten.
 
+\b
   python -m sitectl init berlin                      an existing cluster
   python -m sitectl init berlin --model chat=qwen3-32b-fp8 --tenant search
   python -m sitectl init berlin --machines 3+6 --network 10.1.0.0/24
@@ -39,57 +42,53 @@ _SCHEMA = "docs/site.schema.json"
 _HEAD = "# Site {name}. Keys that are not here have their defaults; all of them: {reference}\n"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", metavar="SITE", help="name of the new site: lower-case letters, digits and dashes")
-    parser.add_argument(
-        "--model",
-        action="append",
-        metavar="NAME[=CATALOGUE]",
-        help=f"a model; may be repeated. In the catalogue: {', '.join(catalogue.names())} (default: {FIRST_MODEL})",
-    )
-    parser.add_argument(
-        "--tenant", action="append", metavar="NAME", help="a team that may call every model; may be repeated"
-    )
-    parser.add_argument(
-        "--gpu",
-        default="h200-sxm",
-        metavar="KIND",
-        help=f"kind of GPU in the nodes: {', '.join(sorted(GPUS))} (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--replicas", type=int, default=2, metavar="N", help="pods of each model (default: %(default)s)"
-    )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster (default: kubeconfig.SITE)")
-    rack = parser.add_argument_group("a cluster of machines, instead of --kubeconfig")
-    rack.add_argument("--machines", metavar="N+M", help="control planes and HGX nodes, such as 3+6")
-    rack.add_argument(
-        "--gateway-nodes", type=int, metavar="N", help="machines without GPUs for gateway and pickers (default: 2)"
-    )
-    rack.add_argument("--network", metavar="CIDR", help="the machines' subnet; their addresses are taken from it")
-    rack.add_argument("--router", metavar="IP", help="next hop of that subnet (default: its first address)")
-    rack.add_argument("--vip", metavar="IP", help="address of the Kubernetes API (default: the tenth)")
-    rack.add_argument(
-        "--link", action="append", default=[], metavar="NAME", help="network card (default: eno1); several are bonded"
-    )
-    rack.add_argument("--resolver", action="append", default=[], metavar="IP", help="DNS server; may be repeated")
-    rack.add_argument("--time-server", action="append", default=[], metavar="HOST", help="NTP server; may be repeated")
-    parser.add_argument(
-        "--storage-class",
-        default="longhorn",
-        metavar="NAME",
-        help="StorageClass of the weights' volumes, with ReadWriteMany (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--certificate-secret",
-        default="inference-tls",
-        metavar="NAME",
-        help="TLS Secret of the endpoint, in the namespace inference-gateway (default: %(default)s)",
-    )
-    parser.add_argument("--gpu-hour", type=float, metavar="PRICE", help="cost of one GPU for an hour, for cost figures")
-    parser.add_argument("--currency", metavar="CODE", help=f"of the price (default: {DEFAULT_CURRENCY})")
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, epilog=MORE)
+@click.argument("site", help="name of the new site: lower-case letters, digits and dashes")
+@click.option(
+    "--model",
+    multiple=True,
+    metavar="NAME[=CATALOGUE]",
+    help=f"a model; may be repeated. In the catalogue: {', '.join(catalogue.names())} (default: {FIRST_MODEL})",
+)
+@click.option("--tenant", multiple=True, metavar="NAME", help="a team that may call every model; may be repeated")
+@click.option(
+    "--gpu",
+    default="h200-sxm",
+    metavar="KIND",
+    show_default=True,
+    help=f"kind of GPU in the nodes: {', '.join(sorted(GPUS))}",
+)
+@click.option("--replicas", type=int, default=2, metavar="N", show_default=True, help="pods of each model")
+@click.option("--kubeconfig", metavar="FILE", help="credentials of the cluster (default: kubeconfig.SITE)")
+@click.option("--machines", metavar="N+M", help="control planes and HGX nodes, such as 3+6")
+@click.option(
+    "--gateway-nodes", type=int, metavar="N", help="machines without GPUs for gateway and pickers (default: 2)"
+)
+@click.option("--network", metavar="CIDR", help="the machines' subnet; their addresses are taken from it")
+@click.option("--router", metavar="IP", help="next hop of that subnet (default: its first address)")
+@click.option("--vip", metavar="IP", help="address of the Kubernetes API (default: the tenth)")
+@click.option("--link", multiple=True, metavar="NAME", help="network card (default: eno1); several are bonded")
+@click.option("--resolver", multiple=True, metavar="IP", help="DNS server; may be repeated")
+@click.option("--time-server", multiple=True, metavar="HOST", help="NTP server; may be repeated")
+@click.option(
+    "--storage-class",
+    default="longhorn",
+    metavar="NAME",
+    show_default=True,
+    help="StorageClass of the weights' volumes, with ReadWriteMany",
+)
+@click.option(
+    "--certificate-secret",
+    default="inference-tls",
+    metavar="NAME",
+    show_default=True,
+    help="TLS Secret of the endpoint, in the namespace inference-gateway",
+)
+@click.option("--gpu-hour", type=float, metavar="PRICE", help="cost of one GPU for an hour, for cost figures")
+@click.option("--currency", metavar="CODE", help=f"of the price (default: {DEFAULT_CURRENCY})")
+@pass_context
+def command(context: CommandContext, /, **options: Any) -> int:
+    arguments = SimpleNamespace(**options)
     project: Path = context.project
     file = project / f"Pulumi.{arguments.site}.yaml"
     rack = _rack(arguments)
@@ -148,7 +147,7 @@ def _head(project: Path, site: str) -> str:
     return _HEAD.format(name=site, reference="sitectl docs configuration")
 
 
-def _rack(arguments: argparse.Namespace) -> new_machines.Rack | None:
+def _rack(arguments: SimpleNamespace) -> new_machines.Rack | None:
     """The machines that the options describe, if any. Raises SitectlError."""
     if arguments.machines is None:
         given = {
@@ -187,7 +186,7 @@ def _rack(arguments: argparse.Namespace) -> new_machines.Rack | None:
     )
 
 
-def _values(arguments: argparse.Namespace, rack: new_machines.Rack | None) -> dict[str, Any]:
+def _values(arguments: SimpleNamespace, rack: new_machines.Rack | None) -> dict[str, Any]:
     models = _models(arguments)
     tenants = arguments.tenant or ["first-team"]
     default = f"kubeconfig.{arguments.site}"
@@ -203,7 +202,7 @@ def _values(arguments: argparse.Namespace, rack: new_machines.Rack | None) -> di
     }
 
 
-def _prices(arguments: argparse.Namespace) -> dict[str, Any]:
+def _prices(arguments: SimpleNamespace) -> dict[str, Any]:
     if arguments.gpu_hour is not None:
         return {"prices": {"gpu_hour": arguments.gpu_hour, "currency": arguments.currency or DEFAULT_CURRENCY}}
     if arguments.currency is not None:
@@ -211,7 +210,7 @@ def _prices(arguments: argparse.Namespace) -> dict[str, Any]:
     return {}
 
 
-def _models(arguments: argparse.Namespace) -> dict[str, Any]:
+def _models(arguments: SimpleNamespace) -> dict[str, Any]:
     models: dict[str, Any] = {}
     for given in arguments.model or [FIRST_MODEL]:
         name, model = _model(given, arguments)
@@ -226,7 +225,7 @@ def _models(arguments: argparse.Namespace) -> dict[str, Any]:
     return models
 
 
-def _model(given: str, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def _model(given: str, arguments: SimpleNamespace) -> tuple[str, dict[str, Any]]:
     name, _, entry = given.partition("=")
     entry = entry or name
     if entry not in catalogue.names():

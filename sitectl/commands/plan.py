@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+import click
 
 from sitectl import (
     checkout,
@@ -20,6 +21,7 @@ from sitectl import (
     warned,
     words,
 )
+from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
 from sitectl.verdicts.model import Severity
 
@@ -27,6 +29,7 @@ MORE = """\
 Runs `pulumi preview --json` for the site's stack, so it needs the engine, its state and the cluster; or reads a
 saved preview. Each row shows what happens, the reason for its severity, and which tenants it affects.
 
+\b
   python -m sitectl plan berlin
   python -m sitectl plan berlin --from preview.json     a saved one
   python -m sitectl plan berlin --refuse irreversible   1 if anything is lost
@@ -35,60 +38,63 @@ saved preview. Each row shows what happens, the reason for its severity, and whi
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", metavar="SITE", help="name of the site, which is its stack")
-    parser.add_argument("--from", dest="file", type=Path, metavar="FILE", help="a saved `pulumi preview --json`")
-    parser.add_argument("--refresh", action="store_true", help="read the cluster first, so that drift shows")
-    parser.add_argument("--config-file", type=Path, metavar="FILE", help="the stack file, if it is another one")
-    parser.add_argument(
-        "--since", metavar="REVISION", help="SLO headroom against the site at this revision (default: the last commit)"
-    )
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the engine's preview, for --from")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write it as Markdown that is safe to post")
-    parser.add_argument(
-        "--refuse",
-        choices=[severity.name.lower() for severity in Severity if severity is not Severity.LIVE],
-        help="exit status 1 if a change is this severe or worse",
-    )
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
-    kept_files.preview_file("--save", arguments.save)
-    kept_files.markdown_file("--markdown", arguments.markdown)
-    if arguments.save and arguments.markdown and arguments.save.resolve() == arguments.markdown.resolve():
+@click.command(cls=Command, epilog=MORE)
+@click.argument("site", shell_complete=site_names, help="name of the site, which is its stack")
+@click.option("--from", "saved", type=PATH, metavar="FILE", help="a saved `pulumi preview --json`")
+@click.option("--refresh", is_flag=True, help="read the cluster first, so that drift shows")
+@click.option("--config-file", type=PATH, metavar="FILE", help="the stack file, if it is another one")
+@click.option(
+    "--since", metavar="REVISION", help="SLO headroom against the site at this revision (default: the last commit)"
+)
+@click.option("--save", type=PATH, metavar="FILE", help="keep the engine's preview, for --from")
+@click.option("--markdown", "page", type=PATH, metavar="FILE", help="also write it as Markdown that is safe to post")
+@click.option(
+    "--refuse",
+    type=click.Choice([severity.name.lower() for severity in Severity if severity is not Severity.LIVE]),
+    help="exit status 1 if a change is this severe or worse",
+)
+@pass_context
+def command(
+    context: CommandContext,
+    *,
+    site: str,
+    saved: Path | None,
+    refresh: bool,
+    config_file: Path | None,
+    since: str | None,
+    save: Path | None,
+    page: Path | None,
+    refuse: str | None,
+) -> int:
+    kept_files.preview_file("--save", save)
+    kept_files.markdown_file("--markdown", page)
+    if save and page and save.resolve() == page.resolve():
         raise SitectlError("--save and --markdown name one file", fix="name two", status=Exit.USAGE)
-    if arguments.file:
-        _refuse_options_of_a_new_preview(arguments)
-        preview = saved_previews.read(arguments.file, site=arguments.site)
+    if saved:
+        _refuse_ignored({"--refresh": refresh, "--config-file": config_file, "--since": since})
+        preview = saved_previews.read(saved, site=site)
     else:
-        file = arguments.config_file or checkout.site_files(context.project, [arguments.site])[arguments.site]
-        with context.progress.layer(f"preview {arguments.site}"):
-            preview = engine.preview(
-                context.project, arguments.site, refresh=arguments.refresh, config_file=arguments.config_file
-            )
+        file = config_file or checkout.site_files(context.project, [site])[site]
+        with context.progress.layer(f"preview {site}"):
+            preview = engine.preview(context.project, site, refresh=refresh, config_file=config_file)
         preview["proofs"] = proofs.texts_of_file(file)
         preview["warnings"] = warned.of_file(file, context.project)
-        preview["headroom"] = headroom.of_file(context.project, file, arguments.since)
-        if arguments.refresh:
-            preview["foreign"] = live_objects.records(context.project, arguments.site, file, preview)
-    kept_files.write(arguments.save, json.dumps(preview, indent=1, sort_keys=True) + "\n", private=True)
-    one = report.of_preview_document(arguments.site, preview)
-    kept_files.write(arguments.markdown, markdown.document([one]))
+        preview["headroom"] = headroom.of_file(context.project, file, since)
+        if refresh:
+            preview["foreign"] = live_objects.records(context.project, site, file, preview)
+    kept_files.write(save, json.dumps(preview, indent=1, sort_keys=True) + "\n", private=True)
+    one = report.of_preview_document(site, preview)
+    kept_files.write(page, markdown.document([one]))
     context.say(words.plan(one), one.record())
     if one.errors:
         return int(Exit.REFUSED)
-    refused = arguments.refuse and one.worst is not None and one.worst <= Severity[arguments.refuse.upper()]
+    refused = refuse and one.worst is not None and one.worst <= Severity[refuse.upper()]
     return int(Exit.REFUSED if refused else Exit.OK)
 
 
-def _refuse_options_of_a_new_preview(arguments: argparse.Namespace) -> None:
+def _refuse_ignored(given: Mapping[str, object]) -> None:
     """Raise SitectlError for what --from would ignore: a saved preview is read as it is."""
-    given = {
-        "--refresh": arguments.refresh,
-        "--config-file": arguments.config_file is not None,
-        "--since": arguments.since is not None,
-    }
-    if ignored := [option for option, is_given in given.items() if is_given]:
+    if ignored := [option for option, value in given.items() if value not in (None, False)]:
         raise SitectlError(
             f"{', '.join(ignored)}: not with --from, which reads a preview that was saved",
             fix=f"leave out --from, or {', '.join(ignored)}",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import click
 
 from floor.counts import counted
 from floor.problems import SiteError
 from sitectl import checkout, invocation, proofs, second_opinion, warned
 from sitectl.checkout import Told
+from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from stacks.plan.site_plan import plan_file
 
 MORE = """\
@@ -18,6 +20,7 @@ Only arithmetic: no engine, no cluster, no network. Each figure says whether it 
 --json adds its formula's source, and every engine setting that follows from the proof with formula and inputs. The last
 block shows where all replicas fit, and what a lost node or a rollout leaves.
 
+\b
   python -m sitectl proof berlin
   python -m sitectl proof --json berlin
   python -m sitectl proof --with-aiconfigurator berlin
@@ -28,25 +31,24 @@ model that it does not know is reported, and is no failure.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
-    parser.add_argument(
-        "--with-aiconfigurator",
-        dest="second",
-        action="store_true",
-        help="compare step times with NVIDIA's AIConfigurator, an optional package; takes seconds per model",
-    )
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, epilog=MORE)
+@sites_argument
+@click.option(
+    "--with-aiconfigurator",
+    "second",
+    is_flag=True,
+    help="compare step times with NVIDIA's AIConfigurator, an optional package; takes seconds per model",
+)
+@pass_context
+def command(context: CommandContext, *, sites: tuple[str, ...], second: bool) -> int:
     project = context.project
-    chosen = checkout.chosen_sites(project, arguments.site)
-    if arguments.second:
+    chosen = checkout.chosen_sites(project, sites)
+    if second:
         second_opinion.require()
-    told = checkout.tell(chosen, lambda name, file: _prove(project, name, file, second=arguments.second))
+    told = checkout.tell(chosen, lambda name, file: _prove(project, name, file, second=second))
     blocks = "\n\n".join(told.lines)
     if not told.wrong:
-        blocks += f"\n\n{invocation.next_step('rules', arguments.site, arguments.project)}"
+        blocks += f"\n\n{invocation.next_step('rules', sites, context.named)}"
     context.say(blocks, told.records)
     return told.status
 

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Any
+
+import click
 
 from floor.counts import counted
 from sitectl import checkout, manifests_folder
 from sitectl.checkout import Declared, Told
+from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
 
 MORE = """\
 Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets have no
 values and a note about that; a value that only `up` can know is `[known after up]`. CRDs are left out: they are pinned
 by digest (see `versions`). Resources that are not Kubernetes objects are in the folder `program`.
 
+\b
   python -m sitectl render berlin --out /tmp/out    files below /tmp/out/berlin
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write DIR/SITE/... into")
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, epilog=MORE)
+@sites_argument
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="folder to write DIR/SITE/... into")
+@pass_context
+def command(context: CommandContext, *, sites: tuple[str, ...], out: Path) -> int:
     project = context.project
-    out: Path = arguments.out
 
     def write(site: str, one: Declared) -> Told:
         texts = manifests_folder.contents(one.resources)
@@ -36,7 +36,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
             record={"folder": str(out / site), "files": sorted(texts)},
         )
 
-    files = checkout.chosen_sites(project, arguments.site)
+    files = checkout.chosen_sites(project, sites)
     told = checkout.tell_declared(project, files, context.progress, write, without="")
     context.say("\n".join(told.lines), told.records)
     return told.status

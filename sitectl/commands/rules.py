@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
+
+import click
 
 from floor.problems import SiteError
 from policy import rules_file
@@ -14,7 +15,8 @@ from policy.listing import RULES
 from policy.waivers import Judgement, judge
 from sitectl import checkout, warned
 from sitectl.checkout import Declared, Told
-from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
+from sitectl.code_scanning import Result, format_option, sarif, workflow_commands
+from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.errors import Exit
 from stacks.plan.site_plan import SitePlan, plan_file
 
@@ -23,12 +25,14 @@ Renders each site and applies every rule to its objects; no engine, no cluster. 
 the same rules before they change anything. A site waives a rule for one resource in rules.SITE.yaml, with a reason and
 a last day:
 
+\b
   waivers:
     - rule: image-pinned
       resource: Deployment inference-models/glm-5-1
       reason: waits for the release that fixes the tokenizer
       expires: 2027-01-31
 
+\b
   python -m sitectl rules --list         what the rules say
 
 exit status 1: a rule is broken, a waiver has expired, or rules.SITE.yaml is wrong
@@ -39,16 +43,15 @@ _RENDERS = {"renders": "A site is valid and can be rendered, so that the rules c
 _LEVELS: Mapping[str, Literal["error", "note"]] = {"errors": "error", "advice": "note"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", nargs="*", metavar="SITE", help="names of sites (default: all)")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="for people, code scanning, or GitHub's jobs")
-    parser.add_argument("--list", action="store_true", help="list every rule and stop")
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:
-    if arguments.list:
-        if arguments.site:
-            checkout.site_files(context.project, arguments.site)
+@click.command(cls=Command, epilog=MORE)
+@sites_argument
+@format_option
+@click.option("--list", "only_list", is_flag=True, help="list every rule and stop")
+@pass_context
+def command(context: CommandContext, *, sites: tuple[str, ...], form: str, only_list: bool) -> int:
+    if only_list:
+        if sites:
+            checkout.site_files(context.project, sites)
         width = max(len(rule.name) for rule in RULES)
         text = "\n".join(
             f"{rule.name:<{width}}  {rule.says}{' (advice)' if rule.level == 'advice' else ''}" for rule in RULES
@@ -56,7 +59,7 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         context.say(text, [{"name": rule.name, "says": rule.says, "level": rule.level} for rule in RULES])
         return int(Exit.OK)
     project = context.project
-    files = checkout.chosen_sites(project, arguments.site)
+    files = checkout.chosen_sites(project, sites)
     told = checkout.tell_declared(
         project,
         files,
@@ -64,13 +67,13 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
         lambda site, one: _judge(project, site, files[site], one),
         without=", so no rule could look",
     )
-    if arguments.format != "text":
+    if form != "text":
         log = sarif(_results(told.records, files), {rule.name: rule.says for rule in RULES} | _RENDERS)
-        context.say(workflow_commands(log) if arguments.format == "github" else json.dumps(log, indent=2), log)
+        context.say(workflow_commands(log) if form == "github" else json.dumps(log, indent=2), log)
         return told.status
     lines = told.lines
     if not told.wrong:
-        lines += [f"next: python -m sitectl plan {site}" for site in arguments.site or ["SITE"]]
+        lines += [f"next: python -m sitectl plan {site}" for site in sites or ("SITE",)]
         lines.append("      it needs the stack and its cluster: python -m sitectl docs add-a-site")
     context.say("\n".join(lines), told.records)
     return told.status

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import click
 
 from floor.counts import counted
 from floor.problems import SiteError
 from policy import rules_file
 from sitectl import checkout, invocation, warned
 from sitectl.checkout import Told
-from sitectl.code_scanning import FORMATS, Result, sarif, workflow_commands
+from sitectl.code_scanning import Result, format_option, sarif, workflow_commands
+from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
 from stacks.plan.site_plan import plan_file
 
 MORE = """\
 Reads Pulumi.SITE.yaml, and rules.SITE.yaml next to it if there is one. Needs no engine, no cluster, no network.
 
+\b
   python -m sitectl validate             all sites
   python -m sitectl validate berlin      one of them
   python -m sitectl validate FILE        a file by its path, wherever it is
@@ -33,16 +36,26 @@ SITE_FILE = "site-file"
 RULES = {SITE_FILE: "A site's files say what the program takes, and what the proof of its models allows."}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("site", nargs="*", metavar="SITE|FILE", help="names of sites, or paths (default: all)")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="for people, code scanning, or GitHub's jobs")
+def names_or_files(context: click.Context, argument: click.Parameter, incomplete: str) -> Sequence[Any]:
+    """Sites, else files, for the completion of a shell."""
+    return site_names(context, argument, incomplete) or PATH.shell_complete(context, argument, incomplete)
 
 
-def run(context: Any, arguments: argparse.Namespace) -> int:
-    told = checkout.tell(_files(context, arguments.site), lambda name, file: _check(file.parent, name, file))
-    if arguments.format != "text":
+@click.command(cls=Command, epilog=MORE)
+@click.argument(
+    "sites",
+    nargs=-1,
+    metavar="[SITE|FILE]...",
+    shell_complete=names_or_files,
+    help="names of sites, or paths (default: all)",
+)
+@format_option
+@pass_context
+def command(context: CommandContext, *, sites: tuple[str, ...], form: str) -> int:
+    told = checkout.tell(_files(context, sites), lambda name, file: _check(file.parent, name, file))
+    if form != "text":
         log = sarif(_results(told.records), RULES)
-        context.say(workflow_commands(log) if arguments.format == "github" else json.dumps(log, indent=2), log)
+        context.say(workflow_commands(log) if form == "github" else json.dumps(log, indent=2), log)
         return told.status
     lines, wrong = told.lines, told.wrong
     files = told.records
@@ -51,8 +64,8 @@ def run(context: Any, arguments: argparse.Namespace) -> int:
     valid = f"{count}: all valid" + (f", {counted(warnings, 'warning')}" if warnings else "")
     lines.append(valid if not wrong else f"{count}: {len(wrong)} not valid ({', '.join(wrong)})")
     # `proof` takes names of the checkout's sites alone.
-    if not wrong and not any(map(_is_path, arguments.site)):
-        lines.append(invocation.next_step("proof", arguments.site, arguments.project))
+    if not wrong and not any(map(_is_path, sites)):
+        lines.append(invocation.next_step("proof", sites, context.named))
     context.say("\n".join(lines), told.records)
     return told.status
 
@@ -61,7 +74,7 @@ def _is_path(name: str) -> bool:
     return os.sep in name or name.endswith((".yaml", ".yml"))
 
 
-def _files(context: Any, named: list[str]) -> dict[str, Path]:
+def _files(context: CommandContext, named: Sequence[str]) -> dict[str, Path]:
     """Files by site; a name with a separator or a suffix is a path."""
     paths = [Path(name) for name in named if _is_path(name)]
     sites = [name for name in named if not _is_path(name)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import click
+
+from sitectl.command import Command, CommandContext, pass_context
 from stacks.facts import versions
 
 MORE = """\
@@ -16,11 +18,9 @@ are in requirements.lock.
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - takes no arguments
-    return
-
-
-def run(context: Any, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - the command line's form
+@click.command(cls=Command, epilog=MORE)
+@pass_context
+def command(context: CommandContext) -> int:
     pins: dict[str, str] = dict(_leaves("", versions.load().model_dump(exclude_none=True)))
     width = max(len(name) for name in pins)
     lines = [f"{name:<{width}}  {'sha256:' if _DIGEST.fullmatch(value) else ''}{value}" for name, value in pins.items()]

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from floor.command_line import Command, Group, invoke, run
+from floor.command_line import Command, Context, Group, invoke, run
 from tests.command_lines import help_text, refusal
 
 pytestmark = pytest.mark.row("C.05")
@@ -88,6 +88,13 @@ def test_the_help_of_a_group_imports_no_command(group: Group) -> None:
     assert "check   look at a site" in shown
     assert "models  Models that exist." in shown
     assert shown.count("a-long-name") == 9, "no name is cut behind a dash"
+
+
+def test_completion_of_a_name_imports_no_command(group: Group) -> None:
+    offered = {item.value: item.help for item in group.shell_complete(Context(group), "")}
+    assert "made.check" not in sys.modules
+    assert offered == group.descriptions()
+    assert [item.value for item in group.shell_complete(Context(group), "--h")] == ["--help"]
 
 
 def test_a_command_has_the_meaning_that_its_group_names(group: Group) -> None:

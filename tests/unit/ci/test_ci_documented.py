@@ -11,10 +11,11 @@ import pytest
 
 from ci import offline, previews
 from policy.listing import RULES
-from sitectl.cli import COMMANDS, parser
+from sitectl.cli import COMMAND_LINE, COMMANDS
 from sitectl.cli import main as sitectl
 from sitectl.errors import MEANINGS
 from tests import documented
+from tests.command_lines import refusal
 from tests.documented import RUN_WHOLE
 from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout, print_recording
 
@@ -82,7 +83,4 @@ def test_the_rules_are_told_as_they_are() -> None:
 def test_sitectl_is_asked_for_what_it_can_do(page: Path) -> None:
     for said in re.findall(r"python -m sitectl ([^`|\n]+)", re.sub(r"\s*\\\n\s*", " ", page.read_text())):
         words = shlex.split(said.partition("  ")[0].partition("#")[0])
-        try:
-            parser().parse_args(words)
-        except SystemExit as refused:
-            pytest.fail(f"python -m sitectl {said}: refused with {refused.code}")
+        assert refusal(COMMAND_LINE, words) == "", f"python -m sitectl {said}"

@@ -7,13 +7,15 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
-from sitectl.cli import COMMANDS, command_parsers, load, parser
+from sitectl.cli import COMMAND_LINE, COMMANDS
 from sitectl.errors import MEANINGS, Exit
 from sitectl.progress import Progress
 from stacks.facts import versions
+from tests.command_lines import help_text
 from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
 
 pytestmark = pytest.mark.row("opening 2", "C.06")
@@ -202,13 +204,13 @@ def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: 
 
 
 def test_help_teaches() -> None:
-    top = " ".join(parser().format_help().split())
+    top = " ".join(help_text(COMMAND_LINE).split())
     assert all(name in top for name in COMMANDS)
     assert all(meaning in top for meaning in MEANINGS.values())
     assert "python -m sitectl init" in top
     for name, meaning in COMMANDS.items():
-        assert meaning
-        assert load(name).MORE
+        command = COMMAND_LINE.get_command(click.Context(COMMAND_LINE), name)
+        assert meaning and command and command.epilog, name
 
 
 def test_progress_names_the_slow_item_and_is_silent_when_nothing_was_slow() -> None:
@@ -217,9 +219,3 @@ def test_progress_names_the_slow_item_and_is_silent_when_nothing_was_slow() -> N
     assert progress.slowest() == ""
     progress.took("preview berlin", 61.25)
     assert progress.slowest() == "slowest: preview berlin, 61.2 s"
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_fits_a_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert [line for line in command_parsers()[command].fill().format_help().splitlines() if len(line) > 80] == []

@@ -117,7 +117,9 @@ def test_an_installed_command_knows_what_is_pinned_and_what_can_be_ordered(envir
     assert (shown.status, "longest context" in shown.out) == (0, True)
 
 
-def test_an_installed_command_has_its_pages_in_any_folder(environment: Path, tmp_path: Path) -> None:
+def test_an_installed_command_has_its_pages_in_any_folder(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "mine.md").write_text("# Of another project\n")
     listed = sitectl(environment, tmp_path, "docs")
@@ -126,7 +128,13 @@ def test_an_installed_command_has_its_pages_in_any_folder(environment: Path, tmp
     assert "mine" not in listed.out
     assert listed.out.endswith("one of them: sitectl docs NAME\n")
     assert sitectl(environment, tmp_path, "docs", "add-a-model").out.startswith("# Add a model")
-    assert "add-a-model" in sitectl(environment, tmp_path, "completion", "bash").out
+    for name, value in {
+        "_SITECTL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "sitectl docs add",
+        "COMP_CWORD": "2",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert "plain,add-a-model" in sitectl(environment, tmp_path).out.splitlines()
 
 
 def test_an_installed_command_works_on_the_folder_of_its_user(environment: Path, project: Path) -> None:

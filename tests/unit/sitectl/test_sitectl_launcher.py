@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.commands import completion
+from sitectl.cli import COMMANDS
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, make_checkout
 
@@ -38,8 +38,8 @@ if __name__ == "__main__":
 """
 
 
-def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def call(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
     return subprocess.run(
         words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         timeout=120,
@@ -149,8 +149,7 @@ def imported(*words: str) -> set[str]:
     """Top-level packages that a command has imported by its end."""
     code = (
         "import sys; from sitectl.cli import main\n"
-        f"try: main({list(words)!r})\n"
-        "except SystemExit: pass\n"
+        f"main({list(words)!r})\n"
         "print('\\n'.join({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
     )
     return set(call(ROOT, sys.executable, "-c", code).stderr.split())
@@ -168,12 +167,18 @@ def test_validate_imports_no_sdk_of_kubernetes() -> None:
     assert not imported("validate", "lab") & {"pulumi_kubernetes", "kubernetes"}
 
 
+def test_validate_completes_files_where_no_site_begins_so() -> None:
+    asked = {"_SITECTL_COMPLETE": "bash_complete", "COMP_WORDS": "sitectl validate ./Pul", "COMP_CWORD": "2"}
+    assert call(ROOT, sys.executable, "-m", "sitectl", **asked).stdout == "file,./Pul\n"
+
+
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
         (["val"], ["validate"]),
         (["completion", "--q"], ["--quiet"]),
         (["validate", "pr"], ["prod"]),
+        (["render", "lab", "p"], ["prod"]),
         (["plan", "--ref"], ["--refresh", "--refuse"]),
         (["docs", "add-a"], ["add-a-component", "add-a-gpu", "add-a-model", "add-a-site", "add-a-tenant"]),
         (["docs", "pro"], ["proof", "provider-stand-ins"]),
@@ -186,7 +191,8 @@ def test_validate_imports_no_sdk_of_kubernetes() -> None:
 def test_completion_offers_commands_options_and_sites(words: list[str], offered: list[str], tmp_path: Path) -> None:
     script = tmp_path / "sitectl.bash"
     script.write_text(call(ROOT, sys.executable, "-m", "sitectl", "completion", "bash").stdout)
-    ask = f"source {script}; COMP_WORDS=(sitectl {' '.join(words)}); COMP_CWORD={len(words)}; _sitectl"
+    given = f"COMP_WORDS=(sitectl {' '.join(words)}); COMP_CWORD={len(words)}"
+    ask = f"source {script}; {given}; _sitectl_completion {ROOT}/bin/sitectl"
     said = call(ROOT, "bash", "-c", f'{ask}; printf "%s\\n" "${{COMPREPLY[@]}}"')
     assert said.stdout.split() == offered
 
@@ -200,7 +206,7 @@ def test_the_launcher_is_called_as_its_page_says(own: Path) -> None:
     (own / ".venv").symlink_to(sys.prefix)
     said = call(own, "bash", "-ec", "\n".join((*shown, "complete -p sitectl; sitectl validate lab")))
     assert (said.returncode, said.stderr) == (0, "")
-    assert "complete -o default -F _sitectl sitectl" in said.stdout
+    assert "complete -o nosort -F _sitectl_completion sitectl" in said.stdout
     assert "next: sitectl proof lab" in said.stdout
 
 
@@ -219,7 +225,11 @@ def test_the_readme_begins_without_a_lab(own: Path) -> None:
 
 
 def test_every_shell_gets_every_command() -> None:
-    commands = completion.options()
-    for shell in ("zsh", "fish"):
-        text = call(ROOT, sys.executable, "-m", "sitectl", "completion", shell).stdout
-        assert all(name in text for name in commands), shell
+    asked = {
+        "zsh": {"_SITECTL_COMPLETE": "zsh_complete", "COMP_WORDS": "sitectl ", "COMP_CWORD": "1"},
+        "fish": {"_SITECTL_COMPLETE": "fish_complete", "COMP_WORDS": "sitectl ", "COMP_CWORD": ""},
+    }
+    for shell, environment in asked.items():
+        assert "complete" in call(ROOT, sys.executable, "-m", "sitectl", "completion", shell).stdout
+        text = call(ROOT, sys.executable, "-m", "sitectl", **environment).stdout
+        assert [name for name in COMMANDS if name not in text] == [], shell
