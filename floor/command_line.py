@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,9 +40,31 @@ class Formatter(click.HelpFormatter):
 class Context(click.Context):
     formatter_class = Formatter
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"help_option_names": ["-h", "--help"], **options})
+
+
+class Several(click.Option):
+    """An option of `Command` that takes every word up to the next option, as in `--sizes 10 100`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "multiple": True})
+
 
 class Command(click.Command):
     context_class = Context
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        several = {name for parameter in self.params if isinstance(parameter, Several) for name in parameter.opts}
+        words: list[str] = []
+        option = ""
+        for word in args:
+            if word.startswith("-"):
+                option = word if word in several else ""
+            elif option and words[-1] != option:
+                words.append(option)
+            words.append(word)
+        return super().parse_args(ctx, words)
 
 
 class Group(click.Group):
@@ -52,12 +74,21 @@ class Group(click.Group):
     command_class: type[click.Command] | None = Command
 
     def __init__(
-        self, *args: Any, package: str = "", meanings: Mapping[str, str] | None = None, **options: Any
+        self,
+        *args: Any,
+        package: str = "",
+        meanings: Mapping[str, str] | None = None,
+        places: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> None:
-        """meanings: what each command does that is the `command` of its module in `package`, for --help."""
+        """meanings: what each command does that is the `command` of its module in `package`, for --help.
+
+        places: where a command is instead, as `module:name`.
+        """
         super().__init__(*args, **{"no_args_is_help": False, **options})
         self.package = package
         self.meanings = meanings or {}
+        self.places = places or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's form
         return [*self.meanings, *self.commands]
@@ -66,8 +97,8 @@ class Group(click.Group):
         meaning = self.meanings.get(cmd_name)
         if meaning is None:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        place = self.places.get(cmd_name, f"{self.package}.{cmd_name.replace('-', '_')}:command")
+        command: click.Command = pkgutil.resolve_name(place)
         command.help = command.help or f"{meaning[0].upper()}{meaning[1:]}."
         return command
 
@@ -85,6 +116,17 @@ class Group(click.Group):
     def descriptions(self) -> dict[str, str]:
         """What each command does."""
         return {**self.meanings, **{name: own.get_short_help_str(200) for name, own in self.commands.items()}}
+
+
+class Verbatim(click.Command):
+    """Mixed into a command or a group: its help and its end keep their lines."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's form
+        formatter.write(f"\n{(self.help or '').strip()}\n")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's form
+        if self.epilog:
+            formatter.write(f"\n{self.epilog.strip()}\n")
 
 
 def invoke(command: click.Command, words: Sequence[str], *, name: str, obj: Any = None) -> int:
@@ -125,6 +167,8 @@ def problem(error: click.UsageError) -> Problem:
             allowed = "" if near else ", ".join(names)
         case click.BadOptionUsage():
             fix = f"{error.option_name} VALUE"
+        case click.MissingParameter(param=click.Parameter(type=click.Choice(choices=choices))):
+            what, allowed = what.partition(".")[0], ", ".join(choices)
         case click.MissingParameter():
             pass
         case click.BadParameter() if error.param:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping
@@ -51,6 +52,8 @@ STARTS: Mapping[str, tuple[str, ...]] = {
     "tests/lab/test_controllers_by_chart.py": ("__main__.py", "lab/plugins/kubernetes/__main__.py"),
     "tests/lab/test_rules_on_the_engine.py": ("__main__.py",),
 }
+# `module:name`, by which a group of commands names one of them.
+_PLACE = re.compile(r"([a-z_.]+):[a-z_]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +133,8 @@ def _named_modules(source: str) -> frozenset[str]:
                 names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
             case ast.Call(ast.Attribute(_, "import_module"), [ast.Constant(str(module)), *_]):
                 names.add(module)
+            case ast.Constant(str(text)) if place := _PLACE.fullmatch(text):
+                names.add(place[1])
             case ast.List(words) | ast.Tuple(words):
                 names |= {f"{module}.__main__" for module in _after_dash_m(words)} | set(_after_dash_m(words))
     return frozenset(names)

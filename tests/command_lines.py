@@ -20,13 +20,18 @@ def refusal(command: click.Command, words: Sequence[str]) -> str:
     return ""
 
 
-def help_text(command: click.Command, *words: str) -> str:
-    """What --help prints of a command, or of the one below it that the words name."""
+def below(command: click.Command, *words: str) -> tuple[click.Command, click.Context]:
+    """The command that the words name, below this one, and its context."""
     context = command_line.Context(command, info_name="program")
     for word in words:
         assert isinstance(command, click.Group)
-        below = command.get_command(context, word)
-        assert below
-        command = below
+        named = command.get_command(context, word)
+        assert named
+        command = named
         context = command_line.Context(command, info_name=word, parent=context)
-    return context.get_help()
+    return command, context
+
+
+def help_text(command: click.Command, *words: str) -> str:
+    """What --help prints of a command, or of the one below it that the words name."""
+    return below(command, *words)[1].get_help()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.row("C.05")
 
 MODULE = """\
 import click
-from floor.command_line import Command
+from floor.command_line import Command, Several
 
 @click.command(cls=Command)
 @click.argument("site", metavar="SITE")
@@ -23,6 +23,14 @@ from floor.command_line import Command
 @click.option("--count", type=int)
 def command(site, form, count):
     return 3 if site == "bad" else 0
+
+@click.command(cls=Command)
+@click.option("--sizes", type=int, cls=Several)
+@click.option("--name")
+@click.option("--unit", type=click.Choice(["ms", "s"]), required=True)
+@click.argument("places", nargs=-1)
+def measure(sizes, name, unit, places):
+    print(sizes, name, places)
 """
 
 
@@ -35,7 +43,8 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
     for name in ("made", "made.check"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     meanings = {"check": "look at a site", "broken": f"end, {'by a-long-name ' * 9}"}
-    top = Group("program", package="made", meanings=meanings)
+    meanings["measure"] = "measure it"
+    top = Group("program", package="made", meanings=meanings, places={"measure": "made.check:measure"})
 
     @top.group()
     def models() -> None:
@@ -54,9 +63,10 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
     [
         ("", "missing command", "program --help"),
         ("chekc", "no command 'chekc'; did you mean 'check'?", "program --help"),
-        ("zzz", "no command 'zzz'; allowed: check, broken, models", "program --help"),
+        ("zzz", "no command 'zzz'; allowed: check, broken, measure, models", "program --help"),
         ("--formt", "program has no option --formt", "program --help"),
         ("check", "missing argument 'SITE'", "program check --help"),
+        ("measure", "missing option '--unit'; allowed: ms, s", "program measure --help"),
         ("check a b", "got unexpected extra argument (b)", "program check --help"),
         ("check a --formt", "check has no option --formt; did you mean '--format'?", "program check --help"),
         ("check a --format jsn", "--format: 'jsn' is not one of 'text', 'json'", "program check --help"),
@@ -82,11 +92,36 @@ def test_a_command_gives_the_exit_status(group: Group) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        ("--sizes 10 100", "(10, 100) None ()"),
+        ("here there --sizes 10 100 --name x", "(10, 100) x ('here', 'there')"),
+        ("--sizes 10 --name x there", "(10,) x ('there',)"),
+        ("", "() None ()"),
+    ],
+)
+def test_an_option_of_several_takes_words_up_to_the_next_option(
+    group: Group, words: str, taken: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(group, ["measure", "--unit", "s", *words.split()], name="program") == 0
+    assert capsys.readouterr().out == f"{taken}\n"
+    assert refusal(group, ["measure", "--sizes"]) == "option '--sizes' requires an argument"
+    assert refusal(group, ["measure", "--sizes", "1", "x"]) == "--sizes: 'x' is not a valid integer"
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+@pytest.mark.parametrize("above", ["", "check", "models", "models show"])
+def test_help_has_two_names(group: Group, above: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(group, [*above.split(), option], name="program") == 0
+    assert capsys.readouterr().out.startswith(f"Usage: program {above}".strip())
+
+
 def test_the_help_of_a_group_imports_no_command(group: Group) -> None:
     shown = help_text(group)
     assert "made.check" not in sys.modules
-    assert "check   look at a site" in shown
-    assert "models  Models that exist." in shown
+    assert "check    look at a site" in shown
+    assert "models   Models that exist." in shown
     assert shown.count("a-long-name") == 9, "no name is cut behind a dash"
 
 
