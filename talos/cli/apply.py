@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from typing import Literal
+
+import click
 
 from talos.api.errors import InvalidError, UntrustedError
 from talos.api.results import Applied, ApplyMode
 from talos.api.tls import FirstContact
 from talos.cli import inputs
 from talos.cli.failures import CommandError, InputError, NotAllowedError
-from talos.cli.reaching import PASSING_STAGES, Contact, Reach, State, add_maintenance_arguments, reach, wait_up
+from talos.cli.options import Command, MachineOptions, machine_options
+from talos.cli.reaching import PASSING_STAGES, Contact, Reach, State, reach, wait_up
 from talos.cli.waiting import PendingError, Watch, seconds
 
 Change = Literal["none", "live", "reboot", "install", "refused"]
 
-HELP = "give a machine its config, or show what that would change"
 DESCRIPTION = """\
 Give a machine its config, from stdin by default.
 
@@ -65,34 +66,30 @@ class Verdict:
     fix: str = ""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="20m")
-    parser.add_argument("--config", metavar="FILE", help="the machine config (stdin)")
-    add_maintenance_arguments(parser)
-    parser.add_argument("--mode", choices=list(_MODES), help="what is allowed; needed unless --dry-run")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
-    parser.add_argument("--no-wait", action="store_true", help="do not wait until the machine is up again")
-    parser.add_argument(
-        "--only-new", action="store_true", help="leave a machine alone that has a config of the cluster"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="20m", maintenance=True)
+@click.option("--config", metavar="FILE", help="the machine config (stdin)")
+@click.option("--mode", type=click.Choice(list(_MODES)), help="what is allowed; needed unless --dry-run")
+@click.option("--dry-run", is_flag=True, help="only say what would change")
+@click.option("--no-wait", is_flag=True, help="do not wait until the machine is up again")
+@click.option("--only-new", is_flag=True, help="leave a machine alone that has a config of the cluster")
+def command(
+    options: MachineOptions, *, config: str | None, mode: str | None, dry_run: bool, no_wait: bool, only_new: bool
+) -> int:
     """Apply or classify; prints one JSON object."""
-    if not arguments.dry_run and not arguments.mode:
+    if not dry_run and not mode:
         raise InputError("apply: no --mode", fix=f"choose one of {', '.join(_MODES)}, or --dry-run")
-    inputs.one_stdin((arguments.talosconfig, arguments.config))
-    machine, config = reach(arguments), inputs.machine_config(arguments)
-    watch = machine.watch(seconds(arguments.timeout))
-    if arguments.dry_run:
-        state, verdict = watch.until("for its verdict", lambda: _judged(machine, config, watch))
+    inputs.one_stdin((options.talosconfig, config))
+    machine, text = reach(options), inputs.machine_config(config)
+    watch = machine.watch(seconds(options.timeout))
+    if dry_run or not mode:
+        state, verdict = watch.until("for its verdict", lambda: _judged(machine, text, watch))
         _print(machine.name, state, verdict, applied=False)
         return 0
-    if arguments.only_new and watch.until("for an answer", lambda: _is_ours(machine, watch)):
+    if only_new and watch.until("for an answer", lambda: _is_ours(machine, watch)):
         _print(machine.name, "configured", Verdict("none"), applied=False)
         return 0
-    applying = Applying(machine, config, arguments.mode, watch, waits=not arguments.no_wait)
+    applying = Applying(machine, text, mode, watch, waits=not no_wait)
     watch.until("to apply the config", applying.attempt)
     _print(machine.name, *applying.first, applied=applying.first[1].change != "none")
     return 0

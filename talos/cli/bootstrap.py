@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+
+import click
 
 from talos.api.client import MachineClient
 from talos.api.errors import AlreadyDoneError
 from talos.cli import inputs
 from talos.cli.failures import InputError
 from talos.cli.inputs import Address
+from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import Reach, reach
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "start the cluster's first control plane, once"
 DESCRIPTION = """\
 Start etcd's first member on a control plane, and with it Kubernetes. Once in a cluster's life: if etcd
 already runs, the command changes nothing and reports that.
@@ -34,28 +35,21 @@ With --recover FILE, etcd starts from a snapshot of `etcd-snapshot`: only for a 
 _CHUNK_BYTES = 1 << 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="15m")
-    parser.add_argument(
-        "--peer", action="append", default=[], metavar="[NAME=]HOST[:PORT]", help="another control plane; repeatable"
-    )
-    parser.add_argument("--recover", metavar="FILE", help="start etcd from this snapshot")
-    parser.add_argument(
-        "--skip-hash-check", action="store_true", help="the snapshot is a copy of etcd's file, without its checksum"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="15m")
+@click.option("--peer", multiple=True, metavar="[NAME=]HOST[:PORT]", help="another control plane; repeatable")
+@click.option("--recover", metavar="FILE", help="start etcd from this snapshot")
+@click.option("--skip-hash-check", is_flag=True, help="the snapshot is a copy of etcd's file, without its checksum")
+def command(options: MachineOptions, *, peer: tuple[str, ...], recover: str | None, skip_hash_check: bool) -> int:
     """Bootstrap; prints one JSON object."""
-    machine = reach(arguments)
-    watch = machine.watch(seconds(arguments.timeout))
-    peers = [_peer(text, machine) for text in arguments.peer]
-    snapshot = Path(arguments.recover) if arguments.recover else None
+    machine = reach(options)
+    watch = machine.watch(seconds(options.timeout))
+    peers = [_peer(text, machine) for text in peer]
+    snapshot = Path(recover) if recover else None
     if snapshot and not snapshot.is_file():
         raise InputError(f"snapshot: {snapshot} is no file", fix="give the file that etcd-snapshot wrote")
     outcome = watch.until(
-        "to bootstrap", lambda: _attempt(machine, peers, watch, snapshot, skip_hash_check=arguments.skip_hash_check)
+        "to bootstrap", lambda: _attempt(machine, peers, watch, snapshot, skip_hash_check=skip_hash_check)
     )
     if outcome["bootstrap"] != "elsewhere":
         watch.until("for etcd", lambda: _etcd_runs(machine))

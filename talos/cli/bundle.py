@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
+import click
+
 from talos import secrets, talosconfig
 from talos.cli import inputs
 from talos.cli.failures import InputError, NotAllowedError
+from talos.cli.options import Command
 from talos.cli.waiting import seconds
 
 
-class Secrets:
-    """`secrets`: a secrets bundle."""
-
-    HELP = "make a new cluster's secrets, or check and print those of one that exists"
-    DESCRIPTION = """\
+@click.command(
+    cls=Command,
+    help="""\
 Print a secrets bundle in the format of `talosctl gen secrets`: a new one, or, with --import, the one in a file after
 checking it. It gives full control of the cluster. --output overwrites no other bundle.
 
-  python -m talos secrets --output secrets.yaml"""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The command's options."""
-        parser.add_argument("--import", dest="imported", metavar="FILE", help="take this bundle instead of a new one")
-        parser.add_argument("--output", metavar="FILE", help="write it here, mode 0600, instead of stdout")
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Print or write the bundle."""
-        if arguments.imported:
-            bundle = secrets.load(inputs.text_of(arguments.imported, "secrets bundle"))
-        else:
-            bundle = secrets.generate()
-        text = bundle.export()
-        _refuse_another(arguments.output, text)
-        inputs.write_secret(arguments.output, text)
-        if arguments.output:
-            print(f"wrote {arguments.output}, mode 0600", file=sys.stderr)
-        return 0
+  python -m talos secrets --output secrets.yaml""",
+)
+@click.option("--import", "imported", metavar="FILE", help="take this bundle instead of a new one")
+@click.option("--output", metavar="FILE", help="write it here, mode 0600, instead of stdout")
+def make_secrets(*, imported: str | None, output: str | None) -> int:
+    """Print or write the bundle."""
+    bundle = secrets.load(inputs.text_of(imported, "secrets bundle")) if imported else secrets.generate()
+    text = bundle.export()
+    _refuse_another(output, text)
+    inputs.write_secret(output, text)
+    if output:
+        print(f"wrote {output}, mode 0600", file=sys.stderr)
+    return 0
 
 
 def _refuse_another(path: str | None, text: str) -> None:
@@ -52,37 +46,40 @@ def _refuse_another(path: str | None, text: str) -> None:
         )
 
 
-class IssuedTalosconfig:
-    """`talosconfig`: credentials for people."""
-
-    HELP = "issue a talosconfig from the secrets bundle, without asking any machine"
-    DESCRIPTION = f"""\
+@click.command(
+    cls=Command,
+    help=f"""\
 Print a talosconfig signed by the Talos CA of the bundle in ${inputs.SECRETS_VARIABLE}. It is a secret, and cannot be
 revoked: give it the least role and the shortest lifetime that work.
 
-  python -m talos talosconfig --context prod --endpoint 10.0.0.2 --role os:reader --lifetime 8h"""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The command's options."""
-        parser.add_argument("--context", required=True, metavar="NAME", help="the cluster's name")
-        parser.add_argument("--endpoint", action="append", required=True, metavar="HOST", help="control plane")
-        parser.add_argument("--node", action="append", default=[], metavar="HOST", help="whom calls are for")
-        parser.add_argument("--role", choices=get_args(talosconfig.Role), default="os:reader", help="%(default)s")
-        parser.add_argument("--lifetime", default="24h", metavar="DURATION", help="%(default)s")
-        parser.add_argument("--output", metavar="FILE", help="write it here, mode 0600, instead of stdout")
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Print or write the talosconfig."""
-        bundle = inputs.secrets_bundle()
-        if bundle is None:
-            raise InputError("no secrets bundle", fix=f"give its text in ${inputs.SECRETS_VARIABLE}")
-        issued = talosconfig.issue(
-            bundle,
-            context=arguments.context,
-            endpoints=tuple(arguments.endpoint),
-            nodes=tuple(arguments.node),
-            role=arguments.role,
-            lifetime=timedelta(seconds=seconds(arguments.lifetime)),
-        )
-        inputs.write_secret(arguments.output, issued.render())
-        return 0
+  python -m talos talosconfig --context prod --endpoint 10.0.0.2 --role os:reader --lifetime 8h""",
+)
+@click.option("--context", required=True, metavar="NAME", help="the cluster's name")
+@click.option("--endpoint", multiple=True, required=True, metavar="HOST", help="control plane")
+@click.option("--node", multiple=True, metavar="HOST", help="whom calls are for")
+@click.option("--role", type=click.Choice(get_args(talosconfig.Role)), default="os:reader", help="os:reader")
+@click.option("--lifetime", default="24h", metavar="DURATION", help="24h")
+@click.option("--output", metavar="FILE", help="write it here, mode 0600, instead of stdout")
+def issue_talosconfig(
+    *,
+    context: str,
+    endpoint: tuple[str, ...],
+    node: tuple[str, ...],
+    role: talosconfig.Role,
+    lifetime: str,
+    output: str | None,
+) -> int:
+    """Print or write the talosconfig."""
+    bundle = inputs.secrets_bundle()
+    if bundle is None:
+        raise InputError("no secrets bundle", fix=f"give its text in ${inputs.SECRETS_VARIABLE}")
+    issued = talosconfig.issue(
+        bundle,
+        context=context,
+        endpoints=endpoint,
+        nodes=node,
+        role=role,
+        lifetime=timedelta(seconds=seconds(lifetime)),
+    )
+    inputs.write_secret(output, issued.render())
+    return 0

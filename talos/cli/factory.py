@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+import click
 import yaml
 
 from talos.cli import inputs
 from talos.cli.failures import InputError
+from talos.cli.options import Group
 from talos.factory import ImageFactory
 from talos.factory_extensions import check_extensions, parse_extensions
 from talos.factory_schematic import FactoryError, MetaValue, Schematic, SecureBoot
 from talos.factory_site import FactorySite, checked_version
 
-HELP = "schematics and images of an image factory"
 DESCRIPTION = """\
 What an image factory builds into a Talos image is a schematic: a YAML file, given by --schematic or stdin.
 
@@ -44,38 +45,32 @@ _KEYS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's subcommands."""
-    subcommands = parser.add_subparsers(dest="factory_command", required=True, metavar="COMMAND")
-    for name, (text, action, versioned) in _COMMANDS.items():
-        one = subcommands.add_parser(name, help=text, description=text)
-        one.add_argument("--schematic", default="-", metavar="FILE", help="the schematic (stdin)")
-        one.add_argument("--factory", default=FactorySite().base_url, metavar="URL", help="%(default)s")
-        if versioned:
-            one.add_argument("--talos-version", required=True, metavar="VERSION", help="like v1.13.9")
-        if name == "links":
-            one.add_argument("--arch", choices=("amd64", "arm64"), default="amd64")
-            one.add_argument("--secure-boot", action="store_true")
-            one.add_argument("--registry", metavar="HOST", help="where images are pulled from (the factory's host)")
-            one.add_argument("--pxe-url", metavar="URL", help="where PXE scripts are (the factory)")
-        if name == "check":
-            one.add_argument("--nvswitch", action="store_true", help="HGX: the fabric manager must be part of it")
-            one.add_argument("--extensions", metavar="FILE", help="a saved list of the factory's, instead of asking it")
-        one.set_defaults(factory_action=action)
+@click.group(cls=Group, help=DESCRIPTION)
+def command() -> None:
+    pass
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run one subcommand; prints one JSON object."""
-    action: Callable[[Schematic, argparse.Namespace], dict[str, Any]] = arguments.factory_action
-    schematic = schematic_of(inputs.text_of(arguments.schematic, "schematic"))
-    try:
-        FactorySite(arguments.factory)
-        if "talos_version" in arguments:
-            checked_version(arguments.talos_version)
-    except FactoryError as error:
-        raise InputError(error.what, fix=error.fix) from None
-    inputs.print_result(action(schematic, arguments))
-    return 0
+def _of_schematic(action: Callable[..., dict[str, Any]]) -> Callable[..., int]:
+    """Gives a subcommand a schematic and a factory; prints its result, one JSON object."""
+
+    @click.option("--schematic", default="-", metavar="FILE", help="the schematic (stdin)")
+    @click.option("--factory", default=FactorySite().base_url, metavar="URL", help=FactorySite().base_url)
+    @functools.wraps(action)
+    def answer(schematic: str, factory: str, **options: Any) -> int:
+        read = schematic_of(inputs.text_of(schematic, "schematic"))
+        try:
+            FactorySite(factory)
+            if "talos_version" in options:
+                checked_version(options["talos_version"])
+        except FactoryError as error:
+            raise InputError(error.what, fix=error.fix) from None
+        inputs.print_result(action(read, factory, **options))
+        return 0
+
+    return answer
+
+
+_VERSION = click.option("--talos-version", required=True, metavar="VERSION", help="like v1.13.9")
 
 
 def schematic_of(text: str) -> Schematic:
@@ -120,37 +115,57 @@ def _part(document: Any, path: str) -> Mapping[str, Any]:
     return found or {}
 
 
-def _id(schematic: Schematic, _arguments: argparse.Namespace) -> dict[str, Any]:
+@command.command("id")
+@_of_schematic
+def _id(schematic: Schematic, _factory: str) -> dict[str, Any]:
+    """Compute the schematic's id; no network."""
     return {"id": schematic.id}
 
 
-def _post(schematic: Schematic, arguments: argparse.Namespace) -> dict[str, Any]:
-    with ImageFactory(FactorySite(arguments.factory)) as factory:
-        return {"id": factory.post_schematic(schematic), "factory": arguments.factory}
+@command.command("post")
+@_of_schematic
+def _post(schematic: Schematic, factory: str) -> dict[str, Any]:
+    """Make the factory know the schematic; may be repeated."""
+    with ImageFactory(FactorySite(factory)) as client:
+        return {"id": client.post_schematic(schematic), "factory": factory}
 
 
-def _links(schematic: Schematic, arguments: argparse.Namespace) -> dict[str, Any]:
-    site = FactorySite(arguments.factory, pxe_url=arguments.pxe_url, registry=arguments.registry)
-    assets = site.assets(schematic.id, arguments.talos_version, arch=arguments.arch, secure_boot=arguments.secure_boot)
-    return {"id": schematic.id, **vars(assets)}
+@command.command("links")
+@_of_schematic
+@_VERSION
+@click.option("--arch", type=click.Choice(["amd64", "arm64"]), default="amd64")
+@click.option("--secure-boot", is_flag=True)
+@click.option("--registry", metavar="HOST", help="where images are pulled from (the factory's host)")
+@click.option("--pxe-url", metavar="URL", help="where PXE scripts are (the factory)")
+def _links(
+    schematic: Schematic,
+    factory: str,
+    *,
+    talos_version: str,
+    arch: Literal["amd64", "arm64"],
+    secure_boot: bool,
+    registry: str | None,
+    pxe_url: str | None,
+) -> dict[str, Any]:
+    """Name the installer image, ISO, PXE script and other images; no network."""
+    site = FactorySite(factory, pxe_url=pxe_url, registry=registry)
+    return {"id": schematic.id, **vars(site.assets(schematic.id, talos_version, arch=arch, secure_boot=secure_boot))}
 
 
-def _check(schematic: Schematic, arguments: argparse.Namespace) -> dict[str, Any]:
-    if arguments.extensions:
-        official = parse_extensions(
-            inputs.text_of(arguments.extensions, "list of extensions"), source=arguments.extensions
-        )
+@command.command("check")
+@_of_schematic
+@_VERSION
+@click.option("--nvswitch", is_flag=True, help="HGX: the fabric manager must be part of it")
+@click.option("--extensions", metavar="FILE", help="a saved list of the factory's, instead of asking it")
+def _check(
+    schematic: Schematic, factory: str, *, talos_version: str, nvswitch: bool, extensions: str | None
+) -> dict[str, Any]:
+    """Check that its extensions exist for a Talos version and fit each other."""
+    if extensions:
+        official = parse_extensions(inputs.text_of(extensions, "list of extensions"), source=extensions)
     else:
-        with ImageFactory(FactorySite(arguments.factory)) as factory:
-            official = factory.official_extensions(arguments.talos_version)
-    check_extensions(schematic, official, talos_version=arguments.talos_version, nvswitch=arguments.nvswitch)
+        with ImageFactory(FactorySite(factory)) as client:
+            official = client.official_extensions(talos_version)
+    check_extensions(schematic, official, talos_version=talos_version, nvswitch=nvswitch)
     versions = {extension.name: extension.version for extension in official}
     return {"id": schematic.id, "extensions": {name: versions[name] for name in schematic.extensions}}
-
-
-_COMMANDS: dict[str, tuple[str, Callable[[Schematic, argparse.Namespace], dict[str, Any]], bool]] = {
-    "id": ("compute the schematic's id; no network", _id, False),
-    "post": ("make the factory know the schematic; may be repeated", _post, False),
-    "links": ("name the installer image, ISO, PXE script and other images; no network", _links, True),
-    "check": ("check that its extensions exist for a Talos version and fit each other", _check, True),
-}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from typing import Any
+
+import click
 
 from talos.api.client import MachineClient
 from talos.api.results import EtcdMember, MachineStatus, Service
 from talos.cli import inputs
-from talos.cli.reaching import Reach, add_maintenance_arguments, reach
-from talos.cli.waiting import PendingError, Watch, seconds
+from talos.cli.options import Command, MachineOptions, machine_options
+from talos.cli.reaching import reach
+from talos.cli.waiting import PendingError, seconds
 
-HELP = "wait until a machine is healthy"
 DESCRIPTION = """\
 Wait until a machine is healthy: it runs its config, Talos reports it ready, each of its services runs and is healthy,
 and, with --etcd-members, etcd has exactly that many members, each with a vote. Reports on stderr what is missing. A
@@ -20,7 +21,6 @@ node is not ready for Kubernetes before it has a network: --allow-unmet nodeRead
 
   python -m talos health --address 10.0.0.2 --name cp-1 --etcd-members 3 --timeout 15m"""
 
-STATUS_HELP = "show what a machine is and runs"
 STATUS_DESCRIPTION = """\
 Show what a machine is and runs: its state, stage, Talos version, schematic, extensions and boot id.
 
@@ -29,27 +29,19 @@ Show what a machine is and runs: its state, stage, Talos version, schematic, ext
 _WELL = {"Running", "Finished", "Skipped"}
 
 
-class Status:
-    """`status`: one look."""
+@click.command(cls=Command, help=STATUS_DESCRIPTION)
+@machine_options(timeout="30s", maintenance=True)
+def status(options: MachineOptions) -> int:
+    """One look; prints one JSON object."""
+    machine = reach(options)
+    watch = machine.watch(seconds(options.timeout))
 
-    HELP = STATUS_HELP
-    DESCRIPTION = STATUS_DESCRIPTION
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The command's options."""
-        inputs.add_machine_arguments(parser, timeout="30s")
-        add_maintenance_arguments(parser)
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Print one JSON object."""
-        machine = reach(arguments)
-        watch = machine.watch(seconds(arguments.timeout))
-        inputs.print_result(watch.until("for its status", lambda: self._told(machine, watch)))
-        return 0
-
-    def _told(self, machine: Reach, watch: Watch) -> dict[str, Any]:
+    def look() -> dict[str, Any]:
         with machine.contact(watch) as contact:
             return {"node": machine.name, "state": contact.state} | _told(contact.client, contact.state)
+
+    inputs.print_result(watch.until("for its status", look))
+    return 0
 
 
 def _told(client: MachineClient, state: str) -> dict[str, Any]:
@@ -66,28 +58,23 @@ def _told(client: MachineClient, state: str) -> dict[str, Any]:
     }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="15m")
-    parser.add_argument("--etcd-members", type=int, metavar="N", help="etcd has N members (control planes only)")
-    parser.add_argument(
-        "--allow-unmet", action="append", default=[], metavar="CONDITION", help="may be missing; repeatable"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="15m")
+@click.option("--etcd-members", type=int, metavar="N", help="etcd has N members (control planes only)")
+@click.option("--allow-unmet", multiple=True, metavar="CONDITION", help="may be missing; repeatable")
+def command(options: MachineOptions, *, etcd_members: int | None, allow_unmet: tuple[str, ...]) -> int:
     """Wait; prints one JSON object."""
-    machine = reach(arguments)
-    watch = machine.watch(seconds(arguments.timeout))
+    machine = reach(options)
+    watch = machine.watch(seconds(options.timeout))
 
     def look() -> dict[str, Any]:
         with machine.configured() as client:
             status, services = client.machine_status(), client.services()
-            missing = [*_status_problems(status, frozenset(arguments.allow_unmet)), *_service_problems(services)]
+            missing = [*_status_problems(status, frozenset(allow_unmet)), *_service_problems(services)]
             # etcd's own answer makes sense only where the service is well.
-            members = client.etcd_members() if arguments.etcd_members and not missing else ()
-        if arguments.etcd_members and not missing:
-            missing += _member_problems(members, arguments.etcd_members)
+            members = client.etcd_members() if etcd_members and not missing else ()
+        if etcd_members and not missing:
+            missing += _member_problems(members, etcd_members)
         if missing:
             raise PendingError("; ".join(missing))
         return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import json
@@ -20,7 +19,6 @@ from talos import talosconfig as issuing
 from talos.api.talosconfig import Talosconfig, parse_talosconfig
 from talos.api.transport import MACHINE_API_PORT
 from talos.cli.failures import InputError
-from talos.cli.waiting import POLL_S
 
 CONFIG_VARIABLE = "TALOS_MACHINE_CONFIG"
 TALOSCONFIG_VARIABLE = "TALOSCONFIG_TEXT"
@@ -58,34 +56,6 @@ class Address:
         return cls(host, int(port))
 
 
-def add_machine_arguments(parser: argparse.ArgumentParser, *, timeout: str) -> None:
-    """Which machine, as whom, and for how long."""
-    parser.add_argument("--address", required=True, metavar="HOST[:PORT]", help="the machine (port 50000)")
-    parser.add_argument("--name", help="the machine's name in messages (its address)")
-    parser.add_argument(
-        "--through", metavar="HOST[:PORT]", help="a control plane that passes the calls on; without: directly"
-    )
-    parser.add_argument("--talosconfig", metavar="FILE", help="credentials; `-` for stdin")
-    parser.add_argument("--context", help="context of the talosconfig (its current one)")
-    parser.add_argument(
-        "--timeout", default=timeout, metavar="DURATION", help="give up after this long, like 90s or 15m (%(default)s)"
-    )
-    parser.add_argument(
-        "--call-timeout", metavar="DURATION", help="no single call of the machine may take longer (a limit of its own)"
-    )
-    parser.add_argument(
-        "--poll",
-        default=f"{POLL_S:g}",
-        metavar="SECONDS",
-        help="while waiting, the pause between two looks (%(default)s)",
-    )
-
-
-def node_name(arguments: argparse.Namespace) -> str:
-    """What messages call the machine."""
-    return str(arguments.name or Address.parse(arguments.address).host)
-
-
 def text_of(path: str, what: str) -> str:
     """A file's text, or stdin's for `-`; InputError that does not quote it."""
     try:
@@ -95,10 +65,10 @@ def text_of(path: str, what: str) -> str:
         raise InputError(f"{what}: {path} cannot be read: {reason}", fix="give a readable text file") from None
 
 
-def machine_config(arguments: argparse.Namespace) -> bytes:
+def machine_config(file: str | None) -> bytes:
     """The machine config's bytes, from wherever it was given; InputError if it is empty."""
-    if arguments.config:
-        text = text_of(arguments.config, "machine config")
+    if file:
+        text = text_of(file, "machine config")
     else:
         text = os.environ.get(CONFIG_VARIABLE) or text_of("-", "machine config")
     if not text.strip():
@@ -106,19 +76,19 @@ def machine_config(arguments: argparse.Namespace) -> bytes:
     return text.encode()
 
 
-def talosconfig(arguments: argparse.Namespace) -> Talosconfig | None:
+def talosconfig(file: str | None, context: str | None) -> Talosconfig | None:
     """The credentials, or None where none were given; TalosconfigError or ConfigError if they cannot be used."""
-    if not arguments.talosconfig and (text := os.environ.get(SECRETS_VARIABLE)):
+    if not file and (text := os.environ.get(SECRETS_VARIABLE)):
         return _of_this_command(text)
-    if arguments.talosconfig:
-        text = text_of(arguments.talosconfig, "talosconfig")
+    if file:
+        text = text_of(file, "talosconfig")
     elif text := os.environ.get(TALOSCONFIG_VARIABLE, ""):
         pass
     elif path := os.environ.get(TALOSCONFIG_PATH_VARIABLE):
         text = text_of(path, "talosconfig")
     else:
         return None
-    return parse_talosconfig(text, context=arguments.context)
+    return parse_talosconfig(text, context=context)
 
 
 # A command that asks several machines asks all of them by the same credentials; making them takes a tenth of a second.

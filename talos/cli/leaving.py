@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+
+import click
 
 from talos.api.client import MachineClient
 from talos.api.errors import AbsentError, TooSlowError, UnreachableError, UntrustedError
@@ -12,12 +13,12 @@ from talos.cli.bootstrap import etcd_state
 from talos.cli.failures import InputError
 from talos.cli.inputs import Address
 from talos.cli.kubernetes import Kubernetes
-from talos.cli.reaching import Reach, add_maintenance_arguments, reach
-from talos.cli.reset import LostOrderError, Resetting
+from talos.cli.options import Command, MachineOptions, machine_options
+from talos.cli.reaching import Reach, reach
+from talos.cli.reset import Erasing, LostOrderError, Resetting
 from talos.cli.rolling import require_others_well
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "take a node out of its cluster: drain it, erase its machine, delete its Node"
 DESCRIPTION = f"""\
 Take a machine out of its cluster. It ends in maintenance mode, with the installed system but without config and data;
 disks other than the system's keep their data.
@@ -35,27 +36,23 @@ ${inputs.KUBECONFIG_VARIABLE}.
   python -m talos leave --address 10.0.0.11 --name hgx-1"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="60m")
-    add_maintenance_arguments(parser)
-    parser.add_argument("--dead", action="store_true", help="the machine will not answer again")
-    parser.add_argument("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (%(default)s)")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="60m", maintenance=True)
+@click.option("--dead", is_flag=True, help="the machine will not answer again")
+@click.option("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (30m)")
+def command(options: MachineOptions, *, dead: bool, drain_timeout: str) -> int:
     """Leave; prints one JSON object."""
-    machine, cluster = reach(arguments), Kubernetes.from_environment()
-    if arguments.dead and cluster is None:
+    machine, cluster = reach(options), Kubernetes.from_environment()
+    if dead and cluster is None:
         raise InputError(
             f"{machine.name}: --dead, and no cluster is given that could forget it",
             fix=f"put the text of the cluster's kubeconfig into ${inputs.KUBECONFIG_VARIABLE}",
         )
-    watch = machine.watch(seconds(arguments.timeout))
+    watch = machine.watch(seconds(options.timeout))
     outcome = "dead"
     last = False
-    if not arguments.dead:
-        leaving = _Leaving(machine, cluster, watch, drain_timeout_s=seconds(arguments.drain_timeout))
+    if not dead:
+        leaving = _Leaving(machine, cluster, watch, drain_timeout_s=seconds(drain_timeout))
         outcome = watch.until("to leave the cluster", leaving.attempt, passing=(LostOrderError,))
         last = leaving.last
     removed = False
@@ -134,12 +131,5 @@ class _Leaving:
         return self._reset(graceful=graceful)
 
     def _reset(self, *, graceful: bool) -> Resetting:
-        options = argparse.Namespace(
-            wipe="system-disk",
-            partition=["STATE", "EPHEMERAL"],
-            disk=[],
-            no_graceful=not graceful,
-            then="reboot",
-            no_wait=False,
-        )
-        return Resetting(self._machine, self._watch, options)
+        order = Erasing(wipe="system-disk", partitions=("STATE", "EPHEMERAL"), graceful=graceful)
+        return Resetting(self._machine, self._watch, order)

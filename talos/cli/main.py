@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import traceback
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
-from talos.cli import (
-    apply,
-    bootstrap,
-    factory,
-    health,
-    leaving,
-    planning,
-    planning_all,
-    reset,
-    restart,
-    rolling,
-    snapshot,
-    upgrade,
-)
-from talos.cli.bundle import IssuedTalosconfig, Secrets
-from talos.cli.credentials import ClientCertificate, Kubeconfig
-from talos.cli.failures import EXIT_CODES, Exit, exit_for
-from talos.cli.inputs import INPUTS
+from floor import command_line
+from talos.cli.failures import Exit, exit_for
+from talos.cli.options import Group
 
 _DESCRIPTION = """\
 Brings machines into a state, one machine and one command at a time: what `pulumi up` runs, and what a person may run
@@ -46,66 +30,52 @@ a cluster that runs, one machine after the other:
   roll        bring a machine to them: drained where it must reboot, and well again afterwards
   leave       drain a machine, erase it, and forget its node"""
 
-
-class Command(Protocol):
-    """What a module offers to be a command; `run` returns the exit code."""
-
-    HELP: str
-    DESCRIPTION: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def run(self, arguments: argparse.Namespace) -> int: ...
-
-
-_COMMANDS: dict[str, Command] = {
-    "secrets": Secrets(),
-    "talosconfig": IssuedTalosconfig(),
-    "plan": planning,
-    "plan-all": planning_all,
-    "apply": apply,
-    "bootstrap": bootstrap,
-    "kubeconfig": Kubeconfig(),
-    "health": health,
-    "status": health.Status(),
-    "roll": rolling,
-    "upgrade": upgrade,
-    "reboot": restart,
-    "leave": leaving,
-    "reset": reset,
-    "client-cert": ClientCertificate(),
-    "etcd-snapshot": snapshot,
-    "factory": factory,
+_COMMANDS = {
+    "secrets": (
+        "talos.cli.bundle:make_secrets",
+        "make a new cluster's secrets, or check and print those of one that exists",
+    ),
+    "talosconfig": (
+        "talos.cli.bundle:issue_talosconfig",
+        "issue a talosconfig from the secrets bundle, without asking any machine",
+    ),
+    "plan": ("talos.cli.planning:command", "show what a config and an image would do to a machine"),
+    "plan-all": ("talos.cli.planning_all:command", "show what configs and images would do to several machines"),
+    "apply": ("talos.cli.apply:command", "give a machine its config, or show what that would change"),
+    "bootstrap": ("talos.cli.bootstrap:command", "start the cluster's first control plane, once"),
+    "kubeconfig": ("talos.cli.credentials:kubeconfig", "get an administrator's kubeconfig"),
+    "health": ("talos.cli.health:command", "wait until a machine is healthy"),
+    "status": ("talos.cli.health:status", "show what a machine is and runs"),
+    "roll": (
+        "talos.cli.rolling:command",
+        "bring a machine of a cluster to its config and image, drained if it must reboot, and leave it healthy",
+    ),
+    "upgrade": ("talos.cli.upgrade:command", "install another Talos version or schematic on a machine"),
+    "reboot": ("talos.cli.restart:command", "restart a machine and wait until it is up again"),
+    "leave": (
+        "talos.cli.leaving:command",
+        "take a node out of its cluster: drain it, erase its machine, delete its Node",
+    ),
+    "reset": ("talos.cli.reset:command", "take a machine out of its cluster and erase it"),
+    "client-cert": ("talos.cli.credentials:client_certificate", "issue a talosconfig with a role and a lifetime"),
+    "etcd-snapshot": ("talos.cli.snapshot:command", "save etcd's data to a file"),
+    "factory": ("talos.cli.factory:command", "schematics and images of an image factory"),
 }
+"""Where each command is, and what it does."""
 
-
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    end = f"{INPUTS}\n\n{EXIT_CODES}"
-    top = argparse.ArgumentParser(
-        prog="python -m talos", description=_DESCRIPTION, epilog=end, formatter_class=form, allow_abbrev=False
-    )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in _COMMANDS.items():
-        one = commands.add_parser(
-            name,
-            help=command.HELP,
-            description=command.DESCRIPTION,
-            epilog=end,
-            formatter_class=form,
-            allow_abbrev=False,
-        )
-        command.add_arguments(one)
-    return top
+COMMAND_LINE = Group(
+    "talos",
+    help=_DESCRIPTION,
+    places={name: place for name, (place, _) in _COMMANDS.items()},
+    meanings={name: meaning for name, (_, meaning) in _COMMANDS.items()},
+)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. A failure is two lines on stderr: what, and the fix."""
-    arguments = parser().parse_args(argv)
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _COMMANDS[arguments.command].run(arguments)
+        return command_line.run(COMMAND_LINE, argv, name="python -m talos")
     except KeyboardInterrupt:
         print("interrupted; run the same command again, it goes on from where the machine is", file=sys.stderr)
         return Exit.INTERRUPTED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import click
 import yaml
 
 from talos.api.errors import MachineApiError
@@ -17,14 +17,14 @@ from talos.cli import inputs
 from talos.cli.apply import classify
 from talos.cli.failures import CommandError
 from talos.cli.kubernetes import Kubernetes, KubernetesError
-from talos.cli.reaching import Contact, Reach, add_maintenance_arguments, reach
+from talos.cli.options import Command, MachineOptions, machine_options
+from talos.cli.reaching import Contact, Reach, reach
 from talos.cli.skew import require_no_newer_kubelet
 from talos.cli.upgrade import Target, difference, running
 from talos.cli.waiting import PendingError, Watch, seconds
 
 Step = Literal["none", "live", "reboot", "upgrade", "install", "refused", "unreachable", "unknown"]
 
-HELP = "show what a config and an image would do to a machine"
 DESCRIPTION = f"""\
 Show what `roll`, or for a new machine `apply`, would do, without doing it. The config comes from stdin; without one,
 only the machine's state is checked. A machine that does not answer is no failure. `change` in the result:
@@ -58,25 +58,21 @@ class Plan:
     warnings: tuple[str, ...] = field(default=())
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="20s")
-    add_maintenance_arguments(parser)
-    parser.add_argument("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
-    parser.add_argument("--config", metavar="FILE", help="the machine config (stdin)")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="20s", maintenance=True)
+@click.option("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
+@click.option("--config", metavar="FILE", help="the machine config (stdin)")
+def command(options: MachineOptions, *, image: str, config: str | None) -> int:
     """Plan; prints one JSON object."""
-    given = os.environ.get(inputs.CONFIG_VARIABLE) or inputs.text_of(arguments.config or "-", "machine config")
-    inputs.print_result(question(arguments, given)())
+    given = os.environ.get(inputs.CONFIG_VARIABLE) or inputs.text_of(config or "-", "machine config")
+    inputs.print_result(question(options, image, given)())
     return 0
 
 
-def question(arguments: argparse.Namespace, config: str) -> Callable[[], dict[str, Any]]:
+def question(options: MachineOptions, image: str, config: str) -> Callable[[], dict[str, Any]]:
     """What asks the machine and returns the result; InputError here, before any machine is asked."""
-    target, machine = Target.parse(arguments.image), reach(arguments)
-    timeout_s, cluster = seconds(arguments.timeout), Kubernetes.from_environment()
+    target, machine = Target.parse(image), reach(options)
+    timeout_s, cluster = seconds(options.timeout), Kubernetes.from_environment()
     return lambda: _answer(machine, config.encode(), target, machine.watch(timeout_s), cluster)
 
 

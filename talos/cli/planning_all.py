@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import click
+
 from talos.cli import inputs, planning
 from talos.cli.failures import InputError
+from talos.cli.options import Command, MachineOptions
 
-HELP = "show what configs and images would do to several machines"
 DESCRIPTION = f"""\
 Show what `plan` shows, for several machines. Stdin has a JSON list with an object for each machine: `options` are those
 of `plan` as a list of words, `config` is the machine config and may be empty. The result is a list in the same order.
@@ -22,16 +23,13 @@ A machine that refuses or does not answer is no failure, and keeps no other from
   (${inputs.SECRETS_VARIABLE} or a talosconfig as for every command)"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="machines asked at a time (%(default)s)")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@click.option("--at-once", type=int, default=1, metavar="N", help="machines asked at a time (1)")
+def command(*, at_once: int) -> int:
     """Plan; prints one JSON list."""
     # All of them before the first is asked, so that a mistake is told at once.
     questions = [_question(entry) for entry in _entries(inputs.text_of("-", "machines"))]
-    pool = ThreadPoolExecutor(max_workers=max(1, arguments.at_once))
+    pool = ThreadPoolExecutor(max_workers=max(1, at_once))
     try:
         inputs.print_result(list(pool.map(lambda ask: ask(), questions)))
     finally:
@@ -55,6 +53,6 @@ def _entries(text: str) -> list[dict[str, Any]]:
 
 
 def _question(entry: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-    parser = argparse.ArgumentParser(prog="options of a machine", allow_abbrev=False)
-    planning.add_arguments(parser)
-    return planning.question(parser.parse_args(entry["options"]), entry["config"])
+    above = click.get_current_context().parent
+    parameters = planning.command.make_context("plan", list(entry["options"]), parent=above).params
+    return planning.question(MachineOptions.taken_from(parameters), parameters["image"], entry["config"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from talos.api.tls import FirstContact, Pinned, Trust
 from talos.cli import inputs
 from talos.cli.failures import InputError, OtherOwnerError
 from talos.cli.inputs import Address
+from talos.cli.options import MachineOptions
 from talos.cli.waiting import POLL_S, PendingError, Watch, pause_s, seconds
 
 # Commands wait and look again by themselves, so the client need not.
@@ -176,38 +176,26 @@ def wait_up(machine: Reach, boot_before: str = "") -> str:
     return boot_id
 
 
-def reach(arguments: argparse.Namespace) -> Reach:
+def reach(options: MachineOptions) -> Reach:
     """The machine that the options name."""
-    credentials = inputs.talosconfig(arguments)
+    credentials = inputs.talosconfig(options.talosconfig, options.context)
     return Reach(
-        name=inputs.node_name(arguments),
-        address=Address.parse(arguments.address),
-        through=Address.parse(arguments.through) if arguments.through else None,
+        name=options.node,
+        address=Address.parse(options.address),
+        through=Address.parse(options.through) if options.through else None,
         ours=credentials.identity if credentials else None,
-        unconfigured=_unconfigured(arguments),
-        call_timeout_s=seconds(arguments.call_timeout) if arguments.call_timeout else None,
-        poll_s=pause_s(arguments.poll),
+        unconfigured=_unconfigured(options),
+        call_timeout_s=seconds(options.call_timeout) if options.call_timeout else None,
+        poll_s=pause_s(options.poll),
     )
 
 
-def add_maintenance_arguments(parser: argparse.ArgumentParser) -> None:
-    """How to know a machine that has no config yet."""
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--fingerprint", metavar="BASE64", help="in maintenance mode, the key's SHA-256 that the console shows"
-    )
-    how.add_argument(
-        "--insecure",
-        action="store_true",
-        help="in maintenance mode, believe any machine that answers: it gets the config with its secrets",
-    )
-
-
-def _unconfigured(arguments: argparse.Namespace) -> Trust | None:
-    if getattr(arguments, "insecure", False):
+def _unconfigured(options: MachineOptions) -> Trust | None:
+    if options.insecure and options.fingerprint is not None:
+        raise InputError("--insecure: not allowed with --fingerprint", fix="leave one of them out")
+    if options.insecure:
         return FirstContact()
-    fingerprint = getattr(arguments, "fingerprint", None)
     try:
-        return Pinned(fingerprint) if fingerprint else None
+        return Pinned(options.fingerprint) if options.fingerprint else None
     except ValueError as error:
         raise InputError(str(error).partition("; fix")[0], fix="copy it from the machine's console") from None

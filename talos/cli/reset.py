@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
+
+import click
 
 from talos.api.errors import DeniedError, MachineApiError, TooSlowError, UnreachableError, UntrustedError
 from talos.api.results import WipeMode
 from talos.api.tls import FirstContact, Pinned
 from talos.cli import inputs
 from talos.cli.failures import NotInTimeError
-from talos.cli.reaching import Reach, add_maintenance_arguments, reach, wait_up
+from talos.cli.options import Command, MachineOptions, machine_options
+from talos.cli.reaching import Reach, reach, wait_up
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "take a machine out of its cluster and erase it"
 DESCRIPTION = """\
 Erase a machine. Wiped data cannot be restored; drain and delete its Kubernetes node first.
 
@@ -36,32 +38,52 @@ _WIPES = {"all": WipeMode.ALL, "system-disk": WipeMode.SYSTEM_DISK, "user-disks"
 Outcome = Literal["done", "before"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="20m")
-    add_maintenance_arguments(parser)
-    parser.add_argument("--wipe", required=True, choices=list(_WIPES), help="what is erased")
-    parser.add_argument(
-        "--partition", action="append", default=[], metavar="LABEL", help="only these of the system disk"
-    )
-    parser.add_argument("--disk", action="append", default=[], metavar="DEVICE", help="user disks, like /dev/nvme1n1")
-    parser.add_argument("--no-graceful", action="store_true", help="do not leave etcd, do not drain")
-    parser.add_argument("--then", choices=("reboot", "shutdown"), default="reboot", help="afterwards (%(default)s)")
-    parser.add_argument("--no-wait", action="store_true", help="do not wait for maintenance mode or silence")
-    parser.add_argument(
-        "--if-unreachable", choices=("fail", "done"), default="fail", help="`done`: a dead machine needs no reset"
-    )
+@dataclass(frozen=True, kw_only=True)
+class Erasing:
+    """What is erased, and what follows."""
+
+    wipe: str
+    partitions: tuple[str, ...] = ()
+    disks: tuple[str, ...] = ()
+    graceful: bool = True
+    then: str = "reboot"
+    waits: bool = True
 
 
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="20m", maintenance=True)
+@click.option("--wipe", required=True, type=click.Choice(list(_WIPES)), help="what is erased")
+@click.option("--partition", multiple=True, metavar="LABEL", help="only these of the system disk")
+@click.option("--disk", multiple=True, metavar="DEVICE", help="user disks, like /dev/nvme1n1")
+@click.option("--no-graceful", is_flag=True, help="do not leave etcd, do not drain")
+@click.option("--then", type=click.Choice(["reboot", "shutdown"]), default="reboot", help="afterwards (reboot)")
+@click.option("--no-wait", is_flag=True, help="do not wait for maintenance mode or silence")
+@click.option(
+    "--if-unreachable",
+    type=click.Choice(["fail", "done"]),
+    default="fail",
+    help="`done`: a dead machine needs no reset",
+)
+def command(
+    options: MachineOptions,
+    *,
+    wipe: str,
+    partition: tuple[str, ...],
+    disk: tuple[str, ...],
+    no_graceful: bool,
+    then: str,
+    no_wait: bool,
+    if_unreachable: str,
+) -> int:
     """Reset; prints one JSON object."""
-    machine = reach(arguments)
-    watch = machine.watch(seconds(arguments.timeout))
-    resetting = Resetting(machine, watch, arguments)
+    machine = reach(options)
+    watch = machine.watch(seconds(options.timeout))
+    order = Erasing(wipe=wipe, partitions=partition, disks=disk, graceful=not no_graceful, then=then, waits=not no_wait)
+    resetting = Resetting(machine, watch, order)
     try:
         outcome: str = watch.until("to reset", resetting.attempt, passing=(LostOrderError,))
     except NotInTimeError:
-        if arguments.if_unreachable != "done" or resetting.answered:
+        if if_unreachable != "done" or resetting.answered:
             raise
         outcome = "unreachable"
     inputs.print_result({"node": machine.name, "reset": outcome})
@@ -75,15 +97,15 @@ class LostOrderError(Exception):
 class Resetting:
     """A reset with repeats: each attempt looks first whether the machine is erased already."""
 
-    def __init__(self, machine: Reach, watch: Watch, arguments: argparse.Namespace) -> None:
-        self._machine, self._watch, self._arguments = machine, watch, arguments
+    def __init__(self, machine: Reach, watch: Watch, order: Erasing) -> None:
+        self._machine, self._watch, self._order = machine, watch, order
         self._asked = False
         self._boot_before = ""
         self.answered = False
         """Whether the machine has ever answered."""
 
     def attempt(self) -> Outcome:
-        arguments = self._arguments
+        order = self._order
         with self._machine.configured() as client:
             try:
                 client.version()
@@ -93,35 +115,35 @@ class Resetting:
                     raise
                 return "done" if self._asked else "before"
             except (UnreachableError, TooSlowError):
-                if self._asked and arguments.then == "shutdown":
+                if self._asked and order.then == "shutdown":
                     return "done"
                 raise
             self.answered = True
             if client.machine_status().stage != "resetting":
-                self._watch.say(f"erasing {arguments.wipe}")
+                self._watch.say(f"erasing {order.wipe}")
                 self._asked = True
                 self._boot_before = client.boot_id()
                 client.reset(
-                    wipe=_WIPES[arguments.wipe],
-                    graceful=not arguments.no_graceful,
-                    reboot=arguments.then == "reboot",
-                    partitions=tuple(arguments.partition),
-                    disks=tuple(arguments.disk),
+                    wipe=_WIPES[order.wipe],
+                    graceful=order.graceful,
+                    reboot=order.then == "reboot",
+                    partitions=order.partitions,
+                    disks=order.disks,
                 )
-        if not arguments.no_wait:
+        if order.waits:
             self._watch.until("to be erased", self._over())
         return "done"
 
     def _over(self) -> Callable[[], None]:
-        if self._arguments.then != "reboot":
+        if self._order.then != "reboot":
             return self._silent
         return self._rebooted if self._keeps_config else self._in_maintenance
 
     @property
     def _keeps_config(self) -> bool:
         # The config is on STATE, which goes with the whole system disk.
-        partitions = self._arguments.partition
-        return self._arguments.wipe == "user-disks" or (bool(partitions) and "STATE" not in partitions)
+        partitions = self._order.partitions
+        return self._order.wipe == "user-disks" or (bool(partitions) and "STATE" not in partitions)
 
     def _rebooted(self) -> None:
         wait_up(self._machine, self._boot_before)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+import click
 
 from talos.api.results import RebootMode
 from talos.cli import inputs
+from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import PASSING_STAGES, Reach, reach, wait_up
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "restart a machine and wait until it is up again"
 DESCRIPTION = """\
 Restart a machine, and wait until it has another boot id and boots its config. Draining the node is the caller's.
 
@@ -19,24 +19,20 @@ restarts it once. `status` and `upgrade --no-reboot` print the id.
   python -m talos reboot --address 10.0.0.11 --if-boot-id 0d3b8c6e-6b0f-4f3e-9d55-0a9df28c1f57"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="20m")
-    modes = [mode.name.lower() for mode in RebootMode]
-    parser.add_argument(
-        "--mode",
-        choices=modes,
-        default="default",
-        help="default: orderly; powercycle: through the firmware; force: without waiting for anything",
-    )
-    parser.add_argument("--if-boot-id", metavar="ID", help="only if the machine is still in this boot")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="20m")
+@click.option(
+    "--mode",
+    type=click.Choice([mode.name.lower() for mode in RebootMode]),
+    default="default",
+    help="default: orderly; powercycle: through the firmware; force: without waiting for anything",
+)
+@click.option("--if-boot-id", metavar="ID", help="only if the machine is still in this boot")
+def command(options: MachineOptions, *, mode: str, if_boot_id: str | None) -> int:
     """Restart; prints one JSON object."""
-    machine = reach(arguments)
-    watch = machine.watch(seconds(arguments.timeout))
-    rebooting = _Rebooting(machine, RebootMode[arguments.mode.upper()], watch, arguments.if_boot_id or "")
+    machine = reach(options)
+    watch = machine.watch(seconds(options.timeout))
+    rebooting = _Rebooting(machine, RebootMode[mode.upper()], watch, if_boot_id or "")
     boot_id = watch.until("to reboot", rebooting.attempt)
     inputs.print_result({"node": machine.name, "rebooted": rebooting.asked, "boot_id": boot_id})
     return 0

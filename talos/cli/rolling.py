@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from urllib.parse import urlsplit
+
+import click
 
 from talos.api.client import MachineClient
 from talos.api.results import ApplyMode
@@ -15,12 +16,12 @@ from talos.cli.failures import NotAllowedError
 from talos.cli.health import what_is_missing
 from talos.cli.inputs import Address
 from talos.cli.kubernetes import Kubernetes
-from talos.cli.reaching import Reach, add_maintenance_arguments, reach, wait_up
+from talos.cli.options import Command, MachineOptions, machine_options
+from talos.cli.reaching import Reach, reach, wait_up
 from talos.cli.skew import require_api_server, require_no_newer_kubelet
 from talos.cli.upgrade import Target, difference, fell_back, running
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "bring a machine of a cluster to its config and image, drained if it must reboot, and leave it healthy"
 DESCRIPTION = f"""\
 Bring a machine to a config (stdin) and an installer image, and wait until it is healthy and its node is Ready.
 
@@ -43,34 +44,36 @@ for one machine at a time. ${inputs.KUBECONFIG_VARIABLE} is the cluster; without
 _HEALTH_S = 900
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="90m")
-    add_maintenance_arguments(parser)
-    parser.add_argument("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
-    parser.add_argument("--config", metavar="FILE", help="the machine config (stdin)")
-    parser.add_argument("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (%(default)s)")
-    parser.add_argument("--health-timeout", default="15m", metavar="DURATION", help="to be well again (%(default)s)")
-    parser.add_argument(
-        "--settle", default="30s", metavar="DURATION", help="after the only control plane's reboot (%(default)s)"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="90m", maintenance=True)
+@click.option("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
+@click.option("--config", metavar="FILE", help="the machine config (stdin)")
+@click.option("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (30m)")
+@click.option("--health-timeout", default="15m", metavar="DURATION", help="to be well again (15m)")
+@click.option("--settle", default="30s", metavar="DURATION", help="after the only control plane's reboot (30s)")
+def command(
+    options: MachineOptions,
+    *,
+    image: str,
+    config: str | None,
+    drain_timeout: str,
+    health_timeout: str,
+    settle: str,
+) -> int:
     """Roll; prints one JSON object."""
-    target, config = Target.parse(arguments.image), inputs.machine_config(arguments)
-    machine, cluster = reach(arguments), Kubernetes.from_environment()
-    watch = machine.watch(seconds(arguments.timeout))
-    rolling = Rolling(machine, cluster, config, target, watch, drain_timeout_s=seconds(arguments.drain_timeout))
+    target, text = Target.parse(image), inputs.machine_config(config)
+    machine, cluster = reach(options), Kubernetes.from_environment()
+    watch = machine.watch(seconds(options.timeout))
+    rolling = Rolling(machine, cluster, text, target, watch, drain_timeout_s=seconds(drain_timeout))
     watch.until("to take its config and image", rolling.attempt)
-    health = machine.watch(seconds(arguments.health_timeout))
+    health = machine.watch(seconds(health_timeout))
     health.until("to be well", rolling.require_well)
     if cluster is not None:
         health.until("to take pods again", lambda: cluster.release(machine.name))
     if rolling.took_the_only_api_away:
         watch.say("the only API server was away; letting everything find it again before the next node")
         # Nothing says when the last of its clients is back: their pauses grow to 30 s, and none of them reports.
-        time.sleep(seconds(arguments.settle))
+        time.sleep(seconds(settle))
     inputs.print_result({"node": machine.name, "talos": target.version, "done": rolling.done or ["nothing"]})
     return 0
 

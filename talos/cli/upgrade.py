@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from dataclasses import dataclass
+
+import click
 
 from talos.api.client import MachineClient
 from talos.api.errors import NotOfferedError
 from talos.api.results import RebootMode
 from talos.cli import inputs
 from talos.cli.failures import CommandError, InputError, NotAllowedError
+from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import PASSING_STAGES, Reach, reach, wait_up
 from talos.cli.waiting import PendingError, Watch, seconds
 
-HELP = "install another Talos version or schematic on a machine"
 DESCRIPTION = """\
 Bring a machine to the Talos version and schematic of an installer image. Does nothing if it already runs them.
 
@@ -77,20 +78,17 @@ class Running:
         return f"{self.version} of schematic {self.schematic[:12] or 'unknown'}"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    inputs.add_machine_arguments(parser, timeout="45m")
-    parser.add_argument("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
-    parser.add_argument("--method", choices=("auto", "lifecycle", "legacy"), default="auto", help="which calls to use")
-    parser.add_argument("--reboot-mode", choices=list(_REBOOT_MODES), default="default", help="how to restart")
-    parser.add_argument("--no-reboot", action="store_true", help="install only; it takes effect at the next reboot")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command(cls=Command, help=DESCRIPTION)
+@machine_options(timeout="45m")
+@click.option("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
+@click.option("--method", type=click.Choice(["auto", "lifecycle", "legacy"]), default="auto", help="which calls to use")
+@click.option("--reboot-mode", type=click.Choice(list(_REBOOT_MODES)), default="default", help="how to restart")
+@click.option("--no-reboot", is_flag=True, help="install only; it takes effect at the next reboot")
+def command(options: MachineOptions, *, image: str, method: str, reboot_mode: str, no_reboot: bool) -> int:
     """Upgrade; prints one JSON object."""
-    machine, target = reach(arguments), Target.parse(arguments.image)
-    watch = machine.watch(seconds(arguments.timeout))
-    upgrading = _Upgrading(machine, target, watch, arguments)
+    machine, target = reach(options), Target.parse(image)
+    watch = machine.watch(seconds(options.timeout))
+    upgrading = _Upgrading(machine, target, watch, method, _REBOOT_MODES[reboot_mode], reboots=not no_reboot)
     watch.until("to upgrade", upgrading.attempt)
     inputs.print_result(upgrading.result)
     return 0
@@ -99,10 +97,11 @@ def run(arguments: argparse.Namespace) -> int:
 class _Upgrading:
     """An upgrade with repeats: each attempt looks first at what the machine runs."""
 
-    def __init__(self, machine: Reach, target: Target, watch: Watch, arguments: argparse.Namespace) -> None:
+    def __init__(
+        self, machine: Reach, target: Target, watch: Watch, method: str, reboot_mode: RebootMode, *, reboots: bool
+    ) -> None:
         self._machine, self._target, self._watch = machine, target, watch
-        self._method, self._reboots = arguments.method, not arguments.no_reboot
-        self._reboot_mode = _REBOOT_MODES[arguments.reboot_mode]
+        self._method, self._reboots, self._reboot_mode = method, reboots, reboot_mode
         self._before: Running | None = None
         self._boot_before = ""
         self.result: dict[str, object] = {}

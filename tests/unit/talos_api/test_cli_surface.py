@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import click
 import grpc
 import pytest
 import yaml
@@ -28,8 +29,9 @@ from talos.api.messages import new
 from talos.cli import factory, inputs, waiting
 from talos.cli.failures import Exit, InputError
 from talos.cli.inputs import Address
-from talos.cli.main import main, parser
+from talos.cli.main import COMMAND_LINE, main
 from talos.factory_schematic import Schematic
+from tests.command_lines import below, help_text
 from tests.unit.talos_api.machine_certificates import cluster
 from tests.unit.talos_api.machine_server import Machine, data, fail, serving
 
@@ -72,10 +74,8 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
+    assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert ended.value.code == 0
     assert "exit codes:" in shown
     assert "$TALOSCONFIG_TEXT" in shown
     assert f"python -m talos {command}" in shown
@@ -83,7 +83,7 @@ def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_command_is_in_the_list() -> None:
-    assert all(command in parser().format_help() for command in COMMANDS)
+    assert all(f"  {command} " in help_text(COMMAND_LINE) for command in COMMANDS)
 
 
 def test_no_option_takes_a_secret() -> None:
@@ -94,14 +94,12 @@ def test_no_option_takes_a_secret() -> None:
     assert [match.group() for match in secret.finditer(help_text)] == []
 
 
-def _all_help() -> Iterator[str]:
-    for action in parser()._actions:
-        for sub in getattr(action, "choices", None) or {}:
-            chosen = action.choices[sub]  # type: ignore[index]
-            yield chosen.format_help()
-            for inner in chosen._actions:
-                if isinstance(inner.choices, dict):
-                    yield from (each.format_help() for each in inner.choices.values())
+def _all_help(*above: str) -> Iterator[str]:
+    command = below(COMMAND_LINE, *above)[0]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            yield from _all_help(*above, name)
+    yield help_text(COMMAND_LINE, *above)
 
 
 def test_kubeconfig_to_stdout_and_to_a_file_of_ours(
@@ -203,6 +201,33 @@ def test_exit_codes(machine: Machine, capsys: pytest.CaptureFixture[str], status
     assert "fix:" in shown.err
 
 
+def test_a_new_machine_is_known_in_one_way(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(on(machine, "status", "--insecure", "--fingerprint", "c29tZQ==")) == Exit.USAGE
+    assert capsys.readouterr().err == (
+        "error: --insecure: not allowed with --fingerprint\n  fix: leave one of them out\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "fix"),
+    [
+        ("aply", "no command 'aply'; did you mean 'apply'?", "python -m talos --help"),
+        ("apply --adress x", "apply has no option --adress; did you mean '--address'?", "python -m talos apply --help"),
+        (
+            "reset --address x",
+            "missing option '--wipe'; allowed: all, system-disk, user-disks",
+            "python -m talos reset --help",
+        ),
+        ("factory links", "missing option '--talos-version'", "python -m talos factory links --help"),
+    ],
+)
+def test_a_wrong_command_line_is_an_error_with_its_fix(
+    words: str, error: str, fix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == Exit.USAGE
+    assert capsys.readouterr().err == f"error: {error}\n  fix: {fix}\n"
+
+
 @pytest.mark.parametrize(
     ("command", "call"), [("kubeconfig", "Kubeconfig"), ("client-cert", "GenerateClientConfiguration")]
 )
@@ -227,7 +252,7 @@ def test_a_call_takes_no_longer_than_the_command_says(
 def test_a_bug_shows_where_and_quotes_nothing(
     machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_arguments: Any) -> None:
+    def broken(*_: Any) -> None:
         raise RuntimeError(CANARY)
 
     monkeypatch.setattr(inputs, "talosconfig", broken)
