@@ -1,68 +1,44 @@
-"""Command line of the emulated site. A subcommand is a module with HELP, `add_arguments(parser)`, `run(lab, args)`."""
+"""Command line of the emulated site. A command is imported when it is called, and is given the lab."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from typing import Protocol
 
-from lab import deploy, doctor, session
+from floor import command_line
 from lab.errors import LabError
-from lab.install import command as install
 from lab.paths import Lab
-from lab.site import down, logs, status, up
 
 _FIX_OF_A_PLACE = "work in a checkout of your own, or name folders that you may write: LAB_HOME, LAB_CACHE"
 
 
-class Command(Protocol):
-    """What a module offers to be a subcommand; `run` returns the exit status."""
-
-    HELP: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def run(self, lab: Lab, arguments: argparse.Namespace) -> int: ...
-
-
-class Install:
-    """The installer's own command line as a subcommand; it finds its lab by the same environment."""
-
-    HELP = "build or find the lab's tools"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        install.add_arguments(parser)
-
-    def run(self, lab: Lab, arguments: argparse.Namespace) -> int:  # noqa: ARG002 - the command line's form
-        return install.run(arguments)
-
-
-COMMANDS: dict[str, Command] = {
-    "up": up,
-    "down": down,
-    "status": status,
-    "logs": logs,
-    "deploy": deploy,
-    "doctor": doctor,
-    "env": session,
-    "install": Install(),
+_COMMANDS = {
+    "up": (
+        "lab.site.up:command",
+        "start the emulated site, with machines waiting for their configs, or restore what is missing of it",
+    ),
+    "down": ("lab.site.down:command", "stop the lab: no process, namespace, link, route or mount of it remains"),
+    "status": ("lab.site.status:command", "show the lab's processes and machines: state, process id, restarts, memory"),
+    "logs": ("lab.site.logs:command", "print the log of a pod's container or of a lab component"),
+    "deploy": ("lab.deploy:command", "deploy the platform with pulumi, and ask a model through its gateway"),
+    "doctor": ("lab.doctor:command", "check whether this machine can run the lab, and show what it uses"),
+    "env": ("lab.session:command", 'print the environment to run pulumi yourself: eval "$(python -m lab env)"'),
+    "install": ("lab.install.command:command", "build or find the lab's tools"),
 }
+"""Where each command is, and what it does."""
 
-
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m lab", description="The emulated site on this machine.")
-    subcommands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        command.add_arguments(subcommands.add_parser(name, help=command.HELP, description=command.HELP))
-    return top
+COMMAND_LINE = command_line.Group(
+    "lab",
+    help="The emulated site on this machine.",
+    places={name: place for name, (place, _) in _COMMANDS.items()},
+    meanings={name: meaning for name, (_, meaning) in _COMMANDS.items()},
+)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand; what the user can fix is printed without a traceback and gives exit status 1."""
-    arguments = parser().parse_args(argv)
     try:
-        return COMMANDS[arguments.command].run(Lab.from_environment(), arguments)
+        return command_line.run(COMMAND_LINE, argv, name="python -m lab", obj=Lab.from_environment())
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

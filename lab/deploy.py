@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
@@ -11,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import httpx
 
 from lab import session
 from lab.errors import LabError
 from lab.paths import Lab
 
-HELP = "deploy the platform with pulumi, and ask a model through its gateway"
 QUESTION = "Where does this answer come from?"
 _TOKENS = 64
 # Routes reach Envoy some seconds after the objects that pulumi waits for.
@@ -42,17 +41,15 @@ class Front:
         return min(self.keys)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ask-only", action="store_true", help="do not run pulumi up; ask what is there")
-    parser.add_argument("--model", metavar="NAME", help="model to ask (default: the first of the stack's)")
-    parser.add_argument("--question", default=QUESTION, help="what to ask (default: %(default)r)")
-
-
-def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    """Raises LabError when pulumi or the gateway fails."""
-    if not arguments.ask_only:
+@click.command()
+@click.option("--ask-only", is_flag=True, help="do not run pulumi up; ask what is there")
+@click.option("--model", metavar="NAME", help="model to ask (default: the first of the stack's)")
+@click.option("--question", metavar="TEXT", default=QUESTION, show_default=True, help="what to ask")
+@click.pass_obj
+def command(lab: Lab, *, ask_only: bool, model: str | None, question: str) -> int:
+    if not ask_only:
         deploy(lab)
-    ask(front(lab), model=arguments.model, question=arguments.question)
+    ask(front(lab), model=model, question=question)
     return 0
 
 

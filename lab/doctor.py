@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from ipaddress import IPv4Network, ip_network
 from pathlib import Path
 from typing import Any, Literal
 
+import click
 import psutil
 
 from lab import session
@@ -24,7 +24,6 @@ from lab.install.installer import PARTS, Installation
 from lab.paths import CHECKOUT, Lab
 from lab.site import status
 
-HELP = "check whether this machine can run the lab, and show what it uses"
 OLDEST_PYTHON = (3, 11)
 GIB = 2**30
 # Go's caches while tools are built (21.7 GB measured), then the tools with a lab's state, and its memory.
@@ -45,14 +44,16 @@ class Finding:
     fix: str = ""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="print the findings as a JSON list")
+@click.pass_obj
+def command(lab: Lab, *, as_json: bool) -> int:
+    """Check whether this machine can run the lab, and show what it uses.
 
-
-def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    """Exit status 1 when something keeps the lab from running."""
+    The exit status is 1 if something keeps the lab from running.
+    """
     findings = examine(lab)
-    if arguments.json:
+    if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         print(render(findings))

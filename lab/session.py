@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
+import click
 import psutil
 import yaml
 
@@ -21,7 +21,6 @@ from lab.errors import LabError
 from lab.install.choices import PluginChoice, plugin_choice, pulumi_choice
 from lab.paths import CHECKOUT, Lab, NetworkPlan
 
-HELP = 'print the environment to run pulumi yourself: eval "$(python -m lab env)"'
 STACK = "lab"
 # Published on purpose: docs/adr/0003-lab-secrets.md says why, and what it does not protect.
 PASSPHRASE = "inference-platform-lab"  # noqa: S105
@@ -143,13 +142,16 @@ def drop_dead_locks(lab: Lab) -> list[Path]:
     return dropped
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`env` takes no arguments."""
-    parser.epilog = "With it, pulumi, kubectl and helm work on the lab as on any cluster; git status stays clean."
+@click.command(epilog="With it, pulumi, kubectl and helm work on the lab as on any cluster; git status stays clean.")
+@click.pass_obj
+def command(lab: Lab) -> int:
+    """Print the environment to run pulumi yourself, as `export` lines.
 
-
-def run(lab: Lab, arguments: argparse.Namespace) -> int:  # noqa: ARG001 - the command line's form
-    """Print `export` lines; what they promise (state folder, stack, links) exists afterwards."""
+    \b
+      eval "$(python -m lab env)"
+    \f
+    What they promise (state folder, stack, links) exists afterwards.
+    """
     prepare(lab)
     for name, value in sorted(settings(lab).items()):
         sys.stdout.write(f"export {name}={shlex.quote(value)}\n")

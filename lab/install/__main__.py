@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
+from floor import command_line
 from lab.errors import LabError
-from lab.install.command import add_arguments, run
+from lab.install.command import command
+from lab.paths import Lab
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.install")
-    add_arguments(parser)
     try:
-        return run(parser.parse_args())
+        return command_line.run(command, name="python -m lab.install", obj=Lab.from_environment())
     except LabError as error:
         print(f"error: {error.what}\nfix: {error.fix}", file=sys.stderr)
         return 1

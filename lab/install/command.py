@@ -1,33 +1,35 @@
-"""The installer's command line, to be mounted by another parser or run alone."""
+"""The installer's command line, a command of `lab`, and by itself."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+
+import click
 
 from lab.install.installer import PARTS, Installation, install, megabytes
 from lab.paths import Lab
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Build or find every tool of the lab and link it into LAB_HOME/bin; a second run is quick."
-    parser.add_argument(
-        "--only", action="append", metavar="PART", help=f"install this part alone; repeatable ({_names()})"
-    )
-    parser.add_argument("--bundle", type=Path, metavar="DIR", help="where CRDs and charts go (LAB_HOME/bundle)")
-    parser.add_argument("--verify", action="store_true", help="read every cached file again instead of its size alone")
-    parser.add_argument("--drop-go-cache", action="store_true", help="afterwards remove Go's module and build caches")
-    parser.add_argument("--list", action="store_true", help="print the parts, their versions and states, and stop")
+_NAMES = ", ".join(part.name for part in PARTS)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Do what the arguments say; LabError goes on to the caller."""
-    lab = Lab.from_environment()
-    bundle = args.bundle.resolve() if args.bundle else lab.bundle
-    if args.list:
-        print_parts(Installation(lab, bundle, args.verify))
+@click.command()
+@click.option("--only", multiple=True, metavar="PART", help=f"install this part alone; repeatable ({_NAMES})")
+@click.option(
+    "--bundle", type=click.Path(path_type=Path), metavar="DIR", help="where CRDs and charts go (LAB_HOME/bundle)"
+)
+@click.option("--verify", is_flag=True, help="read every cached file again instead of its size alone")
+@click.option("--drop-go-cache", is_flag=True, help="afterwards remove Go's module and build caches")
+@click.option("--list", "lists", is_flag=True, help="print the parts, their versions and states, and stop")
+@click.pass_obj
+def command(
+    lab: Lab, *, only: tuple[str, ...], bundle: Path | None, verify: bool, drop_go_cache: bool, lists: bool
+) -> int:
+    """Build or find every tool of the lab and link it into LAB_HOME/bin; a second run is quick."""
+    folder = bundle.resolve() if bundle else lab.bundle
+    if lists:
+        print_parts(Installation(lab, folder, verify))
     else:
-        install(lab, args.only, keep_go_cache=not args.drop_go_cache, bundle=bundle, verify=args.verify)
+        install(lab, list(only) or None, keep_go_cache=not drop_go_cache, bundle=folder, verify=verify)
     return 0
 
 
@@ -44,7 +46,3 @@ def print_parts(run: Installation) -> None:
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row[:4], widths, strict=True)), row[4], sep="  ")
     print(f"together {megabytes(total)}; go: {run.builder.toolchain.why}")
-
-
-def _names() -> str:
-    return ", ".join(part.name for part in PARTS)

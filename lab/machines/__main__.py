@@ -11,13 +11,16 @@ Run it where the machines' addresses are: in the lab's network namespace, or on 
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
+import click
+
+from floor import command_line
 from lab.errors import LabError
 from lab.machines.admin import AdminServer, ask
 from lab.machines.checker import CheckerProgram
@@ -29,29 +32,84 @@ from lab.machines.spec import load_rack
 from lab.paths import Lab
 
 
+class _Group(command_line.Verbatim, command_line.Group):
+    pass
+
+
+@click.group(cls=_Group, help=__doc__)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="the rack's folder (default: machines in the lab's)",
+)
+@click.pass_context
+def command(context: click.Context, *, folder: Path | None) -> None:
+    context.obj = folder or Lab.from_environment().home / "machines"
+
+
+@command.command()
+@click.argument("rack", type=click.Path(path_type=Path))
+@click.pass_obj
+def run(folder: Path, *, rack: Path) -> int:
+    """Run the RACK of a description, YAML or JSON, until SIGTERM."""
+    return _run(Lab.from_environment(), rack, folder)
+
+
+@command.command()
+@click.argument("machine", default="all")
+@click.pass_obj
+def show(folder: Path, *, machine: str) -> None:
+    """Show the state of the machines: of one by its name, or of all."""
+    _ask(folder, machine, "show")
+
+
+@command.command()
+@click.argument("machine")
+@click.argument("state", type=click.Choice(["on", "off", "cycle"]))
+@click.pass_obj
+def power(folder: Path, *, machine: str, state: str) -> None:
+    """Switch machines on or off: one by its name, or all."""
+    _ask(folder, machine, state)
+
+
+@command.command()
+@click.argument("machine")
+@click.argument("kind", type=click.Choice(KINDS))
+@click.option("--seconds", type=float)
+@click.option("--calls", cls=command_line.Several, help="methods such as Bootstrap, or `connect` for the whole port")
+@click.option("--code", help="gRPC status of refused calls (default UNAVAILABLE)")
+@click.option("--message")
+@click.option("--at", type=click.Choice(POINTS))
+@click.option("--times", type=int, help="how often (default: until cleared)")
+@click.pass_obj
+def fault(folder: Path, /, *, machine: str, kind: str, **options: Any) -> None:
+    """Make a machine fail: one by its name, or all."""
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    _ask(folder, machine, "fault", {"kind": kind, **given})
+
+
+@command.command()
+@click.argument("machine")
+@click.pass_obj
+def clear(folder: Path, *, machine: str) -> None:
+    """End all faults of a machine: of one by its name, or of all."""
+    _ask(folder, machine, "clear")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Exit status 1 with what to do about it, where something is wrong."""
-    arguments = _parser().parse_args(argv)
-    lab = Lab.from_environment()
-    folder = arguments.folder or lab.home / "machines"
     try:
-        if arguments.command == "run":
-            return _run(lab, arguments.rack, folder)
-        request = {"machine": arguments.machine, "action": arguments.command}
-        if arguments.command == "power":
-            request["action"] = arguments.state
-        if arguments.command == "fault":
-            given = {
-                name: getattr(arguments, name)
-                for name in ("kind", "seconds", "calls", "code", "message", "at", "times")
-            }
-            request["fault"] = {name: value for name, value in given.items() if value is not None}
-        for machine in ask(folder, request):
-            print(json.dumps(machine))
+        return command_line.run(command, argv, name="python -m lab.machines")
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
+
+
+def _ask(folder: Path, machine: str, action: str, fault: dict[str, Any] | None = None) -> None:
+    request = {"machine": machine, "action": action} | ({"fault": fault} if fault else {})
+    for answer in ask(folder, request):
+        print(json.dumps(answer))
 
 
 def _run(lab: Lab, description: Path, folder: Path) -> int:
@@ -70,37 +128,6 @@ def _run(lab: Lab, description: Path, folder: Path) -> int:
         stopping.wait()
     admin.close()
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m lab.machines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--folder", type=Path, help="the rack's folder (default: machines in the lab's)")
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run a rack until SIGTERM")
-    run.add_argument("rack", type=Path, help="its description, YAML or JSON")
-    for name, text in (
-        ("show", "show the state of the machines"),
-        ("power", "switch machines on or off"),
-        ("fault", "make a machine fail"),
-        ("clear", "end all faults of a machine"),
-    ):
-        command = commands.add_parser(name, help=text)
-        command.add_argument("machine", nargs="?" if name == "show" else None, default="all", help="a name, or all")
-        if name == "power":
-            command.add_argument("state", choices=("on", "off", "cycle"))
-        if name == "fault":
-            command.add_argument("kind", choices=KINDS)
-            command.add_argument("--seconds", type=float)
-            command.add_argument(
-                "--calls", nargs="*", help="methods such as Bootstrap, or `connect` for the whole port"
-            )
-            command.add_argument("--code", help="gRPC status of refused calls (default UNAVAILABLE)")
-            command.add_argument("--message")
-            command.add_argument("--at", choices=POINTS)
-            command.add_argument("--times", type=int, help="how often (default: until cleared)")
-    return parser
 
 
 if __name__ == "__main__":

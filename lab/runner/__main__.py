@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -10,6 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
+import click
+
+from floor import command_line
 from lab.errors import LabError
 from lab.paths import Lab
 from lab.runner.api import KubeApi
@@ -17,19 +19,6 @@ from lab.runner.network import NAMESPACE_FOLDER
 from lab.runner.runner import Runner
 
 _INSIDE_FLAG = "--inside"
-
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m lab.runner", description=__doc__)
-    made.add_argument(
-        "--restart-backoff-s",
-        type=float,
-        default=1.0,
-        help="first back-off between restarts of a container; doubles up to 30 times this. The kubelet's is 10 "
-        "(default: %(default)s)",
-    )
-    made.add_argument(_INSIDE_FLAG, action="store_true", help=argparse.SUPPRESS)
-    return made
 
 
 def enter_site(lab: Lab) -> None:
@@ -60,22 +49,34 @@ async def follow(lab: Lab, restart_base_s: float) -> None:
         await api.close()
 
 
+@click.command(cls=command_line.Command, help=__doc__)
+@click.option(
+    "--restart-backoff-s",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="first back-off between restarts of a container; doubles up to 30 times this. The kubelet's is 10",
+)
+@click.option(_INSIDE_FLAG, is_flag=True, hidden=True)
+def command(*, restart_backoff_s: float, inside: bool) -> int:
+    lab = Lab.from_environment()
+    if os.geteuid() != 0:
+        raise LabError("the pod runner needs root to make network namespaces", fix="run it as root")
+    if not lab.kubeconfig.exists():
+        raise LabError(f"no kubeconfig at {lab.kubeconfig}", fix="bring the lab up first")
+    if not inside:
+        enter_site(lab)
+    asyncio.run(follow(lab, restart_backoff_s))
+    return 0
+
+
 def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    arguments = parser().parse_args()
-    lab = Lab.from_environment()
     try:
-        if os.geteuid() != 0:
-            raise LabError("the pod runner needs root to make network namespaces", fix="run it as root")
-        if not lab.kubeconfig.exists():
-            raise LabError(f"no kubeconfig at {lab.kubeconfig}", fix="bring the lab up first")
-        if not arguments.inside:
-            enter_site(lab)
-        asyncio.run(follow(lab, arguments.restart_backoff_s))
+        return command_line.run(command, name="python -m lab.runner")
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

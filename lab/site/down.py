@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import signal
+
+import click
 
 from lab.cluster import network, processes
 from lab.paths import Lab
 from lab.progress import Progress
 from lab.site import guard
 
-HELP = "stop the lab: no process, namespace, link, route or mount of it remains"
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keep-state", action="store_true", help="keep the lab's folder (logs, volumes, cluster data)")
-
-
-def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    take_down(lab, keep_state=arguments.keep_state)
+@click.command()
+@click.option("--keep-state", is_flag=True, help="keep the lab's folder (logs, volumes, cluster data)")
+@click.pass_obj
+def command(lab: Lab, *, keep_state: bool) -> int:
+    take_down(lab, keep_state=keep_state)
     return 0
 
 

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import sys
 import time
 from pathlib import Path
 
+import click
+
 from lab.errors import LabError
 from lab.paths import Lab
 from lab.site import guard
 
-HELP = "print the log of a pod's container or of a lab component"
 _POLL_S = 0.3
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source",
-        nargs="?",
-        metavar="NAMESPACE/POD[/CONTAINER] | COMPONENT",
-        help="a pod by its name or the beginning of it, or a component of `lab status`; without it, list what there is",
-    )
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
-    parser.add_argument("-p", "--previous", action="store_true", help="the run before the container's last restart")
-    parser.add_argument("--tail", type=int, metavar="LINES", help="only the last lines")
+@click.command()
+@click.argument("source", required=False, metavar="[NAMESPACE/POD[/CONTAINER] | COMPONENT]")
+@click.option("-f", "--follow", is_flag=True, help="go on with what is written from now on")
+@click.option("-p", "--previous", is_flag=True, help="the run before the container's last restart")
+@click.option("--tail", type=int, metavar="LINES", help="only the last lines")
+@click.pass_obj
+def command(lab: Lab, *, source: str | None, follow: bool, previous: bool, tail: int | None) -> int:
+    """Print the log of a pod's container or of a lab component.
 
-
-def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    """Raises `LabError` when nothing, or more than one thing, has that name."""
-    if arguments.source is None:
+    A pod is named by its name or the beginning of it, a component as in `lab status`; without a name, the command lists
+    what there is.
+    \f
+    Raises `LabError` when nothing, or more than one thing, has that name.
+    """
+    if source is None:
         there = [*_components(lab), *sorted(_containers(lab))]
         if not there:
             raise LabError(f"lab {lab.index} of {lab.home} has no logs", fix="bring it up: python -m lab up")
         print("\n".join(there))
         return 0
-    path = find(lab, arguments.source, previous=arguments.previous)
-    _print(path, arguments.tail, follow=arguments.follow)
+    path = find(lab, source, previous=previous)
+    _print(path, tail, follow=follow)
     return 0
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import click
 
 from lab.cluster import controlplane, network, processes
 from lab.errors import LabError
@@ -15,7 +16,6 @@ from lab.machines.admin import ask
 from lab.paths import Lab
 from lab.site import guard
 
-HELP = "show the lab's processes and machines: state, process id, restarts, memory"
 _HEADINGS = ("COMPONENT", "STATE", "PID", "RESTARTS", "MEMORY")
 
 
@@ -30,16 +30,18 @@ class Row:
     memory_bytes: int
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print it as JSON, memory in bytes")
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="print it as JSON, memory in bytes")
+@click.pass_obj
+def command(lab: Lab, *, as_json: bool) -> int:
+    """Show the lab's processes and machines: state, process id, restarts, memory.
 
-
-def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    """Exit status 0 when all of the lab runs and its API server, if it has one yet, is ready, else 1."""
+    The exit status is 0 if all of the lab runs and its API server, if it has one yet, is ready; else 1.
+    """
     table = rows(lab)
     expected = controlplane.switch(lab).exists()
     ready = bool(table) and controlplane.is_ready(lab)
-    if arguments.json:
+    if as_json:
         shown = {"ready": ready, "components": [asdict(row) for row in table], "machines": _machines(lab)}
         print(json.dumps(shown, indent=2))
     elif table:

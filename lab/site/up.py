@@ -6,13 +6,13 @@ second run changes nothing and is quick. A cluster that was there before comes u
 
 from __future__ import annotations
 
-import argparse
 import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import click
 from kubernetes import client
 
 from lab.cluster import api, controlplane, dns, network, processes
@@ -24,7 +24,6 @@ from lab.paths import Lab
 from lab.progress import Progress
 from lab.site import guard, supervisor
 
-HELP = "start the emulated site, with machines waiting for their configs, or restore what is missing of it"
 _MACHINES_WITHIN_S = 60
 _READY_WITHIN_S = 120
 _POLL_S = 0.2
@@ -33,19 +32,18 @@ _MAINTENANCE = "maintenance"
 Shown = Sequence[dict[str, Any]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--hgx",
-        type=int,
-        default=lab_rack.DEFAULT_HGX_MACHINES,
-        metavar="N",
-        help="number of HGX H200 machines in the rack, each with 8 GPUs (default %(default)s); "
-        "the site's file says which of them are nodes",
-    )
-
-
-def run(lab: Lab, arguments: argparse.Namespace) -> int:
-    bring_up(lab, hgx=arguments.hgx)
+@click.command()
+@click.option(
+    "--hgx",
+    type=int,
+    default=lab_rack.DEFAULT_HGX_MACHINES,
+    metavar="N",
+    help=f"number of HGX H200 machines in the rack, each with 8 GPUs (default {lab_rack.DEFAULT_HGX_MACHINES}); "
+    "the site's file says which of them are nodes",
+)
+@click.pass_obj
+def command(lab: Lab, *, hgx: int) -> int:
+    bring_up(lab, hgx=hgx)
     return 0
 
 

@@ -41,6 +41,7 @@ MAY_IMPORT = {
     | {"components.models", "components.tenants"},
     "bundle": {"components.addons", "stacks.facts", "talos"},
     # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
+    # Of `floor` it takes the form of command lines.
     "lab": set(),
     "lab.bootstrap": set(),
     "lab.errors": set(),
@@ -50,16 +51,17 @@ MAY_IMPORT = {
     # One loop of list and watch for the controllers, the pod runner and the Kubernetes stand-in.
     "lab.watching": set(),
     "lab.plugins": {"lab.kubeconfigs", "lab.watching"},
-    "lab.install": {"lab.errors", "lab.paths", "lab.progress", "bundle", "stacks.facts"},
+    "lab.install": {"floor", "lab.errors", "lab.paths", "lab.progress", "bundle", "stacks.facts"},
     "lab.cluster": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.watching"},
-    "lab.runner": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster", "lab.watching"},
-    "lab.machines": {"lab.errors", "lab.paths", "lab.cluster", "talos"},
+    "lab.runner": {"floor", "lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster", "lab.watching"},
+    "lab.machines": {"floor", "lab.errors", "lab.paths", "lab.cluster", "talos"},
     # The only one that knows all that runs; the rooms below know their own part.
     "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines"},
     "lab.session": {"lab.errors", "lab.paths", "lab.install"},
     "lab.deploy": {"lab.errors", "lab.paths", "lab.session"},
     "lab.doctor": {"lab.errors", "lab.paths", "lab.install", "lab.cluster", "lab.site", "lab.session"},
-    "lab.cli": {"lab.errors", "lab.paths", "lab.install", "lab.site", "lab.session", "lab.deploy", "lab.doctor"},
+    # It names its commands as text, and imports the one that is called.
+    "lab.cli": {"floor", "lab.errors", "lab.paths"},
     "lab.__main__": {"lab.cli"},
     # Works on a site from outside: what it knows of the program comes from a run of the program.
     "sitectl": {"floor", "floor.reading", "policy", "bundle"}

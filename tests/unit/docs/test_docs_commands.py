@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
 import re
@@ -18,6 +17,7 @@ from lab import cli
 from lab.install import command as install
 from stacks.plan.site_plan import plan_file
 from tests import documented
+from tests.command_lines import refusal
 from tests.documented import PAGES, ROOT, RUN_WHOLE, shown
 from tests.unit.sitectl.sites_to_work_on import make_checkout
 
@@ -78,17 +78,11 @@ def why_refused(command: str) -> str:
             # `make -n` of each is a test below.
             return "" if set(targets) <= PROMISES.keys() else "the target is not in PROMISES"
         case ["python", "-m", "lab", *arguments]:
-            line = cli.parser()
+            return refusal(cli.COMMAND_LINE, arguments)
         case ["python", "-m", "lab.install", *arguments]:
-            line = argparse.ArgumentParser()
-            install.add_arguments(line)
+            return refusal(install.command, arguments)
         case _:
             return "no test takes it by documented.argv, and no command line of ours reads it"
-    try:
-        line.parse_args(arguments)
-    except SystemExit as refused:
-        return f"refused with {refused.code}"
-    return ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
@@ -157,10 +151,7 @@ def test_lab_commands_are_understood(page: Path) -> None:
     ]
     for said in [*inline, *fenced]:
         words = shlex.split(said.partition(")")[0])
-        try:
-            cli.parser().parse_args(words)
-        except SystemExit as refused:
-            pytest.fail(f"python -m lab {said}: refused with {refused.code}")
+        assert refusal(cli.COMMAND_LINE, words) == "", said
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
@@ -189,4 +180,4 @@ def test_make_and_lab_say_what_there_is() -> None:
     told = subprocess.run(
         [sys.executable, "-m", "lab", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert [name for name in cli.COMMANDS if name not in told] == []
+    assert [name for name in cli.COMMAND_LINE.meanings if name not in told] == []

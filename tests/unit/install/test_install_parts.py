@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import sys
 from pathlib import Path
 
 import pytest
 
+from lab import cli
 from lab.errors import LabError
 from lab.install import command, installer, system
 from lab.install.installer import PARTS, Installation, State, chosen_parts, install, link
@@ -135,12 +135,9 @@ def test_a_long_command_says_that_it_lives(tmp_path: Path, capsys: pytest.Captur
     assert "compiling things" in said
 
 
-def test_the_command_line_can_be_mounted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_command_takes_parts_and_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[dict[str, object]] = []
     monkeypatch.setattr(command, "install", lambda _lab, parts, **rest: calls.append({"parts": parts, **rest}))
-    parser = argparse.ArgumentParser()
-    mounted = parser.add_subparsers().add_parser("install")
-    command.add_arguments(mounted)
-    arguments = ["install", "--only", "crds", "--bundle", str(tmp_path), "--drop-go-cache"]
-    assert command.run(parser.parse_args(arguments)) == 0
+    words = ["install", "--only", "crds", "--bundle", str(tmp_path), "--drop-go-cache"]
+    assert cli.main(words) == 0
     assert calls == [{"parts": ["crds"], "keep_go_cache": False, "bundle": tmp_path, "verify": False}]

@@ -1,4 +1,3 @@
-import argparse
 import json
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -6,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from floor import command_line
 from lab import doctor
 from lab.cluster import network
 from lab.errors import LabError
@@ -48,7 +48,7 @@ def test_only_what_make_lab_cannot_mend_fails(
 ) -> None:
     monkeypatch.setattr(doctor, "examine", lambda _: [finding(state) for state in states])
     lab = Lab(home=tmp_path, cache=tmp_path)
-    assert doctor.run(lab, argparse.Namespace(json=True)) == status
+    assert command_line.invoke(doctor.command, ["--json"], name="doctor", obj=lab) == status
     assert [entry["state"] for entry in json.loads(capsys.readouterr().out)] == states
 
 

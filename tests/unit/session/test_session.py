@@ -1,4 +1,3 @@
-import argparse
 import json
 import os
 import socket
@@ -7,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from floor import command_line
 from lab import session
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
@@ -189,7 +189,7 @@ def test_env_prints_lines_that_a_shell_takes(
     odd = replace(lab, home=lab.home.with_name("odd $home"))
     fake_pulumi(odd, outside, monkeypatch)
     monkeypatch.setattr(session, "prepare", lambda _: None)
-    assert session.run(odd, argparse.Namespace()) == 0
+    assert command_line.invoke(session.command, [], name="env", obj=odd) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("export ") for line in lines)
     assert f"export KUBECONFIG='{odd.kubeconfig}'" in lines

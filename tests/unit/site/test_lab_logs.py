@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from pathlib import Path
 
 import pytest
 
+from floor import command_line
 from lab.errors import LabError
 from lab.paths import Lab
 from lab.site import guard, logs, status
@@ -51,7 +51,7 @@ def test_a_lab_without_logs_says_how_to_bring_it_up(tmp_path: Path, capsys: pyte
     """It printed an empty line."""
     empty = Lab(home=tmp_path / "none", cache=tmp_path, index=6)
     with pytest.raises(LabError, match=r"lab 6 of .* has no logs") as refused:
-        logs.run(empty, argparse.Namespace(source=None))
+        command_line.invoke(logs.command, [], name="logs", obj=empty)
     assert refused.value.fix == "bring it up: python -m lab up"
     assert capsys.readouterr().out == ""
 

@@ -28,14 +28,13 @@ SOURCES = sorted(
 
 pytestmark = pytest.mark.row("opening 2", "C.05")
 PARSERS = {
-    "lab": lab_cli.parser,
     "ci.offline": offline.parser,
     "ci.previews": previews.parser,
 }
 COMMAND = re.compile(r"python -m ([\w.]+)([^\n`;]*)")
 
 
-COMMAND_LINES = {"sitectl": cli.COMMAND_LINE, "talos": talos_cli.COMMAND_LINE}
+COMMAND_LINES = {"sitectl": cli.COMMAND_LINE, "lab": lab_cli.COMMAND_LINE, "talos": talos_cli.COMMAND_LINE}
 
 
 @cache
