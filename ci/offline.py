@@ -6,7 +6,6 @@ Runs the code of the change itself, also of a fork's, so nothing that is worth s
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -15,6 +14,9 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr
 from pathlib import Path
 
+import click
+
+from floor import command_line
 from sitectl.cli import main as sitectl
 from sitectl.code_scanning import workflow_commands
 from sitectl.errors import Exit
@@ -23,57 +25,57 @@ from sitectl.markdown import fenced
 # GitHub takes 1 MiB of summary a step.
 _MOST_SUMMARY = 900_000
 _SCANNED = ("validate", "rules")
+_FOLDER = click.Path(path_type=Path)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog="python -m ci.offline", description=__doc__)
-    made.add_argument("--base", metavar="REV", help="what the change is compared with")
-    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the job's artifact")
-    made.add_argument("--project", type=Path, default=Path.cwd(), metavar="DIR", help="the checkout")
-    return made
-
-
-def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Run every check, also after one has failed; the worst status of them."""
-    arguments = parser().parse_args(argv)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    compared = arguments.out / "diff.md"
+@click.command(cls=command_line.Command, help=__doc__)
+@click.option("--base", metavar="REV", help="what the change is compared with")
+@click.option("--out", type=_FOLDER, required=True, metavar="DIR", help="folder for the job's artifact")
+@click.option("--project", type=_FOLDER, default=Path.cwd, metavar="DIR", help="the checkout")
+@click.pass_obj
+def command(environment: Mapping[str, str], *, base: str | None, out: Path, project: Path) -> int:
+    out.mkdir(parents=True, exist_ok=True)
+    compared = out / "diff.md"
     checks = {
         "validate": ["validate"],
         "rules": ["rules"],
-        "render": ["render", "--out", str(arguments.out / "rendered")],
+        "render": ["render", "--out", str(out / "rendered")],
     }
-    if arguments.base:
-        checks["diff"] = ["diff", "--markdown", str(compared), "--", arguments.base]
+    if base:
+        checks["diff"] = ["diff", "--markdown", str(compared), "--", base]
     worst = Exit.OK
     summary: list[str] = []
     for name, words in checks.items():
-        status, output = _run([words[0], "--quiet", "--project", str(arguments.project), *words[1:]])
+        status, output = _run([words[0], "--quiet", "--project", str(project), *words[1:]])
         worst = max(worst, Exit(status))
-        (arguments.out / f"{name}.txt").write_text(output)
+        (out / f"{name}.txt").write_text(output)
         if name in _SCANNED:
-            _scan(name, words, arguments, on_github=environment.get("GITHUB_ACTIONS") == "true")
+            _scan(name, words, project, out, on_github=environment.get("GITHUB_ACTIONS") == "true")
         print(f"== {name}: {'passed' if status == Exit.OK else 'FAILED'}\n{output}", flush=True)
         if name == "diff" and compared.exists():
             summary.append(compared.read_text())
         else:
             summary += [f"## {name}: {'passed' if status == Exit.OK else 'failed'}", "", *fenced(output), ""]
     text = "\n".join(summary)
-    (arguments.out / "summary.md").write_text(text)
+    (out / "summary.md").write_text(text)
     if step := environment.get("GITHUB_STEP_SUMMARY"):
         Path(step).write_text(text[:_MOST_SUMMARY])
     return int(worst)
 
 
-def _scan(name: str, words: list[str], arguments: argparse.Namespace, *, on_github: bool) -> None:
+def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
+    """Run every check, also after one has failed; the worst status of them."""
+    return command_line.run(command, argv, name="python -m ci.offline", obj=environment)
+
+
+def _scan(name: str, words: list[str], project: Path, folder: Path, *, on_github: bool) -> None:
     """The same findings as SARIF in the artifact, and on GitHub at the lines of the change."""
     out = io.StringIO()
     with redirect_stderr(io.StringIO()):
-        sitectl([words[0], "--quiet", "--project", str(arguments.project), "--format", "sarif", *words[1:]], out=out)
+        sitectl([words[0], "--quiet", "--project", str(project), "--format", "sarif", *words[1:]], out=out)
     # Nothing from a command that could not check; its text already gave the reason.
     if sarif := out.getvalue():
-        (arguments.out / f"{name}.sarif").write_text(sarif)
+        (folder / f"{name}.sarif").write_text(sarif)
         if on_github:
             print(workflow_commands(json.loads(sarif)), flush=True)
 

@@ -8,13 +8,15 @@ SITE_KUBECONFIGS: JSON of site -> text of its kubeconfig, written to where the s
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
+
+from floor import command_line
 from floor.problems import SiteError
 from sitectl import checkout, engine, headroom, live_objects, project_folder, revisions, warned, whole_files
 from sitectl.errors import Exit, SitectlError
@@ -23,47 +25,55 @@ from sitectl.proofs import texts_of_file
 from stacks.plan.site_plan import plan_file
 
 VARIABLE = "SITE_KUBECONFIGS"
+_FOLDER = click.Path(path_type=Path)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog="python -m ci.previews", description=__doc__)
-    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder with one preview a site")
-    made.add_argument("--refresh", action="store_true", help="look at the clusters first, so that drift shows")
-    made.add_argument("--base", metavar="REV", help="SLO headroom against the sites at this revision")
-    made.add_argument("--project", type=Path, default=Path.cwd(), metavar="DIR", help="the checkout")
-    made.add_argument("--site", action="append", metavar="SITE", help="this site alone; may be repeated")
-    return made
-
-
-def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Preview each site, also after one has failed: its failure is saved in the place of its preview."""
-    arguments = parser().parse_args(argv)
-    project = project_folder.find(arguments.project.resolve())
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    if arguments.base:
+@click.command(cls=command_line.Command, help=__doc__)
+@click.option("--out", type=_FOLDER, required=True, metavar="DIR", help="folder with one preview a site")
+@click.option("--refresh", is_flag=True, help="look at the clusters first, so that drift shows")
+@click.option("--base", metavar="REV", help="SLO headroom against the sites at this revision")
+@click.option("--project", "checkout_folder", type=_FOLDER, default=Path.cwd, metavar="DIR", help="the checkout")
+@click.option("--site", "sites", multiple=True, metavar="SITE", help="this site alone; may be repeated")
+@click.pass_obj
+def command(
+    environment: Mapping[str, str],
+    *,
+    out: Path,
+    refresh: bool,
+    base: str | None,
+    checkout_folder: Path,
+    sites: tuple[str, ...],
+) -> int:
+    project = project_folder.find(checkout_folder.resolve())
+    out.mkdir(parents=True, exist_ok=True)
+    if base:
         try:
-            revisions.text(project, arguments.base, project_folder.PROJECT_FILE)
+            revisions.text(project, base, project_folder.PROJECT_FILE)
         except SitectlError as error:
             print(error.text(), file=sys.stderr)
             return int(error.status)
     worst = Exit.OK
-    for site, file in checkout.site_files(project, arguments.site or ()).items():
+    for site, file in checkout.site_files(project, sites).items():
         try:
             place_kubeconfig(project, site, file, environment)
-            preview = engine.preview(project, site, refresh=arguments.refresh)
+            preview = engine.preview(project, site, refresh=refresh)
             preview["proofs"] = texts_of_file(file)
             preview["warnings"] = warned.of_file(file, project)
-            preview["headroom"] = headroom.of_file(project, file, arguments.base)
-            if arguments.refresh:
+            preview["headroom"] = headroom.of_file(project, file, base)
+            if refresh:
                 preview["foreign"] = live_objects.records(project, site, file, preview)
             print(f"{site}: {preview.get('changeSummary') or 'the preview failed'}", flush=True)
         except (SitectlError, SiteError) as error:
             worst = Exit.UNABLE
             preview = failed(str(error))
             print(f"{site}: {error}", file=sys.stderr, flush=True)
-        whole_files.write(arguments.out / f"{site}{SUFFIX}", json.dumps(without_outputs(preview)))
+        whole_files.write(out / f"{site}{SUFFIX}", json.dumps(without_outputs(preview)))
     return int(worst)
+
+
+def main(argv: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
+    """Preview each site, also after one has failed: its failure is saved in the place of its preview."""
+    return command_line.run(command, argv, name="python -m ci.previews", obj=environment)
 
 
 def place_kubeconfig(project: Path, site: str, file: Path, environment: Mapping[str, str]) -> None:

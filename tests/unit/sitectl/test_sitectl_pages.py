@@ -20,10 +20,10 @@ from stacks.proof.layouts import Layout
 from stacks.site.model import SiteConfig
 from stacks.site.reference import keys
 from tests import documented
-from tests.command_lines import help_text
+from tests.command_lines import help_text, refusal
 from tests.unit.proof import test_proof_second_source
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
-from tests.unit.sitectl.test_sitectl_proposals import why_refused
+from tests.unit.sitectl.test_sitectl_proposals import COMMAND_LINES
 
 pytestmark = pytest.mark.row("C.05")
 
@@ -60,7 +60,7 @@ def test_commands_of_a_page_are_understood(page: Path) -> None:
         # A page may name a command without the arguments that its help tells.
         if len(arguments) <= 1:
             continue
-        assert why_refused(module, arguments) == "", f"python -m {module}{words}"
+        assert refusal(COMMAND_LINES[module], arguments) == "", f"python -m {module}{words}"
 
 
 def test_there_are_commands_on_the_pages() -> None:
