@@ -7,7 +7,6 @@ every test.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import subprocess
@@ -17,6 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+
+import click
+
+from floor import command_line
 
 ROOT = Path(__file__).parents[1]
 # They read the whole project as text, and take seconds.
@@ -165,14 +168,12 @@ def _git(*words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the chosen unit tests, or list them; exit status of pytest."""
-    parser = argparse.ArgumentParser(prog="python -m tests.changed", description=__doc__)
-    parser.add_argument("base", metavar="BASE", help="a revision; the files as they are now are compared with it")
-    parser.add_argument("--list", action="store_true", help="print the tests and run nothing")
-    arguments = parser.parse_args(argv)
+@click.command(cls=command_line.Command, help=__doc__)
+@click.argument("base")
+@click.option("--list", "lists", is_flag=True, help="print the tests and run nothing")
+def command(*, base: str, lists: bool) -> int:
     untracked = _git("ls-files", "--others", "--exclude-standard")
-    changed = [*_git("diff", "--name-only", "--no-renames", arguments.base, "--"), *untracked]
+    changed = [*_git("diff", "--name-only", "--no-renames", base, "--"), *untracked]
     files = [*_git("ls-files", "*.py"), *(file for file in untracked if file.endswith(".py"))]
     sources = {file: (ROOT / file).read_text() for file in files if (ROOT / file).is_file()}
     chosen = selection(changed, sources)
@@ -181,13 +182,18 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{len(changed)} changed files: {len(chosen.unit)} modules of the unit tier")
     for folder in chosen.lab:
         print(f"also concerned, on a lab: {folder}")
-    if arguments.list:
+    if lists:
         print("\n".join(chosen.unit))
         return 0
     if not chosen.unit:
         return 0
     marks = "not exhaustive and not second_source"
     return subprocess.call([sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", marks, *chosen.unit], cwd=ROOT)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the chosen unit tests, or list them; exit status of pytest."""
+    return command_line.run(command, argv, name="python -m tests.changed")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ comparison.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.metadata
 import importlib.util
@@ -16,6 +15,9 @@ import math
 import sys
 from dataclasses import dataclass
 
+import click
+
+from floor import command_line
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.proof.layouts import Layout, experts_of
@@ -132,17 +134,14 @@ def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, pha
     return float(answer.ttft if phase == "prefill" else answer.tpot)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print a comparison; exit status 1 where it leaves the band, 2 where there is nothing to compare."""
-    parser = argparse.ArgumentParser(prog="python -m stacks.proof.second_source", description=__doc__)
-    parser.add_argument("name", choices=catalogue.names())
-    parser.add_argument("gpu", choices=sorted(SYSTEMS))
-    parser.add_argument("--tensor", type=int, default=1)
-    parser.add_argument("--data", type=int, default=1)
-    arguments = parser.parse_args(argv)
-    layout = Layout(tensor=arguments.tensor, data=arguments.data, expert_parallel=arguments.data > 1)
+@click.command(cls=command_line.Command, help=__doc__)
+@click.argument("name", type=click.Choice(catalogue.names()))
+@click.argument("gpu", type=click.Choice(sorted(SYSTEMS)))
+@click.option("--tensor", type=int, default=1)
+@click.option("--data", type=int, default=1)
+def command(*, name: str, gpu: str, tensor: int, data: int) -> int:
     try:
-        comparisons = compare(arguments.name, arguments.gpu, layout)
+        comparisons = compare(name, gpu, Layout(tensor=tensor, data=data, expert_parallel=data > 1))
     except SecondSourceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -153,6 +152,11 @@ def main(argv: list[str] | None = None) -> int:
             f" {comparison.ratio:.2f}; {verdict}"
         )
     return 0 if all(comparison.agrees for comparison in comparisons) else 1
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print a comparison; exit status 1 where it leaves the band, 2 where there is nothing to compare."""
+    return command_line.run(command, argv, name="python -m stacks.proof.second_source")
 
 
 if __name__ == "__main__":
