@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from types import ModuleType
+from typing import Any
+
+import click
 
 from benchmarks import (
     engine_cost,
@@ -18,24 +21,15 @@ from benchmarks import (
     site_preview,
     state_options,
 )
-from benchmarks.report import Result
+from floor import command_line
 from lab.cluster import network
 from lab.errors import LabError
 from lab.paths import Lab
 from lab.site import down, up
 
-
-class Benchmark(Protocol):
-    """What a module offers to be a benchmark; `run` finds the lab's control plane up unless NEEDS_LAB is False."""
-
-    HELP: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def run(self, lab: Lab, arguments: argparse.Namespace) -> Result: ...
-
-
-BENCHMARKS: dict[str, Benchmark] = {
+# Each has HELP, PARAMETERS, and `run`, which takes their values by name; it finds the lab's control plane up unless
+# NEEDS_LAB is False.
+BENCHMARKS: dict[str, ModuleType] = {
     "engine_cost": engine_cost,
     "routing": routing,
     "gateway_latency": gateway_latency,
@@ -47,32 +41,36 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run benchmarks; exit status 1 for what the user can fix."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measurements on this machine's lab.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
-    parser.add_argument("--list", action="store_true", help="say what there is and stop")
-    for name, benchmark in BENCHMARKS.items():
-        benchmark.add_arguments(parser.add_argument_group(name, benchmark.HELP))  # type: ignore[arg-type]
-    arguments = parser.parse_args(argv)
-    if arguments.list:
+@click.command(
+    cls=command_line.Command,
+    params=[parameter for benchmark in BENCHMARKS.values() for parameter in benchmark.PARAMETERS],
+)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--list", "lists", is_flag=True, help="show what there is and stop")
+def command(*, names: tuple[str, ...], lists: bool, **options: Any) -> int:
+    """Measurements on this machine's lab: all, or those that are named."""
+    if lists:
         for name, benchmark in BENCHMARKS.items():
             print(f"{name:18}{benchmark.HELP}")
         return 0
-    try:
-        _run(arguments)
-    except LabError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        raise LabError(f"no benchmark {', '.join(unknown)}", fix=f"name one of {', '.join(BENCHMARKS)}")
+    _run(names or tuple(BENCHMARKS), options)
     return 0
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    unknown = [name for name in arguments.names if name not in BENCHMARKS]
-    if unknown:
-        raise LabError(f"no benchmark {', '.join(unknown)}", fix=f"name one of {', '.join(BENCHMARKS)}")
+def main(argv: list[str] | None = None) -> int:
+    """Run benchmarks; exit status 1 for what the user can fix."""
+    try:
+        return command_line.run(command, argv, name="python -m benchmarks")
+    except LabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(names: Sequence[str], options: Mapping[str, Any]) -> None:
     lab = Lab.from_environment()
-    names = arguments.names or list(BENCHMARKS)
     needed = any(getattr(BENCHMARKS[name], "NEEDS_LAB", True) for name in names)
     was_up = not needed or network.owner(lab) == lab.home
     if needed:
@@ -80,7 +78,8 @@ def _run(arguments: argparse.Namespace) -> None:
     try:
         for name in names:
             conditions = report.machine()
-            result = replace(BENCHMARKS[name].run(lab, arguments), machine=conditions)
+            own = {parameter.name: options[parameter.name] for parameter in BENCHMARKS[name].PARAMETERS}
+            result = replace(BENCHMARKS[name].run(lab, **own), machine=conditions)
             print(report.show(result))
             print(f"written to {report.write(result)}\n", file=sys.stderr)
     finally:

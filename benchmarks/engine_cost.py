@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import yaml
 from benchmarks.arithmetic import median
 from benchmarks.costs import Cost, Stopwatch, grows, middle
 from benchmarks.report import Cell, Result, Row, Table
+from floor.command_line import Several
 from lab import deploy, session
 from lab.errors import LabError
 from lab.paths import Lab
@@ -43,16 +43,15 @@ class Sized:
     state_bytes: int = 0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--objects", type=int, nargs="+", default=list(SIZES), help="numbers of objects to measure")
+PARAMETERS = (Several(["--objects"], type=int, default=SIZES, help="engine_cost: numbers of objects to measure"),)
 
 
-def run(lab: Lab, arguments: argparse.Namespace) -> Result:
+def run(lab: Lab, *, objects: Sequence[int]) -> Result:
     """Raises LabError when a command fails."""
     up.bring_up(lab)
     # The cluster that is measured on is the platform's own.
     deploy.deploy(lab)
-    sizes = [_measure(lab, objects) for objects in sorted(arguments.objects)]
+    sizes = [_measure(lab, count) for count in sorted(objects)]
     return Result(
         benchmark="engine_cost",
         question="What do `pulumi up` and a no-op preview cost, who spends it, and how does it grow with the objects?",

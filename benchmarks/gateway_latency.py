@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+import click
 
 from benchmarks import models, processes
 from benchmarks.arithmetic import median, percentile
@@ -61,13 +62,15 @@ class Arm:
         return self.ms(share, (answer.whole_s for answer in self.answers))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--latency-rounds", type=int, default=5, help="rounds of each way (default: %(default)s)")
+PARAMETERS = (
+    click.Option(
+        ["--latency-rounds"], type=int, default=5, show_default=True, help="gateway_latency: rounds of each way"
+    ),
+)
 
 
-def run(lab: Lab, arguments: argparse.Namespace) -> Result:
+def run(lab: Lab, *, latency_rounds: int) -> Result:
     """Raises LabError when the platform does not come up or a request fails."""
-    rounds = arguments.latency_rounds
     with models.served(lab, {MODEL: models.simulator(replicas=1)}) as bench:
         models.set_arguments(bench, MODEL, _INSTANT)
         ways: dict[str, tuple[str, Mapping[str, str]]] = {
@@ -79,12 +82,12 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
         for width in CONCURRENCIES:
             for url, headers in ways.values():
                 asyncio.run(_load(url, headers, width, 2 * width))
-            for number in range(1, rounds + 1):
+            for number in range(1, latency_rounds + 1):
                 # Whatever else the machine does, it does to both ways.
                 for way, (url, headers) in sorted(ways.items(), reverse=number % 2 == 0):
                     _measure(lab, arms[way, width], idle, url, headers, width)
             _say(f"concurrency {width}: {_row(width, arms['direct', width], arms['gateway', width], 'first')}")
-    return _result(arms, rounds, idle)
+    return _result(arms, latency_rounds, idle)
 
 
 def _measure(lab: Lab, arm: Arm, idle: Mapping[str, float], url: str, headers: Mapping[str, str], width: int) -> None:

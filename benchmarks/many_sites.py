@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 from benchmarks import generated_sites
 from benchmarks.arithmetic import growth_exponent
 from benchmarks.report import Cell, Result, Row, Table
+from floor.command_line import Several
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
 from sitectl import checkout, manifests_folder, proofs
@@ -44,14 +44,13 @@ class Walk:
         return sum(self.cpu_s.values())
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sites", type=int, nargs="+", default=list(SIZES), help="numbers of sites (default: 25 100)")
+PARAMETERS = (Several(["--sites"], type=int, default=SIZES, help="many_sites: numbers of sites (default: 25 100)"),)
 
 
-def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
+def run(lab: Lab, *, sites: Sequence[int]) -> Result:  # noqa: ARG001
     """Validate, prove and render generated sites with what the commands of sitectl call; the lab is not asked."""
     walks = []
-    for count in sorted(arguments.sites):
+    for count in sorted(sites):
         with tempfile.TemporaryDirectory() as folder:
             walks.append(walk(Path(folder), count))
     load = os.getloadavg()[0]

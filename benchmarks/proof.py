@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from statistics import median
+
+import click
 
 from benchmarks.report import Result, Table
 from lab.paths import Lab
@@ -23,19 +24,20 @@ _CHAT = Load(requests_per_s=2.0, prefix_hit=0.5)
 _TEXTS = Load(requests_per_s=20.0, prompt_tokens=Spread(300, 900), answer_tokens=Spread(1, 1))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--proof-rounds", type=int, default=5, help="proofs of each model (default: %(default)s)")
+PARAMETERS = (
+    click.Option(["--proof-rounds"], type=int, default=5, show_default=True, help="proof: proofs of each model"),
+)
 
 
-def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
+def run(lab: Lab, *, proof_rounds: int) -> Result:  # noqa: ARG001
     """Times of proofs in this process, by the processor's clock; the lab is not asked."""
-    rows = [_row(name, arguments.proof_rounds) for name in catalogue.names()]
+    rows = [_row(name, proof_rounds) for name in catalogue.names()]
     plain = sorted(float(row["as_deployed_ms"]) for row in rows)
     free = sorted(float(row["all_layouts_ms"]) for row in rows)
     return Result(
         benchmark="proof",
         question="How long does it take to say, before a GPU is touched, whether a model works and what it costs?",
-        conditions={"gpu": _GPU, "models": len(rows), "rounds": arguments.proof_rounds, "budget_ms": _BUDGET_MS},
+        conditions={"gpu": _GPU, "models": len(rows), "rounds": proof_rounds, "budget_ms": _BUDGET_MS},
         tables=[Table(title="Processor time of one proof, median of its rounds", rows=rows)],
         findings=[
             f"With the layouts that are deployed: median {median(plain):.1f} ms a model, at most {plain[-1]:.1f} ms.",

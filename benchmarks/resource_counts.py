@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import tempfile
 from collections.abc import Sequence
@@ -36,11 +35,10 @@ class Count:
         return Count(objects=self.objects - other.objects, commands=self.commands - other.commands)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`resource_counts` takes no arguments."""
+PARAMETERS = ()
 
 
-def run(lab: Lab, arguments: argparse.Namespace) -> Result:  # noqa: ARG001
+def run(lab: Lab) -> Result:  # noqa: ARG001
     """Raises LabError when a site is refused."""
     by_what = counts()
     return Result(

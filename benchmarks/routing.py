@@ -5,7 +5,6 @@ On conversations whose history grows and system prompts that they share.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import random
@@ -14,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import click
 import yaml
 from kubernetes import client
 
@@ -107,11 +107,12 @@ class Round:
         }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--routing-rounds", type=int, default=3, help="rounds of each arm (default: %(default)s)")
+PARAMETERS = (
+    click.Option(["--routing-rounds"], type=int, default=3, show_default=True, help="routing: rounds of each arm"),
+)
 
 
-def run(lab: Lab, arguments: argparse.Namespace) -> Result:
+def run(lab: Lab, *, routing_rounds: int) -> Result:
     """Raises LabError when the platform does not come up or a request fails."""
     work = Workload()
     # The same replicas for every arm; only the picking differs.
@@ -121,7 +122,7 @@ def run(lab: Lab, arguments: argparse.Namespace) -> Result:
             models.set_arguments(bench, name, {"--kv-cache-size": str(_KV_BLOCKS)})
         _pick_by_name(bench, TURNS)
         rounds = []
-        for number in range(1, arguments.routing_rounds + 1):
+        for number in range(1, routing_rounds + 1):
             for arm in _ARMS:
                 rounds.append(asyncio.run(_round(bench, work, arm, number)))
                 _say(" ".join(f"{key}={value}" for key, value in rounds[-1].row().items()))

@@ -6,7 +6,6 @@ one policy. Nothing of it needs more pods than the lab has, so that 3,000 object
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from benchmarks.arithmetic import median
 from benchmarks.costs import ROLES, Cost, Stopwatch, grows, middle
 from benchmarks.generated_sites import with_tenants
 from benchmarks.report import Result, Row, Table
+from floor.command_line import Several
 from lab import deploy, session
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
@@ -51,17 +51,16 @@ class Sized:
     diffs: list[Cost] = field(default_factory=list)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--site-objects", type=int, nargs="+", default=list(SIZES), help="sizes (default: 100 to 3000)")
+PARAMETERS = (Several(["--site-objects"], type=int, default=SIZES, help="site_preview: sizes (default: 100 to 3000)"),)
 
 
-def run(lab: Lab, arguments: argparse.Namespace) -> Result:
+def run(lab: Lab, *, site_objects: Sequence[int]) -> Result:
     """Makes the lab's site larger and larger, measures each size, and leaves the site as it was. Raises LabError."""
     deploy.deploy(lab)
     with tempfile.TemporaryDirectory(prefix="site-preview-") as folder:
         site = _Site(lab, Path(folder))
         try:
-            sizes = [_measure(site, objects) for objects in sorted(arguments.site_objects)]
+            sizes = [_measure(site, objects) for objects in sorted(site_objects)]
         finally:
             _say("the lab's own site again")
             site.grow(0)

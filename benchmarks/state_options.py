@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping
+
+import click
 
 from benchmarks.costs import Cost
 from benchmarks.engine_cost import NO_CHECKPOINTS, Stack
@@ -22,18 +23,19 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-objects", type=int, default=300, help="number of objects (default: 300)")
+PARAMETERS = (
+    click.Option(["--state-objects"], type=int, default=300, help="state_options: number of objects (default: 300)"),
+)
 
 
-def run(lab: Lab, arguments: argparse.Namespace) -> Result:
+def run(lab: Lab, *, state_objects: int) -> Result:
     """Raises LabError when a command fails."""
     deploy.deploy(lab)
-    rows = [_row(name, _measured(lab, arguments.state_objects, name)) for name in OPTIONS]
+    rows = [_row(name, _measured(lab, state_objects, name)) for name in OPTIONS]
     return Result(
         benchmark="state_options",
         question="What do the engine's options for a state in files save in an `up`?",
-        conditions={"objects": f"{arguments.state_objects} ConfigMaps of 300 bytes, a new stack each time"},
+        conditions={"objects": f"{state_objects} ConfigMaps of 300 bytes, a new stack each time"},
         tables=[Table(title="First `up`", rows=rows)],
         findings=[],
     )

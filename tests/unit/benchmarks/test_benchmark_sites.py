@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -95,7 +94,7 @@ def test_findings_say_time_a_site_shares_and_growth() -> None:
 
 def test_the_result_says_how_busy_the_machine_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many_sites, "walk", lambda _, count: walked(count, count / 2))
-    result = many_sites.run(Lab.from_environment(), argparse.Namespace(sites=[20, 10]))
+    result = many_sites.run(Lab.from_environment(), sites=[20, 10])
     assert "one of them busy, the rest is other work" in str(result.conditions["load_average_after"])
     assert [row["sites"] for row in result.tables[1].rows] == [10, 20]
     assert result.tables[1].rows[1]["proof, CPU"] == 150
