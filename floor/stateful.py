@@ -45,5 +45,5 @@ HOLDERS = (VOLUME, STATEFUL_SET, IDENTITY)
 
 def holder(type_: str, name: str) -> Holder | None:
     """The sort of a resource by its Pulumi type and logical name; None for one that holds no data."""
-    sort = (type_.partition(":")[0], type_.rpartition(":")[2])
-    return next((one for one in HOLDERS if (one.package, one.kind) == sort and one.name in ("", name)), None)
+    asked = (type_.partition(":")[0], type_.rpartition(":")[2])
+    return next((sort for sort in HOLDERS if (sort.package, sort.kind) == asked and sort.name in ("", name)), None)
