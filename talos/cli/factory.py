@@ -11,7 +11,7 @@ import yaml
 
 from talos.cli import inputs
 from talos.cli.failures import InputError
-from talos.cli.options import Group
+from talos.cli.options import TalosGroup
 from talos.factory import ImageFactory
 from talos.factory_extensions import check_extensions, parse_extensions
 from talos.factory_schematic import FactoryError, MetaValue, Schematic, SecureBoot
@@ -45,7 +45,7 @@ _KEYS = {
 }
 
 
-@click.group(cls=Group, help=DESCRIPTION)
+@click.group(cls=TalosGroup, help=DESCRIPTION)
 def command() -> None:
     pass
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from floor import command_line
 from talos.cli.failures import Exit, exit_for
-from talos.cli.options import Group
+from talos.cli.options import TalosGroup
 
 _DESCRIPTION = """\
 Brings machines into a state, one machine and one command at a time: what `pulumi up` runs, and what a person may run
@@ -63,7 +63,7 @@ _COMMANDS = {
 }
 """Where each command is, and what it does."""
 
-COMMAND_LINE = Group(
+COMMAND_LINE = TalosGroup(
     "talos",
     help=_DESCRIPTION,
     places={name: place for name, (place, _) in _COMMANDS.items()},

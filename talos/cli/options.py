@@ -15,18 +15,18 @@ from talos.cli.inputs import INPUTS, Address
 from talos.cli.waiting import POLL_S
 
 
-class _Form(command_line.Verbatim):
+class _WithInputs(command_line.Verbatim):
     """Every help ends with the inputs and the exit codes."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "epilog": f"{INPUTS}\n\n{EXIT_CODES}"})
 
 
-class Command(_Form, command_line.Command):
+class Command(_WithInputs, command_line.Command):
     pass
 
 
-class Group(_Form, command_line.Group):
+class TalosGroup(_WithInputs, command_line.Group):
     command_class = Command
 
 
