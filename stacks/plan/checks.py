@@ -37,13 +37,13 @@ def cut_answers(plan: RevisionPlan) -> Iterator[Problem]:
 def incompatible(site: SiteConfig, pins: Versions, origins: Mapping[str, Origin]) -> Iterator[Problem]:
     """Rows of the compatibility table that speak about the pinned versions and this site."""
     for conflict in conflicts.conflicts(pins, site):
-        named = [(fact, value, key) for fact, (value, key) in conflict.found.items()]
-        said = " with ".join(f"{fact} {value} ({origins.get(key, key)})" for fact, value, key in named)
+        named = [(fact, value, key) for fact, (value, key) in conflict.named.items()]
+        combination = " with ".join(f"{fact} {value} ({origins.get(key, key)})" for fact, value, key in named)
         own = next((key for _, _, key in named if not key.startswith(("versions.", "catalogue."))), "")
         theirs = origins.get(named[0][2])
         yield Problem(
             path=tuple(own.split(".")) if own else tuple(named[0][2].split(".")[1:]),
-            what=f"{conflict.row.verdict}: {said}: {conflict.row.text}",
+            what=f"{conflict.row.verdict}: {combination}: {conflict.row.text}",
             fix=f"{conflict.row.fix} (stacks/facts/compatibility.yaml: {conflict.row.id}; "
             f"source: {conflict.row.source})",
             file="" if own or not theirs else theirs.file,

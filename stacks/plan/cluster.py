@@ -75,7 +75,7 @@ class ClusterPlan:
         """Keys of the stack's configuration that the configs need, sorted."""
         names = {name for node in self.nodes for name in secret_names(node.keys)}
         for auth in self.machines.registries.auth.values():
-            names |= {each for each in (auth.password_secret, auth.identity_token_secret) if each}
+            names |= {secret for secret in (auth.password_secret, auth.identity_token_secret) if secret}
         storage = self.machines.hgx.storage
         for disk in storage.disks.values() if storage else ():
             names |= {key.passphrase_secret for key in disk.encryption if key.passphrase_secret}
@@ -177,7 +177,7 @@ def plan_cluster(name: str, machines: MachinesSpec, versions: Versions) -> Clust
             schematic = _schematic(profile.extensions, (*profile.kernel_args, *keys.kernel_args))
         image = factory.assets(schematic.id, versions.talos).installer
         nodes.append(PlannedNode(node_name, spec, keys, schematic, image))
-    ordered = sorted(nodes, key=lambda each: (not each.is_control_plane, each.name))
+    ordered = sorted(nodes, key=lambda node: (not node.is_control_plane, node.name))
     return ClusterPlan(name, machines, versions, tuple(ordered))
 
 

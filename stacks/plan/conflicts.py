@@ -33,16 +33,16 @@ KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Conflict:
-    """A row that speaks, and what it found: fact -> (value, key that decides it)."""
+    """A row that speaks, and what it names: fact -> (value, key that decides it)."""
 
     row: Row
-    found: Mapping[str, tuple[str, str]]
+    named: Mapping[str, tuple[str, str]]
 
 
 def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
     """What rows may ask for: versions as `1.2.3` without a v, strings, and lists of strings."""
     picker_image, picker = versions.parts(pins.images.endpoint_picker)
-    found: dict[str, Fact] = {
+    known: dict[str, Fact] = {
         "talos": pins.talos,
         "kubernetes": pins.kubernetes,
         "nvidia_production_driver": pins.nvidia.production.driver,
@@ -56,23 +56,23 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
     }
     engines = {model.server.engine for model in site.models.values()}
     if "vllm" in engines:
-        found["vllm"] = versions.parts(pins.images.vllm)[1]
-        found["vllm_flags"] = frozenset(_vllm_flags(site))
+        known["vllm"] = versions.parts(pins.images.vllm)[1]
+        known["vllm_flags"] = frozenset(_vllm_flags(site))
     if site.gateway.controllers == "chart":
-        found["envoy_gateway"] = pins.charts.envoy_gateway.version
-        found["ai_gateway"] = pins.charts.ai_gateway.version
+        known["envoy_gateway"] = pins.charts.envoy_gateway.version
+        known["ai_gateway"] = pins.charts.ai_gateway.version
     if site.crds.owner == "program":
-        found |= {
+        known |= {
             f"{file.removesuffix('.json').replace('-', '_')}_crds": release
             for file, release in pins.crd_versions.items()
         }
-    return {name: value.removeprefix("v") if isinstance(value, str) else value for name, value in found.items()}
+    return {name: value.removeprefix("v") if isinstance(value, str) else value for name, value in known.items()}
 
 
 def conflicts(pins: Versions, site: SiteConfig) -> list[Conflict]:
     """Rows that speak about this set of versions and this site, in the order of the file."""
     known = facts(pins, site)
-    found = []
+    conflicting = []
     for row, asked in speaking(known):
         named = {}
         for fact in asked:
@@ -82,8 +82,8 @@ def conflicts(pins: Versions, site: SiteConfig) -> list[Conflict]:
             else:
                 entry = row.when[fact].removeprefix("has ")
                 named[fact] = (entry, _key_of(site, fact, entry))
-        found.append(Conflict(row=row, found=named))
-    return found
+        conflicting.append(Conflict(row=row, named=named))
+    return conflicting
 
 
 def _key_of(site: SiteConfig, fact: str, entry: str) -> str:

@@ -37,8 +37,8 @@ def merged_keys(machines: MachinesSpec, node: NodeSpec) -> MachineKeys:
     """The keys of all machines, the node's role and the node: mappings key by key, else the last level's value."""
     merged: dict[str, Any] = {}
     for level in (machines, machines.roles.get(node.role, MachineKeys()), node):
-        said = level.model_dump(exclude_unset=True, include=set(MachineKeys.model_fields) - {"patches"})
-        merged = _merged(merged, said)
+        level_keys = level.model_dump(exclude_unset=True, include=set(MachineKeys.model_fields) - {"patches"})
+        merged = _merged(merged, level_keys)
     return MachineKeys.model_validate(merged)
 
 
@@ -99,8 +99,8 @@ def _link(name: str, link: LinkSpec, node: NodeSpec, subnets: Sequence[str]) -> 
     return {
         "name": name,
         **link.model_dump(exclude=_OTHER_FORM),
-        "addresses": tuple(network.LinkAddress(address=each) for each in (*own, *link.addresses)),
-        "routes": tuple(network.Route(**each.model_dump()) for each in link.routes),
+        "addresses": tuple(network.LinkAddress(address=address) for address in (*own, *link.addresses)),
+        "routes": tuple(network.Route(**route.model_dump()) for route in link.routes),
     }
 
 

@@ -135,7 +135,7 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
     model, hardware, layout = case.order.model, case.order.hardware, case.layout
     path: Path = ("models", proof.order.name, "server", "layout" if spec.server.layout else "gpus")
     fix = "; or ".join(step.text for step in nearest(proof)) or tried(proof)
-    refused = {each.key: each for each in reversed([*refusals(model, layout)] if spec.server.layout else [])}
+    refused = {refusal.key: refusal for refusal in reversed([*refusals(model, layout)] if spec.server.layout else [])}
     for refusal in reversed(refused.values()):
         yield Problem(
             path=(*path, refusal.key),

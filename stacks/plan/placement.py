@@ -104,7 +104,7 @@ def place(nodes: Sequence[Node], demands: Sequence[Demand]) -> Placement:
     crowded = [] if unplaced else _fill(nodes, demands, packed=False)[2]
     surge = {
         demand.model: not unplaced and _spot(nodes, free, demand, _on_nodes(replicas, demand.model)) is not None
-        for demand in sorted(demands, key=lambda each: each.model)
+        for demand in sorted(demands, key=lambda demand: demand.model)
     }
     return Placement(
         replicas=tuple(replicas),
@@ -130,7 +130,7 @@ def _fill(
     free = {node.name: node.gpus for node in nodes}
     placed: list[Replica] = []
     unplaced: list[Demand] = []
-    for demand in sorted(demands, key=lambda each: (-each.gpus if packed else each.gpus, each.model)):
+    for demand in sorted(demands, key=lambda demand: (-demand.gpus if packed else demand.gpus, demand.model)):
         taken: Counter[str] = Counter()
         for number in range(demand.replicas):
             spot = _spot(nodes, free, demand, taken, packed=packed)
@@ -183,7 +183,7 @@ def _loss(
     kinds = {demand.model: demand for demand in demands}
     serving = Counter(replica.model for replica in replicas if replica not in gone)
     fewer: Counter[str] = Counter()
-    for replica in sorted(gone, key=lambda each: (-kinds[each.model].gpus, each.model)):
+    for replica in sorted(gone, key=lambda replica: (-kinds[replica.model].gpus, replica.model)):
         demand = kinds[replica.model]
         spot = _spot(others, rest, demand, Counter())
         if spot is None:
@@ -202,7 +202,7 @@ def _missing(
     nodes: Sequence[Node], demands: Sequence[Demand], unplaced: Iterable[Demand], *, packed: bool = True
 ) -> dict[str, int]:
     """Nodes like the largest of each kind that is short, added until all fits; not where no number helps."""
-    found: dict[str, int] = {}
+    missing: dict[str, int] = {}
     for gpu in sorted({demand.gpu for demand in unplaced}):
         here = [node for node in nodes if node.gpu == gpu]
         wanted = [demand for demand in demands if demand.gpu == gpu]
@@ -214,11 +214,11 @@ def _missing(
         high = min(sum(demand.replicas * -(-demand.gpus // size) for demand in wanted), _MOST_MISSING)
         more = [Node(name=f"+{number}", gpu=gpu, gpus=size) for number in range(high)]
         if low >= high or _fill([*here, *more], wanted, packed=packed)[2]:
-            found[gpu] = max(low + 1, high)
+            missing[gpu] = max(low + 1, high)
             continue
         while high - low > 1:
             middle = (low + high) // 2
             enough = not _fill([*here, *more[:middle]], wanted, packed=packed)[2]
             low, high = (low, middle) if enough else (middle, high)
-        found[gpu] = high
-    return found
+        missing[gpu] = high
+    return missing

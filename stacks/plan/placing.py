@@ -58,9 +58,9 @@ def _without_inherited_taints(site: SiteConfig) -> tuple[SiteConfig, list[str]]:
     role = machines.roles.get("hgx", MachineKeys())
     ways, kept = [], []
     for where, taints in (("taints", machines.taints), ("roles.hgx.taints", role.taints)):
-        found = list(_repelling(taints))
-        ways += [f"take {key} out of cluster.machines.{where}" for key in found]
-        kept.append({key: value for key, value in taints.items() if key not in found})
+        repelling = list(_repelling(taints))
+        ways += [f"take {key} out of cluster.machines.{where}" for key in repelling]
+        kept.append({key: value for key, value in taints.items() if key not in repelling})
     roles = {**machines.roles, "hgx": role.model_copy(update={"taints": kept[1]})}
     free = machines.model_copy(update={"taints": kept[0], "roles": roles})
     return site.model_copy(update={"cluster": site.cluster.model_copy(update={"machines": free})}), ways
@@ -70,13 +70,13 @@ def _left_out(site: SiteConfig, *, dead: bool = False) -> str:
     """Nodes with GPUs that are not counted, and why."""
     machines = site.cluster.machines
     nodes = sorted(machines.nodes.items()) if machines else []
-    found = []
+    skipped = []
     for name, node in nodes:
         taint = _taint(machines, node) if machines and node.role == "hgx" else ""
         gone = node.dead and not dead and node.role == "hgx"
         why = [*(["dead"] if gone else []), *([f"taint {taint}"] if taint else [])]
-        found += [f"{name} ({', '.join(why)})"] if why else []
-    return f"; not counted: {_some(found)}" if found else ""
+        skipped += [f"{name} ({', '.join(why)})"] if why else []
+    return f"; not counted: {_some(skipped)}" if skipped else ""
 
 
 def demands_of(proofs: Mapping[str, Proof]) -> list[Demand]:
@@ -150,8 +150,8 @@ def fewest_nodes(site: SiteConfig, demands: Sequence[Demand]) -> int:
     """Nodes that these replicas take if they are packed."""
     if not demands:
         return 0
-    one = Node(name="first", gpu=site.cluster.gpu, gpus=GPUS[site.cluster.gpu].gpus_per_node)
-    return 1 + place([one], demands).missing_nodes.get(site.cluster.gpu, 0)
+    node = Node(name="first", gpu=site.cluster.gpu, gpus=GPUS[site.cluster.gpu].gpus_per_node)
+    return 1 + place([node], demands).missing_nodes.get(site.cluster.gpu, 0)
 
 
 def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
@@ -190,10 +190,10 @@ def _free(site: SiteConfig, nodes: Sequence[Node], placement: Placement) -> str:
     left = {node.name: placement.free[node.name] for node in nodes}
     whole = [node.name for node in nodes if left[node.name] == node.gpus]
     parts = [f"{left[node.name]} on {node.name}" for node in nodes if 0 < left[node.name] < node.gpus]
-    said = _gpus(free)
+    text = _gpus(free)
     if whole:
-        said += f"; whole nodes: {_some(whole)}"
-    return said + (f"; fragments: {_some(parts)}" if parts else "") + _left_out(site)
+        text += f"; whole nodes: {_some(whole)}"
+    return text + (f"; fragments: {_some(parts)}" if parts else "") + _left_out(site)
 
 
 def _losses(placement: Placement, proofs: Mapping[str, Proof]) -> Iterator[str]:
@@ -218,10 +218,10 @@ def _losses(placement: Placement, proofs: Mapping[str, Proof]) -> Iterator[str]:
 def _fewer_left(model: str, proof: Proof, left: int) -> str:
     if not left:
         return f"{model} has no replica until a node is back"
-    said = f"{model} has {left} of {proof.case.replicas} replicas"
+    text = f"{model} has {left} of {proof.case.replicas} replicas"
     if proof.order.load is None:
-        return said
-    return f"{said} and {'keeps' if _holds(proof, left) else 'misses'} its targets"
+        return text
+    return f"{text} and {'keeps' if _holds(proof, left) else 'misses'} its targets"
 
 
 def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
@@ -230,10 +230,10 @@ def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
     counts = {name: proof.case.replicas for name, proof in sorted(proofs.items())}
     single = [name for name, count in counts.items() if count == 1]
     late = [name for name, count in counts.items() if count > 1 and not _holds(proofs[name], count - 1)]
-    said = "takes no GPU more, as a replica stops before its successor starts"
-    said += f"; without a replica meanwhile: {_some(single)}" if single else ""
-    said += f"; beyond their targets meanwhile: {_some(late)}" if late else ""
-    return f"{said}; room for one replica more of {_some(room)}" if room else f"{said}; no room for one more of any"
+    text = "takes no GPU more, as a replica stops before its successor starts"
+    text += f"; without a replica meanwhile: {_some(single)}" if single else ""
+    text += f"; beyond their targets meanwhile: {_some(late)}" if late else ""
+    return f"{text}; room for one replica more of {_some(room)}" if room else f"{text}; no room for one more of any"
 
 
 def _order(site: SiteConfig, placement: Placement) -> str:

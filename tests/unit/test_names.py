@@ -35,6 +35,7 @@ CLEAN = (
     "sitectl/verdicts",
     "stacks/facts",
     "stacks/importing",
+    "stacks/plan",
     "stacks/program",
     "stacks/proof",
     "stacks/site",
