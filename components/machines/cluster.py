@@ -71,11 +71,11 @@ class Cluster(Component):
             ClusterNodesArgs(machines=args.machines, configs=configs, bundle=identity.bundle, rollout=args.rollout),
             here,
         ).handle
-        self.said = announce(
+        self.preview = announce(
             [
                 Announced(
                     machine=machine,
-                    config=configs.apply(lambda found, key=machine.name: found[key]),  # type: ignore[misc]
+                    config=configs.apply(lambda texts, key=machine.name: texts[key]),  # type: ignore[misc]
                     resource=nodes.rolls[machine.name],
                 )
                 for machine in args.machines

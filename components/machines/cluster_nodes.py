@@ -64,10 +64,10 @@ class ClusterNodes(Component):
         self._args = args
         planes = [machine for machine in args.machines if machine.is_control_plane]
         workers = [machine for machine in args.machines if not machine.is_control_plane]
-        images = [self._schematic(text) for text in sorted({each.schematic for each in args.machines})]
+        images = [self._schematic(text) for text in sorted({machine.schematic for machine in args.machines})]
 
         installs = self._installs(planes, images)
-        founded = self._bootstrap(planes, [installs[each.name] for each in planes])
+        founded = self._bootstrap(planes, [installs[machine.name] for machine in planes])
         # A worker asks a control plane for its certificate, over an address that may need etcd: the VIP.
         installs |= self._installs(workers, [*images, founded])
         self.kubeconfig = self._kubeconfig(planes, founded)
@@ -178,5 +178,5 @@ class ClusterNodes(Component):
 
 
 def _config_of(machine: Machine, configs: pulumi.Output[Mapping[str, str]]) -> pulumi.Output[str]:
-    pick: Callable[[Mapping[str, str]], str] = lambda found: found[machine.name]  # noqa: E731
+    pick: Callable[[Mapping[str, str]], str] = lambda texts: texts[machine.name]  # noqa: E731
     return pulumi.Output.secret(configs.apply(pick))

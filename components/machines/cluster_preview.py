@@ -79,10 +79,10 @@ async def _announced(
     refusals = [
         problem for kind in kinds.values() for problem in await _schematic_problems(kind, factory, talos_version)
     ]
-    said = []
+    lines = []
     for node, answer in zip(nodes, answers, strict=True):
         line = f"{node.machine.name}: {answer['says']}"
-        said.append(line)
+        lines.append(line)
         if answer["change"] == "refused":
             refusals.append(line)
         elif answer["change"] in _LOUD:
@@ -91,7 +91,7 @@ async def _announced(
             pulumi.log.info(line, node.resource)
     if refusals:
         raise RefusedError("`up` would fail on these machines:\n" + "\n".join(f"  {line}" for line in refusals))
-    return said
+    return lines
 
 
 async def _known(value: pulumi.Output[str]) -> str:

@@ -70,7 +70,7 @@ def secrets(imported: str | None) -> str:
 
 def talosconfig(context: str, control_planes: Sequence[Machine]) -> str:
     """Prints an administrator's talosconfig."""
-    endpoints = [word for each in control_planes for word in ("--endpoint", each.address)]
+    endpoints = [word for machine in control_planes for word in ("--endpoint", machine.address)]
     return talos("talosconfig", "--context", context, "--role", "os:admin", "--lifetime", _LIFETIME, *endpoints)
 
 
@@ -120,7 +120,7 @@ def erase(machine: Machine) -> str:
 def bootstrap(control_planes: Sequence[Machine], limits: Limits = LIMITS) -> str:
     """Founds the cluster on the first control plane, unless it exists."""
     first, *others = control_planes
-    peers = [word for each in others for word in ("--peer", f"{each.name}={each.address}")]
+    peers = [word for peer in others for word in ("--peer", f"{peer.name}={peer.address}")]
     return talos("bootstrap", *_of(first), *peers, *_within(limits, limits.bootstrap_s))
 
 

@@ -20,6 +20,7 @@ CLEAN = (
     "ci",
     "components/addons",
     "components/gateway",
+    "components/machines",
     "components/models",
     "components/specs",
     "components/tenants",

@@ -100,7 +100,7 @@ def declare(*machines: Machine, preview: bool = False, change: str = "none", **m
 
     async def run() -> None:
         made = Cluster("machines", args(*machines, **more))
-        await made.said.future()
+        await made.preview.future()
         secret = (made.handle.kubeconfig, made.handle.talosconfig)
         assert [await each.is_secret() for each in secret] == [True, True]
         await asyncio.gather(*(each.urn.future() for each in made.handle.ready))
