@@ -22,6 +22,7 @@ CLEAN = (
     "floor",
     "lab/install",
     "lab/machines",
+    "lab/plugins",
     "manifests",
     "policy",
     "sitectl/changes.py",

@@ -63,36 +63,36 @@ def accepted(inputs: Mapping[str, Any], rules: Mapping[str, Any] = COMMAND_RULES
 
 def failures(inputs: Mapping[str, Any], rules: Mapping[str, Any] = COMMAND_RULES) -> dict[str, str]:
     """Input name -> what is wrong with it. Values are never quoted: they may be secret."""
-    found = {}
+    problems = {}
     for name, value in accepted(inputs, rules).items():
         fits, allowed = rules[name]
         bare = values.plain(value)
         if not fits(bare):
-            found[name] = f"got {_kind(bare)}, allowed is {allowed}"
-    return found
+            problems[name] = f"got {_kind(bare)}, allowed is {allowed}"
+    return problems
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
     """Property path -> "add", "delete" or "update", for everything that differs between two sets of inputs."""
-    found: dict[str, str] = {}
+    differences: dict[str, str] = {}
     for name in sorted(old.keys() | new.keys()):
-        _compare(name, old.get(name), new.get(name), found)
-    return found
+        _compare(name, old.get(name), new.get(name), differences)
+    return differences
 
 
-def _compare(path: str, old: Any, new: Any, found: dict[str, str]) -> None:
+def _compare(path: str, old: Any, new: Any, differences: dict[str, str]) -> None:
     if _same(old, new):
         return
     if old is None or new is None:
-        found[path] = "add" if old is None else "delete"
+        differences[path] = "add" if old is None else "delete"
     elif isinstance(old, list) and isinstance(new, list):
         for index in range(max(len(old), len(new))):
-            _compare(f"{path}[{index}]", _item(old, index), _item(new, index), found)
+            _compare(f"{path}[{index}]", _item(old, index), _item(new, index), differences)
     elif _is_object(old) and _is_object(new):
         for key in sorted(old.keys() | new.keys()):
-            _compare(path + _step(key), old.get(key), new.get(key), found)
+            _compare(path + _step(key), old.get(key), new.get(key), differences)
     else:
-        found[path] = "update"
+        differences[path] = "update"
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -78,13 +78,13 @@ def _release_namespace(session: Session, inputs: dict[str, Any]) -> str:
 
 def locate(inputs: dict[str, Any]) -> Path:
     """The chart's folder or archive, which must be on this machine. Raises ProviderError if it is not."""
-    found = find(inputs)
-    if found is None:
+    chart = find(inputs)
+    if chart is None:
         raise ProviderError(
             f'chart "{inputs.get("chart") or ""}" is not a local path, and the lab stand-in fetches none for '
             "helm.sh/v4 Chart: name a folder or a packed chart"
         )
-    return found
+    return chart
 
 
 def find(inputs: dict[str, Any]) -> Path | None:

@@ -61,17 +61,17 @@ class _Kinds:
     def find(self, gvk: GroupVersionKind) -> Resource | None:
         """The resource that serves this kind, or None. Raises ApiException and urllib3 errors of the request."""
         version = gvk.api_version
-        found = self._served.get(version, {}).get(gvk.kind)
-        if found is not None:
-            return found
+        resource = self._served.get(version, {}).get(gvk.kind)
+        if resource is not None:
+            return resource
         with self._lock:
-            found = self._served.get(version, {}).get(gvk.kind)
+            resource = self._served.get(version, {}).get(gvk.kind)
             # A crowd of objects whose CRD is missing must not ask once each.
-            if found is None and time.monotonic() - self._asked_at.get(version, -_MISS_KEPT_S) >= _MISS_KEPT_S:
+            if resource is None and time.monotonic() - self._asked_at.get(version, -_MISS_KEPT_S) >= _MISS_KEPT_S:
                 self._served[version] = self._fetch(gvk.group, gvk.version)
                 self._asked_at[version] = time.monotonic()
-                found = self._served[version].get(gvk.kind)
-            return found
+                resource = self._served[version].get(gvk.kind)
+            return resource
 
     def forget_misses(self) -> None:
         """Ask again at the next miss: a CRD was just created."""
@@ -147,8 +147,8 @@ class Cluster:
 
     def namespaced(self, gvk: GroupVersionKind) -> bool | None:
         """Whether objects of this kind live in namespaces; None if the API server does not serve it."""
-        found = self._find(gvk)
-        return None if found is None else bool(found.namespaced)
+        resource = self._find(gvk)
+        return None if resource is None else bool(resource.namespaced)
 
     def kinds_changed(self) -> None:
         """Call after a CRD was created or changed."""
@@ -247,10 +247,10 @@ class Cluster:
 
     def path(self, gvk: GroupVersionKind, name: str | None, namespace: str) -> str:
         """URL path of a kind's collection, or of one object. Raises KindNotFoundError if it is not served."""
-        found = self._find(gvk)
-        if found is None:
+        resource = self._find(gvk)
+        if resource is None:
             raise KindNotFoundError(f"the API server serves no {gvk.kind} of {gvk.api_version}")
-        path: str = found.path(name=name, namespace=(namespace or "default") if found.namespaced else None)
+        path: str = resource.path(name=name, namespace=(namespace or "default") if resource.namespaced else None)
         return path
 
     def pause(self, seconds: float) -> None:
@@ -263,8 +263,8 @@ class Cluster:
         return self._cancelled.is_set()
 
     def _find(self, gvk: GroupVersionKind) -> Resource | None:
-        found: Resource | None = self._retry(lambda: self._kinds.find(gvk), "GET", gvk.api_version, RETRY_S)
-        return found
+        resource: Resource | None = self._retry(lambda: self._kinds.find(gvk), "GET", gvk.api_version, RETRY_S)
+        return resource
 
     def _request(
         self,

@@ -38,43 +38,48 @@ def compare(live: Tree, new: Tree, old_inputs: Tree, replacing: Sequence[str]) -
 
     `live` is the live object cut to the shape of `old_inputs`; both tell what the server made of what was asked before.
     """
-    found: dict[str, PropertyChange] = {}
-    _compare_maps((), live, new, old_inputs, replacing, found)
-    return found
+    changes: dict[str, PropertyChange] = {}
+    _compare_maps((), live, new, old_inputs, replacing, changes)
+    return changes
 
 
 def _compare_maps(
-    path: Path, live: Tree, new: Tree, asked: Any, replacing: Sequence[str], found: dict[str, PropertyChange]
+    path: Path, live: Tree, new: Tree, asked: Any, replacing: Sequence[str], changes: dict[str, PropertyChange]
 ) -> None:
     before = asked if isinstance(asked, dict) else {}
     for key, value in new.items():
         _compare(
-            (*path, key), live.get(key, _MISSING), value, before.get(key, _MISSING), replacing=replacing, found=found
+            (*path, key),
+            live.get(key, _MISSING),
+            value,
+            before.get(key, _MISSING),
+            replacing=replacing,
+            changes=changes,
         )
     for key, value in live.items():
         if key not in new and value is not None:
-            _record((*path, key), Change.DELETE, None, replacing, found)
+            _record((*path, key), Change.DELETE, None, replacing, changes)
 
 
 def _compare(
-    path: Path, live: Any, new: Any, asked: Any, *, replacing: Sequence[str], found: dict[str, PropertyChange]
+    path: Path, live: Any, new: Any, asked: Any, *, replacing: Sequence[str], changes: dict[str, PropertyChange]
 ) -> None:
     if live is _MISSING:
         # A zero value that was asked for before and is not in the live object is one that the server does not repeat.
         if new is None or (is_zero(new) and asked is not _MISSING and is_zero(asked)):
             return
-        _record(path, Change.ADD, new, replacing, found)
+        _record(path, Change.ADD, new, replacing, changes)
     elif new is UNKNOWN:
-        _record(path, Change.UPDATE, new, replacing, found)
+        _record(path, Change.UPDATE, new, replacing, changes)
     elif isinstance(live, dict) and isinstance(new, dict):
-        _compare_maps(path, live, new, asked, replacing, found)
+        _compare_maps(path, live, new, asked, replacing, changes)
     elif isinstance(live, list) and isinstance(new, list):
-        _compare_lists(path, live, new, asked if isinstance(asked, list) else [], replacing, found)
+        _compare_lists(path, live, new, asked if isinstance(asked, list) else [], replacing, changes)
     elif type(live) is bool or type(new) is bool:
         if live is not new:
-            _record(path, Change.UPDATE, new, replacing, found)
+            _record(path, Change.UPDATE, new, replacing, changes)
     elif live != new:
-        _record(path, Change.DELETE if new is None else Change.UPDATE, new, replacing, found)
+        _record(path, Change.DELETE if new is None else Change.UPDATE, new, replacing, changes)
 
 
 def _compare_lists(
@@ -83,20 +88,22 @@ def _compare_lists(
     new: list[Any],
     asked: list[Any],
     replacing: Sequence[str],
-    found: dict[str, PropertyChange],
+    changes: dict[str, PropertyChange],
 ) -> None:
     for index, value in enumerate(new):
         before = asked[index] if index < len(asked) else _MISSING
         current = live[index] if index < len(live) else _MISSING
-        _compare((*path, index), current, value, before, replacing=replacing, found=found)
+        _compare((*path, index), current, value, before, replacing=replacing, changes=changes)
     for index in range(len(new), len(live)):
-        _record((*path, index), Change.DELETE, None, replacing, found)
+        _record((*path, index), Change.DELETE, None, replacing, changes)
 
 
-def _record(path: Path, change: Change, value: Any, replacing: Sequence[str], found: dict[str, PropertyChange]) -> None:
+def _record(
+    path: Path, change: Change, value: Any, replacing: Sequence[str], changes: dict[str, PropertyChange]
+) -> None:
     # Dropping all metadata looks the same as renaming.
     replaces = forces_replacement(path, value, replacing) or (change is Change.DELETE and path == ("metadata",))
-    found[path_text(path)] = PropertyChange(change, replaces)
+    changes[path_text(path)] = PropertyChange(change, replaces)
 
 
 def path_text(path: Path) -> str:

@@ -141,9 +141,9 @@ class Helm:
 
     def chart(self, inputs: Tree) -> Path:
         """The chart's folder or archive: local, else pulled. Raises ProviderError."""
-        found = charts.find(inputs)
-        if found is not None:
-            return found
+        local_chart = charts.find(inputs)
+        if local_chart is not None:
+            return local_chart
         try:
             return self._pull(inputs)
         except HelmError as error:
@@ -184,8 +184,8 @@ class Helm:
 
     def metadata(self, chart: Path) -> Tree:
         """The chart's own description, of its Chart.yaml."""
-        found = yaml.safe_load(self.run("show", "chart", str(chart), cluster=False))
-        return found if isinstance(found, dict) else {}
+        description = yaml.safe_load(self.run("show", "chart", str(chart), cluster=False))
+        return description if isinstance(description, dict) else {}
 
     def record(self, name: str, namespace: str) -> Record | None:
         """The release's newest revision, or None if there is none."""

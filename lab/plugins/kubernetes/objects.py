@@ -88,8 +88,8 @@ def gvk_of_type(token: str) -> GroupVersionKind:
 
 def metadata(obj: Tree) -> Tree:
     """The object's metadata, or an empty dict if it is missing, null or unknown."""
-    found = obj.get("metadata")
-    return found if isinstance(found, dict) else {}
+    fields = obj.get("metadata")
+    return fields if isinstance(fields, dict) else {}
 
 
 def name_of(obj: Tree) -> str:

@@ -44,7 +44,7 @@ def dependencies(objects: Sequence[Tree]) -> dict[Identity, list[Identity]]:
 
 
 def _explicit(obj: Tree) -> list[Identity]:
-    found = []
+    dependencies = []
     for text in filter(None, (part.strip() for part in annotation(obj, _DEPENDS_ON).split(","))):
         match = _REFERENCE.fullmatch(text)
         if match is None:
@@ -52,8 +52,8 @@ def _explicit(obj: Tree) -> list[Identity]:
                 f'cannot read "{text}" in annotation {_DEPENDS_ON} of {gvk_of(obj).kind} {name_of(obj)}'
             )
         group = "" if match["group"] == "core" else match["group"]
-        found.append((group, match["kind"], match["namespace"] or "", match["name"]))
-    return found
+        dependencies.append((group, match["kind"], match["namespace"] or "", match["name"]))
+    return dependencies
 
 
 def in_order(objects: Sequence[Tree], needed: Mapping[Identity, Sequence[Identity]]) -> list[Tree]:

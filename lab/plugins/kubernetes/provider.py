@@ -135,9 +135,11 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
                 disabled=request.HasField("autonaming") and options.mode == options.Mode.DISABLE,
             )
             if releases.is_release(request.urn):
-                found = release_inputs.check(session, request.urn, decode(request.olds), decode(request.news), naming)
-                failures = [provider_pb2.CheckFailure(property="chart", reason=found.problem)] if found.problem else []
-                return provider_pb2.CheckResponse(inputs=encode(found.inputs), failures=failures)
+                release = release_inputs.check(session, request.urn, decode(request.olds), decode(request.news), naming)
+                failures = (
+                    [provider_pb2.CheckFailure(property="chart", reason=release.problem)] if release.problem else []
+                )
+                return provider_pb2.CheckResponse(inputs=encode(release.inputs), failures=failures)
             known = CheckContext(
                 server_side_apply=session.config.server_side_apply,
                 rendering=session.rendering,
@@ -160,15 +162,15 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         def answer() -> Any:
             olds, news, ignored = decode(request.olds), decode(request.news), list(request.ignoreChanges)
             if releases.is_release(request.urn):
-                found = releases.diff(olds, news, ignored)
+                difference = releases.diff(olds, news, ignored)
             else:
-                found = resources.diff(Operation(self._configured, request.urn), olds, news, ignored)
-            changes = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
+                difference = resources.diff(Operation(self._configured, request.urn), olds, news, ignored)
+            changes = provider_pb2.DiffResponse.DIFF_SOME if difference.changed else provider_pb2.DiffResponse.DIFF_NONE
             return provider_pb2.DiffResponse(
                 changes=changes,
-                replaces=found.replaces,
-                deleteBeforeReplace=found.delete_before_replace,
-                detailedDiff={path: _property_diff(change) for path, change in found.changes.items()},
+                replaces=difference.replaces,
+                deleteBeforeReplace=difference.delete_before_replace,
+                detailedDiff={path: _property_diff(change) for path, change in difference.changes.items()},
                 hasDetailedDiff=True,
             )
 

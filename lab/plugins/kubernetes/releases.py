@@ -186,14 +186,14 @@ def _state(inputs: Tree, record: Record | None) -> Tree:
 
 def _resource_names(manifest: str) -> dict[str, list[str]]:
     """Names of the chart's objects by `Kind.group/apiVersion`."""
-    found: dict[str, set[str]] = {}
+    by_kind: dict[str, set[str]] = {}
     for obj in _objects(manifest):
         gvk = gvk_of(obj)
         kind = f"{gvk.kind}.{gvk.group}" if gvk.group else gvk.kind
         namespace = namespace_of(obj)
         name = f"{namespace}/{name_of(obj)}" if namespace else name_of(obj)
-        found.setdefault(f"{kind}/{gvk.api_version}", set()).add(name)
-    return {key: sorted(names) for key, names in found.items()}
+        by_kind.setdefault(f"{kind}/{gvk.api_version}", set()).add(name)
+    return {key: sorted(names) for key, names in by_kind.items()}
 
 
 def _objects(manifest: str) -> list[Tree]:
@@ -204,15 +204,15 @@ def _objects(manifest: str) -> list[Tree]:
 def _problems(operation: Operation, record: Record) -> list[str]:
     """Why objects of a failed release are not ready, its failed hooks among them."""
     failed = [hook for hook in record.hooks if (hook.get("last_run") or {}).get("phase") in ("Failed", "Running")]
-    found: list[str] = []
+    problems: list[str] = []
     for obj in _objects("\n---\n".join([record.manifest, *(str(hook.get("manifest") or "") for hook in failed)])):
         try:
             live = operation.session.cluster.get(gvk_of(obj), name_of(obj), namespace_of(obj) or record.namespace)
-            found += [f"{obj['kind']} {name_of(obj)}: {text}" for text in waiting.look_once(operation, obj, live)]
+            problems += [f"{obj['kind']} {name_of(obj)}: {text}" for text in waiting.look_once(operation, obj, live)]
         except (ApiError, ProviderError):
             # Explaining a failure must not become one.
             continue
-    return found
+    return problems
 
 
 def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> Stored | None:
@@ -266,10 +266,10 @@ def delete(operation: Operation, resource_id: str, state: Tree) -> None:
         command += ["--wait=legacy", "--timeout", f"{known['timeout'] or DEFAULT_TIMEOUT_S}s"]
     with opened(operation.session) as helm:
         try:
-            said = helm.run(*command)
+            output = helm.run(*command)
         except HelmError as error:
             raise ProviderError(f"helm cannot uninstall release {resource_id}: {error}") from error
     operation.session.cluster.kinds_changed()
-    kept = [line for line in said.strip().splitlines() if not line.startswith("release ")]
+    kept = [line for line in output.strip().splitlines() if not line.startswith("release ")]
     if kept:
         operation.warn("helm: " + " ".join(kept))

@@ -50,15 +50,15 @@ def _stale(obj: Tree) -> bool:
 
 def _condition(kind: str, wanted: str) -> Check:
     def holds(obj: Tree) -> Readiness:
-        found = next((item for name, item in conditions(obj).items() if name.lower() == kind.lower()), None)
-        if found is None:
+        condition = next((item for name, item in conditions(obj).items() if name.lower() == kind.lower()), None)
+        if condition is None:
             message = f'waiting for condition "{kind}"'
             return Readiness.not_yet(message)
-        done = str(found.get("status", "")).lower() == wanted.lower()
-        stale = found.get("observedGeneration", metadata(obj).get("generation")) != metadata(obj).get("generation")
+        done = str(condition.get("status", "")).lower() == wanted.lower()
+        stale = condition.get("observedGeneration", metadata(obj).get("generation")) != metadata(obj).get("generation")
         if done and not stale and not _stale(obj):
             return READY
-        message = f'waiting for condition "{kind}" to be {wanted}: {condition_text(found)}'
+        message = f'waiting for condition "{kind}" to be {wanted}: {condition_text(condition)}'
         return Readiness.not_yet(message)
 
     return holds
@@ -79,15 +79,15 @@ def _json_path(text: str) -> Check:
             message = f"waiting for {text}: the controller has not seen this generation"
             return Readiness.not_yet(message)
         selected = parsed.find(obj)
-        found = selected[0].value if selected else None
-        if found is None:
+        actual = selected[0].value if selected else None
+        if actual is None:
             return Readiness.not_yet(f"waiting for {text}", [f"{path} selected nothing"])
-        if isinstance(found, (dict, list)):
+        if isinstance(actual, (dict, list)):
             if value is not None:
-                reason = f'{path} is a {type(found).__name__}, which cannot equal "{value}"'
+                reason = f'{path} is a {type(actual).__name__}, which cannot equal "{value}"'
                 return Readiness.never(reason, [reason])
             return READY
-        shown = str(found).lower() if isinstance(found, bool) else str(found)
+        shown = str(actual).lower() if isinstance(actual, bool) else str(actual)
         if value is None or shown == value:
             return READY
         message = f'waiting for {text} (found "{shown}")'

@@ -34,14 +34,14 @@ READY: Final = Readiness(ready=True)
 
 def section(obj: Tree, name: str) -> Tree:
     """`spec` or `status`, or an empty dict."""
-    found = obj.get(name)
-    return found if isinstance(found, dict) else {}
+    part = obj.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def conditions(obj: Tree) -> dict[str, Tree]:
     """The status conditions by type."""
-    found = section(obj, "status").get("conditions")
-    return {str(item.get("type")): item for item in found or [] if isinstance(item, dict)}
+    listed = section(obj, "status").get("conditions")
+    return {str(item.get("type")): item for item in listed or [] if isinstance(item, dict)}
 
 
 def condition_text(condition: Tree) -> str:
@@ -282,5 +282,5 @@ def checked_on_read(gvk: GroupVersionKind) -> bool:
 
 def first_address(obj: Tree) -> Any:
     """The first load balancer address of a Service or Ingress, or None."""
-    found = section(section(obj, "status"), "loadBalancer").get("ingress")
-    return found[0] if isinstance(found, list) and found else None
+    addresses = section(section(obj, "status"), "loadBalancer").get("ingress")
+    return addresses[0] if isinstance(addresses, list) and addresses else None

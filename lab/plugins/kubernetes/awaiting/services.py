@@ -136,7 +136,7 @@ class ClaimProbe:
         if not name:
             return ""
         try:
-            found = self._cluster.get(_STORAGE_CLASSES, str(name))
+            storage_class = self._cluster.get(_STORAGE_CLASSES, str(name))
         except ApiError:
             return ""
-        return str(found.get("volumeBindingMode", ""))
+        return str(storage_class.get("volumeBindingMode", ""))

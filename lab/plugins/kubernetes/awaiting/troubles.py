@@ -49,7 +49,7 @@ def _owned(obj: Tree, owner: Tree) -> bool:
 
 def _warnings(cluster: Cluster, namespace: str, names: list[str]) -> list[str]:
     """The last warning of each reason about the named objects."""
-    found: dict[tuple[str, str], tuple[str, str]] = {}
+    latest: dict[tuple[str, str], tuple[str, str]] = {}
     for event in cluster.items_of(_EVENTS, namespace, fields="type=Warning"):
         about = section(event, "involvedObject")
         if about.get("name") not in names:
@@ -57,6 +57,6 @@ def _warnings(cluster: Cluster, namespace: str, names: list[str]) -> list[str]:
         when = str(event.get("lastTimestamp") or event.get("eventTime") or "")
         key = (str(about.get("name")), str(event.get("reason")))
         text = f"[{about.get('kind')} {about.get('name')}]: [{event.get('reason')}] {event.get('message')}"
-        if key not in found or when >= found[key][0]:
-            found[key] = (when, text)
-    return [text for _, text in sorted(found.values(), reverse=True)]
+        if key not in latest or when >= latest[key][0]:
+            latest[key] = (when, text)
+    return [text for _, text in sorted(latest.values(), reverse=True)]
