@@ -139,9 +139,9 @@ class KubeApi:
 
         Raises RefusedError (404 or 409) when the claim is absent or not bound yet.
         """
-        found = await self.request("GET", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}")
-        volume = found["spec"].get("volumeName")
-        if not volume or found.get("status", {}).get("phase") != "Bound":
+        claim_object = await self.request("GET", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}")
+        volume = claim_object["spec"].get("volumeName")
+        if not volume or claim_object.get("status", {}).get("phase") != "Bound":
             raise RefusedError(409, f'persistentvolumeclaim "{claim}" is not bound')
         return await self.request("GET", f"/api/v1/persistentvolumes/{volume}")
 

@@ -31,10 +31,10 @@ def find_bwrap() -> str:
 
     Raises LabError when it is not installed.
     """
-    found = shutil.which("bwrap")
-    if not found:
+    bwrap = shutil.which("bwrap")
+    if not bwrap:
         raise LabError("bubblewrap (bwrap) is not installed", fix="apt-get install bubblewrap")
-    return found
+    return bwrap
 
 
 def run_mark(lab: Lab, uid: str, container: str, run: int) -> str:

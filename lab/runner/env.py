@@ -100,28 +100,28 @@ def resource_value(container: Object, facts: PodFacts, resource: str, divisor: s
 
 def service_links(services: Iterable[Object]) -> dict[str, str]:
     """NAME_SERVICE_HOST, NAME_SERVICE_PORT and the docker-link variables of each Service with a cluster address."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for service in services:
         address = service["spec"].get("clusterIP")
         ports = service["spec"].get("ports") or []
         if not address or address == "None" or not ports:
             continue
         name = service["metadata"]["name"].upper().replace("-", "_")
-        found[f"{name}_SERVICE_HOST"] = address
-        found[f"{name}_SERVICE_PORT"] = str(ports[0]["port"])
+        variables[f"{name}_SERVICE_HOST"] = address
+        variables[f"{name}_SERVICE_PORT"] = str(ports[0]["port"])
         for port in ports:
             if label := port.get("name"):
-                found[f"{name}_SERVICE_PORT_{label.upper().replace('-', '_')}"] = str(port["port"])
+                variables[f"{name}_SERVICE_PORT_{label.upper().replace('-', '_')}"] = str(port["port"])
         first = ports[0].get("protocol", "TCP").lower()
-        found[f"{name}_PORT"] = f"{first}://{address}:{ports[0]['port']}"
+        variables[f"{name}_PORT"] = f"{first}://{address}:{ports[0]['port']}"
         for port in ports:
             protocol = port.get("protocol", "TCP")
             stem = f"{name}_PORT_{port['port']}_{protocol}"
-            found[stem] = f"{protocol.lower()}://{address}:{port['port']}"
-            found[f"{stem}_PROTO"] = protocol.lower()
-            found[f"{stem}_PORT"] = str(port["port"])
-            found[f"{stem}_ADDR"] = address
-    return found
+            variables[stem] = f"{protocol.lower()}://{address}:{port['port']}"
+            variables[f"{stem}_PROTO"] = protocol.lower()
+            variables[f"{stem}_PORT"] = str(port["port"])
+            variables[f"{stem}_ADDR"] = address
+    return variables
 
 
 def container_env(
@@ -167,12 +167,12 @@ def _entry_value(
 
 def _key_of(lookup: Lookup, kind: str, reference: Object) -> str | None:
     optional = bool(reference.get("optional", False))
-    found = lookup(kind, reference["name"])
-    if found is None:
+    obj = lookup(kind, reference["name"])
+    if obj is None:
         if optional:
             return None
         raise MissingReferenceError(f'{kind.lower()} "{reference["name"]}" not found')
-    data = object_data(found)
+    data = object_data(obj)
     if reference["key"] not in data:
         if optional:
             return None
@@ -184,23 +184,23 @@ def _from_whole_object(source: Object, lookup: Lookup) -> dict[str, str]:
     kind, reference = (
         ("Secret", source["secretRef"]) if "secretRef" in source else ("ConfigMap", source["configMapRef"])
     )
-    found = lookup(kind, reference["name"])
-    if found is None:
+    obj = lookup(kind, reference["name"])
+    if obj is None:
         if reference.get("optional", False):
             return {}
         raise MissingReferenceError(f'{kind.lower()} "{reference["name"]}" not found')
     prefix = source.get("prefix", "")
     return {
         prefix + key: value.decode(errors="replace")
-        for key, value in object_data(found).items()
+        for key, value in object_data(obj).items()
         if _VARIABLE_NAME.match(prefix + key)
     }
 
 
-def object_data(found: Object) -> dict[str, bytes]:
+def object_data(obj: Object) -> dict[str, bytes]:
     """Keys and bytes of a Secret or ConfigMap."""
-    if "kind" in found and found["kind"] == "Secret":
-        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
-    data = {key: value.encode() for key, value in (found.get("data") or {}).items()}
-    data.update({key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()})
+    if "kind" in obj and obj["kind"] == "Secret":
+        return {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()}
+    data = {key: value.encode() for key, value in (obj.get("data") or {}).items()}
+    data.update({key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()})
     return data

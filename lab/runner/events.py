@@ -20,16 +20,16 @@ class EventLog:
     def __init__(self, api: KubeApi) -> None:
         self._api = api
         self._queue: asyncio.Queue[tuple[Object, str, str, str]] = asyncio.Queue(_QUEUE_LIMIT)
-        self._said: dict[tuple[str, str, str], float] = {}
+        self._noted_at: dict[tuple[str, str, str], float] = {}
 
     def add(self, pod: Object, kind: str, reason: str, message: str) -> None:
         """Note an event; never blocks."""
         now = time.monotonic()
-        self._said = {key: when for key, when in self._said.items() if now - when < _REPEAT_AFTER_S}
+        self._noted_at = {key: when for key, when in self._noted_at.items() if now - when < _REPEAT_AFTER_S}
         key = (pod["metadata"]["uid"], reason, message)
-        if key in self._said or self._queue.full():
+        if key in self._noted_at or self._queue.full():
             return
-        self._said[key] = now
+        self._noted_at[key] = now
         self._queue.put_nowait((pod, kind, reason, message))
 
     async def run(self) -> None:

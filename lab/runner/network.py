@@ -107,8 +107,8 @@ class PodNetworks:
     async def sweep(self, kept: Container[str]) -> list[str]:
         """Remove namespaces, and links, of an earlier runner's pods but for these; the names of those removed."""
         prefix = f"{self._lab.prefix}-p-"
-        found = await run(["ip", "netns", "list"])
-        names = [line.split()[0] for line in found.output.splitlines() if line.startswith(prefix)]
+        listing = await run(["ip", "netns", "list"])
+        names = [line.split()[0] for line in listing.output.splitlines() if line.startswith(prefix)]
         left = [name for name in names if name not in kept]
         for name in left:
             await _kill(name)

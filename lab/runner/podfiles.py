@@ -80,21 +80,21 @@ class PodFiles:
 
         Raises VolumeError for a mount that leaves its volume or names none.
         """
-        found = [Mount(source=str(path), target=f"/etc/{path.name}") for path in sorted((self.root / "etc").iterdir())]
+        mounts = [Mount(source=str(path), target=f"/etc/{path.name}") for path in sorted((self.root / "etc").iterdir())]
         for mount in container.get("volumeMounts") or []:
             if mount["name"] not in self._sources:
                 raise VolumeError(f"container {container['name']} mounts volume {mount['name']}, which is not declared")
             folder, read_only = self._sources[mount["name"]]
             sub_path = mount.get("subPath") or expand(mount.get("subPathExpr", ""), env)
             source = self._inside(folder, sub_path) if sub_path else folder
-            found.append(
+            mounts.append(
                 Mount(
                     source=str(source),
                     target=mount["mountPath"],
                     read_only=read_only or bool(mount.get("readOnly", False)),
                 )
             )
-        return found
+        return mounts
 
     @staticmethod
     def _inside(folder: Path, sub_path: str) -> Path:

@@ -56,11 +56,11 @@ def hostname(pod: Object) -> str:
 
 def containers(pod: Object) -> list[tuple[Kind, Object]]:
     """Every container with its kind, init containers and sidecars first, in the spec's order."""
-    found: list[tuple[Kind, Object]] = []
+    ordered: list[tuple[Kind, Object]] = []
     for container in pod["spec"].get("initContainers") or []:
-        found.append(("sidecar" if container.get("restartPolicy") == "Always" else "init", container))
-    found.extend(("main", container) for container in pod["spec"]["containers"])
-    return found
+        ordered.append(("sidecar" if container.get("restartPolicy") == "Always" else "init", container))
+    ordered.extend(("main", container) for container in pod["spec"]["containers"])
+    return ordered
 
 
 def should_restart(policy: str, kind: Kind, exit_code: int) -> bool:
@@ -92,12 +92,12 @@ def named_port(container: Object, port: int | str) -> int:
 
 def references(pod: Object) -> set[tuple[str, str]]:
     """("Secret" | "ConfigMap", name) of everything that its volumes hold, so a change of one finds the pods."""
-    found: set[tuple[str, str]] = set()
+    referenced: set[tuple[str, str]] = set()
     for volume in pod["spec"].get("volumes") or []:
         sources = [volume, *(volume.get("projected", {}).get("sources") or [])]
         for source in sources:
             if secret := source.get("secret"):
-                found.add(("Secret", secret.get("secretName") or secret.get("name", "")))
+                referenced.add(("Secret", secret.get("secretName") or secret.get("name", "")))
             if config_map := source.get("configMap"):
-                found.add(("ConfigMap", config_map["name"]))
-    return found
+                referenced.add(("ConfigMap", config_map["name"]))
+    return referenced

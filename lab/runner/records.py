@@ -79,9 +79,9 @@ def recorded(status_file: Path, key: str) -> int | None:
     with suppress(OSError):
         for line in status_file.read_text().splitlines():
             with suppress(ValueError):
-                said: dict[str, Any] = json.loads(line)
-                if key in said:
-                    return int(said[key])
+                entry: dict[str, Any] = json.loads(line)
+                if key in entry:
+                    return int(entry[key])
     return None
 
 

@@ -34,14 +34,14 @@ class SurvivingPod:
 
 def find(lab: Lab) -> dict[str, SurvivingPod]:
     """By uid, the pods of which something may be taken over. From now on their output is read again."""
-    found = {}
+    survivors = {}
     for folder in sorted(lab.pods.glob("*")):
         records = Records(folder)
         record = records.pod()
         if record is not None and (not record.network or (NAMESPACE_FOLDER / record.network).exists()):
             runs = {name: _take_over(lab, folder, name, run) for name, run in records.runs()}
-            found[folder.name] = SurvivingPod(record=record, runs=runs)
-    return found
+            survivors[folder.name] = SurvivingPod(record=record, runs=runs)
+    return survivors
 
 
 def _take_over(lab: Lab, folder: Path, container: str, run: RunRecord) -> SurvivingRun:

@@ -81,12 +81,12 @@ def payload(pod: Object, volume: Object, facts: PodFacts, lookup: Lookup, tokens
 
 def _from_object(kind: str, source: Object, lookup: Lookup, mode: int) -> Payload:
     optional = bool(source.get("optional", False))
-    found = lookup(kind, source["name"])
-    if found is None:
+    obj = lookup(kind, source["name"])
+    if obj is None:
         if optional:
             return {}
         raise MissingReferenceError(f'{kind.lower()} "{source["name"]}" not found')
-    data = object_data(found)
+    data = object_data(obj)
     items = source.get("items")
     if not items:
         return {key: Entry(content=value, mode=mode) for key, value in data.items()}

@@ -23,6 +23,7 @@ CLEAN = (
     "lab/install",
     "lab/machines",
     "lab/plugins",
+    "lab/runner",
     "manifests",
     "policy",
     "sitectl/changes.py",
