@@ -269,9 +269,9 @@ def _restore(lab: Lab) -> None:
         check=False,
     )
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        last_line = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise LabError(
-            f"etcd's snapshot cannot be restored: {''.join(said)}", fix="bootstrap with another one, or without"
+            f"etcd's snapshot cannot be restored: {''.join(last_line)}", fix="bootstrap with another one, or without"
         )
 
 

@@ -65,7 +65,7 @@ def marked(name: str, value: str) -> set[int]:
     A shell of the user's that has the variable too is in this one, and is not the lab's to end.
     """
     here = {_network(os.getpid()), None}
-    roots = {pid for pid, found in variables(name).items() if found == value and _network(pid) not in here}
+    roots = {pid for pid, actual in variables(name).items() if actual == value and _network(pid) not in here}
     return roots | _descendants(roots)
 
 
@@ -76,8 +76,8 @@ def end_started_with(name: str, is_meant: Callable[[str], bool], *, rounds: int 
     """
     left: set[int] = set()
     for _ in range(rounds):
-        found = {pid for pid, value in variables(name).items() if is_meant(value)}
-        left = {pid for pid in found | _descendants(found) if is_alive(pid)}
+        meant = {pid for pid, value in variables(name).items() if is_meant(value)}
+        left = {pid for pid in meant | _descendants(meant) if is_alive(pid)}
         if not left:
             break
         send(left, signal.SIGKILL)
@@ -113,10 +113,10 @@ def _parents() -> Iterator[tuple[int, int]]:
 def _descendants(pids: set[int]) -> set[int]:
     """What these processes started, and that in turn: a program may have overwritten its environment."""
     parents = dict(_parents()) if pids else {}
-    found = set(pids)
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - pids
+    family = set(pids)
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family - pids
 
 
 def _network(pid: int) -> tuple[int, int] | None:

@@ -20,6 +20,7 @@ CLEAN = (
     "ci",
     "components",
     "floor",
+    "lab/cluster",
     "lab/install",
     "lab/machines",
     "lab/plugins",
