@@ -49,8 +49,8 @@ def read_status(lab: Lab) -> dict[str, Any]:
 
 def pid(lab: Lab) -> int | None:
     """The running supervisor's process id."""
-    found = read_status(lab).get("supervisor")
-    return found if found is not None and _is_supervisor(found) else None
+    supervisor = read_status(lab).get("supervisor")
+    return supervisor if supervisor is not None and _is_supervisor(supervisor) else None
 
 
 def ensure(lab: Lab) -> bool:

@@ -79,7 +79,7 @@ def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES) -> None:
 
 def summary(machines: Shown) -> str:
     """How many machines are at what, such as `7 in maintenance mode`."""
-    stages = Counter("off" if each["power"] == "off" else each["stage"] for each in machines)
+    stages = Counter("off" if machine["power"] == "off" else machine["stage"] for machine in machines)
     words = {_MAINTENANCE: "in maintenance mode"}
     return ", ".join(f"{count} {words.get(stage, stage)}" for stage, count in stages.most_common())
 
@@ -95,8 +95,8 @@ def wait_for_machines(lab: Lab, timeout_s: float) -> Shown:
         except LabError as error:
             problem = error.what
         else:
-            late = [each["name"] for each in machines if _is_late(each)]
-            if [each["name"] for each in machines] == wanted and not late:
+            late = [machine["name"] for machine in machines if _is_late(machine)]
+            if [machine["name"] for machine in machines] == wanted and not late:
                 return machines
             problem = f"{', '.join(late) or 'another rack'} is not up"
         time.sleep(_POLL_S)

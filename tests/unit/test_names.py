@@ -25,6 +25,7 @@ CLEAN = (
     "lab/machines",
     "lab/plugins",
     "lab/runner",
+    "lab/site",
     "manifests",
     "policy",
     "sitectl/changes.py",
