@@ -118,8 +118,11 @@ def write_pod_network(sources: Sources, file: Path, note: Callable[[str], None])
 
 
 def write_charts(sources: Sources, folder: Path, note: Callable[[str], None]) -> list[Path]:
-    """Pull the charts that are not in the folder yet."""
-    missing = [(folder / file, chart) for file, chart in sources.charts() if not (folder / file).is_file()]
+    """Pull the charts that are not in the folder yet, or are there cut short."""
+    placed = [(folder / file, chart) for file, chart in sources.charts()]
+    missing = [
+        (target, chart) for target, chart in placed if not (target.is_file() and sources.helm.is_whole(target, chart))
+    ]
     for target, chart in missing:
         note(f"{target}: from {chart.chart}")
         folder.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ from lab.paths import Lab
 from lab.progress import Progress
 from stacks.facts import versions
 
-_USERS_TO_MEND = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
+_USERS_TO_FIX = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +280,7 @@ def _install_part(part: Part, run: Installation) -> None:
     try:
         part.install(run)
     except OSError as error:
-        if error.errno not in _USERS_TO_MEND:
+        if error.errno not in _USERS_TO_FIX:
             raise
         raise LabError(
             f"part {part.name}: {error}",

@@ -269,3 +269,13 @@ def test_charts_are_pulled_once(helm: StandInHelm, tmp_path: Path) -> None:
         PINS.charts.envoy_gateway.version,
     ]
     assert write_charts(sources, tmp_path / "charts", lambda _: None) == []
+
+
+def test_a_chart_that_is_cut_short_is_pulled_again(helm: StandInHelm, tmp_path: Path) -> None:
+    sources = Sources(versions=PINS, helm=helm.helm())
+    helm.has_charts(*(name for name, _ in sources.charts()))
+    first, *_ = write_charts(sources, tmp_path / "charts", lambda _: None)
+    whole = first.read_text()
+    first.write_text("cut")
+    assert write_charts(sources, tmp_path / "charts", lambda _: None) == [first]
+    assert first.read_text() == whole
