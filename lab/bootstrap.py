@@ -35,10 +35,10 @@ def chosen_python() -> str:
     if sys.version_info >= OLDEST:
         return sys.executable
     for name in NEWER:
-        found = shutil.which(name)
+        program = shutil.which(name)
         # A version manager's shim is there for every version and may still run none.
-        if found and subprocess.call([found, "-c", ""], stderr=subprocess.DEVNULL) == 0:
-            return found
+        if program and subprocess.call([program, "-c", ""], stderr=subprocess.DEVNULL) == 0:
+            return program
     have, want = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST))
     return fail(f"Python {have} is too old, {want} or later is needed", "install one; `make PYTHON=...` names it")
 

@@ -68,12 +68,12 @@ def moved(text: str, plan: NetworkPlan) -> str:
     """The text with the addresses of lab 0 replaced by those of another lab's plan."""
     first = NetworkPlan(index=0)
 
-    def move(found: re.Match[str]) -> str:
+    def move(match: re.Match[str]) -> str:
         try:
-            address = IPv4Address(found.group())
+            address = IPv4Address(match.group())
         except AddressValueError:
-            return found.group()
-        return str(plan.base + (int(address) - int(first.base))) if address in first.whole else found.group()
+            return match.group()
+        return str(plan.base + (int(address) - int(first.base))) if address in first.whole else match.group()
 
     return _ADDRESS.sub(move, text)
 
@@ -170,9 +170,9 @@ def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: boo
     )
     if check and done.returncode != 0:
         # With --json the diagnostics go to stdout, and stderr has warnings alone.
-        said = "\n".join(filter(None, (done.stdout.strip(), done.stderr.strip()))).splitlines()[-_LINES_SHOWN:]
+        last_lines = "\n".join(filter(None, (done.stdout.strip(), done.stderr.strip()))).splitlines()[-_LINES_SHOWN:]
         raise LabError(
-            f"`pulumi {shlex.join(arguments)}` ended with {done.returncode}:\n" + "\n".join(said),
+            f"`pulumi {shlex.join(arguments)}` ended with {done.returncode}:\n" + "\n".join(last_lines),
             fix='read its last lines above; to run it yourself: eval "$(python -m lab env)" and run it again',
         )
     return done

@@ -123,7 +123,7 @@ class MachineClient:
 
     def version(self) -> NodeVersion:
         """What runs on the machine."""
-        message = self._one(calls.VERSION, new("machine.Empty"))
+        message = self._only_message(calls.VERSION, new("machine.Empty"))
         version, platform = message.version, message.platform
         return NodeVersion(version.tag, version.sha, version.arch, platform.name, platform.mode)
 
@@ -138,7 +138,7 @@ class MachineClient:
         if try_timeout_s is not None:
             request.try_mode_timeout.seconds = try_timeout_s
         texts = config_texts(config)
-        message = self._one(calls.APPLY_CONFIGURATION, request, hide=texts)
+        message = self._only_message(calls.APPLY_CONFIGURATION, request, hide=texts)
         details = message.mode_details
         return Applied(
             mode=ApplyMode(message.mode),
@@ -152,7 +152,7 @@ class MachineClient:
         request = new(
             "machine.BootstrapRequest", recover_etcd=recover_etcd, recover_skip_hash_check=recover_skip_hash_check
         )
-        self._one(calls.BOOTSTRAP, request)
+        self._only_message(calls.BOOTSTRAP, request)
 
     def kubeconfig(self) -> str:
         """An administrator's kubeconfig; a secret."""
@@ -162,7 +162,7 @@ class MachineClient:
 
     def services(self) -> tuple[Service, ...]:
         """Talos's services and their health."""
-        message = self._one(calls.SERVICE_LIST, new("machine.Empty"))
+        message = self._only_message(calls.SERVICE_LIST, new("machine.Empty"))
         return tuple(
             Service(
                 service.id,
@@ -175,7 +175,7 @@ class MachineClient:
 
     def etcd_members(self) -> tuple[EtcdMember, ...]:
         """The members of etcd, as this machine's cluster knows them."""
-        message = self._one(calls.ETCD_MEMBER_LIST, new("machine.EtcdMemberListRequest"))
+        message = self._only_message(calls.ETCD_MEMBER_LIST, new("machine.EtcdMemberListRequest"))
         return tuple(EtcdMember(m.id, m.hostname, tuple(m.peer_urls), m.is_learner) for m in message.members)
 
     def etcd_remove_member(self, member_id: int) -> None:
@@ -183,7 +183,7 @@ class MachineClient:
 
         AbsentError where etcd has no such member.
         """
-        self._one(calls.ETCD_REMOVE_MEMBER, new("machine.EtcdRemoveMemberByIDRequest", member_id=member_id))
+        self._only_message(calls.ETCD_REMOVE_MEMBER, new("machine.EtcdRemoveMemberByIDRequest", member_id=member_id))
 
     def machine_status(self) -> MachineStatus:
         """The machine's stage and readiness."""
@@ -236,11 +236,11 @@ class MachineClient:
         if reboot is RebootMode.FORCE:
             raise ValueError("the legacy upgrade cannot reboot by force; fix: DEFAULT or POWERCYCLE")
         request = new("machine.UpgradeRequest", image=image, preserve=True, force=force, reboot_mode=reboot.value)
-        return str(self._one(calls.UPGRADE_LEGACY, request).actor_id)
+        return str(self._only_message(calls.UPGRADE_LEGACY, request).actor_id)
 
     def reboot(self, *, mode: RebootMode = RebootMode.DEFAULT) -> str:
         """Restart the machine; returns at once, with the id of what was started."""
-        return str(self._one(calls.REBOOT, new("machine.RebootRequest", mode=mode.value)).actor_id)
+        return str(self._only_message(calls.REBOOT, new("machine.RebootRequest", mode=mode.value)).actor_id)
 
     def reset(
         self,
@@ -260,12 +260,12 @@ class MachineClient:
             system_partitions_to_wipe=[{"label": label, "wipe": True} for label in partitions],
             user_disks_to_wipe=list(disks),
         )
-        return str(self._one(calls.RESET, request).actor_id)
+        return str(self._only_message(calls.RESET, request).actor_id)
 
     def generate_client_configuration(self, *, roles: tuple[str, ...], lifetime_s: int) -> ClientConfig:
         """Issue a client certificate with these roles (`os:reader`, ...); only control planes can."""
         request = new("machine.GenerateClientConfigurationRequest", roles=list(roles), crt_ttl={"seconds": lifetime_s})
-        message = self._one(calls.GENERATE_CLIENT_CONFIGURATION, request)
+        message = self._only_message(calls.GENERATE_CLIENT_CONFIGURATION, request)
         return ClientConfig(message.ca, message.crt, message.key, message.talosconfig.decode())
 
     def etcd_snapshot(self) -> Iterator[bytes]:
@@ -282,7 +282,7 @@ class MachineClient:
             wire = self._transport.unary(call, pieces, metadata=self._metadata, deadline_s=self._deadline_s(call))
             self._first(call, decode(call.reply, wire))
 
-    def _one(self, call: Call, request: Any, *, hide: frozenset[str] = frozenset()) -> Any:
+    def _only_message(self, call: Call, request: Any, *, hide: frozenset[str] = frozenset()) -> Any:
         """The reply's only message, after looking for the error that it may carry."""
         return self._unary(call, request, hide=hide, unpack=lambda reply: self._first(call, reply))
 

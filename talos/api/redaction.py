@@ -32,16 +32,16 @@ def redacted_diff(details: str) -> str:
 def _redacted_line(line: str) -> str:
     if not line.strip() or _HEADER.match(line) or line.strip() == "No changes.":
         return line
-    found = _LINE.match(line)
-    if not found:
+    match = _LINE.match(line)
+    if not match:
         indent = re.match(r"[-+ ]?\s*", line)
         return f"{indent.group(0) if indent else ''}{HIDDEN}"
-    value = (found["value"] or "").strip()
+    value = (match["value"] or "").strip()
     if not value or value in {"|", "|-", ">", ">-"}:
         return line
     bare = value.strip("\"'")
-    harmless = not _SECRET_KEY.search(found["key"]) and (
-        bool(_PLAIN_VALUE.match(bare)) or (found["key"] in _PLAIN_KEYS and len(bare) <= 120)
+    harmless = not _SECRET_KEY.search(match["key"]) and (
+        bool(_PLAIN_VALUE.match(bare)) or (match["key"] in _PLAIN_KEYS and len(bare) <= 120)
     )
     return line if harmless else f"{line[: line.index(':') + 1]} {HIDDEN}"
 

@@ -107,12 +107,12 @@ def schematic_of(text: str) -> Schematic:
 
 
 def _part(document: Any, path: str) -> Mapping[str, Any]:
-    found = document
+    part = document
     for name in path.split(".") if path else ():
-        found = (found or {}).get(name)
-    if found is not None and not isinstance(found, Mapping):
+        part = (part or {}).get(name)
+    if part is not None and not isinstance(part, Mapping):
         raise InputError(f"schematic: {path or 'it'} is no mapping", fix="compare with the example in --help")
-    return found or {}
+    return part or {}
 
 
 @command.command("id")

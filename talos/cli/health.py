@@ -51,8 +51,8 @@ def _told(client: MachineClient, state: str) -> dict[str, Any]:
         return result
     extensions = client.extensions()
     return result | {
-        "schematic": next((each.version for each in extensions if each.name == "schematic"), ""),
-        "extensions": {each.name: each.version for each in extensions if each.name != "schematic"},
+        "schematic": next((extension.version for extension in extensions if extension.name == "schematic"), ""),
+        "extensions": {extension.name: extension.version for extension in extensions if extension.name != "schematic"},
         "boot_id": client.boot_id(),
         "unmet": list(status.unmet),
     }

@@ -52,15 +52,15 @@ class Kubernetes:
     def node(self, name: str) -> dict[str, Any] | None:
         """The Node object, or None where there is none. PendingError while the API does not answer."""
         text = self._run("get", "node", name, "--ignore-not-found", "-o", "json")
-        found: dict[str, Any] | None = json.loads(text) if text.strip() else None
-        return found
+        node: dict[str, Any] | None = json.loads(text) if text.strip() else None
+        return node
 
     def control_planes(self) -> dict[str, str]:
         """Address of each control plane that has a Node object, by name. PendingError while the API does not answer."""
-        found = json.loads(self._run("get", "nodes", "--selector", _CONTROL_PLANES, "-o", "json") or "{}")
+        nodes = json.loads(self._run("get", "nodes", "--selector", _CONTROL_PLANES, "-o", "json") or "{}")
         return {
             node["metadata"]["name"]: address["address"]
-            for node in found.get("items", ())
+            for node in nodes.get("items", ())
             for address in reversed(node.get("status", {}).get("addresses", ()))
             if address["type"] == "InternalIP"
         }
@@ -83,7 +83,7 @@ class Kubernetes:
         if node is None:
             raise PendingError("Kubernetes does not know the node yet")
         conditions = node.get("status", {}).get("conditions", [])
-        ready = next((each for each in conditions if each["type"] == "Ready"), {"status": "Unknown"})
+        ready = next((condition for condition in conditions if condition["type"] == "Ready"), {"status": "Unknown"})
         if ready["status"] != "True":
             raise PendingError(f"its node is not Ready: {ready.get('message') or ready.get('reason') or 'no kubelet'}")
 
@@ -114,8 +114,8 @@ class Kubernetes:
         """Let Deployments start successors elsewhere; a pod whose successor does not come is evicted like others."""
         label = ",".join(f"{key}={value}" for key, value in SUCCESSOR_FIRST.items())
         on_node = ("--all-namespaces", "--field-selector", f"spec.nodeName={name}", "--selector", label)
-        said = watch.until("to look for its pods", lambda: self._run("get", "pods", *on_node, "-o", "json"))
-        moved = movable(json.loads(said or "{}").get("items", ()))
+        pods = watch.until("to look for its pods", lambda: self._run("get", "pods", *on_node, "-o", "json"))
+        moved = movable(json.loads(pods or "{}").get("items", ()))
         for namespace, deployment in moved:
             watch.say(f"starting a successor of {namespace}/{deployment} elsewhere")
             self._run("rollout", "restart", f"deployment/{deployment}", "--namespace", namespace)
@@ -143,10 +143,10 @@ class Kubernetes:
         done = self._kubectl(*arguments, f"--request-timeout={_CALL_S}s", timeout_s=_CALL_S * 2)
         if done.returncode == 0:
             return done.stdout
-        said = _last(done.stderr)
-        if any(sign in said.lower() for sign in _AWAY):
-            raise PendingError(f"Kubernetes does not answer: {said}")
-        raise KubernetesError(f"kubectl {_verb(arguments)}: {said}", fix="fix that, then run it again")
+        last_line = _last(done.stderr)
+        if any(sign in last_line.lower() for sign in _AWAY):
+            raise PendingError(f"Kubernetes does not answer: {last_line}")
+        raise KubernetesError(f"kubectl {_verb(arguments)}: {last_line}", fix="fix that, then run it again")
 
     def _kubectl(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
         file = os.memfd_create("kubeconfig")
@@ -172,7 +172,7 @@ class Kubernetes:
 
 
 def _verb(arguments: tuple[str, ...]) -> str:
-    return next(each for each in arguments if not each.startswith("--"))
+    return next(argument for argument in arguments if not argument.startswith("--"))
 
 
 def _last(text: str) -> str:

@@ -91,7 +91,7 @@ def forget_member(machine: Reach, cluster: Kubernetes, watch: Watch) -> bool:
 
 
 def _removed(machine: Reach, client: MachineClient, watch: Watch) -> bool:
-    left = [each for each in client.etcd_members() if each.hostname == machine.name]
+    left = [member for member in client.etcd_members() if member.hostname == machine.name]
     for member in left:
         watch.say(f"{client.node} takes its member {member.id:x} out of etcd")
         with contextlib.suppress(AbsentError):

@@ -126,7 +126,7 @@ def changed_paths(details: str, config: bytes) -> tuple[str, ...]:
     """
     known = list(_paths(config))
     above: list[tuple[int, str]] = []
-    found: dict[str, None] = {}
+    touched: dict[str, None] = {}
     for line in details.partition("Config diff:")[2].splitlines():
         if line.startswith(("---", "+++", "@@")):
             above = []
@@ -138,8 +138,8 @@ def changed_paths(details: str, config: bytes) -> tuple[str, ...]:
         above = [(at, name) for at, name in above if at < depth]
         above.append((depth, matched["key"]))
         if matched["mark"] != " ":
-            found[_whole(tuple(name for _, name in above), known)] = None
-    return tuple(path for path in found if not any(other.startswith(f"{path}.") for other in found))
+            touched[_whole(tuple(name for _, name in above), known)] = None
+    return tuple(path for path in touched if not any(other.startswith(f"{path}.") for other in touched))
 
 
 def _whole(seen: tuple[str, ...], known: list[tuple[str, tuple[str, ...]]]) -> str:

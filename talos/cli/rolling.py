@@ -130,7 +130,7 @@ class Rolling:
             if missing := what_is_missing(client):
                 raise PendingError("; ".join(missing))
             if etcd_state(client) == "Running":
-                members = {each.hostname: each for each in client.etcd_members()}
+                members = {member.hostname: member for member in client.etcd_members()}
                 if self._machine.name not in members or members[self._machine.name].is_learner:
                     raise PendingError("etcd does not count it as a member yet")
         if self._cluster is not None:
@@ -139,16 +139,16 @@ class Rolling:
 
     def _install(self, client: MachineClient, boot_id: str) -> bool:
         """Whether the machine must reboot into another system, which is then in the other slot."""
-        found = running(client)
-        if found.is_target(self._target):
+        now = running(client)
+        if now.is_target(self._target):
             return False
         if self._rebooted_from and boot_id != self._rebooted_from:
-            raise fell_back(self._machine.name, found, self._target)
+            raise fell_back(self._machine.name, now, self._target)
         self._watch.say(f"pulling {self._target.image}")
         client.pull_image(self._target.image, on_progress=self._watch.say)
         self._watch.say("installing next to the running system")
         client.install_upgrade(self._target.image, on_message=self._watch.say)
-        self.done.append(difference(found, self._target))
+        self.done.append(difference(now, self._target))
         return True
 
     def _reboot(self, boot_id: str, *, stage: bool) -> None:
@@ -168,9 +168,9 @@ class Rolling:
                 self.done.append("reboot")
         self._watch.until("to reboot", lambda: wait_up(self._machine, boot_id))
         with self._machine.configured() as client:
-            found = running(client)
-        if not found.is_target(self._target):
-            raise fell_back(self._machine.name, found, self._target)
+            now = running(client)
+        if not now.is_target(self._target):
+            raise fell_back(self._machine.name, now, self._target)
 
 
 def require_others_well(machine: Reach, client: MachineClient) -> int:
@@ -180,7 +180,7 @@ def require_others_well(machine: Reach, client: MachineClient) -> int:
     """
     if etcd_state(client) != "Running":
         return 0
-    others = [each for each in client.etcd_members() if each.hostname != machine.name]
+    others = [member for member in client.etcd_members() if member.hostname != machine.name]
     for other in others:
         host = urlsplit(other.peer_urls[0]).hostname if other.peer_urls else None
         if other.is_learner or host is None:

@@ -27,18 +27,20 @@ def require_no_newer_kubelet(name: str, config: bytes, cluster: Kubernetes) -> N
     if kubelet is None or kubelet <= (_running_kubelet(name, cluster) or 0):
         return
     servers = {other: version for other, version in cluster.api_versions().items() if other != name}
-    older = {other: version for other, version in servers.items() if (found := minor(version)) and found < kubelet}
+    older = {
+        other: version for other, version in servers.items() if (of_server := minor(version)) and of_server < kubelet
+    }
     if not older:
         return
-    said = ", ".join(f"{version} on {other}" for other, version in sorted(older.items()))
+    behind = ", ".join(f"{version} on {other}" for other, version in sorted(older.items()))
     if image_version(config, "cluster", "apiServer"):
         raise NotAllowedError(
-            f"{name}: its kubelet would be 1.{kubelet} with API servers of {said}; no kubelet may be newer than an "
+            f"{name}: its kubelet would be 1.{kubelet} with API servers of {behind}; no kubelet may be newer than an "
             "API server",
             fix="name the kubelet of now as `kubelet` in stacks/facts/versions.yaml and run `up`, which moves the "
             "control planes; then take that line out and run `up` again",
         )
-    raise PendingError(f"its kubelet would be 1.{kubelet}, and there are API servers of {said}")
+    raise PendingError(f"its kubelet would be 1.{kubelet}, and there are API servers of {behind}")
 
 
 def require_api_server(name: str, config: bytes, cluster: Kubernetes) -> None:
@@ -47,8 +49,8 @@ def require_api_server(name: str, config: bytes, cluster: Kubernetes) -> None:
     if wanted is None:
         return
     serves = cluster.api_versions().get(name, "")
-    found = minor(serves)
-    if found is not None and found < wanted:
+    serves_minor = minor(serves)
+    if serves_minor is not None and serves_minor < wanted:
         raise PendingError(f"its API server is {serves} still")
 
 
@@ -59,12 +61,15 @@ def _running_kubelet(name: str, cluster: Kubernetes) -> int | None:
 
 def minor(version: str) -> int | None:
     """The minor version of `v1.36.3`; None of what does not say, such as a build without a version."""
-    found = _MINOR.match(version)
-    return int(found.group(1)) if found else None
+    match = _MINOR.match(version)
+    return int(match.group(1)) if match else None
 
 
 def image_version(config: bytes, part: str, program: str) -> str:
     """The tag of a program's image in a machine config, such as `machine` `kubelet`; empty where it names none."""
-    base = next((each for each in yaml.safe_load_all(config) if isinstance(each, dict) and "kind" not in each), {})
+    base = next(
+        (document for document in yaml.safe_load_all(config) if isinstance(document, dict) and "kind" not in document),
+        {},
+    )
     image = str(((base.get(part) or {}).get(program) or {}).get("image", ""))
     return image.partition("@")[0].rpartition(":")[2]

@@ -54,12 +54,12 @@ class Target:
     @classmethod
     def parse(cls, image: str) -> Target:
         """From a reference; InputError where it does not name a version."""
-        found = _REFERENCE.fullmatch(image)
-        if not found:
+        match = _REFERENCE.fullmatch(image)
+        if not match:
             raise InputError(
                 f"image: got {image!r}, allowed REGISTRY/PATH:vX.Y.Z", fix="name the Talos version as the tag"
             )
-        return cls(image, found["version"], found["last"] if _SCHEMATIC.fullmatch(found["last"]) else "")
+        return cls(image, match["version"], match["last"] if _SCHEMATIC.fullmatch(match["last"]) else "")
 
 
 @dataclass(frozen=True)
@@ -109,17 +109,17 @@ class _Upgrading:
     def attempt(self) -> None:
         with self._machine.configured() as client:
             # In this order: a reboot in between shows as done, never as a machine that fell back or needs another.
-            stage, boot_id, found = client.machine_status().stage, client.boot_id(), running(client)
-            self._before = self._before or found
-            if found.is_target(self._target):
-                self._finish("none" if found == self._before else "upgraded", found, client.boot_id())
+            stage, boot_id, now = client.machine_status().stage, client.boot_id(), running(client)
+            self._before = self._before or now
+            if now.is_target(self._target):
+                self._finish("none" if now == self._before else "upgraded", now, client.boot_id())
                 return
             if self._boot_before and boot_id != self._boot_before:
-                raise fell_back(self._machine.name, found, self._target)
+                raise fell_back(self._machine.name, now, self._target)
             if stage in PASSING_STAGES:
                 raise PendingError(f"it is {stage}")
             if not self._install(client, boot_id):
-                self._finish("installed", found, boot_id)
+                self._finish("installed", now, boot_id)
                 return
         boot_id = self._watch.until("to reboot", lambda: wait_up(self._machine, self._boot_before))
         with self._machine.configured() as client:
@@ -166,25 +166,25 @@ class _Upgrading:
         }
 
 
-def difference(found: Running, target: Target) -> str:
+def difference(now: Running, target: Target) -> str:
     """What a machine would leave and get, for people; empty where nothing is left to do."""
-    if found.is_target(target):
+    if now.is_target(target):
         return ""
-    if found.version != target.version:
-        return f"Talos {found.version} becomes {target.version}"
-    return f"schematic {found.schematic[:12] or 'unknown'} becomes {target.schematic[:12]}"
+    if now.version != target.version:
+        return f"Talos {now.version} becomes {target.version}"
+    return f"schematic {now.schematic[:12] or 'unknown'} becomes {target.schematic[:12]}"
 
 
 def running(client: MachineClient) -> Running:
     """What the machine runs now."""
-    schematic = next((each.version for each in client.extensions() if each.name == "schematic"), "")
+    schematic = next((extension.version for extension in client.extensions() if extension.name == "schematic"), "")
     return Running(client.version().tag, schematic)
 
 
-def fell_back(name: str, found: Running, target: Target) -> FellBackError:
+def fell_back(name: str, now: Running, target: Target) -> FellBackError:
     """The error for a machine that rebooted into something else."""
     return FellBackError(
-        f"{name}: came back with {found}, not with {target.version} of {target.schematic[:12] or 'the image'}",
+        f"{name}: came back with {now}, not with {target.version} of {target.schematic[:12] or 'the image'}",
         fix="the new system did not boot, so the machine took the old slot: look at its console and "
         "`talosctl dmesg`; go on with no other machine before this one is understood",
     )

@@ -26,10 +26,10 @@ class PendingError(Exception):
 
 def seconds(text: str) -> int:
     """The seconds of `90`, `90s`, `15m`, `24h` or `7d`; InputError for anything else."""
-    found = _DURATION.fullmatch(text)
-    if not found or int(found[1]) == 0:
+    match = _DURATION.fullmatch(text)
+    if not match or int(match[1]) == 0:
         raise InputError(f"duration: got {text!r}, allowed like 90s, 15m, 24h, 7d", fix="write it like that")
-    return int(found[1]) * _SECONDS[found[2] or "s"]
+    return int(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def pause_s(text: str) -> float:
@@ -48,8 +48,8 @@ class Watch:
         self._poll_s = poll_s
         self._timeout_s = timeout_s
         self._started = time.monotonic()
-        self._said = ""
-        self._said_at = 0.0
+        self._shown = ""
+        self._shown_at = 0.0
 
     @property
     def elapsed_s(self) -> float:
@@ -58,9 +58,9 @@ class Watch:
 
     def say(self, what: str) -> None:
         """One line of progress; the same one again only after a while."""
-        if what == self._said and self.elapsed_s - self._said_at < _SAY_AGAIN_S:
+        if what == self._shown and self.elapsed_s - self._shown_at < _SAY_AGAIN_S:
             return
-        self._said, self._said_at = what, self.elapsed_s
+        self._shown, self._shown_at = what, self.elapsed_s
         print(f"{self.node}: {what} ({self.elapsed_s:.0f} s)", file=sys.stderr, flush=True)
 
     def until(self, what: str, look: Callable[[], _Result], *, passing: tuple[type[Exception], ...] = ()) -> _Result:

@@ -39,7 +39,7 @@ CLEAN = (
     "stacks/program",
     "stacks/proof",
     "stacks/site",
-    *(f"talos/{path.name}" for path in sorted((ROOT / "talos").glob("*.py"))),
+    "talos",
 )
 PRODUCT = ("bundle", "ci", "components", "floor", "manifests", "policy", "sitectl", "stacks", "talos")
 # Class name -> why several may have it.
