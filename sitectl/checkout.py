@@ -24,7 +24,7 @@ _PROGRAM = Path(__file__).with_name("mocked_program.py")
 # As the mocked program writes it, which is not imported: it needs the SDK.
 LATER = "[known after up]"
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
-One = TypeVar("One")
+Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +97,15 @@ def chosen_sites(project: Path, names: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def tell(sites: Mapping[str, One], look: Callable[[str, One], Told]) -> ToldOfAll:
+def tell(sites: Mapping[str, Subject], look: Callable[[str, Subject], Told]) -> ToldOfAll:
     """What `look` says of each site, one after the other."""
-    said = ToldOfAll()
-    for name, one in sites.items():
-        told = look(name, one)
-        said.lines.extend(told.lines)
-        said.records[name] = told.record
-        said.wrong.extend([] if told.good else [name])
-    return said
+    all_sites = ToldOfAll()
+    for name, subject in sites.items():
+        told = look(name, subject)
+        all_sites.lines.extend(told.lines)
+        all_sites.records[name] = told.record
+        all_sites.wrong.extend([] if told.good else [name])
+    return all_sites
 
 
 def tell_declared(
@@ -113,10 +113,12 @@ def tell_declared(
 ) -> ToldOfAll:
     """The result of `look` for what each site declares; `without` is the result for a site that was not rendered."""
 
-    def rendered(name: str, one: Declared) -> Told:
-        if one.error:
-            return Told(lines=[f"{name}: not rendered{without}\n{one.error}"], record={"error": one.error}, good=False)
-        return look(name, one)
+    def rendered(name: str, site: Declared) -> Told:
+        if site.error:
+            return Told(
+                lines=[f"{name}: not rendered{without}\n{site.error}"], record={"error": site.error}, good=False
+            )
+        return look(name, site)
 
     with progress.layer(f"render {counted(len(files), 'site')}"):
         declared = declare(project, files, progress)
@@ -144,11 +146,11 @@ def declare(project: Path, files: Mapping[str, Path], progress: Progress | None 
             copy = folder / f"{number}.json"
             copy.write_text(json.dumps(document.values))
             stacks.append(f"{name}={copy}")
-        said = {**unreadable, **_run_program(project, out, stacks)}
+        results = {**unreadable, **_run_program(project, out, stacks)}
     if progress:
-        for name, one in said.items():
-            progress.took(f"render {name}", one.get("seconds", 0.0))
-    return {name: _declared(one) for name, one in said.items()}
+        for name, result in results.items():
+            progress.took(f"render {name}", result.get("seconds", 0.0))
+    return {name: _declared(result) for name, result in results.items()}
 
 
 def _run_program(project: Path, out: Path, stacks: Sequence[str]) -> dict[str, Any]:
@@ -170,13 +172,13 @@ def _run_program(project: Path, out: Path, stacks: Sequence[str]) -> dict[str, A
         raise SitectlError(
             f"the program could not be run in {project}:\n  {last}", fix=f"{home.repair()}, then try again"
         )
-    said: dict[str, Any] = json.loads(out.read_text())
-    return said
+    results: dict[str, Any] = json.loads(out.read_text())
+    return results
 
 
 def as_rules_see(resources: Sequence[Resource]) -> list[Resource]:
     """The resources as the program's own rules see them: what only `up` can know is hidden too."""
-    return [replace(one, body=_without_later(one.body)) for one in resources]
+    return [replace(resource, body=_without_later(resource.body)) for resource in resources]
 
 
 def _without_later(value: Any) -> Any:
@@ -187,15 +189,15 @@ def _without_later(value: Any) -> Any:
     return HIDDEN if value == LATER else value
 
 
-def _declared(said: Mapping[str, Any]) -> Declared:
+def _declared(result: Mapping[str, Any]) -> Declared:
     resources = [
         Resource(
-            type=one["type"],
-            name=one["name"],
-            body=one["inputs"],
-            protected=one["protect"],
-            retained=one["retain"],
+            type=resource["type"],
+            name=resource["name"],
+            body=resource["inputs"],
+            protected=resource["protect"],
+            retained=resource["retain"],
         )
-        for one in said.get("resources", [])
+        for resource in result.get("resources", [])
     ]
-    return Declared(resources=resources, error=said.get("error", ""), trace=said.get("trace", ""))
+    return Declared(resources=resources, error=result.get("error", ""), trace=result.get("trace", ""))

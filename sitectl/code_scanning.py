@@ -37,24 +37,24 @@ def sarif(results: Iterable[Result], rules: Mapping[str, str]) -> dict[str, Any]
         "name": "sitectl",
         "rules": [{"id": name, "shortDescription": {"text": says}} for name, says in rules.items()],
     }
-    found = [
+    findings = [
         {
-            "ruleId": one.rule,
-            "level": one.level,
-            "message": {"text": one.text},
+            "ruleId": result.rule,
+            "level": result.level,
+            "message": {"text": result.text},
             "locations": [
                 {
                     "physicalLocation": {
-                        "artifactLocation": {"uri": one.file},
+                        "artifactLocation": {"uri": result.file},
                         # A viewer that shows a finding in a file needs a line.
-                        "region": {"startLine": one.line or 1},
+                        "region": {"startLine": result.line or 1},
                     }
                 }
             ],
         }
-        for one in results
+        for result in results
     ]
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": found}]}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": findings}]}
 
 
 def workflow_commands(log: Mapping[str, Any]) -> str:

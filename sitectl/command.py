@@ -53,14 +53,14 @@ class CommandContext:
     @cached_property
     def project(self) -> Path:
         """The checkout, or the folder of an installed sitectl's user. Raises SitectlError outside of one."""
-        found = project_folder.find(self.folder)
-        if file := home.first_difference(found):
+        project = project_folder.find(self.folder)
+        if file := home.first_difference(project):
             self.progress.note(
                 f"note: {file} of this checkout is not as installed: `render` and `pulumi up` run the checkout's "
                 "program, other commands the installed one\n"
                 "  fix: call the checkout's bin/sitectl, or install it: pip install ."
             )
-        return found
+        return project
 
     def say(self, text: str, record: Any) -> None:
         """Print `text` for people, or `record` with --json."""

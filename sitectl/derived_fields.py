@@ -30,12 +30,12 @@ def model_of(resource: Resource, plan: SitePlan) -> str:
 
 def _by_place() -> Mapping[str, Mapping[str, Sequence[str]]]:
     """Kind of place -> its name -> the settings that may be there."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    by_kind: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for key, definition in DEFINITIONS.items():
-        found["flag"][key.replace("_", "-")].append(key)
+        by_kind["flag"][key.replace("_", "-")].append(key)
         for place in definition.places:
-            found[place.kind][place.name].append(key)
-    return found
+            by_kind[place.kind][place.name].append(key)
+    return by_kind
 
 
 _PLACES = _by_place()
@@ -48,13 +48,13 @@ def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> li
     """
     model = model_of(resource, plan)
     settings = plan.models[model].stable.settings if model else {}
-    found = []
+    records = []
     for shown, keys, text in _leaves(path, value) if model else ():
         setting = next((settings[key] for key in keys if key in settings and _same(settings[key], text)), None)
         if setting is not None:
             record = {name: part for name, part in told(setting).items() if name != "rendered"}
-            found.append({"at": shown, **record, "key": f"models.{model}.settings.{setting.key}"})
-    return found
+            records.append({"at": shown, **record, "key": f"models.{model}.settings.{setting.key}"})
+    return records
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[str], str]]:

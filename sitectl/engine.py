@@ -22,7 +22,7 @@ def preview(project: Path, stack: str, *, refresh: bool = False, config_file: Pa
         + (', or in the lab: eval "$(.venv/bin/python -m lab env)"' if home.is_checkout() else ""),
     )
     try:
-        said = json.loads(done.stdout)
+        answer = json.loads(done.stdout)
     except (ValueError, RecursionError):
         words = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
         last = "\n  ".join(words.splitlines()[-12:])
@@ -32,7 +32,7 @@ def preview(project: Path, stack: str, *, refresh: bool = False, config_file: Pa
             f"`{' '.join(command)}` ended with {done.returncode} and no preview:\n  {last}",
             fix=init if f"no stack named '{stack}' found" in words else login,
         ) from None
-    if not isinstance(said, dict) or ("steps" not in said and "diagnostics" not in said):
+    if not isinstance(answer, dict) or ("steps" not in answer and "diagnostics" not in answer):
         raise SitectlError("the engine's answer is no preview", fix="use the pulumi version of requirements.lock")
-    said["steps"] = said.get("steps") or []
-    return saved_previews.in_form(said, "the engine's answer")
+    answer["steps"] = answer.get("steps") or []
+    return saved_previews.in_form(answer, "the engine's answer")

@@ -58,13 +58,13 @@ class SitectlError(Exception):
 
     def text(self) -> str:
         """The error as it is printed."""
-        said = (("got", self.got), ("allowed", self.allowed), ("fix", self.fix))
-        return "\n".join([f"error: {self.what}", *(f"  {name}: {value}" for name, value in said if value)])
+        details = (("got", self.got), ("allowed", self.allowed), ("fix", self.fix))
+        return "\n".join([f"error: {self.what}", *(f"  {name}: {value}" for name, value in details if value)])
 
     def record(self) -> dict[str, str]:
         """The error as `--json` gives it."""
-        said = {"what": self.what, "got": self.got, "allowed": self.allowed, "fix": self.fix}
-        return {name: value for name, value in said.items() if value}
+        parts = {"what": self.what, "got": self.got, "allowed": self.allowed, "fix": self.fix}
+        return {name: value for name, value in parts.items() if value}
 
 
 def unusable_file(error: OSError) -> SitectlError:

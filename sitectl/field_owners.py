@@ -71,8 +71,8 @@ def foreign_fields(declared: Iterable[Object], live: Iterable[Object], *, stack:
     """Of each declared object with such fields, by label."""
     by_label = {label(body): body for body in live}
     pairs = ((body, by_label[label(body)]) for body in declared if label(body) in by_label)
-    found = [_of_object(body, there, stack) for body, there in pairs]
-    return sorted((fields for fields in found if fields), key=lambda fields: fields.resource)
+    foreign = [_of_object(body, there, stack) for body, there in pairs]
+    return sorted((fields for fields in foreign if fields), key=lambda fields: fields.resource)
 
 
 def _of_object(declared: Object, live: Object, stack: str) -> ForeignFields | None:

@@ -56,13 +56,13 @@ class Headroom:
 def between(before: SitePlan | None, after: SitePlan) -> list[Headroom]:
     """Every model of `after` that has a target on either side, by name."""
     old, new = _sides(before), _sides(after)
-    found = []
+    rows = []
     for model in sorted(after.models):
         for figure, title in _FIGURES.items():
             was, target_was = old.get((model, figure), (None, None))
             is_, target = new[model, figure]
             if target is not None or target_was is not None:
-                found.append(
+                rows.append(
                     Headroom(
                         model=model,
                         figure=title,
@@ -72,7 +72,7 @@ def between(before: SitePlan | None, after: SitePlan) -> list[Headroom]:
                         after_target_ms=target,
                     )
                 )
-    return found
+    return rows
 
 
 def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]]:
@@ -90,27 +90,27 @@ def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]
         if since:
             raise
         text = None
-    return [one.record() for one in between(plan_of(text, file.name), after)]
+    return [row.record() for row in between(plan_of(text, file.name), after)]
 
 
 def of_records(records: Any) -> list[Headroom]:
     """From a saved preview, which may come from any source. Raises SitectlError for another form."""
     try:
-        return [_of_record(one) for one in records or ()]
+        return [_of_record(record) for record in records or ()]
     except (TypeError, ValueError, KeyError) as error:
         raise SitectlError(
             "the SLO headroom in this preview has not the form that sitectl writes", fix=SAVE_ONE
         ) from error
 
 
-def _of_record(one: Mapping[str, Any]) -> Headroom:
+def _of_record(record: Mapping[str, Any]) -> Headroom:
     return Headroom(
-        model=str(one["model"]),
-        figure=str(one["figure"]),
-        before_ms=_number(one, "before_ms"),
-        before_target_ms=_number(one, "before_target_ms"),
-        after_ms=_number(one, "after_ms"),
-        after_target_ms=_number(one, "after_target_ms"),
+        model=str(record["model"]),
+        figure=str(record["figure"]),
+        before_ms=_number(record, "before_ms"),
+        before_target_ms=_number(record, "before_target_ms"),
+        after_ms=_number(record, "after_ms"),
+        after_target_ms=_number(record, "after_target_ms"),
     )
 
 

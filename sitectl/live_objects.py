@@ -20,7 +20,7 @@ _LIMIT = "--request-timeout=60s"
 
 def records(project: Path, site: str, file: Path, preview: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What `look` finds, for a saved preview; nothing after a preview that failed, whose error says enough."""
-    if any(one.get("severity") == "error" for one in preview.get("diagnostics") or ()):
+    if any(diagnostic.get("severity") == "error" for diagnostic in preview.get("diagnostics") or ()):
         return []
     return [fields.record() for fields in look(project, site, file)]
 
@@ -47,7 +47,9 @@ def _text(file: Path) -> str:
 
 def _declared(state: Any) -> list[dict[str, Any]]:
     resources = (state.get("deployment") or {}).get("resources") or []
-    inputs = (one.get("inputs") or {} for one in resources if str(one.get("type")).startswith("kubernetes:"))
+    inputs = (
+        resource.get("inputs") or {} for resource in resources if str(resource.get("type")).startswith("kubernetes:")
+    )
     return [body for body in inputs if FIELD_MANAGER in ((body.get("metadata") or {}).get("annotations") or {})]
 
 
@@ -64,8 +66,8 @@ def _live(project: Path, kubeconfig: str, declared: Iterable[dict[str, Any]]) ->
     if done.returncode != 0:
         words = done.stderr.decode(errors="replace").strip().splitlines()[-3:]
         raise SitectlError("kubectl could not list the site's objects: " + " ".join(words), fix=_KUBECTL)
-    found: list[dict[str, Any]] = json.loads(done.stdout)["items"]
-    return found
+    items: list[dict[str, Any]] = json.loads(done.stdout)["items"]
+    return items
 
 
 def _version(api_version: str) -> str:

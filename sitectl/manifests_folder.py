@@ -94,7 +94,7 @@ def rendered(resource: Resource) -> str:
 def contents(resources: Iterable[Resource]) -> dict[str, str]:
     """File name -> text of every resource. Raises SitectlError when two resources would be one file."""
     files: dict[str, str] = {}
-    for resource in sorted(resources, key=lambda one: (file_name(one), one.name)):
+    for resource in sorted(resources, key=lambda item: (file_name(item), item.name)):
         name = file_name(resource)
         if name in files:
             raise SitectlError(
@@ -141,13 +141,13 @@ def read(folder: Path) -> list[Resource]:
             f"{folder} is half of a rendered folder: its render was cut short",
             fix=f"python -m sitectl render {folder.name} --out {folder.parent}",
         )
-    found = []
+    resources = []
     for path in sorted(path for path in folder.rglob("*.yaml") if path.is_file()):
         try:
-            found.append(_resource(yaml.safe_load(text_of(path))))
+            resources.append(_resource(yaml.safe_load(text_of(path))))
         except (yaml.YAMLError, UnreadableError, KeyError, TypeError, AttributeError, RecursionError, ValueError):
             raise SitectlError(f"{path} is no rendered manifest", fix="render the folder again") from None
-    return found
+    return resources
 
 
 def _resource(body: dict[str, Any]) -> Resource:

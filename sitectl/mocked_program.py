@@ -135,7 +135,7 @@ def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, 
     pulumi.Config.require_secret = lambda _, key: pulumi.Output.secret(f"[secret {key}]")  # type: ignore[method-assign, assignment]
     loop.run_until_complete(run_in_stack(_run))
     loop.close()
-    return sorted(recorder.declared, key=lambda one: (one["type"], one["name"]))
+    return sorted(recorder.declared, key=lambda resource: (resource["type"], resource["name"]))
 
 
 def _leave_files_out(site: Any) -> None:

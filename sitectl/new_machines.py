@@ -141,18 +141,18 @@ def notes(rack: Rack) -> dict[str, str]:
     """What a person has to look up, by the key that it belongs to; nothing for what an option named."""
     base = "cluster.machines"
     carrier = f"{base}.{'bonds' if len(rack.links) > 1 else 'links'}"
-    found = {
+    texts = {
         f"{base}.install_disk": f"{UNFINISHED}: what matches the boot disk of each machine and no other disk; "
         "a role or a node may name its own.",
         f"{base}.nodes": f"{UNFINISHED}: the address that each machine has, in maintenance mode too: "
         "a DHCP reservation, or ip= on the kernel's command line.",
     }
     if not rack.vip:
-        found[f"{base}.networks.vip"] = (
+        texts[f"{base}.networks.vip"] = (
             f"{UNFINISHED}: an address of this network that nothing else has; also in endpoint."
         )
     if not rack.links:
-        found[carrier] = f"{UNFINISHED}: the link with the node's address; its name is on the machine's console."
+        texts[carrier] = f"{UNFINISHED}: the link with the node's address; its name is on the machine's console."
     if not rack.router:
-        found[f"{carrier}.<name>.routes"] = f"{UNFINISHED}: the router of this network; the first address is a guess."
-    return found
+        texts[f"{carrier}.<name>.routes"] = f"{UNFINISHED}: the router of this network; the first address is a guess."
+    return texts

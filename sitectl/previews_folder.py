@@ -26,11 +26,11 @@ def reports(folder: Path) -> list[SiteReport]:
             fix=f"python -m sitectl plan SITE --save {folder}/SITE.json",
             status=Exit.USAGE,
         )
-    found = []
+    site_reports = []
     for file in files:
         site = file.name.removesuffix(SUFFIX)
         try:
-            found.append(of_preview_document(site, saved_previews.read(file, site=site)))
+            site_reports.append(of_preview_document(site, saved_previews.read(file, site=site)))
         except SitectlError as error:
-            found.append(of_preview_document(site, failed(f"the saved preview cannot be read: {error}")))
-    return found
+            site_reports.append(of_preview_document(site, failed(f"the saved preview cannot be read: {error}")))
+    return site_reports

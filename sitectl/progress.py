@@ -48,8 +48,8 @@ class Progress:
 
     def end(self) -> None:
         """Say what was slow."""
-        if said := self.slowest():
-            self._say(said)
+        if text := self.slowest():
+            self._say(text)
 
     def _say(self, text: str) -> None:
         if self._stream:

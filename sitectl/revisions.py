@@ -48,8 +48,8 @@ def _folder(project: Path, revision: str) -> str:
     below = _git(project, "rev-parse", "--show-prefix")
     if below.returncode != 0:
         raise _no_repository(project, below.stderr.decode(errors="replace").strip())
-    found = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    if found.returncode != 0:
+    commit = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if commit.returncode != 0:
         raise SitectlError(
             "no such revision, and no folder that `render` wrote",
             got=revision,
@@ -57,7 +57,7 @@ def _folder(project: Path, revision: str) -> str:
             fix="git fetch, if it is a branch of the remote; git log names commits",
             status=Exit.USAGE,
         )
-    return f"{found.stdout.decode().strip()}:{below.stdout.decode().strip()}"
+    return f"{commit.stdout.decode().strip()}:{below.stdout.decode().strip()}"
 
 
 def _no_repository(project: Path, reason: str) -> SitectlError:

@@ -75,23 +75,23 @@ class _Preview(BaseModel):
 def read(file: Path, *, site: str = "") -> dict[str, Any]:
     """A saved preview; of this site, if one is named. Raises SitectlError."""
     try:
-        said = json.loads(text_of(file, largest=LARGEST_BYTES))
+        document = json.loads(text_of(file, largest=LARGEST_BYTES))
     except FileNotFoundError:
         raise SitectlError(f"no such file: {file}", fix=SAVE_ONE, status=Exit.USAGE) from None
     except UnreadableError as error:
         raise SitectlError(f"{file} {error.what}", fix=error.fix, status=Exit.USAGE) from None
     except (ValueError, RecursionError):
         raise SitectlError(f"{file} is not a saved preview", fix=SAVE_ONE, status=Exit.USAGE) from None
-    preview = in_form(said, str(file))
+    preview = in_form(document, str(file))
     if site:
         _refuse_other_stack(preview, str(file), site)
     return preview
 
 
-def in_form(said: Any, name: str) -> dict[str, Any]:
+def in_form(document: Any, name: str) -> dict[str, Any]:
     """The preview, if it has the engine's form. Raises SitectlError that says where it has not."""
     try:
-        _Preview.model_validate(said)
+        _Preview.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -100,7 +100,7 @@ def in_form(said: Any, name: str) -> dict[str, Any]:
             fix=SAVE_ONE,
             status=Exit.USAGE,
         ) from None
-    preview: dict[str, Any] = said
+    preview: dict[str, Any] = document
     return preview
 
 

@@ -33,13 +33,13 @@ def of_revision(revision: RevisionPlan) -> dict[str, Any]:
         return {**source, "unknown": str(error), "steps": []}
     told = [
         {
-            "step": one.step,
-            "ours_ms": round(one.ours_ms, 2),
-            "theirs_ms": round(one.theirs_ms, 2),
-            "ratio": round(one.ratio, 2),
-            "inside": one.agrees,
+            "step": comparison.step,
+            "ours_ms": round(comparison.ours_ms, 2),
+            "theirs_ms": round(comparison.theirs_ms, 2),
+            "ratio": round(comparison.ratio, 2),
+            "inside": comparison.agrees,
         }
-        for one in steps
+        for comparison in steps
     ]
     return {**source, "steps": told}
 
@@ -50,9 +50,9 @@ def lines(told: dict[str, Any]) -> str:
     if "unknown" in told:
         return f"{head}: nothing to compare, {told['unknown']}"
     rows = [
-        f"    {one['step']:<14}{one['ours_ms']:>9.1f} ms here {one['theirs_ms']:>9.1f} ms there   "
-        f"ratio {one['ratio']:.2f}, {'inside' if one['inside'] else 'OUTSIDE'}"
-        for one in told["steps"]
+        f"    {step['step']:<14}{step['ours_ms']:>9.1f} ms here {step['theirs_ms']:>9.1f} ms there   "
+        f"ratio {step['ratio']:.2f}, {'inside' if step['inside'] else 'OUTSIDE'}"
+        for step in told["steps"]
     ]
     return "\n".join(
         [f"{head}: prompts of {PROMPT_TOKENS:,} tokens, 16-bit cache; band {told['band']} either way", *rows]
@@ -61,4 +61,4 @@ def lines(told: dict[str, Any]) -> str:
 
 def agrees(told: dict[str, Any]) -> bool:
     """Whether no step leaves the band; a model that the source does not know says nothing against the proof."""
-    return all(one["inside"] for one in told["steps"])
+    return all(step["inside"] for step in told["steps"])

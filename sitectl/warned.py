@@ -24,16 +24,16 @@ def records(problems: Iterable[Problem], origin: str, project: Path) -> list[dic
     """Errors or warnings of one file as `--json` gives them."""
     return [
         {
-            "key": one.key,
-            "file": checkout.relative(one.file or origin, project),
-            "line": one.line,
-            "what": one.what,
-            "got": one.got,
-            "allowed": one.allowed,
-            "fix": one.fix,
-            "text": checkout.relative(one.text(origin), project),
+            "key": problem.key,
+            "file": checkout.relative(problem.file or origin, project),
+            "line": problem.line,
+            "what": problem.what,
+            "got": problem.got,
+            "allowed": problem.allowed,
+            "fix": problem.fix,
+            "text": checkout.relative(problem.text(origin), project),
         }
-        for one in problems
+        for problem in problems
     ]
 
 

@@ -152,10 +152,10 @@ def _set_by_others(report: SiteReport) -> list[str]:
 def foreign(objects: Iterable[ForeignFields]) -> list[str]:
     """Fields that others have set, by object, and the commands that take them back."""
     lines = []
-    for one in objects:
-        lines.append(one.resource)
-        lines += [f"  {field.path}  set by {field.manager}" for field in one.fields]
-        lines += [f"  take back: {command}" for command in one.take_back]
+    for fields in objects:
+        lines.append(fields.resource)
+        lines += [f"  {field.path}  set by {field.manager}" for field in fields.fields]
+        lines += [f"  take back: {command}" for command in fields.take_back]
     return lines
 
 
@@ -189,7 +189,7 @@ _VERBS = {"create": "added", "update": "changed", "replace": "replaced", "delete
 def difference(changes: Sequence[Change]) -> list[str]:
     """Objects that are added, changed and removed, with each changed field."""
     lines = []
-    for change in sorted(changes, key=lambda one: (list(_VERBS).index(one.op), one.label)):
+    for change in sorted(changes, key=lambda change: (list(_VERBS).index(change.op), change.label)):
         lines.append(f"{_VERBS[change.op]:<8}  {change.label}")
         lines += [f"            {line}" for line in changed_fields(change)]
     return lines
@@ -203,8 +203,8 @@ def changed_fields(change: Change) -> list[str]:
 def field_words(path: str, before: object, after: object) -> list[str]:
     """One changed leaf as text, lists by what was added and removed."""
     if isinstance(before, list) and isinstance(after, list):
-        gone = [f"{path}: without {one}" for one in before if one not in after]
-        come = [f"{path}: with {one}" for one in after if one not in before]
+        gone = [f"{path}: without {item}" for item in before if item not in after]
+        come = [f"{path}: with {item}" for item in after if item not in before]
         return gone + come or [f"{path}: in another order"]
     if before is None:
         return [f"{path}: set to {_line(after)}"]

@@ -70,16 +70,21 @@ def command(
             )
         old, new = left.resources.get(site, []), right.resources.get(site, [])
         changed = changes.between(old, new)
-        one = _report(site, changed, left, right)
-        reports.append((one, changed))
-        moved = any(row.moved for row in one.headroom)
+        site_report = _report(site, changed, left, right)
+        reports.append((site_report, changed))
+        moved = any(row.moved for row in site_report.headroom)
         if not changed and not moved:
             lines.append(f"Site {site}: no change")
             continue
         state = "" if old and new else " (a new site)" if new else " (the site is removed)"
-        lines += [f"Site {site}{state}", *(f"  {line}" for line in words.difference(changed)), "", words.plan(one)]
-    kept_files.write(file, markdown.document([one for one, _ in reports]))
-    context.say("\n".join(lines), {one.site: _record(one, changed) for one, changed in reports})
+        lines += [
+            f"Site {site}{state}",
+            *(f"  {line}" for line in words.difference(changed)),
+            "",
+            words.plan(site_report),
+        ]
+    kept_files.write(file, markdown.document([site_report for site_report, _ in reports]))
+    context.say("\n".join(lines), {site_report.site: _record(site_report, changed) for site_report, changed in reports})
     return int(Exit.OK)
 
 
@@ -123,7 +128,7 @@ def _sides(context: CommandContext, before: str, after: str | None) -> tuple[Sid
 def _declared(project: Path, side: str, context: CommandContext) -> Side:
     files = checkout.site_files(project)
     declared = checkout.declare(project, files, context.progress)
-    wrong = {site: one.error for site, one in declared.items() if one.error}
+    wrong = {site: result.error for site, result in declared.items() if result.error}
     if wrong:
         errors = "\n".join(f"{site}: {error}" for site, error in wrong.items())
         raise SitectlError(
@@ -132,7 +137,7 @@ def _declared(project: Path, side: str, context: CommandContext) -> Side:
             status=Exit.REFUSED,
         )
     return Side(
-        resources={site: one.resources for site, one in declared.items()},
+        resources={site: result.resources for site, result in declared.items()},
         plans={site: headroom.plan_of(file.read_text(), file.name) for site, file in files.items()},
     )
 
@@ -156,15 +161,15 @@ def _folder(folder: Path) -> dict[str, list[Resource]]:
     return sites
 
 
-def _record(one: report.SiteReport, found: list[changes.Change]) -> dict[str, Any]:
+def _record(site_report: report.SiteReport, changed: list[changes.Change]) -> dict[str, Any]:
     return {
-        **one.record(),
+        **site_report.record(),
         "objects": [
             {
                 "op": change.op,
                 "object": change.label,
                 "fields": words.changed_fields(change),
             }
-            for change in found
+            for change in changed
         ],
     }

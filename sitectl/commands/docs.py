@@ -36,13 +36,13 @@ def page_names(context: click.Context, argument: click.Parameter, incomplete: st
 def command(context: CommandContext, *, page: str | None) -> int:
     # A user's folder of sites may have pages of its own.
     project: Path = context.project if home.is_checkout() else home.above_docs()
-    found = pages(project)
+    by_name = pages(project)
     if page is None:
-        titles = {name: _title(path) for name, path in found.items()}
-        context.say("\n".join(_lines(project, found, titles)), titles)
+        titles = {name: _title(path) for name, path in by_name.items()}
+        context.say("\n".join(_lines(project, by_name, titles)), titles)
         return int(Exit.OK)
-    name = _named(page, found)
-    text = found[name].read_text()
+    name = _named(page, by_name)
+    text = by_name[name].read_text()
     context.say(text, {"page": name, "text": text})
     return int(Exit.OK)
 
@@ -88,13 +88,13 @@ def _name_in(given: str) -> str:
 
 def pages(project: Path) -> Mapping[str, Path]:
     """Pages by name, each folder's index first; an index below docs has its folder's name."""
-    found = {}
+    by_name = {}
     for folder in _FOLDERS:
         paths = sorted((project / folder).glob("*.md"), key=lambda path: (path.stem != _INDEX, path.stem))
         for path in paths:
             is_below = path.stem == _INDEX and folder != _FOLDERS[0]
-            found[path.parent.name if is_below else path.stem] = path
-    return found
+            by_name[path.parent.name if is_below else path.stem] = path
+    return by_name
 
 
 def _title(path: Path) -> str:

@@ -41,7 +41,7 @@ class Check:
 
     name: str
     state: Literal["ok", "note", "bad"]
-    found: str
+    result: str
     fix: str = ""
 
 
@@ -69,16 +69,17 @@ def here() -> Machine:
 @click.command(cls=Command, epilog=MORE)
 @pass_context
 def command(context: CommandContext) -> int:
-    found = list(checks(context.project, here()))
-    width = max(len(one.name) for one in found)
+    all_checks = list(checks(context.project, here()))
+    width = max(len(check.name) for check in all_checks)
     lines = []
-    for one in found:
-        lines.append(f"{one.state:<4}  {one.name:<{width}}  {one.found}")
-        lines += [f"      fix: {one.fix}"] if one.fix else []
-    bad = sum(one.state == "bad" for one in found)
+    for check in all_checks:
+        lines.append(f"{check.state:<4}  {check.name:<{width}}  {check.result}")
+        lines += [f"      fix: {check.fix}"] if check.fix else []
+    bad = sum(check.state == "bad" for check in all_checks)
     lines.append("all commands that need no cluster work here" if not bad else f"{counted(bad, 'problem')} to fix")
     context.say(
-        "\n".join(lines), [{"name": one.name, "state": one.state, "found": one.found, "fix": one.fix} for one in found]
+        "\n".join(lines),
+        [{"name": check.name, "state": check.state, "found": check.result, "fix": check.fix} for check in all_checks],
     )
     return int(Exit.REFUSED if bad else Exit.OK)
 
@@ -105,34 +106,38 @@ def checks(project: Path, machine: Machine) -> Iterator[Check]:
     sites = {site: _read(file) for site, file in files.items()}
     yield _bundle(project, [site for site in sites.values() if not isinstance(site, str)])
     if not files:
-        yield Check(name="sites", state="note", found="none yet", fix="python -m sitectl init NAME")
+        yield Check(name="sites", state="note", result="none yet", fix="python -m sitectl init NAME")
     for name, site in sites.items():
         yield from _site(project, name, site)
 
 
 def _python() -> Check:
-    said = ".".join(str(part) for part in sys.version_info[:3])
+    version = ".".join(str(part) for part in sys.version_info[:3])
     good = sys.version_info[:2] >= _OLDEST_PYTHON
-    return Check(name="python", state="ok" if good else "bad", found=said, fix="" if good else "Python 3.11 or later")
+    return Check(
+        name="python", state="ok" if good else "bad", result=version, fix="" if good else "Python 3.11 or later"
+    )
 
 
 def _packages() -> Iterator[Check]:
     for package in ("pulumi", "pulumi-kubernetes", "pulumi-command", "pydantic"):
         try:
-            yield Check(name=f"package {package}", state="ok", found=importlib.metadata.version(package))
+            yield Check(name=f"package {package}", state="ok", result=importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             yield Check(
                 name=f"package {package}",
                 state="bad",
-                found="not installed",
+                result="not installed",
                 fix="make venv, and run .venv/bin/python" if home.is_checkout() else home.repair(),
             )
 
 
 def _program(machine: Machine, name: str, command: list[str], without: str, fix: str) -> Check:
     if machine.which(name) is None:
-        return Check(name=name, state="note", found=f"not on PATH; {without}", fix=fix)
-    return Check(name=name, state="ok", found=machine.say(command).splitlines()[0] if machine.say(command) else "there")
+        return Check(name=name, state="note", result=f"not on PATH; {without}", fix=fix)
+    return Check(
+        name=name, state="ok", result=machine.say(command).splitlines()[0] if machine.say(command) else "there"
+    )
 
 
 def _plugin(machine: Machine, name: str) -> Check:
@@ -140,11 +145,11 @@ def _plugin(machine: Machine, name: str) -> Check:
     home = Path(machine.environment.get("PULUMI_HOME") or Path.home() / ".pulumi")
     ambient = machine.which(f"pulumi-resource-{name}")
     if (home / "plugins" / f"resource-{name}-v{version}").is_dir():
-        return Check(name=f"plugin {name}", state="ok", found=f"v{version}, installed")
+        return Check(name=f"plugin {name}", state="ok", result=f"v{version}, installed")
     if ambient:
-        return Check(name=f"plugin {name}", state="ok", found=f"from PATH: {ambient}")
+        return Check(name=f"plugin {name}", state="ok", result=f"from PATH: {ambient}")
     fix = f"pulumi plugin install resource {name} v{version}"
-    return Check(name=f"plugin {name}", state="note", found="not installed; `plan` downloads it", fix=fix)
+    return Check(name=f"plugin {name}", state="note", result="not installed; `plan` downloads it", fix=fix)
 
 
 def _bundle(project: Path, sites: Sequence[SiteConfig]) -> Check:
@@ -155,18 +160,18 @@ def _bundle(project: Path, sites: Sequence[SiteConfig]) -> Check:
         return Check(
             name="versions",
             state="bad",
-            found=str(error).splitlines()[0],
+            result=str(error).splitlines()[0],
             fix=_VERSIONS_BACK if home.is_checkout() else home.repair(),
         )
     bundles = [site.crds for site in sites] or [CrdBundleSpec()]
     files = {bundle.folder / file: pinned[file] for bundle in bundles if bundle.owner == "program" for file in pinned}
     wrong = [str(file) for file, digest in files.items() if not is_pinned(project / file, digest)]
     if not wrong:
-        return Check(name="CRD bundle", state="ok", found="as pinned")
+        return Check(name="CRD bundle", state="ok", result="as pinned")
     return Check(
         name="CRD bundle",
         state="note",
-        found=f"{', '.join(wrong)} missing or not as pinned; `plan` needs it",
+        result=f"{', '.join(wrong)} missing or not as pinned; `plan` needs it",
         fix="python -m sitectl bundle",
     )
 
@@ -181,9 +186,9 @@ def _read(file: Path) -> SiteConfig | str:
 
 def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]:
     if isinstance(loaded, str):
-        yield Check(name=f"site {site}", state="bad", found=loaded, fix=f"python -m sitectl validate {site}")
+        yield Check(name=f"site {site}", state="bad", result=loaded, fix=f"python -m sitectl validate {site}")
         return
-    yield Check(name=f"site {site}", state="ok", found="valid")
+    yield Check(name=f"site {site}", state="ok", result="valid")
     machines = loaded.cluster.machines
     if machines and machines.cni == "cilium":
         pinned = is_pinned(project / machines.cilium_manifest, versions.load().cilium.manifest)
@@ -191,10 +196,10 @@ def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]
         yield Check(
             name=f"pod network of {site}",
             state="ok" if pinned else "note",
-            found="as pinned" if pinned else missing,
+            result="as pinned" if pinned else missing,
             fix="" if pinned else f"python -m sitectl bundle {site}",
         )
     kubeconfig = loaded.cluster.kubeconfig
     if kubeconfig and not (project / kubeconfig).exists():
         missing = f"{kubeconfig} is not there; `plan` needs it"
-        yield Check(name=f"cluster of {site}", state="note", found=missing, fix=f"put the kubeconfig of {site} there")
+        yield Check(name=f"cluster of {site}", state="note", result=missing, fix=f"put the kubeconfig of {site} there")

@@ -74,8 +74,8 @@ def command(
     if not (account["forge"] or dry_run):
         raise SitectlError("where are the issues kept?", fix="--forge github or --forge gitlab", status=Exit.USAGE)
     reports = previews_folder.reports(previews)
-    bodies = {one.site: body(one) for one in reports}
-    blind = [one.site for one in reports if one.errors]
+    bodies = {report.site: body(report) for report in reports}
+    blind = [report.site for report in reports if report.errors]
     if dry_run:
         context.say("\n".join(text or f"{site}: no drift" for site, text in bodies.items()), bodies)
         return int(Exit.REFUSED if blind else Exit.OK)
@@ -93,34 +93,34 @@ def _look(context: CommandContext, sites: Sequence[str], form: str) -> int:
             preview = engine.preview(project, site, refresh=True)
             preview["foreign"] = live_objects.records(project, site, file, preview)
         reports.append(of_preview_document(site, preview))
-    status = int(Exit.OK if all(one.empty for one in reports) else Exit.REFUSED)
+    status = int(Exit.OK if all(report.empty for report in reports) else Exit.REFUSED)
     if form != "text":
         log = sarif(_results(reports, {site: file.name for site, file in files.items()}), _RULES)
         context.say(workflow_commands(log) if form == "github" else json.dumps(log, indent=2), log)
         return status
-    context.say("\n".join(map(words.drift, reports)), {one.site: one.record() for one in reports})
+    context.say("\n".join(map(words.drift, reports)), {report.site: report.record() for report in reports})
     return status
 
 
 def _results(reports: Sequence[SiteReport], files: dict[str, str]) -> Iterator[Result]:
     """Drift is of objects; the file that declares them is the site's."""
-    for one in reports:
-        file = files[one.site]
-        for text in (*one.errors, *(f"{row.resource}: {row.what}" for row in one.rows)):
+    for report in reports:
+        file = files[report.site]
+        for text in (*report.errors, *(f"{row.resource}: {row.what}" for row in report.rows)):
             yield Result(rule="changed", level="error", text=text, file=file)
-        for fields in one.foreign:
+        for fields in report.foreign:
             yield Result(rule="set-by-others", level="error", text="\n".join(words.foreign([fields])), file=file)
 
 
-def body(one: SiteReport) -> str | None:
+def body(report: SiteReport) -> str | None:
     """The issue of a site, or None where nothing has drifted."""
-    if one.empty:
+    if report.empty:
         return None
     head = [
-        drift_mark(one.site),
+        drift_mark(report.site),
         "The cluster is not what the site's file says, or the last `up` is missing. What the next `up` would do:",
         "",
     ]
-    if one.errors:
+    if report.errors:
         head[1] = "The site could not be looked at, so whether it has drifted is not known:"
-    return markdown.cut("\n".join([*head, *markdown.details(one)]))
+    return markdown.cut("\n".join([*head, *markdown.details(report)]))

@@ -60,23 +60,23 @@ def command(context: CommandContext, *, site: str, what: str, field: str | None)
         raise SitectlError(f"the site cannot be rendered: {declared.error}", status=Exit.REFUSED)
     if field is None:
         return _say_object(context, find_object(declared.resources, what), site, what)
-    found, value, walked = find_field(declared.resources, what, field)
-    record = explain_field(found, value, field)
-    behind = derived_fields.derivations(found, plan, walked, value)
-    context.say("\n\n".join(_lines(one) for one in (record, *behind)), {**record, "settings": behind})
+    resource, value, walked = find_field(declared.resources, what, field)
+    record = explain_field(resource, value, field)
+    behind = derived_fields.derivations(resource, plan, walked, value)
+    context.say("\n\n".join(_lines(entry) for entry in (record, *behind)), {**record, "settings": behind})
     return int(Exit.OK)
 
 
 def _is_object(plan: SitePlan, what: str) -> bool:
     """`kind/name` or `Kind namespace/name`, and no key: a label or a registry in a key may hold a slash too."""
-    is_key = any(one == what or one.startswith(f"{what}.") for one in plan.origins)
+    is_key = any(key == what or key.startswith(f"{what}.") for key in plan.origins)
     return not is_key and re.fullmatch(r"[A-Za-z]+(/| )\S+", what) is not None
 
 
-def _say_object(context: CommandContext, found: Resource, site: str, what: str) -> int:
+def _say_object(context: CommandContext, resource: Resource, site: str, what: str) -> int:
     """An object without a field: which fields it has."""
-    fields = [name for name in found.body if name not in ("apiVersion", "kind")]
-    record = {"object": found.label, "declared as": f"{found.type} {found.name}", "fields": sorted(fields)}
+    fields = [name for name in resource.body if name not in ("apiVersion", "kind")]
+    record = {"object": resource.label, "declared as": f"{resource.type} {resource.name}", "fields": sorted(fields)}
     first = "spec" if "spec" in fields else record["fields"][0]
     lines = _lines({**record, "fields": ", ".join(record["fields"])})
     step = f"next: python -m sitectl explain --site {site} {shlex.quote(what)} {first}"
@@ -116,9 +116,9 @@ def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
     if setting := re.fullmatch(r"models\.([^.]+)\.settings(?:\.(.+))?", key):
         return _setting(plan, setting[1], setting[2])
     origin = plan.origins.get(key)
-    below = sorted(one for one in plan.origins if one.startswith(f"{key}."))
+    below = sorted(inner for inner in plan.origins if inner.startswith(f"{key}."))
     if origin is None and below:
-        return {one: {"value": _value(plan, one), "origin": str(plan.origins[one])} for one in below}
+        return {inner: {"value": _value(plan, inner), "origin": str(plan.origins[inner])} for inner in below}
     if origin is None:
         near = nearest(key, plan.origins)
         raise SitectlError(
@@ -130,7 +130,7 @@ def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
     record = {"key": key, "value": _value(plan, key), "origin": str(origin), "layer": origin.layer}
     pattern = re.sub(r"^(models|tenants|tiers)\.[^.]+", r"\1.<name>", key)
     pattern = re.sub(r"\.keys\.[^.]+", ".keys.<name>", pattern)
-    told = next((one for one in keys(SiteConfig) if one.path == pattern), None)
+    told = next((known for known in keys(SiteConfig) if known.path == pattern), None)
     if told:
         record |= {"meaning": told.meaning, "default": told.default.strip("`") or "(must be given)"}
         record |= {"allowed": told.allowed} if told.allowed else {}
@@ -141,10 +141,10 @@ def _beside(plan: SitePlan, key: str) -> str:
     """The keys that there are where this one is not, below as much of it as there is."""
     above = key
     while above := above.rpartition(".")[0]:
-        below = [one.removeprefix(f"{above}.") for one in plan.origins if one.startswith(f"{above}.")]
+        below = [other.removeprefix(f"{above}.") for other in plan.origins if other.startswith(f"{above}.")]
         if below:
-            return f"below {above}: {', '.join(sorted({one.partition('.')[0] for one in below}))}"
-    return ", ".join(sorted({one.partition(".")[0] for one in plan.origins}))
+            return f"below {above}: {', '.join(sorted({name.partition('.')[0] for name in below}))}"
+    return ", ".join(sorted({other.partition(".")[0] for other in plan.origins}))
 
 
 def _setting(plan: SitePlan, model: str, key: str | None) -> dict[str, Any]:
@@ -153,18 +153,21 @@ def _setting(plan: SitePlan, model: str, key: str | None) -> dict[str, Any]:
         raise SitectlError(
             f"the site has no model '{model}'", allowed=", ".join(sorted(plan.site.models)), status=Exit.USAGE
         )
-    found = plan.models[model].stable.settings
+    settings = plan.models[model].stable.settings
     if key is None:
-        return {name: {"value": one.value, "unit": one.unit, "origin": one.origin} for name, one in found.items()}
-    if key not in found:
-        near = nearest(key, found)
+        return {
+            name: {"value": setting.value, "unit": setting.unit, "origin": setting.origin}
+            for name, setting in settings.items()
+        }
+    if key not in settings:
+        near = nearest(key, settings)
         raise SitectlError(
             f"no setting '{key}' follows from the proof" + (f"; did you mean '{near}'?" if near else ""),
-            allowed=", ".join(found),
+            allowed=", ".join(settings),
             fix=f"python -m sitectl explain --site {plan.site.name} models.{model}.settings",
             status=Exit.USAGE,
         )
-    return told(found[key])
+    return told(settings[key])
 
 
 def _value(plan: SitePlan, key: str) -> Any:
@@ -173,7 +176,7 @@ def _value(plan: SitePlan, key: str) -> Any:
     if top == "versions":
         return _walk(versions.load().model_dump(mode="json"), rest)
     if top == "catalogue":
-        entry = next(one for one in catalogue.names() if rest.startswith(f"{one}."))
+        entry = next(name for name in catalogue.names() if rest.startswith(f"{name}."))
         return _walk(catalogue.load(entry).model_dump(mode="json"), rest.removeprefix(f"{entry}."))
     return _walk(plan.site.model_dump(mode="json"), key)
 
@@ -192,25 +195,26 @@ def _walk(value: Any, path: str) -> Any:
 
 def find_object(resources: list[Resource], named: str) -> Resource:
     """The object of this name. Raises SitectlError with near names for what is none."""
-    found = [one for one in resources if named.lower() in _names(one)]
-    if len(found) != 1:
-        labels = sorted(one.label for one in resources)
-        near = nearest(named, [name for one in resources for name in _names(one)])
+    matches = [resource for resource in resources if named.lower() in _names(resource)]
+    if len(matches) != 1:
+        labels = sorted(resource.label for resource in resources)
+        near = nearest(named, [name for resource in resources for name in _names(resource)])
         hint = f"; did you mean '{near}'?" if near else ""
         raise SitectlError(
-            "several objects have this name" if found else f"no such object{hint}",
+            "several objects have this name" if matches else f"no such object{hint}",
             got=named,
-            allowed=", ".join(one.label for one in found) or f"one of {len(labels)}, such as {', '.join(labels[:3])}",
+            allowed=", ".join(resource.label for resource in matches)
+            or f"one of {len(labels)}, such as {', '.join(labels[:3])}",
             fix="name it as kind/name or as diff does; all of them: python -m sitectl render --out DIR",
             status=Exit.USAGE,
         )
-    return found[0]
+    return matches[0]
 
 
 def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resource, Any, str]:
     """An object, the value of its field, and the field's path. Raises SitectlError with near names for what is none."""
-    found = find_object(resources, named)
-    value: Any = found.body
+    resource = find_object(resources, named)
+    value: Any = resource.body
     walked = ""
     for part in re.findall(r'\["[^"]+"\]|\[\d+\]|[^.\[\]]+', field):
         step = part[2:-2] if part.startswith('["') else part[1:-1] if part.startswith("[") else part
@@ -220,22 +224,22 @@ def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resou
             near = nearest(step, there)
             hint = f"; did you mean '{near}'?" if near else ""
             raise SitectlError(
-                f"{found.label} has no '{step}' below {walked or 'itself'}{hint}",
+                f"{resource.label} has no '{step}' below {walked or 'itself'}{hint}",
                 allowed=", ".join(there) or "nothing: this is a value",
                 fix="name a field of this object; all of them: python -m sitectl render --out DIR",
                 status=Exit.USAGE,
             )
         value, walked = inner, f"{walked}.{step}".lstrip(".")
-    return found, value, walked
+    return resource, value, walked
 
 
-def explain_field(found: Resource, value: Any, field: str) -> dict[str, Any]:
+def explain_field(resource: Resource, value: Any, field: str) -> dict[str, Any]:
     """Value of an object's field, and where it is declared."""
     return {
-        "object": found.label,
+        "object": resource.label,
         "field": field,
         "value": value,
-        "declared as": f"{found.type} {found.name}",
+        "declared as": f"{resource.type} {resource.name}",
     }
 
 

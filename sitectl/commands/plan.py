@@ -83,12 +83,12 @@ def command(
         if refresh:
             preview["foreign"] = live_objects.records(context.project, site, file, preview)
     kept_files.write(save, json.dumps(preview, indent=1, sort_keys=True) + "\n", private=True)
-    one = report.of_preview_document(site, preview)
-    kept_files.write(page, markdown.document([one]))
-    context.say(words.plan(one), one.record())
-    if one.errors:
+    site_report = report.of_preview_document(site, preview)
+    kept_files.write(page, markdown.document([site_report]))
+    context.say(words.plan(site_report), site_report.record())
+    if site_report.errors:
         return int(Exit.REFUSED)
-    refused = refuse and one.worst is not None and one.worst <= Severity[refuse.upper()]
+    refused = refuse and site_report.worst is not None and site_report.worst <= Severity[refuse.upper()]
     return int(Exit.REFUSED if refused else Exit.OK)
 
 

@@ -57,8 +57,8 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     try:
         plan = plan_file(file)
     except SiteError as error:
-        said = checkout.relative(str(error), project)
-        return Told(lines=[said], record={"holds": False, "problems": said.splitlines()}, good=False)
+        text = checkout.relative(str(error), project)
+        return Told(lines=[text], record={"holds": False, "problems": text.splitlines()}, good=False)
     models: dict[str, dict[str, Any]] = {
         name: {
             "block": revision.text(),
@@ -71,11 +71,11 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     placement = proofs.placement(plan)
     warnings = warned.records(plan.warnings, plan.file, project)
     record: dict[str, Any] = {"holds": True, "models": models, "placement": placement, "warnings": warnings}
-    blocks = [str(one["block"]) for one in models.values()]
+    blocks = [str(model_record["block"]) for model_record in models.values()]
     if second:
         beside = [second_opinion.of_revision(model.stable) for model in plan.models.values()]
-        for one, told in zip(models.values(), beside, strict=True):
-            one["beside"] = told
+        for model_record, told in zip(models.values(), beside, strict=True):
+            model_record["beside"] = told
         blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]
         record["agrees"] = all(second_opinion.agrees(told) for told in beside)
     heading = f"site {name}: " + (

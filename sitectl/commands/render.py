@@ -28,8 +28,8 @@ by digest (see `versions`). Resources that are not Kubernetes objects are in the
 def command(context: CommandContext, *, sites: tuple[str, ...], out: Path) -> int:
     project = context.project
 
-    def write(site: str, one: Declared) -> Told:
-        texts = manifests_folder.contents(one.resources)
+    def write(site: str, declared: Declared) -> Told:
+        texts = manifests_folder.contents(declared.resources)
         manifests_folder.write(out / site, texts)
         return Told(
             lines=[f"{site}: {counted(len(texts), 'file')} in {out / site}"],

@@ -64,7 +64,7 @@ def command(context: CommandContext, *, sites: tuple[str, ...], form: str, only_
         project,
         files,
         context.progress,
-        lambda site, one: _judge(project, site, files[site], one),
+        lambda site, declared: _judge(project, site, files[site], declared),
         without=", so no rule could look",
     )
     if form != "text":
@@ -79,19 +79,19 @@ def command(context: CommandContext, *, sites: tuple[str, ...], form: str, only_
     return told.status
 
 
-def _judge(project: Path, site: str, file: Path, one: Declared) -> Told:
+def _judge(project: Path, site: str, file: Path, declared: Declared) -> Told:
     try:
-        said = rules_file.read(project, site)
+        rules = rules_file.read(project, site)
     except SiteError as error:
         text = checkout.relative(str(error), project)
         return Told(lines=[text], record={"error": text}, good=False)
     plan = _valid(file)
     known = (plan.first_load_s, plan.replaced_registries, plan.machine_secrets) if plan else ()
-    facts = said.facts(site, *known)
-    found = judge(checkout.as_rules_see(one.resources), facts, said.waivers, rules_file.today())
-    lines = [*_lines(site, found), *(warned.lines(plan, project) if plan else [])]
-    record = {**_record(found), "warnings": warned.records(plan.warnings, plan.file, project) if plan else []}
-    return Told(lines=lines, record=record, good=not found.errors)
+    facts = rules.facts(site, *known)
+    judgement = judge(checkout.as_rules_see(declared.resources), facts, rules.waivers, rules_file.today())
+    lines = [*_lines(site, judgement), *(warned.lines(plan, project) if plan else [])]
+    record = {**_record(judgement), "warnings": warned.records(plan.warnings, plan.file, project) if plan else []}
+    return Told(lines=lines, record=record, good=not judgement.errors)
 
 
 def _valid(file: Path) -> SitePlan | None:
@@ -109,32 +109,33 @@ def _results(records: Mapping[str, Any], files: Mapping[str, Path]) -> Iterator[
         if error := record.get("error"):
             yield Result(rule="renders", level="error", text=error, file=file)
         for section, level in _LEVELS.items():
-            for one in record.get(section, ()):
-                text = f"{one['resource']}: {one['problem']}\n  fix: {one['fix']}"
-                yield Result(rule=one["rule"], level=level, text=text, file=file)
+            for finding in record.get(section, ()):
+                text = f"{finding['resource']}: {finding['problem']}\n  fix: {finding['fix']}"
+                yield Result(rule=finding["rule"], level=level, text=text, file=file)
 
 
-def _lines(site: str, found: Judgement) -> list[str]:
-    lines = [f"{site}: {len(found.errors)} broken, {len(found.advice)} advised, {len(found.waived)} waived"]
-    for one in found.errors:
-        lines += [f"  {line}" for line in str(one).splitlines()]
-    for one in found.advice:
+def _lines(site: str, judgement: Judgement) -> list[str]:
+    lines = [f"{site}: {len(judgement.errors)} broken, {len(judgement.advice)} advised, {len(judgement.waived)} waived"]
+    for finding in judgement.errors:
+        lines += [f"  {line}" for line in str(finding).splitlines()]
+    for finding in judgement.advice:
         lines += [
-            f"  advice: {line}" if number == 0 else f"  {line}" for number, line in enumerate(str(one).splitlines())
+            f"  advice: {line}" if number == 0 else f"  {line}" for number, line in enumerate(str(finding).splitlines())
         ]
-    for one, waiver in found.waived:
-        lines.append(f"  waived until {waiver.expires}: {one.resource} [{one.rule}], {waiver.reason}")
+    for finding, waiver in judgement.waived:
+        lines.append(f"  waived until {waiver.expires}: {finding.resource} [{finding.rule}], {waiver.reason}")
     return lines
 
 
-def _record(found: Judgement) -> dict[str, Any]:
-    def plain(one: Any) -> dict[str, str]:
-        return {"rule": one.rule, "resource": one.resource, "problem": one.problem, "fix": one.fix}
+def _record(judgement: Judgement) -> dict[str, Any]:
+    def plain(finding: Any) -> dict[str, str]:
+        return {"rule": finding.rule, "resource": finding.resource, "problem": finding.problem, "fix": finding.fix}
 
     return {
-        "errors": [plain(one) for one in found.errors],
-        "advice": [plain(one) for one in found.advice],
+        "errors": [plain(finding) for finding in judgement.errors],
+        "advice": [plain(finding) for finding in judgement.advice],
         "waived": [
-            {**plain(one), "until": str(waiver.expires), "reason": waiver.reason} for one, waiver in found.waived
+            {**plain(finding), "until": str(waiver.expires), "reason": waiver.reason}
+            for finding, waiver in judgement.waived
         ],
     }
