@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         """Makes the folder; a state that was cut off in the middle of its first writing counts as none."""
         self.folder = folder
+        # A machine that goes down and the rack, or two calls, may write at once.
+        self._writing = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.disks = self._read()
@@ -91,7 +94,8 @@ class Store:
 
     def save(self) -> None:
         """Write the state as it is now."""
-        self._replace("state.json", json.dumps(dataclasses.asdict(self.disks), indent=2).encode())
+        with self._writing:
+            self._replace("state.json", json.dumps(dataclasses.asdict(self.disks), indent=2).encode())
 
     def save_config(self, config: bytes | None) -> None:
         """Persist a config, or wipe it."""
@@ -110,10 +114,11 @@ class Store:
         return Disks(**{**content, "images": images, "installed": installed, "next_boot": next_boot})
 
     def _keep(self, name: str, content: bytes | None) -> None:
-        if content is None:
-            (self.folder / name).unlink(missing_ok=True)
-        else:
-            self._replace(name, content)
+        with self._writing:
+            if content is None:
+                (self.folder / name).unlink(missing_ok=True)
+            else:
+                self._replace(name, content)
 
     def _replace(self, name: str, content: bytes) -> None:
         draft = self.folder / f".{name}"
