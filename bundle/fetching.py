@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -120,9 +122,7 @@ def write_pod_network(sources: Sources, file: Path, note: Callable[[str], None])
 def write_charts(sources: Sources, folder: Path, note: Callable[[str], None]) -> list[Path]:
     """Pull the charts that are not in the folder yet, or are there cut short."""
     placed = [(folder / file, chart) for file, chart in sources.charts()]
-    missing = [
-        (target, chart) for target, chart in placed if not (target.is_file() and sources.helm.is_whole(target, chart))
-    ]
+    missing = [(target, chart) for target, chart in placed if not _is_whole(target)]
     for target, chart in missing:
         note(f"{target}: from {chart.chart}")
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,6 +130,15 @@ def write_charts(sources: Sources, folder: Path, note: Callable[[str], None]) ->
             # Under our own name: a repository may leave the `v` of the version out of its file's.
             sources.helm.pull(chart, Path(pulled).resolve()).replace(target)
     return [target for target, _ in missing]
+
+
+def _is_whole(chart: Path) -> bool:
+    """Whether the packed chart is there and can be read to its end."""
+    try:
+        with tarfile.open(chart) as packed:
+            return bool(packed.getmembers())
+    except (OSError, EOFError, tarfile.TarError, zlib.error):
+        return False
 
 
 def _write(folder: Path, contents: Mapping[str, str]) -> None:

@@ -45,14 +45,6 @@ class Helm:
             raise BundleError(f"{self.program} pulled no {chart.chart} {chart.version}, and no error", fix=_INSTALL)
         return packed[0]
 
-    def is_whole(self, file: Path, chart: Chart) -> bool:
-        """Whether this is a packed chart that helm can read to its end."""
-        try:
-            self._run(["show", "chart", str(file.absolute())], chart)
-        except BundleError:
-            return False
-        return True
-
     def _run(self, arguments: Sequence[str], chart: Chart, given: str = "") -> str:
         try:
             done = subprocess.run(

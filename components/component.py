@@ -57,12 +57,10 @@ class Component(pulumi.ComponentResource):
         keeping: Keeping,
         depends_on: Sequence[pulumi.Resource] = (),
         secret_outputs: Sequence[str] = (),
-        formerly: Sequence[str] = (),
     ) -> R:
         """Declare a resource that holds data: `make` gets its logical name and its options.
 
         holder: which sort it is. keeping: whether the engine refuses to delete or replace it.
-        formerly: suffixes that existing sites know it by; without them a renamed one would lose its data.
         """
         protected = keeping == "protected"
         return make(
@@ -73,7 +71,6 @@ class Component(pulumi.ComponentResource):
                 protect=protected,
                 retain_on_delete=protected if holder.retained else None,
                 additional_secret_outputs=list(secret_outputs),
-                aliases=[pulumi.Alias(name=f"{self.name}-{former}") for former in formerly],
             ),
         )
 

@@ -33,7 +33,7 @@ class RestartBackoff:
 
 @dataclass(kw_only=True)
 class RetryBackoff:
-    """Doubling delays for calls that fail; `reset` after one that worked."""
+    """Doubling delays for a call that fails."""
 
     base_s: float = 0.5
     cap_s: float = 10.0
@@ -42,6 +42,3 @@ class RetryBackoff:
     def delay(self) -> float:
         self._next_s = min(max(self._next_s * 2, self.base_s), self.cap_s)
         return self._next_s
-
-    def reset(self) -> None:
-        self._next_s = 0.0

@@ -9,12 +9,34 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from pulumi.runtime.config import set_all_config
-from pulumi.runtime.mocks import MockMonitor, Mocks, set_mocks
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
 from pulumi.runtime.settings import SETTINGS
 
 T = TypeVar("T")
 # A program that waits for what never comes ends in an error that pytest can show; others take a second.
 _HANGS_S = 180
+
+
+class EchoingMocks(Mocks):
+    """Resources have what was asked for, calls give nothing."""
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        return args.name, dict(args.inputs)
+
+    def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
+        return {}, None
+
+
+class Recorder(MockMonitor):
+    """Keeps what an engine gets for each resource, by name."""
+
+    def __init__(self) -> None:
+        super().__init__(EchoingMocks())
+        self.requests: dict[str, Any] = {}
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the engine's name
+        self.requests[request.name] = request
+        return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 
 
 def in_own_runtime(

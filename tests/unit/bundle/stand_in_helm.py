@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +20,21 @@ case $1 in
   template) cat >"$0.values"; [ -f "$0.rendered" ] && exec cat "$0.rendered" ;;
   pull) chart="${2##*/}-$4.tgz"; while [ "$1" != --destination ]; do shift; done
     [ -f "$0.$chart" ] && cp "$0.$chart" "$2/$chart"; exit 0 ;;
-  show) grep -q cut "$3" && exit 1; cat "$3"; exit ;;
+  show) cat "$3"; exit ;;
 esac
 echo "Error: no such chart" >&2
 exit 1
 """
+
+
+def packed(name: str) -> bytes:
+    """A packed chart that holds its name."""
+    buffer, text = io.BytesIO(), name.encode()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        entry = tarfile.TarInfo("chart/Chart.yaml")
+        entry.size = len(text)
+        tar.addfile(entry, io.BytesIO(text))
+    return gzip.compress(buffer.getvalue(), mtime=0)
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class StandInHelm:
 
     def has_charts(self, *names: str) -> None:
         for name in names:
-            self.program.with_name(f"helm.{name}").write_text(name)
+            self.program.with_name(f"helm.{name}").write_bytes(packed(name))
 
     def asked(self) -> list[Sequence[str]]:
         """The arguments of each call."""

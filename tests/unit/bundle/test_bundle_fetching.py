@@ -18,7 +18,7 @@ from bundle.helm import Helm
 from components.addons.charts import Chart
 from stacks.facts import versions
 from stacks.facts.versions import Versions
-from tests.unit.bundle.stand_in_helm import StandInHelm
+from tests.unit.bundle.stand_in_helm import StandInHelm, packed
 from tests.unit.bundle.test_bundle_definitions import FIRST, LAST
 
 PINS = versions.load()
@@ -247,8 +247,9 @@ def test_charts_of_a_folder_are_copied_if_they_are_whole(helm: StandInHelm, tmp_
     assert error.value.fix.startswith("put the chart there")
     names = [name for name, _ in sources.charts()]
     for name in names:
-        (mirror / name).write_text(name)
-    assert [path.read_text() for path in write_charts(sources, tmp_path / "charts", lambda _: None)] == names
+        (mirror / name).write_bytes(packed(name))
+    written = [path.read_bytes() for path in write_charts(sources, tmp_path / "charts", lambda _: None)]
+    assert written == [packed(name) for name in names]
 
 
 def test_a_helm_that_pulls_nothing_is_an_error(helm: StandInHelm, tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ def test_a_chart_that_is_cut_short_is_pulled_again(helm: StandInHelm, tmp_path: 
     sources = Sources(versions=PINS, helm=helm.helm())
     helm.has_charts(*(name for name, _ in sources.charts()))
     first, *_ = write_charts(sources, tmp_path / "charts", lambda _: None)
-    whole = first.read_text()
-    first.write_text("cut")
+    whole = first.read_bytes()
+    first.write_bytes(whole[: len(whole) // 2])
     assert write_charts(sources, tmp_path / "charts", lambda _: None) == [first]
-    assert first.read_text() == whole
+    assert first.read_bytes() == whole

@@ -5,45 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
-from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 from pulumi_command import local
 
 from components.component import Component
 from components.objects import declare
 from floor.stateful import IDENTITY, VOLUME, Holder, Keeping
-from tests.unit.pulumi_runtime import in_own_runtime
+from tests.unit.pulumi_runtime import Recorder, in_own_runtime
 
 pytestmark = pytest.mark.row("C.04", "opening 15")
 
 CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a", "namespace": "b"}}
 
 
-class Inputs(Mocks):
-    def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
-        return args.name, dict(args.inputs)
-
-    def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
-        return {}, None
-
-
-class Recorder(MockMonitor):
-    """Keeps what an engine gets for each resource, by name."""
-
-    def __init__(self) -> None:
-        super().__init__(Inputs())
-        self.requests: dict[str, Any] = {}
-
-    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the engine's name
-        self.requests[request.name] = request
-        return super().RegisterResource(request)  # type: ignore[no-untyped-call]
-
-
 class Store(Component):
     """A part with a volume and a secret that is made once."""
 
-    def __init__(self, name: str, keeping: Keeping, formerly: tuple[str, ...] = ()) -> None:
+    def __init__(self, name: str, keeping: Keeping) -> None:
         super().__init__(name)
         before = self.child("space", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "b"}})
         self.stateful(
@@ -52,7 +30,6 @@ class Store(Component):
             lambda logical, opts: declare(logical, CLAIM, opts),
             keeping=keeping,
             depends_on=[before],
-            formerly=formerly,
         )
         self.stateful(
             "secrets",
@@ -64,12 +41,12 @@ class Store(Component):
         self.finish()
 
 
-def requests(keeping: Keeping, formerly: tuple[str, ...] = ()) -> dict[str, Any]:
+def requests(keeping: Keeping) -> dict[str, Any]:
     """What the engine gets of a store."""
     recorder = Recorder()
 
     async def run() -> None:
-        Store("store", keeping, formerly)
+        Store("store", keeping)
         await wait_for_rpcs()
 
     in_own_runtime(recorder.mocks, run, monitor=recorder)
@@ -92,14 +69,6 @@ def test_what_holds_data_is_a_child_like_the_others() -> None:
     assert {data.parent, secrets.parent} == {made["store-space"].parent}
     assert [each.rpartition("::")[2] for each in data.dependencies] == ["store-space"]
     assert list(secrets.additionalSecretOutputs) == ["stdout"]
-    assert list(data.aliases) == []
-
-
-def test_a_renamed_one_is_the_same_resource() -> None:
-    """Without its former name the engine would delete the data under it."""
-    made = requests("protected", formerly=("weights", "files"))
-    names = [alias.spec.name for alias in made["store-data"].aliases]
-    assert names == ["store-weights", "store-files"]
 
 
 def test_each_sort_says_how_a_site_lets_it_go() -> None:

@@ -8,13 +8,11 @@ from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
-from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.objects import declare
 from floor.metadata import FIELD_MANAGER
-from tests.unit.pulumi_runtime import in_own_runtime
+from tests.unit.pulumi_runtime import Recorder, in_own_runtime
 
 pytestmark = pytest.mark.row("C.02")
 
@@ -43,27 +41,6 @@ SDK_MODULES = {"rbac.authorization.k8s.io": "rbac", "networking.k8s.io": "networ
 }
 
 
-class NoMocks(Mocks):
-    def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
-        return args.name, dict(args.inputs)
-
-    def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
-        return {}, None
-
-
-class Recorder(MockMonitor):
-    """Records what an engine gets for each object."""
-
-    def __init__(self) -> None:
-        super().__init__(NoMocks())
-        self.told: list[Any] = []
-
-    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the engine's name
-        if request.custom:
-            self.told.append(request)
-        return super().RegisterResource(request)  # type: ignore[no-untyped-call]
-
-
 def of_the_sdk(body: dict[str, Any]) -> None:
     group = body["apiVersion"].partition("/")[0]
     module = importlib.import_module(f"pulumi_kubernetes.{SDK_MODULES.get(group, group)}.v1")
@@ -84,7 +61,7 @@ def test_an_object_is_registered_as_the_sdks_class_would(body: dict[str, Any]) -
         of_the_sdk({**body, "metadata": {**META, "annotations": {FIELD_MANAGER: "inference-platform-lab"}}})
         await wait_for_rpcs()
 
-    in_own_runtime(NoMocks(), program, monitor=recorder)
-    ours, sdk = sorted(recorder.told, key=lambda request: str(request.name))
+    in_own_runtime(recorder.mocks, program, monitor=recorder)
+    ours, sdk = recorder.requests["ours"], recorder.requests["sdk"]
     for part in ("type", "object", "version", "pluginDownloadURL", "additionalSecretOutputs", "protect"):
         assert getattr(ours, part) == getattr(sdk, part), part

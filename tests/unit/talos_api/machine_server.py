@@ -14,7 +14,7 @@ import grpc
 
 from talos.api.calls import CALLS, Call
 from talos.api.messages import decode, new
-from tests.unit.talos_api.machine_certificates import Identity
+from tests.unit.talos_api.machine_certificates import Cluster, Identity
 from tests.unit.talos_api.tls_front import TlsFront
 
 # Request (or an iterator of requests, for uploads) and grpcio's context to a reply, or an iterator of replies.
@@ -42,6 +42,11 @@ class Machine:
     port: int = 0
     front: TlsFront | None = None
     reads_uploads_first: bool = True
+
+    @classmethod
+    def of(cls, owner: Cluster, **options: Any) -> Machine:
+        """A machine of this cluster, which takes its clients alone."""
+        return cls(identity=owner.machine(), clients_of=owner.ca, **options)
 
     def asked(self, call: Call) -> list[Any]:
         """The requests of one call."""

@@ -21,8 +21,7 @@ _END_S = 10
 
 @pytest.fixture
 def machine() -> Iterator[Machine]:
-    owner = cluster()
-    with serving(Machine(identity=owner.machine(), clients_of=owner.ca)) as running:
+    with serving(Machine.of(cluster())) as running:
         yield running
 
 

@@ -87,7 +87,7 @@ def test_bytes_that_are_no_certificate_have_no_fingerprint(shown: bytes) -> None
 @pytest.mark.parametrize("name", ["lab", "ecdsa-lab"])
 def test_mutual_tls_with_both_kinds_of_keys(name: str) -> None:
     owner = cluster(name)
-    served = Machine(answers=dict(ANSWERS), identity=owner.machine(), clients_of=owner.ca)
+    served = Machine.of(owner, answers=dict(ANSWERS))
     with serving(served) as machine, trusting(machine, owner.client()) as client:
         both(client)
 
@@ -112,7 +112,7 @@ def test_grpcios_own_tls_server_is_understood() -> None:
 
 def test_a_machine_of_another_cluster_gets_nothing() -> None:
     owner = cluster("theirs")
-    served = Machine(answers=dict(ANSWERS), identity=owner.machine(), clients_of=owner.ca)
+    served = Machine.of(owner, answers=dict(ANSWERS))
     with serving(served) as machine, trusting(machine, cluster("ours").client()) as client:
         with pytest.raises(errors.UntrustedError):
             client.version()
@@ -123,7 +123,7 @@ def test_a_machine_of_another_cluster_gets_nothing() -> None:
 
 def test_a_configured_machine_denies_whoever_has_no_certificate() -> None:
     owner = cluster()
-    with serving(Machine(answers=dict(ANSWERS), identity=owner.machine(), clients_of=owner.ca)) as machine:
+    with serving(Machine.of(owner, answers=dict(ANSWERS))) as machine:
         for trust in (FirstContact(), _with_identity_of(cluster("other").client(), owner.ca)):
             with trusting(machine, trust) as client:
                 with pytest.raises(errors.DeniedError):
