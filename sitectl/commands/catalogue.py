@@ -19,7 +19,7 @@ from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import GPUS
 from stacks.importing.config import catalogue_file, read_json, text
 from stacks.importing.geometry import NotUnderstoodError, Section
-from stacks.proof.memory import KvDtype
+from stacks.proof.cache import KvDtype
 from stacks.proof.order import Order
 from stacks.proof.proof import prove
 from stacks.proof.weights import parameters, weight_bytes

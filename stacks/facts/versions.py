@@ -134,3 +134,9 @@ def parts(image: str) -> tuple[str, str]:
     folder, _, last = name.rpartition("/")
     repository, _, tag = last.partition(":")
     return f"{folder}/{repository}", tag
+
+
+def minor_of(image: str) -> tuple[int, int] | None:
+    """Major and minor version of an image by its tag; None where a digest alone is given."""
+    numbers = parts(image)[1].removeprefix("v").split(".")
+    return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 else None

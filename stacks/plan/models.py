@@ -13,16 +13,16 @@ from components.specs.inference_pool import PickerPlan
 from components.specs.model_server import LayoutSpec, ModelServerPlan
 from components.specs.weights import WeightsSpec
 from floor.problems import Path, Problem, shown
-from stacks.facts import catalogue
+from stacks.facts import catalogue, versions
 from stacks.facts.versions import Images
 from stacks.plan.block import block
 from stacks.plan.orders import order_of, serving_of
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.start import PROBE_PERIOD_S
+from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.layouts import allowed, refusals
-from stacks.proof.memory import BLOCK_TOKENS
 from stacks.proof.proof import Proof, prove
 from stacks.proof.serving import REQUEST_OVERHEAD_S
 from stacks.site.demand import OrderedModelSpec
@@ -104,7 +104,7 @@ def plan_model(site: SiteConfig, name: str, images: Images) -> ModelPlan:
 
 def plan_revision(site: SiteConfig, name: str, spec: OrderedModelSpec, images: Images) -> RevisionPlan:
     """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
-    proof, serving = prove(order_of(site, name, spec)), serving_of(spec)
+    proof, serving = prove(order_of(site, name, spec, versions.minor_of(images.vllm))), serving_of(spec)
     if problems := [*_misfits(spec, proof)] or [*broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
     settings = derive(proof, serving)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.plan.settings.definition import Override, Serving
+from stacks.proof.cache import KvDtype
 from stacks.proof.demand import Load, Prices, Slo, Spread
 from stacks.proof.layouts import Layout
-from stacks.proof.memory import KvDtype
+from stacks.proof.memory import EngineVersion
 from stacks.proof.order import Order
 from stacks.site.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, TokenCounts
 from stacks.site.model import SiteConfig
 
 
-def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec) -> Order:
-    """What the site requires of a revision of this model, in the proof's terms."""
+def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: EngineVersion | None = None) -> Order:
+    """What the site requires of a revision of this model, in the proof's terms.
+
+    engine: version of vLLM that serves it; None for any.
+    """
     server, overrides = spec.server, spec.overrides
     batched = overrides.max_num_batched_tokens
     by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
@@ -37,6 +41,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec) -> Order:
         download_bytes_per_s=_download(site, spec),
         max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
         max_num_batched_tokens=batched.value if batched else by_hand,
+        engine=engine,
         prices=_prices(site),
     )
 

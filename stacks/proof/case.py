@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from floor.counts import counted
+from stacks.proof.cache import BLOCK_TOKENS, Cache, cache_of
 from stacks.proof.layouts import Layout, weights_per_gpu, why_illegal
 from stacks.proof.memory import (
-    BLOCK_TOKENS,
-    DEFAULT_BATCHED_TOKENS,
+    ENGINE_MAX_SEQS,
     MEMORY_UTILISATION,
-    Cache,
-    cache_of,
+    Reserve,
     cache_room,
+    certain_room,
     longest_request,
-    reserved_bytes,
+    reserve_of,
 )
 from stacks.proof.order import Order
 from stacks.proof.roofline import Roofline
 from stacks.proof.serving import Scheduler, Steady
 
-# vLLM's default for --max-num-seqs of a server (engine/arg_utils.py of 0.32).
-ENGINE_MAX_SEQS = 1024
 # Chunks of a prompt that a step may take; less than 512 wastes the GPU on small products.
 CHUNKS = (8192, 4096, 2048, 1024, 512)
+# A step is made smaller for the cache's sake only where that is worth this share of the sequences.
+_WORTH = 0.9
 
 Kind = Literal["illegal", "precision", "weights", "context", "setting", "overload", "ttft", "itl"]
 
@@ -38,6 +39,12 @@ class Shortcoming:
     kind: Kind
     text: str
     """What, got, needed; without the fix."""
+
+
+def _without_settings(order: Order) -> Iterator[Order]:
+    """The order with what the site sets over the proof left to the proof."""
+    if order.max_num_seqs or order.max_num_batched_tokens:
+        yield replace(order, max_num_seqs=None, max_num_batched_tokens=None)
 
 
 @dataclass(frozen=True)
@@ -72,28 +79,38 @@ class Case:
         return weights_per_gpu(self.order.model, self.layout)
 
     @cached_property
-    def reserved(self) -> float:
-        """For the largest step that any setting allows, so that no setting moves the cache."""
-        tokens = max(DEFAULT_BATCHED_TOKENS, self.order.max_num_batched_tokens or 0)
-        return reserved_bytes(self.order.model, self.layout, batched_tokens=tokens)
+    def reserve(self) -> Reserve:
+        """What the engine keeps free of caches, with its settings as they are derived."""
+        return self._reserve(self.slots, self.batched_tokens)
 
     @cached_property
     def room(self) -> float:
-        """Bytes a GPU for caches."""
-        tokens = max(DEFAULT_BATCHED_TOKENS, self.order.max_num_batched_tokens or 0)
-        return cache_room(self.order.model, self.order.hardware, self.layout, batched_tokens=tokens)
+        """Bytes a GPU for caches, with the settings as they are derived."""
+        return self._room(self.slots, self.batched_tokens)
+
+    def _room(self, sequences: int, batched_tokens: int) -> float:
+        return cache_room(self.order.hardware, self.weights, self._reserve(sequences, batched_tokens))
+
+    def _reserve(self, sequences: int, batched_tokens: int) -> Reserve:
+        order = self.order
+        return reserve_of(
+            order.model, self.layout, sequences=sequences, batched_tokens=batched_tokens, engine=order.engine
+        )
 
     @property
     def usable(self) -> float:
         """Bytes a GPU for weights and caches."""
-        return self.order.hardware.memory_bytes * MEMORY_UTILISATION - self.reserved
+        return self.order.hardware.memory_bytes * MEMORY_UTILISATION - self.reserve.total
 
     @cached_property
     def longest(self) -> int:
-        """Tokens of the longest single request, by memory alone."""
-        if self.room <= 0:
+        """Tokens of the longest single request, by memory alone and with a margin for what start-ups differ by."""
+        room = certain_room(self.room, self.weights)
+        if room <= 0:
             return 0
-        return longest_request(self.cache, self.room) if self.keeps_cache else self.order.model.max_context_tokens
+        if not self.keeps_cache:
+            return self.order.model.max_context_tokens
+        return longest_request(self.cache, room, batched_tokens=self.batched_tokens)
 
     @property
     def context(self) -> int:
@@ -115,7 +132,33 @@ class Case:
         """Requests of the mean size that one scheduler's cache holds at once."""
         if not self.keeps_cache:
             return ENGINE_MAX_SEQS
-        return int(max(0.0, self.room) // self.cache.request_bytes(self.order.request_tokens))
+        room = self.room - self.cache.shared_bytes(self.batched_tokens)
+        return int(max(0.0, room) // self.cache.request_bytes(self.order.request_tokens))
+
+    @cached_property
+    def _sequences(self) -> dict[int, int]:
+        """By tokens of a step, the most sequences that leave room for themselves and for the longest request.
+
+        Each sequence takes from the cache for its logits and graphs. 0 where there is no room for one.
+        """
+        size = self.order.max_num_batched_tokens
+        return {tokens: self._most_sequences(tokens) for tokens in ((size,) if size else CHUNKS)}
+
+    def _most_sequences(self, batched_tokens: int) -> int:
+        wanted = min(self.order.needed_context, self.order.model.max_context_tokens)
+        longest = self.cache.longest_bytes(max(wanted, BLOCK_TOKENS), batched_tokens)
+        shared, request = self.cache.shared_bytes(batched_tokens), self.cache.request_bytes(self.order.request_tokens)
+
+        def fits(sequences: int) -> bool:
+            room = self._room(sequences, batched_tokens)
+            return longest <= certain_room(room, self.weights) and shared + sequences * request <= max(0.0, room)
+
+        # vLLM starts with no more requests than tokens of a step (SchedulerConfig).
+        low, high = 0, min(ENGINE_MAX_SEQS, batched_tokens) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
 
     @cached_property
     def roofline(self) -> Roofline:
@@ -124,10 +167,12 @@ class Case:
     @cached_property
     def slots(self) -> int:
         """max-num-seqs of a scheduler: what the cache holds, and what a step can serve within the target."""
+        return self._slots(self.batched_tokens)
+
+    def _slots(self, batched_tokens: int) -> int:
         if self.order.max_num_seqs:
             return self.order.max_num_seqs
-        # vLLM starts with no more requests than tokens of a step (SchedulerConfig).
-        most = max(1, min(self.held, ENGINE_MAX_SEQS, self.order.max_num_batched_tokens or ENGINE_MAX_SEQS))
+        most = max(1, self._sequences[batched_tokens])
         limit = self.order.slo.itl_p95_ms
         if limit is None or self.decode_s(most) * 1e3 <= limit or self.decode_s(1) * 1e3 > limit:
             return most
@@ -147,15 +192,16 @@ class Case:
         """max-num-batched-tokens: the largest chunk that keeps a step within the target between two tokens."""
         if self.order.max_num_batched_tokens:
             return self.order.max_num_batched_tokens
+        # Activations of a large step take from the cache.
+        best = max(self._sequences.values())
+        worth = [size for size in CHUNKS if self._sequences[size] >= max(1, _WORTH * best)] or [CHUNKS[-1]]
         limit = self.order.slo.itl_p95_ms
         if limit is None or not self.order.load:
-            return DEFAULT_BATCHED_TOKENS
-        # A step has a token for each request.
-        sizes = [size for size in CHUNKS if size >= self.slots]
-        for size in sizes:
+            return worth[0]
+        for size in worth:
             if self._steady(size).itl_quantile_s(0.95) * 1e3 <= limit:
                 return size
-        return sizes[-1] if sizes else self.slots
+        return worth[-1]
 
     def _steady(self, batched_tokens: int) -> Steady:
         load = self.order.load
@@ -163,7 +209,7 @@ class Case:
             raise ValueError("no load is declared")
         engine = Scheduler(
             roofline=self.roofline,
-            slots=self.slots,
+            slots=self._slots(batched_tokens),
             batched_tokens=batched_tokens,
             stages=self.layout.pipeline,
             generates=self.order.model.task == "generate",
@@ -188,6 +234,8 @@ class Case:
         if order.kv_dtype == "fp8" and "fp8" not in order.hardware.flops:
             return [Shortcoming(kind="precision", text=f"{order.gpu} has no FP8 units, and the cache is to be fp8")]
         if self.longest < BLOCK_TOKENS:
+            if any(replace(self, order=order).longest >= BLOCK_TOKENS for order in _without_settings(order)):
+                return [Shortcoming(kind="setting", text=self._too_many())]
             return [Shortcoming(kind="weights", text=self._too_large())]
         wanted = order.needed_context
         shortcomings = []
@@ -213,11 +261,23 @@ class Case:
         return shortcomings
 
     def _too_large(self) -> str:
-        needed, offered = self.weights + self.reserved, self.order.hardware.memory_bytes * MEMORY_UTILISATION
+        reserved = self.reserve.total
+        needed, offered = self.weights + reserved, self.order.hardware.memory_bytes * MEMORY_UTILISATION
         return (
             f"needs more than {needed / 1e9:,.1f} GB per GPU on {counted(self.layout.gpus, 'GPU')} ({self.layout}: "
-            f"{self.weights / 1e9:,.1f} GB of weights, {self.reserved / 1e9:,.1f} GB of context and activations), and "
-            f"{self.order.gpu} has {offered / 1e9:,.1f} GB"
+            f"{self.weights / 1e9:,.1f} GB of weights, {reserved / 1e9:,.1f} GB of context, activations and graphs), "
+            f"and {self.order.gpu} has {offered / 1e9:,.1f} GB"
+        )
+
+    def _too_many(self) -> str:
+        settings = {
+            "max_num_seqs": self.order.max_num_seqs,
+            "max_num_batched_tokens": self.order.max_num_batched_tokens,
+        }
+        given = " and ".join(f"{key} {value:,}" for key, value in settings.items() if value)
+        return (
+            f"{given}: the engine keeps {self.reserve.total / 1e9:,.1f} GB per GPU for activations, logits and graphs "
+            "of so many, which leaves nothing for the cache"
         )
 
     @cached_property

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from floor.counts import counted
 from stacks.facts.hardware import GPUS
+from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import NO_TARGETS, Slo
 from stacks.proof.layouts import candidates
-from stacks.proof.memory import BLOCK_TOKENS
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
 from stacks.proof.search import best

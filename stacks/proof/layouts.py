@@ -14,6 +14,8 @@ from stacks.proof.weights import weight_bytes
 
 # Elements of a block-quantised matrix that share a scale, in each direction (weight_block_size of the checkpoints).
 _BLOCK = 128
+# Elements that MXFP4 kernels want an expert's slice and a token's vector to be multiples of.
+_MXFP4_INNER, _MXFP4_HIDDEN = 128, 256
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -150,18 +152,48 @@ def _block_misfit(model: CatalogueModel, layout: Layout) -> str:
 
 
 def weights_per_gpu(model: CatalogueModel, layout: Layout) -> float:
-    """Bytes of weights on the fullest GPU.
+    """Bytes of weights on the fullest GPU, as the engine loads them.
 
     Attention, dense and shared parts are divided by TP, experts by TP x DP, layers by PP; compressions, indexer and
-    router are whole on every GPU. Embeddings are on the first and last stage, and divided by TP.
+    router are whole on every GPU, and so is a vision tower. Embeddings are on the first and last stage, and divided by
+    TP.
     """
     size = weight_bytes(model)
     stage = math.ceil(layer_count(model) / layout.pipeline) / layer_count(model)
     divided = (size.mixers + size.dense + size.shared) / layout.tensor
-    experts = size.experts / (layout.tensor * layout.data)
+    experts = size.experts * _padding(model, layout) / (layout.tensor * layout.data)
     # With a pipeline, input and output embeddings are on different stages.
     embeddings = size.embeddings / layout.tensor / (2 if layout.pipeline > 1 and not model.tied else 1)
-    return (divided + size.replicated + experts) * stage + embeddings
+    whole = size.replicated + size.routers + _absorbed(model, layout)
+    return (divided + whole + experts) * stage + embeddings + size.vision
+
+
+def _padding(model: CatalogueModel, layout: Layout) -> float:
+    """Elements of routed experts as loaded, over those as stored.
+
+    Kernels for MXFP4 want inner sizes of whole 128 and vectors of whole 256 elements (vLLM 0.32
+    fused_moe/oracle/mxfp4.py, Marlin and TRT-LLM; others pad less).
+    """
+    if model.quantisation.format != "mxfp4" or "experts" not in model.quantisation.parts:
+        return 1.0
+    slices = 1 if layout.expert_parallel else layout.tensor * layout.data
+    hidden = math.ceil(model.hidden / _MXFP4_HIDDEN) * _MXFP4_HIDDEN / model.hidden
+    return hidden * max(
+        math.ceil(layer.width / slices / _MXFP4_INNER) * _MXFP4_INNER * slices / layer.width
+        for layer in experts_of(model)
+    )
+
+
+def _absorbed(model: CatalogueModel, layout: Layout) -> float:
+    """Bytes of the 16-bit copies that latent attention makes of its value and key projections for decode steps.
+
+    Source: vLLM 0.32 layers/attention/mla_attention.py (W_UK_T, W_UV).
+    """
+    return sum(
+        2 * mixer.count * mixer.heads / layout.tensor * mixer.latent * (mixer.nope + mixer.value_size)
+        for mixer in model.mixers.values()
+        if isinstance(mixer, catalogue.LatentAttention)
+    )
 
 
 def candidates(

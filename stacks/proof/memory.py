@@ -1,131 +1,156 @@
-"""What a request keeps on a GPU, and how much room a GPU has for it. Bytes; exact given the published figures."""
+"""What of a GPU's memory is left for caches: what the engine may use, less weights, activations, graphs. Bytes.
+
+The engine measures a full step and a full batch of samples when it starts, and takes both from the cache; since 0.21
+its estimate of the CUDA graphs too. So every sequence and every token of a step that a site allows costs cache, and the
+proof chooses them together. Source: vLLM 0.32 v1/worker/gpu_worker.py (determine_available_memory), config/vllm.py.
+Constants are held against published start-up logs (tests/unit/proof/test_published_memory.py).
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from stacks.facts import catalogue
-from stacks.facts.catalogue import CatalogueModel, Mixer
+from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import Gpu
-from stacks.proof.layouts import Layout, experts_of, layer_count, weights_per_gpu
+from stacks.proof.cache import BLOCK_TOKENS, Cache
+from stacks.proof.layouts import Layout, experts_of, layer_count
 
-KvDtype = Literal["bf16", "fp8"]
+EngineVersion = tuple[int, int]
+"""Major and minor version of vLLM."""
 
 # vLLM's own default for --gpu-memory-utilization (config/cache.py of 0.32).
 MEMORY_UTILISATION = 0.92
-# vLLM's KV block, in tokens (config/cache.py).
-BLOCK_TOKENS = 16
 # vLLM's default for --max-num-batched-tokens of a server on large GPUs (engine/arg_utils.py).
 DEFAULT_BATCHED_TOKENS = 8192
-# One token of sparse latent attention with --kv-cache-dtype=fp8 (fp8_ds_mla: 512 elements, 4 scales of 4 bytes, 64
-# positional elements of 2 bytes; vLLM 0.32 v1/attention/backends/mla).
-SPARSE_FP8_BYTES = 656
-# Scale next to an indexer's vector of one byte per element.
-INDEXER_SCALE_BYTES = 4
-# CUDA context, CUDA graphs and allocator slack of one rank; estimated from start-up logs.
-CONTEXT_BYTES = 2.0e9
-# NCCL's buffers from two GPUs on (systems/*.yaml of aiconfigurator-core 0.12.0).
-NCCL_BYTES = 0.41e9
+# vLLM's default for --max-num-seqs of a server on large GPUs (engine/arg_utils.py).
+ENGINE_MAX_SEQS = 1024
+# Largest batch of a CUDA graph (config/vllm.py; twice that on Blackwell).
+_LARGEST_GRAPH = 512
+# CUDA context, kernels and allocator slack of one rank: 0.07 to 0.46 GiB in start-up logs.
+_CONTEXT_BYTES = 0.5 * 2**30
+# NCCL's and custom collectives' buffers from two GPUs on: 0.35 to 0.7 GiB in logs of 0.26 and later, 1.9 in 0.19's.
+_COLLECTIVE_BYTES = 1.2 * 2**30
+# Of one logit while a batch is sampled: 16-bit and 32-bit logits, probabilities; and, in engines that sort, sorted
+# values and their places, sums and masks. Read off start-up logs of 0.17 to 0.31, and of 0.10 to 0.16.
+_SAMPLER_BYTES = 15
+_SORTING_SAMPLER_BYTES = 38
+# The first version whose start-up logs show that it does not sort.
+_SORTS_BEFORE = (0, 17)
+# Of one layer in one captured graph, by what is in it; estimates of the engine itself in start-up logs of 0.19.
+_GRAPH_BYTES = 0.23e6
+_GRAPH_EXPERTS_BYTES = 0.2e6
+_GRAPH_LATENT_BYTES = 0.15e6
+# Kernels of routed experts keep this much more than the copies themselves: 1.0 to 1.5 in start-up logs of 0.19.
+_EXPERT_KERNELS = 1.3
+# Prompts of sparse attention are gathered for so many contexts at once (mla/flashmla_sparse.py), and scored within
+# VLLM_SPARSE_INDEXER_MAX_LOGITS_MB.
+_SPARSE_CONTEXTS = 5
+_SPARSE_SCORES_BYTES = 512 * 2**20
+# What a start may find missing: weights of start-up logs are up to 0.7 % more than computed, and rooms of one setting
+# differ by 3 %. The longest request fits without both.
+_ROOM_MARGIN = 0.03
+_WEIGHTS_MARGIN = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cache:
-    """What one request keeps on one GPU of a replica."""
+class Reserve:
+    """Bytes of one GPU that are neither weights nor cache; estimated."""
 
-    growing: float
-    """Bytes a token, of layers that keep the whole context."""
-    windows: tuple[tuple[float, int], ...]
-    """Bytes a token and tokens kept, of layers that keep a window."""
-    state: float
-    """Bytes a request, whatever its length."""
-
-    def request_bytes(self, tokens: float) -> float:
-        """Bytes of a request of that length."""
-        held = sum(size * min(tokens, window + BLOCK_TOKENS) for size, window in self.windows)
-        return self.growing * tokens + held + self.state
+    context: float
+    """CUDA context and the collectives' buffers."""
+    step: float
+    """Activations of the largest step, or the logits of the largest batch and what sampling makes of them."""
+    workspace: float
+    """Buffers that kernels keep: of routed experts, of sparse attention."""
+    graphs: float
+    """Captured CUDA graphs."""
 
     @property
-    def per_token(self) -> float:
-        """Bytes that one more token takes as long as no window is full."""
-        return self.growing + sum(size for size, _ in self.windows)
+    def total(self) -> float:
+        return self.context + self.step + self.workspace + self.graphs
 
 
-def token_bytes(mixer: Mixer, *, ranks: int, dtype: KvDtype) -> float:
-    """Bytes that one layer keeps of a token on one tensor-parallel rank.
+def reserve_of(
+    model: CatalogueModel,
+    layout: Layout,
+    *,
+    sequences: int,
+    batched_tokens: int,
+    engine: EngineVersion | None = None,
+) -> Reserve:
+    """What the engine keeps free for so many sequences of a scheduler and so many tokens of a step.
 
-    Keys and values: 2 x heads on this rank x head size x element bytes; heads repeat once ranks exceed them. Latent:
-    one vector, whole on every rank. Source: vLLM 0.32 config/model.py (get_num_kv_heads), v1/kv_cache_interface.py.
+    engine: None for any, of which the one that keeps most counts.
     """
-    element = 1 if dtype == "fp8" else 2
-    match mixer:
-        case catalogue.FullAttention() | catalogue.SlidingAttention():
-            return 2 * max(1.0, mixer.kv_heads / ranks) * mixer.head_size * element
-        case catalogue.LatentAttention():
-            index = mixer.indexer_size + INDEXER_SCALE_BYTES if mixer.indexer_heads else 0
-            if mixer.indexer_heads and dtype == "fp8":
-                return SPARSE_FP8_BYTES + index
-            return (mixer.latent + mixer.rope) * element + index
-        case _:
-            return 0.0
-
-
-def state_bytes(mixer: Mixer, *, ranks: int) -> float:
-    """Bytes that one layer keeps of a request of any length: float32 state and the 16-bit tail of its convolution."""
-    match mixer:
-        case catalogue.DeltaNet():
-            state = mixer.value_heads * mixer.key_size * mixer.value_size
-            channels = 2 * mixer.key_heads * mixer.key_size + mixer.value_heads * mixer.value_size
-        case catalogue.Mamba():
-            state = mixer.heads * mixer.head_size * mixer.state
-            channels = mixer.heads * mixer.head_size + 2 * mixer.groups * mixer.state
-        case _:
-            return 0.0
-    return (4 * state + 2 * channels * (mixer.convolution - 1)) / ranks
-
-
-def cache_of(model: CatalogueModel, layout: Layout, dtype: KvDtype) -> Cache:
-    """What one request keeps on the fullest GPU of a replica."""
-    stage = math.ceil(layer_count(model) / layout.pipeline) / layer_count(model)
-    growing, windows, state = 0.0, [], 0.0
-    for mixer in model.mixers.values():
-        size = mixer.count * stage * token_bytes(mixer, ranks=layout.tensor, dtype=dtype)
-        if isinstance(mixer, catalogue.SlidingAttention):
-            windows.append((size, mixer.window))
-        else:
-            growing += size
-        state += mixer.count * stage * state_bytes(mixer, ranks=layout.tensor)
-    return Cache(growing=growing, windows=tuple(windows), state=state)
-
-
-def reserved_bytes(model: CatalogueModel, layout: Layout, *, batched_tokens: int) -> float:
-    """Bytes a GPU that are neither weights nor cache: context, NCCL, and the activations of one full step; estimated.
-
-    A step holds about eight vectors of the hidden size a token, the inner vectors of one feed-forward layer, and with
-    experts a copy of the token for each chosen one; 16 bits an element.
-    """
+    together = layout.tensor * layout.data > 1
     inner = max(layer.width / (1 if layout.expert_parallel else layout.tensor) for layer in model.feed_forward.values())
-    elements = 8 * model.hidden + 2 * inner
-    for layer in experts_of(model)[:1]:
-        elements = max(elements, 4 * model.hidden + layer.chosen * (model.hidden + 2 * inner) / 2)
-    logits = 512 * model.vocabulary * 4 / layout.tensor if model.task == "generate" else 0.0
-    nccl = NCCL_BYTES if layout.gpus > 1 else 0.0
-    return CONTEXT_BYTES + nccl + batched_tokens * elements * 2 + logits
+    layer = 2 * batched_tokens * (4 * model.hidden + 3 * inner)
+    # A batch is sampled while the step's output is still there.
+    sampler = _SORTING_SAMPLER_BYTES if engine is None or engine < _SORTS_BEFORE else _SAMPLER_BYTES
+    logits = 2 * batched_tokens * model.hidden + sampler * sequences * model.vocabulary
+    return Reserve(
+        context=_CONTEXT_BYTES + (_COLLECTIVE_BYTES if together else 0.0),
+        step=max(layer, logits) if model.task == "generate" else layer,
+        workspace=_workspace_bytes(model, layout, batched_tokens),
+        graphs=_graphs_bytes(model, layout, min(2 * sequences, batched_tokens)),
+    )
 
 
-def cache_room(model: CatalogueModel, gpu: Gpu, layout: Layout, *, batched_tokens: int) -> float:
-    """Bytes that the fullest GPU has left for caches; negative where the weights alone are too much."""
-    reserved = reserved_bytes(model, layout, batched_tokens=batched_tokens)
-    return gpu.memory_bytes * MEMORY_UTILISATION - reserved - weights_per_gpu(model, layout)
+def _workspace_bytes(model: CatalogueModel, layout: Layout, batched_tokens: int) -> float:
+    """One buffer for all layers: all data-parallel ranks' tokens, a copy for each expert; or gathered prompts."""
+    slices = 1 if layout.expert_parallel else layout.tensor * layout.data
+    experts = max(
+        (layer.chosen * (model.hidden + 2 * layer.width / slices) for layer in experts_of(model)), default=0.0
+    )
+    sparse = max(
+        (
+            2.0 * _SPARSE_CONTEXTS * model.max_context_tokens * (mixer.latent + mixer.rope)
+            for mixer in model.mixers.values()
+            if isinstance(mixer, catalogue.LatentAttention) and mixer.indexer_heads
+        ),
+        default=0.0,
+    )
+    routed = 2 * batched_tokens * layout.data * experts * _EXPERT_KERNELS
+    return max(routed, sparse) + (_SPARSE_SCORES_BYTES if sparse else 0)
 
 
-def longest_request(cache: Cache, room: float) -> int:
+def graph_sizes(largest: int) -> int:
+    """Batch sizes that the engine captures up to `largest`: 1, 2, 4, every 8th to 256, every 16th beyond."""
+    largest = min(largest, _LARGEST_GRAPH)
+    small = sum(size <= largest for size in (1, 2, 4))
+    return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
+
+
+def _graphs_bytes(model: CatalogueModel, layout: Layout, largest: int) -> float:
+    """Each size is captured whole and in pieces, and keeps something for each layer."""
+    layers = math.ceil(layer_count(model) / layout.pipeline)
+    layer = _GRAPH_BYTES
+    if experts_of(model):
+        layer += _GRAPH_EXPERTS_BYTES
+    if any(isinstance(mixer, catalogue.LatentAttention) for mixer in model.mixers.values()):
+        layer += _GRAPH_LATENT_BYTES
+    return 2 * graph_sizes(largest) * layers * layer
+
+
+def cache_room(gpu: Gpu, weights: float, reserve: Reserve) -> float:
+    """Bytes that a GPU with so many bytes of weights has left for caches; negative where the rest is too much."""
+    return gpu.memory_bytes * MEMORY_UTILISATION - weights - reserve.total
+
+
+def certain_room(room: float, weights: float) -> float:
+    """Of `room` bytes, those that a start is certain to find."""
+    return room - _ROOM_MARGIN * abs(room) - _WEIGHTS_MARGIN * weights
+
+
+def longest_request(cache: Cache, room: float, *, batched_tokens: int) -> int:
     """Tokens of the longest single request that fits in `room` bytes, in whole blocks; 0 where not one block fits."""
-    if cache.request_bytes(BLOCK_TOKENS) > room:
+    if cache.longest_bytes(BLOCK_TOKENS, batched_tokens) > room:
         return 0
     low, high = 1, 2**40
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if cache.request_bytes(middle * BLOCK_TOKENS) <= room else (low, middle)
+        fits = cache.longest_bytes(middle * BLOCK_TOKENS, batched_tokens) <= room
+        low, high = (middle, high) if fits else (low, middle)
     return low * BLOCK_TOKENS

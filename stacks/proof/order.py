@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import GPUS, Gpu
+from stacks.proof.cache import KvDtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo
 from stacks.proof.layouts import Layout
-from stacks.proof.memory import KvDtype
+from stacks.proof.memory import EngineVersion
 
 # Prompt plus answer of a usual request where no load is declared.
 TYPICAL_REQUEST_TOKENS = 16_384
@@ -49,6 +50,8 @@ class Order:
     """Set by the site over the derived one."""
     max_num_batched_tokens: int | None = None
     """Set by the site over the derived one."""
+    engine: EngineVersion | None = None
+    """Version of vLLM that serves it; None for any."""
     prices: Prices | None = None
 
     @property

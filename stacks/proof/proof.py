@@ -16,7 +16,7 @@ from stacks.proof.weights import parameters, weight_bytes
 # Compilation, CUDA graphs and warm-up after the weights are there; estimated, as the start budget allows for it.
 ENGINE_START_S = 120.0
 
-_MEMORY = "GPU memory x 0.92 - weights - context and activations"
+_MEMORY = "GPU memory x 0.92 - weights - context, activations, logits, graphs"
 _ROOFLINE = "roofline: operations / (peak x share) + bytes / (bandwidth x share), fitted to aiconfigurator 0.12"
 _QUEUE = "M/G/k: Erlang C, (1 + c^2) / 2, exponential tail"
 
@@ -80,7 +80,7 @@ class Proof:
         kept = "2 x layers x heads on a rank x head size x element; latent: whole on every rank"
         return {
             "reserved_per_gpu": _figure(
-                case.reserved / 1e9, "GB", "context + NCCL + activations of a step", "estimated"
+                case.reserve.total / 1e9, "GB", "context + activations + logits + graphs", "estimated"
             ),
             "cache_per_gpu": _figure(max(0.0, case.room) / 1e9, "GB", _MEMORY, "estimated"),
             "cache_per_token": _figure(case.cache.per_token, "B", kept),

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Part
 from stacks.facts.hardware import Gpu, Precision
+from stacks.proof.cache import KvDtype, token_bytes
 from stacks.proof.layouts import Layout, experts_of, layer_count
-from stacks.proof.memory import KvDtype, token_bytes
 from stacks.proof.weights import Parameters, WeightBytes, parameters, weight_bytes
 
 
@@ -94,6 +94,7 @@ class Roofline:
         self._linear = [
             self._part("mixers", self._counts.mixers / layout.tensor, self._sizes.mixers / layout.tensor),
             self._part("mixers", self._counts.replicated, self._sizes.replicated),
+            self._part("embeddings", self._counts.routers, self._sizes.routers),
             self._part("dense", self._counts.dense / layout.tensor, self._sizes.dense / layout.tensor),
             self._part("shared", self._counts.shared / layout.tensor, self._sizes.shared / layout.tensor),
         ]

@@ -19,14 +19,18 @@ class _Parts:
     mixers: float
     """Attention and state-space projections that tensor parallelism divides."""
     replicated: float
-    """Projections that every tensor-parallel rank keeps whole (MLA's compressions, its indexer, routers)."""
+    """Projections that every tensor-parallel rank keeps whole (MLA's compressions, its indexer)."""
+    routers: float
+    """What chooses experts: whole on every rank, and never quantised."""
     dense: float
     experts: float
     """Routed experts."""
     shared: float
     """Shared experts."""
     embeddings: float
-    """Input and output embeddings, and the vision tower."""
+    """Input and output embeddings."""
+    vision: float
+    """Vision tower: whole on every rank."""
     head: float
     """Output embedding alone; what a step that yields a token reads."""
     draft: float
@@ -34,7 +38,9 @@ class _Parts:
 
     @property
     def _loaded(self) -> float:
-        return self.mixers + self.replicated + self.dense + self.experts + self.shared + self.embeddings
+        attention = self.mixers + self.replicated
+        forward = self.routers + self.dense + self.experts + self.shared
+        return attention + forward + self.embeddings + self.vision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +58,8 @@ class Parameters(_Parts):
     @property
     def active(self) -> float:
         """Parameters that one token passes; of the embeddings the output's alone."""
-        return self.mixers + self.replicated + self.dense + self.active_experts + self.shared + self.head
+        attention = self.mixers + self.replicated
+        return attention + self.routers + self.dense + self.active_experts + self.shared + self.head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +97,13 @@ def parameters(model: CatalogueModel) -> Parameters:
     table = float(model.vocabulary * model.hidden)
     return Parameters(
         mixers=divided,
-        replicated=replicated + routers,
+        replicated=replicated,
+        routers=routers,
         dense=dense,
         experts=experts,
         shared=shared,
-        embeddings=table * (1 if model.tied else 2) + model.vision_parameters,
+        embeddings=table * (1 if model.tied else 2),
+        vision=model.vision_parameters,
         head=table if model.task == "generate" else 0.0,
         draft=_draft(model),
         active_experts=active,
@@ -111,10 +120,12 @@ def weight_bytes(model: CatalogueModel) -> WeightBytes:
     return WeightBytes(
         mixers=size("mixers", counts.mixers),
         replicated=size("mixers", counts.replicated),
+        routers=size("embeddings", counts.routers),
         dense=size("dense", counts.dense),
         experts=size("experts", counts.experts),
         shared=size("shared", counts.shared),
         embeddings=size("embeddings", counts.embeddings),
+        vision=size("embeddings", counts.vision),
         head=size("embeddings", counts.head),
         draft=size("experts" if counts.experts else "dense", counts.draft),
     )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from floor import gpu_nodes
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Origin, Place
+from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
-from stacks.proof.memory import BLOCK_TOKENS
 
 _ARGUMENT = "argument of the engine"
 _GPUS = (

@@ -18,7 +18,7 @@ from tests.unit.proof.proof_orders import CHAT, TARGETS, order
 pytestmark = pytest.mark.row("opening 2", "opening 10", "001.30")
 
 # Bytes of the published weight files.
-GLM_FILES, QWEN_FILES = 755.95e9, 34.32e9
+GLM_FILES, QWEN_FILES = 756.07e9, 34.32e9
 GLM = order("glm-5.1-fp8", gpus=8, replicas=4, simple=True, load=CHAT, slo=TARGETS)
 QWEN = order("qwen3-32b-fp8", gpus=1, replicas=4, simple=True, load=CHAT, slo=TARGETS)
 
@@ -46,10 +46,10 @@ def test_a_replica_answers_two_minutes_after_its_weights_are_read(
 
 
 def test_storage_faster_than_pcie_leaves_the_copy_to_wait_for() -> None:
-    """95 GB of GLM a GPU over PCIe 5 x16, 64 GB/s."""
+    """95.5 GB of GLM a GPU over PCIe 5 x16, 64 GB/s."""
     proof = prove(replace(GLM, storage_bytes_per_s=1e12))
-    assert proof.cold_start["copy_weights"].value == pytest.approx(95.09 / 64, rel=1e-3)
-    assert proof.cold_start["cold_start"].value == pytest.approx(95.09 / 64 + 120, rel=1e-3)
+    assert proof.cold_start["copy_weights"].value == pytest.approx(95.50 / 64, rel=1e-3)
+    assert proof.cold_start["cold_start"].value == pytest.approx(95.50 / 64 + 120, rel=1e-3)
 
 
 def test_the_block_shows_both_times() -> None:

@@ -53,7 +53,7 @@ MISFITS: list[tuple[str, str, dict[str, Any], str]] = [
     ("glm-5.1-fp8", "h200-sxm", {"layout": Layout(tensor=17)}, "illegal"),
     ("glm-5.1-fp8", "h200-sxm", {"gpus": 8, "context_tokens": 1_000_000}, "context"),
     ("deepseek-v3.2", "h100-sxm", {"gpus": 8}, "weights"),
-    ("kimi-k2.5", "l4", {}, "weights"),
+    ("kimi-k2.5", "l4", {"gpus": 8}, "weights"),
     ("kimi-k2.5", "h100-sxm", {"gpus": 8}, "weights"),
     ("qwen3-235b-a22b-fp8", "h200-sxm", {"layout": Layout(tensor=8)}, "illegal"),
     ("qwen3-32b-fp8", "h200-sxm", {"context_tokens": 131_072}, "context"),

@@ -13,8 +13,8 @@ import pytest
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Quantisation
 from stacks.facts.hardware import GPUS
+from stacks.proof.cache import KvDtype
 from stacks.proof.layouts import Layout
-from stacks.proof.memory import KvDtype
 from stacks.proof.roofline import CALIBRATION, Calibration, Roofline
 
 pytestmark = pytest.mark.row("opening 1", "001.04")
