@@ -103,8 +103,7 @@ def refusals(model: CatalogueModel, layout: Layout) -> Iterator[Refusal]:
     if layout.pipeline > 1 and any(isinstance(mixer, catalogue.Encoder) for mixer in model.mixers.values()):
         yield Refusal(key="pipeline", why="vLLM does not divide encoders into pipeline stages")
     yield from _expert_refusals(model, layout)
-    if misfit := _block_misfit(model, layout):
-        yield Refusal(key="tensor", why=misfit)
+    yield from _cut_blocks(model, layout)
 
 
 def _expert_refusals(model: CatalogueModel, layout: Layout) -> Iterator[Refusal]:
@@ -120,9 +119,6 @@ def _expert_refusals(model: CatalogueModel, layout: Layout) -> Iterator[Refusal]
     if layout.expert_parallel and any(layer.experts % ranks for layer in routed):
         why = f"{routed[0].experts} experts cannot be divided by {ranks} GPUs"
         yield Refusal(key="data" if layout.data > 1 else "tensor", why=why)
-    if not layout.expert_parallel and layout.data > 1:
-        why = "data parallelism without expert parallelism is not considered"
-        yield Refusal(key="expert_parallel", why=why)
 
 
 def allowed(model: CatalogueModel, gpu: Gpu, layout: Layout, key: LayoutKey) -> list[str]:
@@ -136,19 +132,22 @@ def allowed(model: CatalogueModel, gpu: Gpu, layout: Layout, key: LayoutKey) -> 
     ]
 
 
-def _block_misfit(model: CatalogueModel, layout: Layout) -> str:
+def _cut_blocks(model: CatalogueModel, layout: Layout) -> Iterator[Refusal]:
     """A slice of a block-quantised matrix must be whole blocks."""
     if model.quantisation.format != "fp8-block":
-        return ""
+        return
     for layer in model.feed_forward.values():
-        whole = isinstance(layer, Experts) and layout.expert_parallel
-        part = "experts" if isinstance(layer, Experts) else "dense"
-        if part in model.quantisation.parts and not whole and layer.width / layout.tensor % _BLOCK:
-            return (
-                f"inner width {layer.width} over TP{layout.tensor} is {layer.width / layout.tensor:g}, which is not "
-                f"whole blocks of {_BLOCK}"
-            )
-    return ""
+        routed = isinstance(layer, Experts)
+        if ("experts" if routed else "dense") not in model.quantisation.parts or (routed and layout.expert_parallel):
+            continue
+        # Experts that are not whole on a GPU are cut over all ranks, data-parallel ones too.
+        data = layout.data if routed else 1
+        inner = layer.width / layout.tensor / data
+        if inner % _BLOCK:
+            ranks = f"TP{layout.tensor}" + (f" x DP{data}" if data > 1 else "")
+            why = f"inner width {layer.width} over {ranks} is {inner:g}, which is not whole blocks of {_BLOCK}"
+            yield Refusal(key="data" if data > 1 else "tensor", why=why)
+            return
 
 
 def weights_per_gpu(model: CatalogueModel, layout: Layout) -> float:

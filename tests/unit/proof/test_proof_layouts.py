@@ -88,7 +88,8 @@ def test_the_block_says_which_layout_and_why() -> None:
     [
         ("glm-5.1-fp8", Layout(tensor=3, data=7, pipeline=100, expert_parallel=True), ["tensor", "pipeline", "data"]),
         ("llama-3.3-70b", Layout(data=2, expert_parallel=True), ["data", "expert_parallel"]),
-        ("glm-5.1-fp8", Layout(tensor=2, data=4), ["expert_parallel"]),
+        ("glm-5.1-fp8", Layout(tensor=2, data=4), []),
+        ("qwen3-235b-a22b-fp8", Layout(data=8), ["data"]),
         ("bge-reranker-v2-m3", Layout(pipeline=2), ["pipeline"]),
         ("glm-5.1-fp8", Layout(tensor=2, data=4, expert_parallel=True), []),
         ("deepseek-v3.2", Layout(tensor=2, data=2, pipeline=2, expert_parallel=True), []),
@@ -104,7 +105,7 @@ def test_allowed_values_are_those_that_leave_nothing_against_the_size() -> None:
     assert allowed(glm, gpu, Layout(tensor=6), "tensor") == ["1", "2", "4", "8"]
     assert allowed(qwen, gpu, Layout(tensor=8), "tensor") == ["1", "2", "4"]
     assert allowed(qwen, gpu, Layout(tensor=8, expert_parallel=True), "tensor") == ["1", "2", "4", "8"]
-    assert allowed(glm, gpu, Layout(data=8), "expert_parallel") == ["true"]
+    assert allowed(qwen, gpu, Layout(data=8), "expert_parallel") == ["true"]
 
 
 @pytest.mark.parametrize("more", [{"gpus": 16}, {"layout": Layout(tensor=8, pipeline=2)}])
