@@ -1,0 +1,183 @@
+"""`advise`: which kind of GPU carries a model's load at the least cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+
+from floor.problems import SiteError, nearest
+from sitectl import checkout
+from sitectl.command import Command, CommandContext, pass_context, site_names
+from sitectl.commands.catalogue import model_names
+from sitectl.errors import Exit, SitectlError
+from stacks.facts import catalogue, versions
+from stacks.facts.hardware import GPUS
+from stacks.plan import advice
+from stacks.plan.advice import Advice, PublicPrice, advise
+from stacks.plan.orders import order_of
+from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.proof.demand import Prices
+from stacks.proof.order import Order
+from stacks.site.checks.products import nearest_product
+from stacks.site.demand import LoadSpec, OrderedModelSpec, SloSpec
+
+MORE = """\
+It proves the model on every kind of GPU that has a price: the site's own by its `prices`, others by --offer; without
+any --offer on all kinds that the platform knows, without prices. Load and targets are those of the site's model of that
+name, or of the options. Each kind gets the fewest GPUs that carry the load within its targets.
+
+\b
+  python -m sitectl advise --site prod qwen3-32b
+  python -m sitectl advise --site prod qwen3-32b --offer l40s=1.1 --offer b200=6.5
+  python -m sitectl advise --site prod gpt-oss-120b --requests-per-s 4 --slo ttft_p95_ms=2000 --public 0.15/0.6
+
+exit status 1: no kind carries the load within its targets; each line says why
+"""
+
+
+@click.command(cls=Command, epilog=MORE)
+@click.argument("model", shell_complete=model_names, help="a model of the site, or a name of the catalogue")
+@click.option("--site", required=True, metavar="SITE", shell_complete=site_names, help="which site")
+@click.option("--requests-per-s", type=float, metavar="RATE", help="requests that arrive a second")
+@click.option("--prompt", metavar="P50/P95", help="tokens of a prompt, such as 2000/16000")
+@click.option("--answer", metavar="P50/P95", help="tokens of an answer, such as 400/2000")
+@click.option("--prefix-hit", type=float, metavar="SHARE", help="share of the prompt that is cached, 0 to 1")
+@click.option("--slo", "targets", multiple=True, metavar="KEY=MS", help="a target, as ttft_p95_ms=2000; repeatable")
+@click.option("--offer", "offers", multiple=True, metavar="GPU=PRICE", help="an hour of one GPU; repeatable")
+@click.option("--public", metavar="IN/OUT", help="a public API's prices of a million tokens, in the site's currency")
+@pass_context
+def command(context: CommandContext, /, *, model: str, site: str, public: str | None, **given: Any) -> int:
+    """Show which kind of GPU carries a model's load at the least cost."""
+    project = context.project
+    try:
+        plan = plan_file(checkout.site_files(project, [site])[site])
+    except SiteError as error:
+        raise SitectlError(
+            f"the site is not valid:\n{checkout.relative(str(error), project)}",
+            fix=f"python -m sitectl validate {site}",
+            status=Exit.REFUSED,
+        ) from None
+    order = _order(plan, model, given)
+    price = PublicPrice(*_pair("--public", public)) if public else None
+    if price and order.load is None:
+        raise _wrong("--public", "a cost needs a load", fix="add --requests-per-s")
+    with context.progress.layer(f"prove {model}"):
+        advices = advise(order, _offers(order, given["offers"]))
+    cost = advice.public_cost(order, price) if price else None
+    lines = [*advice.table(advices), advice.verdict(advices, cost)]
+    context.say("\n".join(lines), {"kinds": [_record(kind) for kind in advices], "public_per_hour": cost})
+    return int(Exit.OK if any(kind.holds for kind in advices) else Exit.REFUSED)
+
+
+def _order(plan: SitePlan, model: str, given: Mapping[str, Any]) -> Order:
+    spec = plan.site.models.get(model) or OrderedModelSpec(catalogue=_entry(plan, model))
+    load = _changed(LoadSpec, spec.load, _load_values(given), "--requests-per-s")
+    slo = _changed(SloSpec, spec.slo, _targets(given["targets"]), "--slo")
+    if slo and not load:
+        raise _wrong("--slo", "a target needs a load", fix="add --requests-per-s")
+    engine = versions.minor_of(versions.load().images.vllm)
+    return order_of(plan.site, model, spec.model_copy(update={"load": load, "slo": slo}), engine)
+
+
+def _entry(plan: SitePlan, model: str) -> str:
+    if model in catalogue.names():
+        return model
+    known = [*plan.site.models, *catalogue.names()]
+    near = nearest_product(model, known)
+    raise SitectlError(
+        f"neither the site nor the catalogue has a model '{model}'" + (f"; did you mean '{near}'?" if near else ""),
+        fix="python -m sitectl catalogue list",
+        status=Exit.USAGE,
+    )
+
+
+def _load_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    values = {key: given[key] for key in ("requests_per_s", "prefix_hit") if given[key] is not None}
+    for option, key in (("prompt", "prompt_tokens"), ("answer", "answer_tokens")):
+        if given[option]:
+            p50, p95 = _pair(f"--{option}", given[option])
+            values[key] = {"p50": p50, "p95": p95}
+    return values
+
+
+def _targets(words: Sequence[str]) -> dict[str, float]:
+    values = dict(_assignment("--slo", word, "ttft_p95_ms=2000") for word in words)
+    for key in values.keys() - SloSpec.model_fields.keys():
+        near = nearest(key, SloSpec.model_fields)
+        allowed = ", ".join(SloSpec.model_fields)
+        raise _wrong("--slo", f"no target is called {key}", allowed=allowed, fix=f"write {near or 'one of these'}")
+    return values
+
+
+def _offers(order: Order, words: Sequence[str]) -> dict[str, Prices | None]:
+    """Prices by kind: the site's own, and what the options offer; without any, all kinds without prices."""
+    offers: dict[str, Prices | None] = {order.gpu: order.prices}
+    if not words:
+        return {gpu: offers.get(gpu) for gpu in GPUS}
+    own = order.prices or Prices(gpu_hour=0.0)
+    for gpu, hour in (_assignment("--offer", word, "l40s=1.1") for word in words):
+        if gpu not in GPUS:
+            near = nearest_product(gpu, GPUS)
+            fix = f"write {near or 'one of these'}"
+            raise _wrong("--offer", f"unknown GPU {gpu}", allowed=", ".join(GPUS), fix=fix)
+        offers[gpu] = replace(own, gpu_hour=hour)
+    return offers
+
+
+def _assignment(option: str, word: str, example: str) -> tuple[str, float]:
+    key, _, number = word.partition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise _wrong(option, "wants a name and a number above 0", got=word, fix=f"write it like {example}")
+    return key, value
+
+
+def _pair(option: str, text: str) -> tuple[float, float]:
+    first, _, second = text.partition("/")
+    try:
+        return float(first), float(second)
+    except ValueError:
+        raise _wrong(option, "wants two numbers", got=text, fix="write them like 2000/16000") from None
+
+
+_Of = TypeVar("_Of", LoadSpec, SloSpec)
+
+
+def _changed(kind: type[_Of], spec: _Of | None, values: Mapping[str, Any], option: str) -> _Of | None:
+    """What the site says, with what the options say instead."""
+    if not values:
+        return spec
+    try:
+        return kind.model_validate({**(spec.model_dump(exclude_unset=True) if spec else {}), **values})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or option
+        raise _wrong(option, f"{where}: {first['msg'].lower()}", fix="correct it; --help has examples") from None
+
+
+def _wrong(option: str, what: str, *, got: str = "", allowed: str = "", fix: str) -> SitectlError:
+    return SitectlError(f"{option}: {what}", got=got, allowed=allowed, fix=fix, status=Exit.USAGE)
+
+
+def _record(kind: Advice) -> dict[str, Any]:
+    case = kind.proof.case
+    return {
+        "gpu": kind.gpu,
+        "here": kind.owned,
+        "holds": kind.holds,
+        "why_not": kind.why_not,
+        "layout": str(case.layout),
+        "replicas": case.replicas,
+        "gpus": case.gpus,
+        "per_hour": kind.hour,
+        "per_million_tokens": kind.million,
+        "figures": {key: asdict(figure) for key, figure in kind.proof.figures().items()} if kind.holds else {},
+    }

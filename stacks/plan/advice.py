@@ -1,0 +1,142 @@
+"""The kinds of GPU that a model could run on, each proven with the same load and targets, the cheapest first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from floor.counts import counted
+from stacks.facts.hardware import GPUS
+from stacks.plan.orders import kv_dtype
+from stacks.proof.demand import Prices
+from stacks.proof.figures import shown
+from stacks.proof.order import Order
+from stacks.proof.proof import Proof, prove
+
+
+@dataclass(frozen=True)
+class PublicPrice:
+    """What a public API asks for a million tokens, in the site's currency."""
+
+    fresh: float
+    """Of a prompt; cached ones are counted like it."""
+    answer: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """One kind of GPU."""
+
+    gpu: str
+    owned: bool
+    """Whether the site has it."""
+    proof: Proof
+
+    @property
+    def holds(self) -> bool:
+        """Whether the model fits, carries the load and keeps its targets on this kind."""
+        return self.proof.holds
+
+    @property
+    def hour(self) -> float | None:
+        """What all its GPUs cost per hour; None without a price."""
+        cost = self.proof.cost
+        return cost["hour"].value if self.holds and cost else None
+
+    @property
+    def million(self) -> float | None:
+        """What a million tokens cost, prompt and answer alike and idle time included; None without a price."""
+        cost = self.proof.cost
+        return cost["break_even"].value if self.holds and "break_even" in cost else None
+
+    @property
+    def why_not(self) -> str:
+        """The first reason why the model does not hold there; empty where it does."""
+        return "" if self.holds else self.proof.problems[0].text
+
+
+def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:
+    """One for each kind of GPU in `offers`, with what an hour of one costs there (None: not known).
+
+    What holds comes first, then the lower cost per hour, then the fewer GPUs. `order` names the kind that the site has;
+    its layout and replicas are left to the proof. Raises KeyError for a kind that the hardware table does not have.
+    """
+    advices = [
+        Advice(
+            gpu=gpu,
+            owned=gpu == order.gpu,
+            proof=prove(
+                replace(
+                    order, gpu=gpu, layout=None, gpus=None, replicas=None, kv_dtype=kv_dtype(gpu), prices=offers[gpu]
+                )
+            ),
+        )
+        for gpu in sorted(offers)
+        if GPUS[gpu]
+    ]
+    return sorted(advices, key=_rank)
+
+
+def _rank(advice: Advice) -> tuple[bool, float, int]:
+    return not advice.holds, math.inf if advice.hour is None else advice.hour, advice.proof.case.gpus
+
+
+def public_cost(order: Order, price: PublicPrice) -> float:
+    """What the declared load would cost per hour at a public API. Raises ValueError where no load is declared."""
+    load = order.load
+    if load is None:
+        raise ValueError("no load is declared")
+    request = load.prompt_tokens.mean * price.fresh + load.answer_tokens.mean * price.answer
+    return load.requests_per_s * 3600 * request / 1e6
+
+
+def table(advices: Iterable[Advice]) -> list[str]:
+    """A line for each kind that holds, under a heading; then one for each that does not, with the reason."""
+    advices = list(advices)
+    rows = [_HEADING, *(_row(advice) for advice in advices if advice.holds)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADING))]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    refused = [advice for advice in advices if not advice.holds]
+    return [*(lines if len(rows) > 1 else []), *(f"{advice.gpu}: no. {advice.why_not}" for advice in refused)]
+
+
+_HEADING = ("GPU", "replicas", "GPUs", "TTFT p95", "ITL p95", "used", "per hour", "per M tokens", "speed known")
+
+
+def _row(advice: Advice) -> tuple[str, ...]:
+    case, serving, cost = advice.proof.case, advice.proof.serving, advice.proof.cost
+
+    def of(key: str, unit: str) -> str:
+        return f"{shown(serving[key].value)} {unit}" if key in serving else "-"
+
+    return (
+        advice.gpu + (" (here)" if advice.owned else ""),
+        f"{case.replicas} x {case.layout}",
+        str(case.gpus),
+        of("ttft_p95", "ms"),
+        of("itl_p95", "ms"),
+        of("utilisation", "%"),
+        "-" if advice.hour is None else str(cost["hour"]),
+        "-" if advice.million is None else shown(advice.million),
+        advice.proof.speed["prefill_per_token"].fidelity,
+    )
+
+
+def verdict(advices: list[Advice], public: float | None) -> str:
+    """One sentence: which kind to take, and how that compares with a public API's cost per hour."""
+    working = [advice for advice in advices if advice.holds]
+    if not working:
+        return "no kind of GPU carries this load within its targets"
+    first = working[0]
+    text = f"take {counted(first.proof.case.gpus, first.gpu)}"
+    if first.hour is None:
+        return f"{text}: the fewest GPUs; give prices to compare costs"
+    priced = sum(advice.hour is not None for advice in working)
+    known = "" if priced == len(working) else "; the others have no price: add --offer GPU=PRICE"
+    text += f": the least cost per hour of {counted(priced, 'kind')} with a price that hold{known}"
+    if public is None:
+        return text
+    share = first.hour / public
+    times = f"{share:.1f} times" if share >= 1 else f"{share:.0%} of"
+    return f"{text}; {times} what the public API costs for this load, {shown(public)} per hour"
