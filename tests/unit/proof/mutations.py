@@ -1,0 +1,76 @@
+"""Terms of the proof that a test must notice: each spoiled in one place, and the test files that then turn red."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_MEMORY = ("test_published_memory.py", "test_proof_memory.py")
+_WEIGHTS = ("test_published_memory.py", "test_proof_catalogue.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutation:
+    """One text of one file of `stacks/proof`, and what takes its place."""
+
+    module: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return f"{self.module}: {self.old.strip()} -> {self.new.strip() or 'nothing'}"
+
+
+def _of(module: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> Iterator[Mutation]:
+    for old, new in changes:
+        yield Mutation(module=module, old=old, new=new, tests=tests)
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *_of(
+        "memory",
+        _MEMORY,
+        ("MEMORY_UTILISATION = 0.92", "MEMORY_UTILISATION = 1.0"),
+        ("_CONTEXT_BYTES = 0.5", "_CONTEXT_BYTES = 0.0"),
+        ("_COLLECTIVE_BYTES = 1.2", "_COLLECTIVE_BYTES = 0.0"),
+        ("_SAMPLER_BYTES = 15", "_SAMPLER_BYTES = 7"),
+        ("_SORTING_SAMPLER_BYTES = 38", "_SORTING_SAMPLER_BYTES = 19"),
+        ("_GRAPH_BYTES = 0.23e6", "_GRAPH_BYTES = 0.0"),
+        ("_GRAPH_EXPERTS_BYTES = 0.2e6", "_GRAPH_EXPERTS_BYTES = 0.0"),
+        ("_GRAPH_LATENT_BYTES = 0.15e6", "_GRAPH_LATENT_BYTES = 0.0"),
+        ("_EXPERT_KERNELS = 1.3", "_EXPERT_KERNELS = 0.5"),
+        ("_SPARSE_CONTEXTS = 5", "_SPARSE_CONTEXTS = 2"),
+        ("_ROOM_MARGIN = 0.03", "_ROOM_MARGIN = 0.0"),
+        ("_WEIGHTS_MARGIN = 0.01", "_WEIGHTS_MARGIN = 0.0"),
+        ("2 * batched_tokens * (4 * model.hidden + 3 * inner)", "0"),
+        ("2 * batched_tokens * layout.data * experts", "2 * batched_tokens * experts"),
+        ("return room - _ROOM_MARGIN", "return room + _ROOM_MARGIN"),
+    ),
+    *_of(
+        "cache",
+        _MEMORY,
+        ("BLOCK_TOKENS = 16", "BLOCK_TOKENS = 32"),
+        ("SPARSE_FP8_BYTES = 656", "SPARSE_FP8_BYTES = 576"),
+        ("INDEXER_SCALE_BYTES = 4", "INDEXER_SCALE_BYTES = 0"),
+        ("_STATE_BLOCKS = 2", "_STATE_BLOCKS = 1"),
+        ("_UNEVEN = 1.5", "_UNEVEN = 9.0"),
+        ("self.window - 1 + in_flight", "self.window"),
+        ("/ self.block_tokens) + 1)", "/ self.block_tokens))"),
+        ("self.block_bytes * (1 + sum(", "self.block_bytes * (0 + sum("),
+        ("self.block_bytes * (1 + blocks)", "self.block_bytes * 1"),
+        ("max(1.0, mixer.kv_heads / ranks)", "mixer.kv_heads / ranks"),
+        ("4 * state + 2 * channels", "2 * state + 2 * channels"),
+        ("batches = layout.pipeline + 1", "batches = layout.pipeline"),
+        ("tables = math.ceil(count / size)", "tables = 1"),
+    ),
+    *_of(
+        "layouts",
+        _WEIGHTS,
+        ("_MXFP4_INNER, _MXFP4_HIDDEN = 128, 256", "_MXFP4_INNER, _MXFP4_HIDDEN = 1, 1"),
+        (" + embeddings + size.vision", " + embeddings"),
+        (" + _absorbed(model, layout)", ""),
+        ("size.replicated + size.routers", "size.replicated"),
+    ),
+)
