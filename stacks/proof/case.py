@@ -14,11 +14,12 @@ from stacks.proof.layouts import Layout, weights_per_gpu, why_illegal
 from stacks.proof.memory import (
     ENGINE_MAX_SEQS,
     MEMORY_UTILISATION,
+    Footprint,
     Reserve,
     cache_room,
     certain_room,
+    footprint_of,
     longest_request,
-    reserve_of,
 )
 from stacks.proof.order import Order
 from stacks.proof.roofline import Roofline
@@ -92,10 +93,11 @@ class Case:
         return cache_room(self.order.hardware, self.weights, self._reserve(sequences, batched_tokens))
 
     def _reserve(self, sequences: int, batched_tokens: int) -> Reserve:
-        order = self.order
-        return reserve_of(
-            order.model, self.layout, sequences=sequences, batched_tokens=batched_tokens, engine=order.engine
-        )
+        return self._footprint.reserve(sequences=sequences, batched_tokens=batched_tokens)
+
+    @cached_property
+    def _footprint(self) -> Footprint:
+        return footprint_of(self.order.model, self.layout, self.order.engine)
 
     @property
     def usable(self) -> float:

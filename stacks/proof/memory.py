@@ -72,48 +72,70 @@ class Reserve:
         return self.context + self.step + self.workspace + self.graphs
 
 
-def reserve_of(
-    model: CatalogueModel,
-    layout: Layout,
-    *,
-    sequences: int,
-    batched_tokens: int,
-    engine: EngineVersion | None = None,
-) -> Reserve:
-    """What the engine keeps free for so many sequences of a scheduler and so many tokens of a step.
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """What the engine keeps free on one GPU, by what it grows with; bytes."""
+
+    context: float
+    layer: float
+    """Activations of one layer, for each token of a step."""
+    output: float
+    """A step's output, for each of its tokens; it is still there while a batch is sampled."""
+    logits: float
+    """For each sequence; 0 for models that yield no tokens."""
+    routed: float
+    """Copies of tokens for their experts, for each token of a step."""
+    sparse: float
+    """Gathered prompts of sparse attention; in one buffer with the copies, as no layer needs both."""
+    scores: float
+    """Scores of sparse attention."""
+    graph: float
+    """One captured batch size."""
+
+    def reserve(self, *, sequences: int, batched_tokens: int) -> Reserve:
+        """For so many sequences of a scheduler and so many tokens of a step."""
+        return Reserve(
+            context=self.context,
+            step=max(batched_tokens * self.layer, batched_tokens * self.output + sequences * self.logits),
+            workspace=max(batched_tokens * self.routed, self.sparse) + self.scores,
+            graphs=graph_sizes(min(2 * sequences, batched_tokens)) * self.graph,
+        )
+
+
+def footprint_of(model: CatalogueModel, layout: Layout, engine: EngineVersion | None = None) -> Footprint:
+    """Of a model on one layout.
 
     engine: None for any, of which the one that keeps most counts.
     """
     together = layout.tensor * layout.data > 1
     inner = max(layer.width / (1 if layout.expert_parallel else layout.tensor) for layer in model.feed_forward.values())
-    layer = 2 * batched_tokens * (4 * model.hidden + 3 * inner)
-    # A batch is sampled while the step's output is still there.
     sampler = _SORTING_SAMPLER_BYTES if engine is None or engine < _SORTS_BEFORE else _SAMPLER_BYTES
-    logits = 2 * batched_tokens * model.hidden + sampler * sequences * model.vocabulary
-    return Reserve(
+    latents = [mixer for mixer in model.mixers.values() if isinstance(mixer, catalogue.LatentAttention)]
+    sparse = [mixer for mixer in latents if mixer.indexer_heads]
+    vectors = max((mixer.latent + mixer.rope for mixer in sparse), default=0)
+    return Footprint(
         context=_CONTEXT_BYTES + (_COLLECTIVE_BYTES if together else 0.0),
-        step=max(layer, logits) if model.task == "generate" else layer,
-        workspace=_workspace_bytes(model, layout, batched_tokens),
-        graphs=_graphs_bytes(model, layout, min(2 * sequences, batched_tokens)),
+        layer=2 * (4 * model.hidden + 3 * inner),
+        output=2.0 * model.hidden,
+        logits=float(sampler * model.vocabulary) if model.task == "generate" else 0.0,
+        routed=2 * layout.data * _copied_elements(model, layout) * _EXPERT_KERNELS,
+        sparse=2.0 * _SPARSE_CONTEXTS * model.max_context_tokens * vectors,
+        scores=float(_SPARSE_SCORES_BYTES if sparse else 0),
+        graph=_graph_bytes(model, layout, latent=bool(latents)),
     )
 
 
-def _workspace_bytes(model: CatalogueModel, layout: Layout, batched_tokens: int) -> float:
-    """One buffer for all layers: all data-parallel ranks' tokens, a copy for each expert; or gathered prompts."""
+def _copied_elements(model: CatalogueModel, layout: Layout) -> float:
+    """Elements of a token's copies for its experts: vectors in, and inner vectors of gate and value."""
     slices = 1 if layout.expert_parallel else layout.tensor * layout.data
-    experts = max(
-        (layer.chosen * (model.hidden + 2 * layer.width / slices) for layer in experts_of(model)), default=0.0
-    )
-    sparse = max(
-        (
-            2.0 * _SPARSE_CONTEXTS * model.max_context_tokens * (mixer.latent + mixer.rope)
-            for mixer in model.mixers.values()
-            if isinstance(mixer, catalogue.LatentAttention) and mixer.indexer_heads
-        ),
-        default=0.0,
-    )
-    routed = 2 * batched_tokens * layout.data * experts * _EXPERT_KERNELS
-    return max(routed, sparse) + (_SPARSE_SCORES_BYTES if sparse else 0)
+    return max((layer.chosen * (model.hidden + 2 * layer.width / slices) for layer in experts_of(model)), default=0.0)
+
+
+def _graph_bytes(model: CatalogueModel, layout: Layout, *, latent: bool) -> float:
+    """A batch size is captured whole and in pieces, and keeps something for each layer."""
+    layers = math.ceil(layer_count(model) / layout.pipeline)
+    experts = _GRAPH_EXPERTS_BYTES if experts_of(model) else 0.0
+    return 2 * layers * (_GRAPH_BYTES + experts + (_GRAPH_LATENT_BYTES if latent else 0.0))
 
 
 def graph_sizes(largest: int) -> int:
@@ -121,17 +143,6 @@ def graph_sizes(largest: int) -> int:
     largest = min(largest, _LARGEST_GRAPH)
     small = sum(size <= largest for size in (1, 2, 4))
     return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
-
-
-def _graphs_bytes(model: CatalogueModel, layout: Layout, largest: int) -> float:
-    """Each size is captured whole and in pieces, and keeps something for each layer."""
-    layers = math.ceil(layer_count(model) / layout.pipeline)
-    layer = _GRAPH_BYTES
-    if experts_of(model):
-        layer += _GRAPH_EXPERTS_BYTES
-    if any(isinstance(mixer, catalogue.LatentAttention) for mixer in model.mixers.values()):
-        layer += _GRAPH_LATENT_BYTES
-    return 2 * graph_sizes(largest) * layers * layer
 
 
 def cache_room(gpu: Gpu, weights: float, reserve: Reserve) -> float:

@@ -44,8 +44,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("_SPARSE_CONTEXTS = 5", "_SPARSE_CONTEXTS = 2"),
         ("_ROOM_MARGIN = 0.03", "_ROOM_MARGIN = 0.0"),
         ("_WEIGHTS_MARGIN = 0.01", "_WEIGHTS_MARGIN = 0.0"),
-        ("2 * batched_tokens * (4 * model.hidden + 3 * inner)", "0"),
-        ("2 * batched_tokens * layout.data * experts", "2 * batched_tokens * experts"),
+        ("layer=2 * (4 * model.hidden + 3 * inner)", "layer=0.0"),
+        ("output=2.0 * model.hidden", "output=0.0"),
+        ("routed=2 * layout.data * ", "routed=2 * "),
+        ("batched_tokens * self.routed, self.sparse) + self.scores", "batched_tokens * self.routed, self.sparse)"),
         ("return room - _ROOM_MARGIN", "return room + _ROOM_MARGIN"),
     ),
     *_of(

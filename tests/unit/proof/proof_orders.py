@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel
 from stacks.proof.demand import Load, Slo, Spread
+from stacks.proof.layouts import Layout
+from stacks.proof.memory import EngineVersion, Reserve, footprint_of
 from stacks.proof.order import Order
 
 CHAT = Load(requests_per_s=2.0, prefix_hit=0.5)
@@ -25,3 +28,15 @@ def fixed(prompt: float, answer: float, rate: float = 1.0, hit: float = 0.0) -> 
         answer_tokens=Spread(answer, answer * 1.0001),
         prefix_hit=hit,
     )
+
+
+def reserve_of(
+    model: CatalogueModel,
+    layout: Layout,
+    *,
+    sequences: int,
+    batched_tokens: int,
+    engine: EngineVersion | None = None,
+) -> Reserve:
+    """What an engine keeps free with those settings."""
+    return footprint_of(model, layout, engine).reserve(sequences=sequences, batched_tokens=batched_tokens)

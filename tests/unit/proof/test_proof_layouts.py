@@ -105,7 +105,7 @@ def test_allowed_values_are_those_that_leave_nothing_against_the_size() -> None:
     assert allowed(glm, gpu, Layout(tensor=6), "tensor") == ["1", "2", "4", "8"]
     assert allowed(qwen, gpu, Layout(tensor=8), "tensor") == ["1", "2", "4"]
     assert allowed(qwen, gpu, Layout(tensor=8, expert_parallel=True), "tensor") == ["1", "2", "4", "8"]
-    assert allowed(qwen, gpu, Layout(data=8), "expert_parallel") == ["true"]
+    assert allowed(qwen, gpu, Layout(data=8), "data") == ["1", "2", "3", "4", "6"]
 
 
 @pytest.mark.parametrize("more", [{"gpus": 16}, {"layout": Layout(tensor=8, pipeline=2)}])

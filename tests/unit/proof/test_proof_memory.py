@@ -11,8 +11,8 @@ from stacks.facts.hardware import GPUS
 from stacks.proof.cache import BLOCK_TOKENS, BlockTables, KvDtype, cache_of, state_bytes, token_bytes
 from stacks.proof.case import Case
 from stacks.proof.layouts import Layout, candidates
-from stacks.proof.memory import graph_sizes, longest_request, reserve_of
-from tests.unit.proof.proof_orders import order
+from stacks.proof.memory import graph_sizes, longest_request
+from tests.unit.proof.proof_orders import order, reserve_of
 
 pytestmark = pytest.mark.row("opening 1", "001.18")
 

@@ -18,9 +18,9 @@ from stacks.facts import catalogue
 from stacks.proof.cache import cache_of
 from stacks.proof.case import Case
 from stacks.proof.layouts import Layout, weights_per_gpu
-from stacks.proof.memory import EngineVersion, Reserve, reserve_of
+from stacks.proof.memory import EngineVersion, Reserve
 from stacks.proof.search import best
-from tests.unit.proof.proof_orders import order
+from tests.unit.proof.proof_orders import order, reserve_of
 
 pytestmark = pytest.mark.row("opening 1", "001.18")
 
@@ -169,6 +169,26 @@ def test_buffers_of_sparse_attention_grow_with_the_context() -> None:
     layout = Layout(tensor=4, expert_parallel=True)
     reserve = reserve_of(model, layout, sequences=1024, batched_tokens=8192, engine=(0, 26))
     assert 6.31 <= (reserve.step + reserve.workspace) / GIB <= 1.15 * 6.31
+
+
+def test_a_step_keeps_its_output_while_it_is_sampled() -> None:
+    """Logs of 0.19: 1.96 GiB for Llama-3.3-70B, 1.89 for Llama-3.1-8B of one vocabulary and vectors of half the size."""
+    large, small = (
+        reserve_of(catalogue.load(name), Layout(tensor=2), sequences=1024, batched_tokens=8192, engine=(0, 19))
+        for name in ("llama-3.3-70b", "llama-3.1-8b")
+    )
+    assert (large.step - small.step) / GIB == pytest.approx(1.96 - 1.89, abs=0.01)
+
+
+def test_scores_of_sparse_attention_have_a_buffer() -> None:
+    """VLLM_SPARSE_INDEXER_MAX_LOGITS_MB is 512; a model of the same shape without an indexer has none."""
+    sparse, dense = (
+        reserve_of(catalogue.load(name), Layout(tensor=8), sequences=1, batched_tokens=16)
+        for name in ("deepseek-v3.2", "deepseek-r1")
+    )
+    gathered = 5 * catalogue.load("deepseek-v3.2").max_context_tokens * 576 * 2
+    assert sparse.workspace == gathered + 512 * 2**20
+    assert dense.workspace < 0.01 * GIB
 
 
 @pytest.mark.parametrize(
