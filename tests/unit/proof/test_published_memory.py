@@ -172,7 +172,7 @@ def test_buffers_of_sparse_attention_grow_with_the_context() -> None:
 
 
 def test_a_step_keeps_its_output_while_it_is_sampled() -> None:
-    """Logs of 0.19: 1.96 GiB for Llama-3.3-70B, 1.89 for Llama-3.1-8B of one vocabulary and vectors of half the size."""
+    """Logs of 0.19: 1.96 GiB for Llama-3.3-70B, 1.89 for Llama-3.1-8B with one vocabulary and half the vectors."""
     large, small = (
         reserve_of(catalogue.load(name), Layout(tensor=2), sequences=1024, batched_tokens=8192, engine=(0, 19))
         for name in ("llama-3.3-70b", "llama-3.1-8b")
