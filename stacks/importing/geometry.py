@@ -95,12 +95,31 @@ def _all_experts(read: Reader) -> Section:
         raise NotUnderstoodError("mlp_only_layers, decoder_sparse_step, sliding_window: allowed: every layer alike")
     read.number("intermediate_size", default=0)
     more = {"shared_width": shared} if (shared := read.number("shared_intermediate_size", default=0)) else {}
+    if set(read.value("attn_type_list") or [1]) != {1}:
+        raise NotUnderstoodError("attn_type_list: allowed: 1 for every layer, which is attention over everything")
     # MiniMax describes draft modules that its published files do not hold.
     for name in ("use_mtp", "num_mtp_modules", "mtp_transformer_layers"):
         read.value(name)
     return {
         "mixers": {"attention": _attention(read, _layers(read))},
         "feed_forward": {"experts": _routed(read, _layers(read), **more)},
+    }
+
+
+def _glm4_moe(read: Reader) -> Section:
+    """Attention that looks at everything; the first layers are dense, the others have experts."""
+    layers, first = _layers(read), read.number("first_k_dense_replace")
+    experts = _routed(read, layers - first)
+    experts["shared_width"] = read.number("n_shared_experts") * experts["width"]
+    drafts = read.number("num_nextn_predict_layers", default=0)
+    return {
+        "mixers": {"attention": _attention(read, layers)},
+        "feed_forward": {
+            "dense": {"kind": "dense", "count": first, "width": read.number("intermediate_size")},
+            "experts": experts,
+        },
+        "pattern": f"{first} dense layers, then {layers - first} with experts",
+        **({"draft_layers": drafts} if drafts else {}),
     }
 
 
@@ -226,6 +245,28 @@ def _qwen3_5(read: Reader) -> Section:
     return shape
 
 
+def _qwen3_next(read: Reader) -> Section:
+    """As Qwen3.5, with a gate on every full attention; its config names no kinds of layers, and no gate."""
+    layers, every = _layers(read), read.number("full_attention_interval", default=4)
+    read.number("intermediate_size", default=0)
+    if read.value("mlp_only_layers") or read.value("decoder_sparse_step", 1) != 1 or read.value("layer_types"):
+        raise NotUnderstoodError("mlp_only_layers, decoder_sparse_step, layer_types: allowed: every layer alike")
+    linear = {
+        "kind": "delta",
+        "count": layers - layers // every,
+        "key_heads": read.number("linear_num_key_heads"),
+        "key_size": read.number("linear_key_head_dim"),
+        "value_heads": read.number("linear_num_value_heads"),
+        "value_size": read.number("linear_value_head_dim"),
+        "convolution": read.number("linear_conv_kernel_dim"),
+    }
+    return {
+        "mixers": {"linear": linear, "full": _attention(read, layers // every, gated=True)},
+        "feed_forward": {"experts": _routed(read, layers, shared_width=read.number("shared_expert_intermediate_size"))},
+        "pattern": f"{', '.join(['linear'] * (every - 1))}, full; repeated",
+    }
+
+
 def _nemotron_h(read: Reader) -> Section:
     order = read.value("hybrid_override_pattern", "")
     counts = Counter(order)
@@ -271,13 +312,15 @@ def _xlm_roberta(read: Reader) -> Section:
 
 
 FAMILIES: Mapping[str, Callable[[Reader], Section]] = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _llama),
+    **dict.fromkeys(("llama", "mistral", "phi3", "qwen2", "qwen3"), _llama),
     **dict.fromkeys(("mixtral", "qwen3_moe", "minimax_m2"), _all_experts),
     **dict.fromkeys(("deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "mistral4"), _latent),
+    "glm4_moe": _glm4_moe,
     "gpt_oss": _gpt_oss,
     "gemma3_text": _gemma3,
     "llama4_text": _llama4,
     **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), _qwen3_5),
+    "qwen3_next": _qwen3_next,
     "nemotron_h": _nemotron_h,
     "xlm-roberta": _xlm_roberta,
 }

@@ -53,8 +53,11 @@ def _of_transformers(stored: Mapping[str, Any], linear: list[str]) -> Section:
         groups = [group.get("weights", {}) for group in stored.get("config_groups", {}).values()]
         if len(groups) == 1 and groups[0].get("num_bits") == 4 and groups[0].get("type") == "int":
             return {"format": "int4", "parts": _kept(linear, stored.get("ignore", []))}
+        if len(groups) == 1 and groups[0].get("num_bits") == 8 and groups[0].get("type") == "float":
+            return {"format": "fp8", "parts": _kept(linear, stored.get("ignore", []))}
     raise NotUnderstoodError(
-        f"quantization_config: got quant_method {method!r}, allowed: fp8, mxfp4, compressed-tensors with 4-bit integers"
+        f"quantization_config: got quant_method {method!r}, allowed: fp8, mxfp4, "
+        "compressed-tensors with 4-bit integers or 8-bit numbers"
     )
 
 

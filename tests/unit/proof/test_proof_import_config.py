@@ -123,7 +123,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
                 ],
             },
         },
-        "vision_config": {"depth": 27},
+        "model_type": "kimi_k25",
+        "vision_config": {
+            "init_pos_emb_height": 64,
+            "init_pos_emb_width": 64,
+            "merge_kernel_size": [2, 2],
+            "patch_size": 14,
+            "text_hidden_size": 7168,
+            "vt_hidden_size": 1152,
+            "vt_intermediate_size": 4304,
+            "vt_num_attention_heads": 16,
+            "vt_num_hidden_layers": 27,
+        },
     },
     "llama-4-maverick": {
         "text_config": {
@@ -141,7 +152,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "head_dim": 128,
             "vocab_size": 202048,
             "max_position_embeddings": 1048576,
-        }
+        },
+        "vision_config": {
+            "model_type": "llama4_vision_model",
+            "hidden_size": 1408,
+            "image_size": 336,
+            "intermediate_size": 5632,
+            "num_channels": 3,
+            "num_hidden_layers": 34,
+            "num_attention_heads": 16,
+            "patch_size": 14,
+            "pixel_shuffle_ratio": 0.5,
+            "projector_input_dim": 4096,
+            "projector_output_dim": 4096,
+            "vision_output_dim": 4096,
+        },
     },
     "nemotron-3-nano": {
         "model_type": "nemotron_h",
@@ -179,7 +204,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 def meta(name: str) -> dict[str, Any]:
     """What the catalogue's own file has in addition to the geometry."""
-    keys = ("repository", "licence", "task", "published", "sources", "engine_flags")
+    keys = {"repository", "revision", "licence", "engine_version", "remote_code", "task", "published", "sources"}
+    keys |= {"engine_flags", "draft_layers"}
     return {key: value for key, value in yaml.safe_load(file_of(name)).items() if key in keys}
 
 
