@@ -233,6 +233,10 @@ def _meta(arguments: SimpleNamespace) -> Section:
             "active_parameters": arguments.active or arguments.parameters,
             "source": arguments.published,
         },
-        "sources": {"geometry": arguments.source, "licence": "model card"},
+        "sources": {
+            "geometry": arguments.source,
+            "licence": "model card",
+            **dict.fromkeys(("revision", "engine_version"), "not looked up: none was given"),
+        },
         "ignore": arguments.ignore,
     }

@@ -10,11 +10,20 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from floor.problems import WrongValueError
 from stacks.facts.records import Record, read_facts
 
 FOLDER = Path(__file__).parent / "catalogue"
+
+# Flags that `vllm_engine` renders from keys of an entry.
+_KEYS_OF_FLAGS = {
+    "--revision": "revision",
+    "--code-revision": "revision",
+    "--tokenizer-revision": "revision",
+    "--trust-remote-code": "remote_code",
+}
 
 Part = Literal["mixers", "dense", "experts", "shared", "embeddings"]
 Task = Literal["generate", "embed", "rerank"]
@@ -190,13 +199,28 @@ class Published(Record):
     """Where the maker publishes them."""
 
 
+class RemoteCode(Record):
+    """Python of the model's repository that the engine runs: those who write there run code on the GPUs' nodes."""
+
+    reason: str = Field(min_length=10)
+    """Why the engine cannot do without it."""
+    files: tuple[str, ...] = Field(min_length=1)
+    """Its files."""
+
+
 class CatalogueModel(Record):
     """The figures of one model, as published."""
 
     repository: str
     """Name at the hub, `owner/model`."""
+    revision: str = Field(default="", pattern=r"^([0-9a-f]{40})?$")
+    """Commit of that repository which is served; empty where none was looked up."""
     licence: str
-    """Licence of the weights, by its SPDX name if it has one."""
+    """Licence of the weights: its SPDX name, or `LicenseRef-` and the name that its maker gives it."""
+    engine_version: str = Field(default="", pattern=r"^([0-9]+\.[0-9]+\.[0-9]+)?$")
+    """First version of vLLM that serves the model, by its documentation; empty where none was looked up."""
+    remote_code: RemoteCode | None = None
+    """Code of the repository that vLLM needs; without it, it runs none."""
     task: Task = "generate"
     """What clients ask of it."""
     hidden: int = Field(gt=0)
@@ -214,7 +238,7 @@ class CatalogueModel(Record):
     draft_layers: int = Field(default=0, ge=0)
     """Layers for speculative decoding that are in the files and not loaded by default (num_nextn_predict_layers)."""
     vision_parameters: float = Field(default=0, ge=0)
-    """Parameters of a vision tower, stored as bfloat16; estimated."""
+    """Parameters of a vision tower and of what joins it to the model, from its vision_config; stored as bfloat16."""
     quantisation: Quantisation = Field(default_factory=Quantisation)
     """How the published weights are stored."""
     max_context_tokens: int = Field(gt=0)
@@ -224,7 +248,24 @@ class CatalogueModel(Record):
     published: Published
     """The maker's figures, to compare the derived figures with."""
     sources: dict[str, str] = Field(min_length=1)
-    """Where the figures come from: `geometry`, `licence` and other notes."""
+    """Where each fact was looked up: `geometry`, `licence`, `revision`, `engine_version`, and other notes."""
+
+    @field_validator("sources")
+    @classmethod
+    def _says_where_from(cls, sources: dict[str, str]) -> dict[str, str]:
+        if missing := sorted({"geometry", "licence", "revision", "engine_version"} - sources.keys()):
+            raise WrongValueError(
+                f"holds no {', '.join(missing)}", fix="name where it was looked up, or write `not looked up: ` and why"
+            )
+        return sources
+
+    @field_validator("engine_flags")
+    @classmethod
+    def _has_no_key_of_its_own(cls, flags: tuple[str, ...]) -> tuple[str, ...]:
+        for flag in flags:
+            if key := _KEYS_OF_FLAGS.get(flag.partition("=")[0].split(" ")[0]):
+                raise WrongValueError(f"{flag} has a key of its own", fix=f"take it out, and write {key}")
+        return flags
 
 
 def names() -> list[str]:

@@ -14,10 +14,15 @@ from floor.reading.files import UnreadableError, text_of
 from stacks.facts.catalogue import CatalogueModel
 from stacks.importing.geometry import NotUnderstoodError, Section, geometry
 from stacks.importing.quantising import quantisation
+from stacks.importing.vision import vision_parameters
 from stacks.proof.weights import parameters
 
 # Derived and published parameters may differ by norms, biases and a vision tower; by more, something was misread.
 _PUBLISHED_BAND = 0.03
+# An index of the weights names every one of some hundred thousand tensors.
+_LARGEST_BYTES = 64 * 1024**2
+# Sections of whole sentences.
+_SENTENCES = ("published", "sources", "remote_code")
 
 
 def catalogue_file(config: Mapping[str, Any], meta: Section, nvidia: Mapping[str, Any] | None = None) -> Section:
@@ -29,6 +34,8 @@ def catalogue_file(config: Mapping[str, Any], meta: Section, nvidia: Mapping[str
     more = dict(meta)
     ignored = frozenset(more.pop("ignore", ()))
     shape = geometry(config, ignored=ignored)
+    if tower := vision_parameters(config, ignored=ignored):
+        shape["vision_parameters"] = tower
     content = {
         **more,
         **shape,
@@ -51,16 +58,26 @@ def catalogue_file(config: Mapping[str, Any], meta: Section, nvidia: Mapping[str
 
 def text(content: Section, comment: str) -> str:
     """The file as YAML, after a line that says what it is."""
-    body = yaml.safe_dump(content, sort_keys=False, width=118, default_flow_style=None)
-    return f"# {comment}\n{body}"
+    parts = [
+        yaml.safe_dump({key: value}, sort_keys=False, width=118, default_flow_style=_flow(key, value))
+        for key, value in content.items()
+    ]
+    return f"# {comment}\n{''.join(parts)}"
+
+
+def _flow(key: str, value: Any) -> bool | None:
+    """False for what has a line for each key; None where the innermost is on one line."""
+    return None if isinstance(value, dict | list) and key not in _SENTENCES else False
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises NotUnderstoodError."""
     try:
-        content = json.loads(text_of(path))
+        content = json.loads(text_of(path, largest=_LARGEST_BYTES))
     except FileNotFoundError:
-        raise NotUnderstoodError(f"{path}: no such file; fix: name the repository's config.json") from None
+        raise NotUnderstoodError(
+            f"{path}: no such file; fix: name the repository's config.json, or the folder that has it"
+        ) from None
     except UnreadableError as error:
         raise NotUnderstoodError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:

@@ -19,6 +19,9 @@ def nearest_product(word: str, names: Iterable[str]) -> str:
     """
     asked = _plain(word.rpartition("/")[2])
     plain = {name: _plain(name) for name in names}
+    # Whatever others begin with it too, as the quantised ones of a model do.
+    if exact := [name for name, other in plain.items() if other == asked]:
+        return exact[0]
     same = [name for name, other in plain.items() if asked and _compatible(asked, other)]
     whole = [name for name in same if _begins(plain[name], asked) or _begins(asked, plain[name])]
     if whole:
@@ -49,7 +52,7 @@ def _generation(parts: list[str]) -> str:
 def _begins(longer: str, shorter: str) -> bool:
     """Whether `longer` is `shorter` and something more, and not a longer number."""
     rest = longer.removeprefix(shorter)
-    return rest != longer and not (rest[:1].isdigit() and shorter[-1:].isdigit())
+    return rest != longer and not (shorter[-1:].isdigit() and re.match(r"\.?[0-9]", rest))
 
 
 def _ratio(text: str, other: str) -> float:

@@ -83,7 +83,8 @@ def test_the_start_budget_outlasts_the_first_download(name: str) -> None:
     proofs = [prove(replace(asked, download_bytes_per_s=speed)) for speed in (None, 1e10, 1.25e9, 5.8e8, 1.25e8, 1e6)]
     budgets = [number(derive(proof), "start_budget_s") for proof in proofs]
     assert budgets == sorted(budgets)
-    assert len(set(budgets)) == len(budgets)
+    # At the fastest, a model of a gigabyte is there in less than the second that budgets are rounded to.
+    assert len(set(budgets[1:])) == len(budgets) - 1
     for proof, budget in zip(proofs, budgets, strict=True):
         cold = {key: figure.value for key, figure in proof.cold_start.items()}
         assert budget >= START_MARGIN * (cold["download_weights"] + cold["read_weights"]) + START_SLACK_S

@@ -53,7 +53,7 @@ def test_show_says_what_a_replica_takes(checkout_folder: Path) -> None:
 def test_show_of_an_unknown_model_leads_on(checkout_folder: Path) -> None:
     near = run(checkout_folder, "catalogue", "show", "glm-5.1")
     assert (near.status, "fix: python -m sitectl catalogue show glm-5.1-fp8" in near.err) == (Exit.USAGE, True)
-    far = run(checkout_folder, "catalogue", "show", "phi-4")
+    far = run(checkout_folder, "catalogue", "show", "falcon-180b")
     assert "did you mean" not in far.err
     assert "fix: python -m sitectl catalogue list" in far.err
 
