@@ -40,12 +40,15 @@ def vllm_engine(
     served_names: Sequence[str],
     flags: Sequence[str],
     source: WeightsSpec,
+    revision: str = "",
+    remote_code: bool = False,
 ) -> Engine:
     """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list."""
     # A request that an empty queue cannot hold is the client's error; vLLM would answer 503, try again.
     most_answers = str(min(_MOST_ANSWERS, plan.max_num_queued_reqs))
     args = [
         repository,
+        *_pinned(revision, remote_code=remote_code),
         *_served(served_names),
         f"--port={PORT}",
         *_layout_flags(plan.layout),
@@ -79,6 +82,16 @@ def vllm_engine(
         hold_s=0,
         egress=weights.egress(source),
     )
+
+
+def _pinned(revision: str, *, remote_code: bool) -> Iterator[str]:
+    """The commit of the repository for weights and tokenizer, and whether its code is run, of that commit as well."""
+    if revision:
+        yield f"--revision={revision}"
+    if remote_code:
+        yield "--trust-remote-code"
+        if revision:
+            yield f"--code-revision={revision}"
 
 
 def _served(names: Sequence[str]) -> list[str]:

@@ -52,6 +52,9 @@ class ModelServerSpec(Spec):
     longest_stream_s: int = Field(default=600, ge=1, le=MOST_SECONDS)
     """Streams run on for this long when their replica stops. When an Envoy stops, or the gateway's listener changes,
     they do so for `gateway.longest_stream_s`, or for this where it is longer."""
+    revision: str | None = None
+    """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's, where the
+    weights are downloaded. The simulator ignores it."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
     """The simulator needs this share of the predicted load time to start; vLLM ignores it."""
     extra_args: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue, versions
 from stacks.facts.versions import Images
 from stacks.plan.block import block
+from stacks.plan.hub_revisions import served_revision
 from stacks.plan.orders import order_of, serving_of
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
@@ -208,4 +209,6 @@ def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Im
         served_names=names,
         flags=model.engine_flags,
         source=source,
+        revision=served_revision(spec, source),
+        remote_code=model.remote_code is not None,
     )

@@ -17,6 +17,7 @@ from stacks.facts import versions
 from stacks.facts.versions import Versions
 from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
+from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.placing import crowds, describe_placement
@@ -160,6 +161,7 @@ def _plan(
         plan = replace(plan, machines=machines)
         problems += site_problems(in_configs, values)
     problems += checks.incompatible(site, pins, sources)
+    problems += engines_too_old(site, pins)
     return plan, problems
 
 

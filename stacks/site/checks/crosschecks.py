@@ -23,6 +23,7 @@ from stacks.site.checks import (
     networks,
     patch_fields,
     patches,
+    revisions,
     routes,
     servers,
     sources,
@@ -73,6 +74,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         kubelet.problems(values),
         kernel.problems(values),
         models.problems(values),
+        revisions.problems(values),
         sources.problems(values),
     ):
         try:
@@ -87,7 +89,12 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
 
 def warnings(values: Mapping[str, Any]) -> list[Problem]:
     """What works between the keys of a valid site, and is not wise."""
-    return [*machines.warnings(values), *firewall.warnings(values), *models.warnings(values)]
+    return [
+        *machines.warnings(values),
+        *firewall.warnings(values),
+        *models.warnings(values),
+        *revisions.warnings(values),
+    ]
 
 
 def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -105,6 +105,11 @@ _FORMS: Mapping[str, _Form] = {
     "models.<name>.server.gpu_family": _Form(
         _LABEL.fullmatch, "a label of letters, digits, dashes, dots and underscores", "hopper"
     ),
+    "models.<name>.server.revision": _Form(
+        re.compile(r"[0-9a-f]{40}").fullmatch,
+        "a commit of the model's repository at the hub, 40 digits of 0-9 and a-f",
+        "0123456789abcdef0123456789abcdef01234567",
+    ),
     "models.<name>.pool.cpu": _Form(_is_cpu, "a Kubernetes quantity of CPU above 0 and up to 64 cores", "500m"),
     "models.<name>.pool.memory": _Form(_is_memory, "a Kubernetes quantity of memory from 64Mi to 512Gi", "8Gi"),
     "cluster.machines.time_servers.<name>": _Form(
