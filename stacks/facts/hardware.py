@@ -44,6 +44,9 @@ class Gpu(Record):
     """GPUs of a node; of a kind that is sold by the card, the usual number."""
     power_w: float = Field(gt=0)
     """Power of one GPU under load."""
+    node_power_w: float | None = Field(default=None, gt=0)
+    """Power of a whole node under load, by its maker: GPUs, processors, network, fans. Nothing where none was looked
+    up, as for cards that are sold one by one."""
     sources: dict[str, str]
     """Where the figures come from."""
 
@@ -75,7 +78,19 @@ class Gpu(Record):
             )
         if self.maker == "nvidia" and not self.family:
             raise WrongValueError("family is missing", fix="add the value of the node label nvidia.com/gpu.family")
+        if self.node_power_w is not None and self.node_power_w < self.gpus_per_node * self.power_w:
+            raise WrongValueError(
+                f"node_power_w, {self.node_power_w:g}, is less than its {self.gpus_per_node} GPUs take",
+                fix="give the maker's figure of the whole node, not of a GPU",
+            )
+        if self.node_power_w is not None and "node_power_w" not in self.sources:
+            raise WrongValueError("sources holds no node_power_w", fix="name where it comes from")
         return self
+
+    @property
+    def billed_power_w(self) -> float:
+        """A GPU's share of its node's power under load; of a kind without a figure of the node, the GPU's own."""
+        return self.power_w if self.node_power_w is None else self.node_power_w / self.gpus_per_node
 
     def flops_at(self, precision: Precision) -> float:
         """Peak at that precision, or at bf16 where it has no units for it."""

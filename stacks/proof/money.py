@@ -40,9 +40,9 @@ class Costs:
 
 
 def hourly(case: Case, prices: Prices) -> float:
-    """Bill of an hour: GPUs x (their price, and their power at full load)."""
+    """Bill of an hour: GPUs x (their price, and their share of the nodes' power at full load)."""
     gpu: Gpu = case.order.hardware
-    return case.gpus * (prices.gpu_hour + gpu.power_w / 1000 * prices.power_kwh)
+    return case.gpus * (prices.gpu_hour + gpu.billed_power_w / 1000 * prices.power_kwh)
 
 
 def work(case: Case) -> Work:

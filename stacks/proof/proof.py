@@ -162,7 +162,9 @@ class Proof:
             return {}
         unit = prices.currency
         hour = money.hourly(self.case, prices)
-        figures = {"hour": _figure(hour, f"{unit}/h", "GPUs x (price + power x kWh price)", "estimated")}
+        figures = {
+            "hour": _figure(hour, f"{unit}/h", "GPUs x (price + share of the node's power x kWh price)", "estimated")
+        }
         if self.serving:
             paid = money.costs(self.case, prices)
             shared = "bill by each token's share of the GPUs' time"

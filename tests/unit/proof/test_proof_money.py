@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from stacks.facts.hardware import GPUS
 from stacks.proof import money
 from stacks.proof.case import Case
 from stacks.proof.demand import Prices
@@ -49,10 +50,24 @@ def test_idle_replicas_make_tokens_dearer() -> None:
 
 
 def test_power_is_on_the_bill_where_it_has_a_price() -> None:
-    """8 GPUs of 700 W at 0.25 a kilowatt-hour are 1.40 an hour."""
+    """A DGX H200 takes 10.2 kW at most, of which its GPUs take 5.6; at 0.25 a kilowatt-hour that is 2.55 an hour."""
     case = Case(order("glm-5.1-fp8", load=CHAT), Layout(tensor=8), 1)
     with_power = money.hourly(case, Prices(gpu_hour=2.5, power_kwh=0.25))
-    assert with_power - money.hourly(case, PRICES) == pytest.approx(1.40)
+    assert with_power - money.hourly(case, PRICES) == pytest.approx(2.55)
+
+
+def test_a_replica_of_some_gpus_pays_its_share_of_the_node() -> None:
+    quarter = Case(order("qwen3-32b-fp8", load=CHAT), Layout(tensor=2), 1)
+    power = money.hourly(quarter, Prices(gpu_hour=2.5, power_kwh=0.25)) - money.hourly(quarter, PRICES)
+    assert power == pytest.approx(2.55 / 4)
+
+
+@pytest.mark.parametrize("gpu", sorted(GPUS))
+def test_a_node_takes_at_most_some_twice_what_its_gpus_take(gpu: str) -> None:
+    """Makers give 1.4 (a GB200 tray) to 2.0 times (a DGX A100); a card without a node's figure counts alone."""
+    kind = GPUS[gpu]
+    assert 1 <= kind.billed_power_w / kind.power_w <= 2.1
+    assert (kind.node_power_w is None) == (gpu in {"l4", "l40s", "mi300x"})
 
 
 def test_cost_at_capacity_is_below_cost_at_the_load() -> None:
