@@ -318,7 +318,7 @@ def _meta(arguments: SimpleNamespace, there: Repository) -> Section:
         "engine_version": arguments.engine_version,
         **code,
         "task": arguments.task,
-        "engine_flags": list(arguments.flag),
+        **({"engine_flags": list(arguments.flag)} if arguments.flag else {}),
         "published": {
             "parameters": arguments.parameters,
             "active_parameters": arguments.active or arguments.parameters,
