@@ -130,10 +130,14 @@ def test_half_of_the_rooms_are_within_three_percent() -> None:
 
 @pytest.mark.parametrize("log", [log for log in LOGS if log.step], ids=lambda log: log.words)
 def test_activations_and_logits_are_those_of_the_profile_run(log: Log) -> None:
-    """Within a sixth; or 0.85 GiB more, where kernels keep no workspace (gpt-oss) or a stage has no logits."""
+    """Within a sixth; or 0.85 GiB more, where kernels keep no workspace (gpt-oss) or a stage has no logits.
+
+    Some images before 0.17 did not sort: for those it is a bound.
+    """
     ours = (log.reserve.step + log.reserve.workspace) / GIB
     assert log.step is not None
-    assert 0.84 * log.step <= ours <= max(1.16 * log.step, log.step + 0.85)
+    assert 0.84 * log.step <= ours
+    assert ours <= max(1.16 * log.step, log.step + 0.85) or log.engine < (0, 17)
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,14 @@ def test_the_cheapest_that_holds_comes_first(checkout_folder: Path) -> None:
     costs = [kind["per_hour"] for kind in told if kind["holds"]]
     assert len(costs) == 4
     assert costs == sorted(costs)
-    # One GPU of 3.5 an hour and 700 W at 0.25 a kilowatt-hour on the site's own kind.
+    # One GPU of 3.5 an hour and its share of 10.2 kW at 0.25 a kilowatt-hour on the site's own kind.
     (own,) = (kind for kind in told if kind["here"])
     assert own["per_hour"] == pytest.approx(own["gpus"] * (3.5 + own_power_kw() * 0.25))
     assert all(kind["figures"]["ttft_p95"]["value"] <= 6000 for kind in told)
 
 
 def own_power_kw() -> float:
-    return GPUS["h200-sxm"].power_w / 1000
+    return GPUS["h200-sxm"].billed_power_w / 1000
 
 
 def test_a_dearer_offer_moves_down(checkout_folder: Path) -> None:
