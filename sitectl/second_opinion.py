@@ -7,7 +7,7 @@ from typing import Any
 from sitectl.errors import Exit, SitectlError
 from stacks.plan.models import RevisionPlan
 from stacks.proof import second_source
-from stacks.proof.second_source import BAND, INSTALL, PROMPT_TOKENS, SERIES, SecondSourceError
+from stacks.proof.second_source import BAND, INSTALL, PROMPT_TOKENS, SERIES, SecondSourceError, Usual
 
 
 def require() -> None:
@@ -28,7 +28,9 @@ def of_revision(revision: RevisionPlan) -> dict[str, Any]:
     """Each step in milliseconds here and there with its ratio, or under `unknown` why there is nothing to compare."""
     source = {"source": f"aiconfigurator {second_source.version()}", "band": BAND}
     try:
-        steps = second_source.compare(revision.spec.catalogue, revision.proof.order.gpu, revision.proof.case.layout)
+        case = revision.proof.case
+        usual = Usual(requests=case.slots, tokens=round(case.order.request_tokens))
+        steps = second_source.compare(revision.spec.catalogue, case.order.gpu, case.layout, usual)
     except SecondSourceError as error:
         return {**source, "unknown": str(error), "steps": []}
     told = [
@@ -50,12 +52,15 @@ def lines(told: dict[str, Any]) -> str:
     if "unknown" in told:
         return f"{head}: nothing to compare, {told['unknown']}"
     rows = [
-        f"    {step['step']:<14}{step['ours_ms']:>9.1f} ms here {step['theirs_ms']:>9.1f} ms there   "
+        f"    {step['step']:<23}{step['ours_ms']:>9.1f} ms here {step['theirs_ms']:>9.1f} ms there   "
         f"ratio {step['ratio']:.2f}, {'inside' if step['inside'] else 'OUTSIDE'}"
         for step in told["steps"]
     ]
     return "\n".join(
-        [f"{head}: prompts of {PROMPT_TOKENS:,} tokens, 16-bit cache; band {told['band']} either way", *rows]
+        [
+            f"{head}: prompts of {PROMPT_TOKENS:,} tokens or as named, 16-bit cache; band {told['band']} either way",
+            *rows,
+        ]
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from floor.counts import counted
-from stacks.proof.figures import Figure, shown
+from stacks.proof.figures import Band, Figure, shown
 from stacks.proof.fixes import Fix
 from stacks.proof.proof import Proof
 from stacks.proof.search import reason
@@ -122,12 +122,13 @@ def _load(proof: Proof) -> Iterator[str]:
     if not serving:
         return
     target = f"; target {slo.ttft_p95_ms:,.0f} ms" if slo.ttft_p95_ms is not None else ""
-    yield _line("TTFT", _percentiles(serving, "ttft") + target, serving)
+    yield _line("TTFT", _percentiles(serving, "ttft") + target, serving, serving["ttft_p95"].band)
     if "itl_p50" in serving:
         target = f"; target {slo.itl_p95_ms:,.0f} ms" if slo.itl_p95_ms is not None else ""
-        yield _line("ITL", _percentiles(serving, "itl") + target, serving)
+        yield _line("ITL", _percentiles(serving, "itl") + target, serving, serving["itl_p95"].band)
     rate = f"; {serving['tokens_per_s_per_gpu']} per GPU" if "tokens_per_s_per_gpu" in serving else ""
-    yield _line("capacity", f"{serving['capacity']}, {serving['utilisation']} used{rate}", serving)
+    text = f"{serving['capacity']}, {serving['utilisation']} used{rate}; {serving['saturation']} when full"
+    yield _line("capacity", text, serving, serving["capacity"].band)
 
 
 def _percentiles(serving: Mapping[str, Figure], name: str) -> str:
@@ -157,10 +158,11 @@ def _gain(proof: Proof, better: Proof) -> str:
     return ""
 
 
-def _line(label: str, text: str, figures: Mapping[str, Figure] | None = None) -> str:
-    """A label, a text, and the least trusted fidelity of the figures behind it."""
+def _line(label: str, text: str, figures: Mapping[str, Figure] | None = None, band: Band | None = None) -> str:
+    """A label, a text, the least trusted fidelity of the figures behind it, and how far published ones lie from it."""
     mark = ""
     if figures:
         order = ("published", "calibrated", "estimated")
-        mark = f"  [{max((figure.fidelity for figure in figures.values()), key=order.index)}]"
+        mark = f"  [{max((figure.fidelity for figure in figures.values()), key=order.index)}"
+        mark += f"; {band}]" if band else "]"
     return f"{label:<{_LABEL}}{text}{mark}"

@@ -11,6 +11,24 @@ assumption in it was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Band:
+    """Between which factors of a figure the published ones of its kind lie."""
+
+    low: float
+    high: float
+    rows: int
+    """Published figures that it is made of; nine of ten lie in it."""
+
+    @property
+    def of_times(self) -> Band:
+        """Of a speed's band, the one of the times that go with it."""
+        return Band(low=1 / self.high, high=1 / self.low, rows=self.rows)
+
+    def __str__(self) -> str:
+        return f"x {self.low:.2f} to {self.high:.2f}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Figure:
     """One number of the proof."""
 
@@ -19,6 +37,8 @@ class Figure:
     source: str
     """The formula, or who published it."""
     fidelity: Fidelity
+    band: Band | None = None
+    """How far published figures of its kind lie from it; None where there are none."""
 
     def __str__(self) -> str:
         return f"{shown(self.value)} {self.unit}".rstrip()

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stacks.proof import money
+from stacks.proof.bands import band_of, fidelity_of
 from stacks.proof.case import Case, Shortcoming
-from stacks.proof.figures import Fidelity, Figure
+from stacks.proof.figures import Band, Fidelity, Figure
 from stacks.proof.order import Order
+from stacks.proof.saturation import Mix, saturation
 from stacks.proof.search import best
 from stacks.proof.weights import parameters, weight_bytes
 
@@ -17,7 +19,10 @@ from stacks.proof.weights import parameters, weight_bytes
 ENGINE_START_S = 120.0
 
 _MEMORY = "GPU memory x 0.92 - weights - context, activations, logits, graphs"
-_ROOFLINE = "roofline: operations / (peak x share) + bytes / (bandwidth x share), fitted to aiconfigurator 0.12"
+_ROOFLINE = (
+    "roofline: operations / (peak x share) + bytes / (bandwidth x share), fitted to aiconfigurator 0.12 and "
+    "published runs"
+)
 _QUEUE = "M/G/k: Erlang C, (1 + c^2) / 2, exponential tail"
 
 
@@ -61,6 +66,24 @@ class Proof:
         return low
 
     @cached_property
+    def saturation_requests_per_s(self) -> float:
+        """Requests per second of the declared kind that these replicas answer when there are always more."""
+        load, case = self.order.load, self.case
+        if load is None or case.fit_problems:
+            return 0.0
+        mix = Mix.of(load)
+        if self.order.model.task != "generate":
+            mix = replace(mix, answer=1.0)
+        engine = saturation(
+            case.roofline,
+            mix,
+            slots=case.slots,
+            batched_tokens=case.batched_tokens,
+            stages=case.layout.pipeline,
+        )
+        return engine.requests_per_s * case.schedulers
+
+    @cached_property
     def weights(self) -> dict[str, Figure]:
         """The model itself."""
         model = self.order.model
@@ -98,16 +121,17 @@ class Proof:
     def speed(self) -> dict[str, Figure]:
         """How fast one replica is, whatever the load."""
         case = self.case
-        fidelity: Fidelity = "calibrated" if self.order.gpu in CALIBRATED_GPUS else "estimated"
+        fidelity, band = fidelity_of(self.order), band_of(self.order)
         reach = self.order.request_tokens / 2
         alone = case.roofline.step_s(decodes=1, context=1)
         prompt = (case.roofline.step_s(prefill=2048, reach=reach, decodes=1, context=1) - alone) / 2048
-        figures = {"prefill_per_token": _figure(prompt * 1e6, "us", _ROOFLINE, fidelity)}
+        figures = {"prefill_per_token": _figure(prompt * 1e6, "us", _ROOFLINE, fidelity, band.of_times)}
         if self.order.model.task == "generate":
-            figures["decode_alone"] = _figure(case.decode_s(1) * 1e3, "ms", _ROOFLINE, fidelity)
-            figures["decode_full"] = _figure(case.decode_s(case.slots) * 1e3, "ms", _ROOFLINE, fidelity)
+            times = band.of_times
+            figures["decode_alone"] = _figure(case.decode_s(1) * 1e3, "ms", _ROOFLINE, fidelity, times)
+            figures["decode_full"] = _figure(case.decode_s(case.slots) * 1e3, "ms", _ROOFLINE, fidelity, times)
             full = case.slots * case.layout.data / case.decode_s(case.slots) / case.layout.gpus
-            figures["full_tokens_per_s_per_gpu"] = _figure(full, "tokens/s", "requests / step / GPUs", fidelity)
+            figures["full_tokens_per_s_per_gpu"] = _figure(full, "tokens/s", "requests / step / GPUs", fidelity, band)
         return figures
 
     @cached_property
@@ -133,8 +157,10 @@ class Proof:
         if load is None or self.case.fit_problems or not self.case.steady.stable:
             return {}
         steady, figures = self.case.steady, {}
+        band = band_of(self.order)
         for share in (50, 95, 99):
-            figures[f"ttft_p{share}"] = _figure(steady.ttft_quantile_s(share / 100) * 1e3, "ms", _QUEUE, "estimated")
+            late = steady.ttft_quantile_s(share / 100) * 1e3
+            figures[f"ttft_p{share}"] = _figure(late, "ms", _QUEUE, "estimated", band.of_times)
         if self.order.model.task == "generate":
             for share in (50, 95, 99):
                 figures[f"itl_p{share}"] = _figure(
@@ -142,6 +168,7 @@ class Proof:
                     "ms",
                     "decode step, and chunks that ride in it",
                     "estimated",
+                    band.of_times,
                 )
             figures["running_requests"] = _figure(
                 steady.running * self.case.schedulers, "requests", "Little's law over the decode step", "estimated"
@@ -149,7 +176,9 @@ class Proof:
             rate = load.requests_per_s * load.answer_tokens.mean / self.case.gpus
             figures["tokens_per_s_per_gpu"] = _figure(rate, "tokens/s", "load x mean answer / GPUs", "estimated")
         capacity = self.capacity_requests_per_s
-        figures["capacity"] = _figure(capacity, "requests/s", "largest load within the targets", "estimated")
+        figures["capacity"] = _figure(capacity, "requests/s", "largest load within the targets", "estimated", band)
+        most = self.saturation_requests_per_s
+        figures["saturation"] = _figure(most, "requests/s", "steps packed with prompts and answers", "estimated", band)
         used = load.requests_per_s / capacity if capacity else 1.0
         figures["utilisation"] = _figure(used * 100, "%", "load / capacity", "estimated")
         return figures
@@ -190,14 +219,10 @@ class Proof:
         return self.weights | self.memory | self.speed | self.cold_start | self.serving | self.cost
 
 
-# Kinds of which the recorded timings are.
-CALIBRATED_GPUS = ("h100-sxm", "h200-sxm")
-
-
 def prove(order: Order) -> Proof:
     """The best that can be done for this order. It may not work: see `holds`, and `fixes.nearest` for the way out."""
     return Proof(best(order))
 
 
-def _figure(value: float, unit: str, source: str, fidelity: Fidelity = "published") -> Figure:
-    return Figure(value=value, unit=unit, source=source, fidelity=fidelity)
+def _figure(value: float, unit: str, source: str, fidelity: Fidelity = "published", band: Band | None = None) -> Figure:
+    return Figure(value=value, unit=unit, source=source, fidelity=fidelity, band=band)

@@ -14,6 +14,7 @@ import logging
 import math
 import sys
 from dataclasses import dataclass
+from typing import Literal
 
 import click
 
@@ -21,12 +22,12 @@ from floor import command_line
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.proof.layouts import Layout, experts_of
-from stacks.proof.roofline import Roofline
+from stacks.proof.roofline import KERNELS, Roofline
 
 SERIES = "0.12"
 INSTALL = f"pip install 'aiconfigurator~={SERIES}.0'"
 # The larger of both over the smaller one, of one step. Recorded steps: half within 1.1, nine of ten within 1.3.
-BAND = 1.75
+BAND = 1.8
 SYSTEMS = {
     "a100-80gb": "a100_sxm",
     "b200": "b200_sxm",
@@ -38,6 +39,8 @@ SYSTEMS = {
 }
 PROMPT_TOKENS = 2048
 _BATCH = 32
+# The largest batch of decode steps that its tables hold; beyond, it would extrapolate.
+MOST_REQUESTS = 512
 
 
 class SecondSourceError(RuntimeError):
@@ -78,33 +81,64 @@ def available() -> bool:
     return version().startswith(f"{SERIES}.")
 
 
-def compare(name: str, gpu: str, layout: Layout) -> list[Comparison]:
+@dataclass(frozen=True, kw_only=True)
+class Usual:
+    """What a model's own schedulers run when they are full."""
+
+    requests: int
+    tokens: int
+    """Mean tokens of one of them."""
+
+
+def compare(name: str, gpu: str, layout: Layout, usual: Usual | None = None) -> list[Comparison]:
     """A prompt of 2,048 tokens, and decode steps of 1 and 32 requests behind such prompts, on a scheduler's GPUs.
 
-    name: of the catalogue. Both assume a 16-bit cache. Raises SecondSourceError.
+    name: of the catalogue. usual: also a prompt of that many tokens and a decode step of that many requests, at most
+    512. Both assume a 16-bit cache, and both are kernels alone, without what a running engine adds. Raises
+    SecondSourceError.
     """
     if not available():
         raise SecondSourceError(f"aiconfigurator {SERIES} is not installed\n  fix: {INSTALL}")
     if gpu not in SYSTEMS:
         raise SecondSourceError(f"aiconfigurator has no data of {gpu}; allowed: {', '.join(SYSTEMS)}")
     model = catalogue.load(name)
-    roofline = Roofline(model, GPUS[gpu], layout, "bf16")
-    steps = [
-        ("prefill", 1, roofline.step_s(prefill=PROMPT_TOKENS, reach=PROMPT_TOKENS / 2)),
-        ("decode", 1, roofline.step_s(decodes=1, context=PROMPT_TOKENS + 1)),
-        ("decode", _BATCH, roofline.step_s(decodes=_BATCH, context=PROMPT_TOKENS + 1)),
+    roofline = Roofline(model, GPUS[gpu], layout, "bf16", KERNELS)
+    steps: list[_ComparedStep] = [
+        _ComparedStep("prefill", 1, PROMPT_TOKENS),
+        _ComparedStep("decode", 1, PROMPT_TOKENS),
+        _ComparedStep("decode", _BATCH, PROMPT_TOKENS),
     ]
+    if usual:
+        steps.append(_ComparedStep("prefill", 1, usual.tokens))
+        steps.append(_ComparedStep("decode", min(usual.requests, MOST_REQUESTS), usual.tokens))
     return [
         Comparison(
-            what=f"{name} on {gpu}, {layout}: {phase} of {batch}",
-            ours_ms=ours * 1e3,
-            theirs_ms=_theirs_ms(model, SYSTEMS[gpu], layout, phase, batch),
+            what=f"{name} on {gpu}, {layout}: {step}",
+            ours_ms=step.seconds(roofline) * 1e3,
+            theirs_ms=_theirs_ms(model, SYSTEMS[gpu], layout, step),
         )
-        for phase, batch, ours in steps
+        for step in steps
     ]
 
 
-def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, phase: str, batch: int) -> float:
+@dataclass(frozen=True)
+class _ComparedStep:
+    """One prompt, or a token for each of a batch behind prompts of that many tokens."""
+
+    phase: Literal["prefill", "decode"]
+    batch: int
+    tokens: int
+
+    def seconds(self, roofline: Roofline) -> float:
+        if self.phase == "prefill":
+            return roofline.step_s(prefill=self.tokens, reach=self.tokens / 2)
+        return roofline.step_s(decodes=self.batch, context=self.tokens + 1)
+
+    def __str__(self) -> str:
+        return f"{self.phase} of {self.batch}" + ("" if self.tokens == PROMPT_TOKENS else f" at {self.tokens:,}")
+
+
+def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, step: _ComparedStep) -> float:
     for part in ("aiconfigurator", "aiconfigurator_core"):
         logging.getLogger(part).setLevel(logging.ERROR)
     # Of a model that is not among those that it brings, the package would ask the hub.
@@ -119,11 +153,11 @@ def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, pha
         answer = api.cli_estimate(
             model.repository,
             system,
-            mode="static_ctx" if phase == "prefill" else "static_gen",
+            mode="static_ctx" if step.phase == "prefill" else "static_gen",
             backend_name="vllm",
-            isl=PROMPT_TOKENS,
-            osl=1 if phase == "prefill" else 2,
-            batch_size=batch,
+            isl=step.tokens,
+            osl=1 if step.phase == "prefill" else 2,
+            batch_size=step.batch,
             tp_size=layout.tensor,
             pp_size=layout.pipeline,
             attention_dp_size=layout.data,
@@ -131,7 +165,7 @@ def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, pha
         )
     except Exception as error:  # its own errors share no base
         raise SecondSourceError(f"aiconfigurator cannot say: {error}") from error
-    return float(answer.ttft if phase == "prefill" else answer.tpot)
+    return float(answer.ttft if step.phase == "prefill" else answer.tpot)
 
 
 @click.command(cls=command_line.Command, help=__doc__)

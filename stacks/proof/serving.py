@@ -17,8 +17,8 @@ from stacks.proof.demand import Load
 from stacks.proof.queueing import NONE, Wait, sojourn_quantile, wait
 from stacks.proof.roofline import Roofline
 
-# Tokenising, scheduling and the first kernel launch of a request; estimated.
-REQUEST_OVERHEAD_S = 0.030
+# Tokenising and streaming of a request: what a first token takes above its step (benchmarks/published.yaml, unloaded).
+REQUEST_OVERHEAD_S = 0.005
 # Gateway and picker on the way to a replica; estimated, above what benchmarks/gateway_latency.py measures.
 PATH_S = 0.010
 # Chunk of a prompt by which the marginal cost of a token is measured.

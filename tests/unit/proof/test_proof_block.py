@@ -49,7 +49,8 @@ def test_without_a_load_no_latency_is_claimed() -> None:
 
 
 def test_a_better_layout_is_named() -> None:
-    plain = prove(order("glm-5.1-fp8", gpus=8, replicas=3, simple=True, load=CHAT, slo=TARGETS))
+    busy = replace(CHAT, requests_per_s=3.5)
+    plain = prove(order("glm-5.1-fp8", gpus=8, replicas=3, simple=True, load=busy))
     better = prove(replace(plain.order, simple=False))
     assert better.case.layout.data > 1
     assert labels(block(plain, better=better))[-1] == "better"

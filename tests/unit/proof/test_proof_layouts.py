@@ -16,7 +16,7 @@ from stacks.proof.demand import Load, Slo
 from stacks.proof.layouts import Layout, allowed, refusals
 from stacks.proof.proof import prove
 from stacks.proof.search import best
-from tests.unit.proof.proof_orders import CHAT, order
+from tests.unit.proof.proof_orders import order
 
 pytestmark = pytest.mark.row("opening 1")
 
@@ -126,11 +126,12 @@ def test_no_search_on_one_node_leaves_it() -> None:
 
 def test_tensor_parallelism_alone_is_kept_as_long_as_it_is_enough() -> None:
     """A layout that follows the load would restart every replica when the load changes."""
-    wanted = order("glm-5.1-fp8", gpus=8, replicas=3, one_node=True, load=CHAT)
+    busy = Load(requests_per_s=3.5, prefix_hit=0.5)
+    wanted = order("glm-5.1-fp8", gpus=8, replicas=3, one_node=True, load=busy)
     assert best(wanted).layout.data > 1
     assert best(replace(wanted, simple=True)).layout == Layout(tensor=8)
     more = replace(wanted, simple=True, load=Load(requests_per_s=8.0, prefix_hit=0.5), slo=Slo(itl_p95_ms=200))
     case = best(more)
     assert case.problems == []
     assert case.layout.data > 1
-    assert Layout(tensor=8) == best(replace(more, load=CHAT)).layout
+    assert Layout(tensor=8) == best(replace(more, load=busy, slo=Slo())).layout

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stacks.proof.layouts import Layout
-from stacks.proof.second_source import BAND, Comparison, SecondSourceError, available, compare, main
+from stacks.proof.proof import prove
+from stacks.proof.second_source import BAND, Comparison, SecondSourceError, Usual, available, compare, main
+from tests.unit.proof.proof_orders import order
 
 pytestmark = pytest.mark.row("opening 1")
 
@@ -32,6 +34,18 @@ def test_both_sources_agree(name: str, gpu: str, layout: Layout) -> None:
     steps = compare(name, gpu, layout)
     assert len(steps) == 3
     assert [step.what for step in steps if not step.agrees] == []
+
+
+@pytest.mark.second_source
+def test_both_agree_on_a_models_own_batch_and_length() -> None:
+    """What a scheduler of the proof runs when it is full, not steps that were chosen for the comparison."""
+    case = prove(order("qwen3-32b-fp8", "h200-sxm", kv_dtype="bf16")).case
+    usual = Usual(requests=case.slots, tokens=round(case.order.request_tokens))
+    *_, prompt, full = compare("qwen3-32b-fp8", "h200-sxm", case.layout, usual)
+    assert prompt.step == "prefill of 1 at 16,384"
+    assert full.step == f"decode of {case.slots} at 16,384"
+    assert prompt.agrees
+    assert full.agrees
 
 
 @pytest.mark.skipif(available(), reason="aiconfigurator is installed")

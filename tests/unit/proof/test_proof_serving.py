@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from stacks.facts import catalogue
+from stacks.proof.bands import fidelity_of
 from stacks.proof.case import Case
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.layouts import Layout
-from stacks.proof.proof import CALIBRATED_GPUS, prove
+from stacks.proof.proof import prove
 from stacks.proof.search import best, with_replicas
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, fixed, order
 
@@ -33,10 +34,13 @@ AGENTS = fixed(8192, 1024, hit=0.75)
 def test_spread_attention_beats_tensor_parallelism_for_glm() -> None:
     """8 K prompts, three quarters cached, 50 ms a token on 8 H200: 78 tokens/s/GPU with TP8, 112 with TP2 x DP4."""
     plain = tokens_per_s_per_gpu("glm-5.1-fp8", Layout(tensor=8), AGENTS, 50)
-    spread = tokens_per_s_per_gpu("glm-5.1-fp8", Layout(tensor=2, data=4, expert_parallel=True), AGENTS, 50)
-    assert spread / plain == pytest.approx(111.7 / 78.3, rel=0.15)
-    assert plain == pytest.approx(78.3, rel=0.35)
-    assert spread == pytest.approx(111.7, rel=0.35)
+    # The source slices experts. Whole ones are deployed; with few requests all wait for the rank that reads most.
+    spread = tokens_per_s_per_gpu("glm-5.1-fp8", Layout(tensor=2, data=4), AGENTS, 50)
+    whole = tokens_per_s_per_gpu("glm-5.1-fp8", Layout(tensor=2, data=4, expert_parallel=True), AGENTS, 50)
+    assert spread / plain == pytest.approx(111.7 / 78.3, rel=0.2)
+    assert plain == pytest.approx(78.3, rel=0.2)
+    assert spread == pytest.approx(111.7, rel=0.2)
+    assert plain < whole < spread
 
 
 @pytest.mark.parametrize(("name", "published"), [("gpt-oss-120b", 3830), ("qwen3-32b-fp8", 548)])
@@ -131,8 +135,7 @@ def test_every_figure_says_unit_source_and_fidelity() -> None:
         figures = prove(order("qwen3-32b-fp8", gpu, load=CHAT)).figures()
         assert len(figures) > 25
         assert all(figure.source and figure.fidelity for figure in figures.values())
-        calibrated = figures["decode_alone"].fidelity == "calibrated"
-        assert calibrated == (gpu in CALIBRATED_GPUS)
+        assert figures["decode_alone"].fidelity == fidelity_of(order("qwen3-32b-fp8", gpu))
 
 
 def test_a_case_without_load_has_no_steady_state() -> None:

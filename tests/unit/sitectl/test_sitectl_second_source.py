@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from sitectl.errors import Exit
+from stacks.proof.proof import prove
 from stacks.proof.second_source import BAND, SERIES, available
+from tests.unit.proof.proof_orders import order
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 
 pytestmark = pytest.mark.row("opening 1")
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.row("opening 1")
 ASK = ("proof", "--with-aiconfigurator", "berlin")
 # AIConfigurator 0.12.0 of Qwen3-32B-FP8 on one H200, in milliseconds: see aiconfigurator-0.12.csv of the proof's tests.
 RECORDED = {("static_ctx", 1): 133.17, ("static_gen", 1): 20.58, ("static_gen", 32): 30.45}
+# Of the model's own request of 16,384 tokens and its full batch: made up, near what the proof gives.
+RECORDED_USUAL = {"static_ctx": 1500.0, "static_gen": 60.0}
 
 
 @pytest.fixture
@@ -41,11 +45,11 @@ def fake_package(
         "aiconfigurator/cli/__init__.py": "",
         "aiconfigurator/cli/api.py": (
             "from types import SimpleNamespace\n"
-            f"TIMES = {times!r}\n"
+            f"TIMES = {times!r}\nUSUAL = {RECORDED_USUAL!r}\n"
             "def cli_estimate(model, system, *, mode, backend_name, isl, osl, batch_size, tp_size, **others):\n"
             "    assert (model, system, backend_name) == ('Qwen/Qwen3-32B-FP8', 'h200_sxm', 'vllm')\n"
-            "    assert (isl, tp_size) == (2048, 1)\n"
-            "    time = TIMES[mode, batch_size]\n"
+            "    assert tp_size == 1\n"
+            "    time = TIMES[mode, batch_size] if isl == 2048 else USUAL[mode]\n"
             "    prompt = mode == 'static_ctx'\n"
             "    return SimpleNamespace(ttft=time if prompt else -1, tpot=-1 if prompt else time)\n"
         ),
@@ -93,17 +97,23 @@ def test_figures_stand_beside_each_other(berlin: Path, tmp_path: Path, monkeypat
     fake_package(tmp_path / "fake", monkeypatch, RECORDED)
     said = run(berlin, *ASK)
     assert said.status == Exit.OK, said.out
-    assert f"compared    aiconfigurator {SERIES}.0: prompts of 2,048 tokens, 16-bit cache; band {BAND}" in said.out
+    assert (
+        f"compared    aiconfigurator {SERIES}.0: prompts of 2,048 tokens or as named, 16-bit cache; band {BAND}"
+        in said.out
+    )
     assert "nothing to compare, aiconfigurator does not know Qwen/Qwen3-Embedding-8B" in said.out
     told = run(berlin, *ASK, "--json").data["berlin"]
     assert told["agrees"]
     steps = told["models"]["chat"]["beside"]["steps"]
-    assert [one["step"] for one in steps] == ["prefill of 1", "decode of 1", "decode of 32"]
-    assert [one["theirs_ms"] for one in steps] == [133.17, 20.58, 30.45]
+    # The model's own batch is what its one scheduler holds of requests of the usual length.
+    batch = round(prove(order("qwen3-32b-fp8", simple=True)).memory["parallel_requests"].value)
+    own = ["prefill of 1 at 16,384", f"decode of {batch} at 16,384"]
+    assert [one["step"] for one in steps] == ["prefill of 1", "decode of 1", "decode of 32", *own]
+    assert [one["theirs_ms"] for one in steps] == [133.17, 20.58, 30.45, 1500.0, 60.0]
     for one in steps:
         assert one["inside"]
         assert one["ratio"] == pytest.approx(one["ours_ms"] / one["theirs_ms"], abs=0.01)
-        assert f"{one['step']:<14}{one['ours_ms']:>9.1f} ms here" in said.out
+        assert f"{one['step']:<23}{one['ours_ms']:>9.1f} ms here" in said.out
     assert told["models"]["texts"]["beside"]["unknown"]
 
 
@@ -132,7 +142,7 @@ def test_with_the_package_the_reference_site_is_inside_the_band() -> None:
     said = run(ROOT, "proof", "--with-aiconfigurator", "--json", "prod")
     assert said.status == Exit.OK
     models = said.data["prod"]["models"]
-    assert {len(one["beside"]["steps"]) for one in models.values()} == {3}
+    assert {len(one["beside"]["steps"]) for one in models.values()} == {5}
 
 
 def test_the_extra_names_the_series_that_the_proof_is_held_against() -> None:
