@@ -49,7 +49,7 @@ def run(lab: Lab, *, proof_rounds: int) -> Result:  # noqa: ARG001
 def _row(name: str, rounds: int) -> dict[str, str | float]:
     model = catalogue.load(name)
     load = _CHAT if model.task == "generate" else _TEXTS
-    slo = Slo(ttft_p95_ms=4000, itl_p95_ms=80)
+    slo = Slo.of(ttft_p95_ms=4000, itl_p95_ms=80)
     base = {"name": name, "model": model, "gpu": _GPU, "slo": slo}
     plain = Order(**base, load=load, simple=True, one_node=True)  # type: ignore[arg-type]
     free = Order(**base, load=load)  # type: ignore[arg-type]

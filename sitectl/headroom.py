@@ -12,9 +12,10 @@ from sitectl import revisions, temporary
 from sitectl.errors import SitectlError
 from sitectl.saved_previews import SAVE_ONE
 from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.proof.demand import METRICS, PERCENTS
 
-# Figure of the proof, and the target that it is held against.
-_FIGURES = {"ttft_p95": "TTFT p95", "itl_p95": "ITL p95"}
+# Figure of the proof, and what people call it; a target of the same name bounds it.
+_FIGURES = {f"{metric}_p{percent}": f"{metric.upper()} p{percent}" for metric in METRICS for percent in PERCENTS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,8 @@ def _sides(plan: SitePlan | None) -> dict[tuple[str, str], tuple[float | None, f
     for name, proof in plan.proofs.items() if plan else ():
         for figure in _FIGURES:
             value = proof.serving.get(figure)
-            sides[name, figure] = (round(value.value, 1) if value else None, getattr(proof.order.slo, f"{figure}_ms"))
+            target = proof.order.slo.by_key.get(f"{figure}_ms")
+            sides[name, figure] = (round(value.value, 1) if value else None, target)
     return sides
 
 

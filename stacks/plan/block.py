@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from floor.counts import counted
+from stacks.proof.demand import METRICS, PERCENTS, Metric, Slo
 from stacks.proof.figures import Band, Figure, shown
 from stacks.proof.fixes import Fix
 from stacks.proof.proof import Proof
@@ -121,19 +122,45 @@ def _load(proof: Proof) -> Iterator[str]:
     )
     if not serving:
         return
-    target = f"; target {slo.ttft_p95_ms:,.0f} ms" if slo.ttft_p95_ms is not None else ""
-    yield _line("TTFT", _percentiles(serving, "ttft") + target, serving, serving["ttft_p95"].band)
-    if "itl_p50" in serving:
-        target = f"; target {slo.itl_p95_ms:,.0f} ms" if slo.itl_p95_ms is not None else ""
-        yield _line("ITL", _percentiles(serving, "itl") + target, serving, serving["itl_p95"].band)
+    for metric in METRICS:
+        if f"{metric}_p50" in serving:
+            yield _line(metric.upper(), _percentiles(serving, metric, slo), serving, serving[f"{metric}_p95"].band)
+    yield _line("TTFT mean", _parts(serving), serving)
+    if "heavy_prompt" in serving:
+        yield _line("heavy", _heavy(serving), serving)
     rate = f"; {serving['tokens_per_s_per_gpu']} per GPU" if "tokens_per_s_per_gpu" in serving else ""
     text = f"{serving['capacity']}, {serving['utilisation']} used{rate}; {serving['saturation']} when full"
     yield _line("capacity", text, serving, serving["capacity"].band)
 
 
-def _percentiles(serving: Mapping[str, Figure], name: str) -> str:
-    values = " / ".join(shown(serving[f"{name}_p{share}"].value) for share in (50, 95, 99))
-    return f"{values} ms (p50 / p95 / p99)"
+def _percentiles(serving: Mapping[str, Figure], metric: Metric, slo: Slo) -> str:
+    values = " / ".join(shown(serving[f"{metric}_p{percent}"].value) for percent in PERCENTS)
+    targets, wanted = slo.of_metrics(metric), ""
+    if targets:
+        limits = " / ".join(f"{target.ms:,.0f}" for target in targets)
+        shares = " / ".join(f"p{target.percent}" for target in targets)
+        wanted = f"; target {limits} ms at {shares}"
+    return f"{values} ms (p50 / p95 / p99), mean {shown(serving[f'{metric}_mean'].value)}{wanted}"
+
+
+def _parts(serving: Mapping[str, Figure]) -> str:
+    way = serving["ttft_path"].value + serving["ttft_overhead"].value
+    parts = {
+        "way and overhead": way,
+        "queue": serving["ttft_queue"].value,
+        "prompt": serving["ttft_prefill"].value,
+        "decode steps it shares": serving["ttft_decode"].value,
+    }
+    text = f"{serving['ttft_mean']} = " + " + ".join(f"{shown(ms)} {name}" for name, ms in parts.items())
+    saved = serving["ttft_saved"]
+    return text + (f"; the cache saves {saved}" if saved.value >= 0.5 else "")
+
+
+def _heavy(serving: Mapping[str, Figure]) -> str:
+    return (
+        f"a prompt of {serving['heavy_prompt']} makes gaps of others up to {serving['heavy_itl_p99']} for "
+        f"{serving['heavy_lasts']}, and prompts behind it wait; its answer adds {serving['heavy_later']}"
+    )
 
 
 def _cost(proof: Proof) -> Iterator[str]:

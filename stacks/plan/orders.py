@@ -6,7 +6,7 @@ from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.plan.settings.definition import Override, Serving
 from stacks.proof.cache import KvDtype
-from stacks.proof.demand import Load, Prices, Slo, Spread
+from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import EngineVersion
 from stacks.proof.order import Order
@@ -35,7 +35,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         kv_dtype=kv_dtype(site.cluster.gpu),
         context_tokens=overrides.max_model_len.value if overrides.max_model_len else None,
         load=_load(spec),
-        slo=Slo(ttft_p95_ms=spec.slo.ttft_p95_ms, itl_p95_ms=spec.slo.itl_p95_ms) if spec.slo else Slo(),
+        slo=Slo.of(**spec.slo.model_dump()) if spec.slo else NO_TARGETS,
         typical_request_tokens=server.typical_request_tokens,
         storage_bytes_per_s=site.storage.read_bytes_per_s,
         download_bytes_per_s=_download(site, spec),

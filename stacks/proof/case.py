@@ -9,7 +9,9 @@ from functools import cached_property
 from typing import Literal
 
 from floor.counts import counted
+from stacks.proof.batch import Scheduler
 from stacks.proof.cache import BLOCK_TOKENS, Cache, cache_of
+from stacks.proof.demand import GAPS, LatencyTarget, Metric, Slo
 from stacks.proof.layouts import Layout, weights_per_gpu, why_illegal
 from stacks.proof.memory import (
     ENGINE_MAX_SEQS,
@@ -23,14 +25,16 @@ from stacks.proof.memory import (
 )
 from stacks.proof.order import Order
 from stacks.proof.roofline import Roofline
-from stacks.proof.serving import Scheduler, Steady
+from stacks.proof.serving import Steady
 
 # Chunks of a prompt that a step may take; less than 512 wastes the GPU on small products.
 CHUNKS = (8192, 4096, 2048, 1024, 512)
 # A step is made smaller for the cache's sake only where that is worth this share of the sequences.
 _WORTH = 0.9
+# The chunk moves the mean time between tokens by less.
+_SAME_MEAN = 1.2
 
-Kind = Literal["illegal", "precision", "weights", "context", "setting", "overload", "ttft", "itl"]
+Kind = Literal["illegal", "precision", "weights", "context", "setting", "overload"] | Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,17 +111,23 @@ class Case:
     @cached_property
     def longest(self) -> int:
         """Tokens of the longest single request, by memory alone and with a margin for what start-ups differ by."""
-        room = certain_room(self.room, self.weights)
+        return self._longest(self.slots, self.batched_tokens)
+
+    def _longest(self, sequences: int, batched_tokens: int) -> int:
+        room = certain_room(self._room(sequences, batched_tokens), self.weights)
         if room <= 0:
             return 0
         if not self.keeps_cache:
             return self.order.model.max_context_tokens
-        return longest_request(self.cache, room, batched_tokens=self.batched_tokens)
+        return longest_request(self.cache, room, batched_tokens=batched_tokens)
 
     @property
     def context(self) -> int:
         """Tokens that a request may have: the model's limit, what fits, or what the order asks for if that is less."""
-        most = min(self.order.model.max_context_tokens, self.longest)
+        return self._context(self.longest)
+
+    def _context(self, longest: int) -> int:
+        most = min(self.order.model.max_context_tokens, longest)
         return min(most, self.order.context_tokens) if self.order.context_tokens else most
 
     @cached_property
@@ -175,7 +185,8 @@ class Case:
         if self.order.max_num_seqs:
             return self.order.max_num_seqs
         most = max(1, self._sequences[batched_tokens])
-        limit = self.order.slo.itl_p95_ms
+        # No target of gaps holds while every step takes longer.
+        limit = self.order.slo.mean_gap_ms
         if limit is None or self.decode_s(most) * 1e3 <= limit or self.decode_s(1) * 1e3 > limit:
             return most
         low, high = 1, most
@@ -190,33 +201,58 @@ class Case:
         return self.roofline.step_s(decodes=running, context=self.order.request_tokens)
 
     @cached_property
-    def batched_tokens(self) -> int:
-        """max-num-batched-tokens: the largest chunk that keeps a step within the target between two tokens."""
+    def _sizes(self) -> tuple[int, ...]:
+        """What max-num-batched-tokens may be, largest first. A step has a token for each request."""
         if self.order.max_num_batched_tokens:
-            return self.order.max_num_batched_tokens
+            return (self.order.max_num_batched_tokens,)
         # Activations of a large step take from the cache.
         best = max(self._sequences.values())
-        worth = [size for size in CHUNKS if self._sequences[size] >= max(1, _WORTH * best)] or [CHUNKS[-1]]
-        limit = self.order.slo.itl_p95_ms
-        if limit is None or not self.order.load:
-            return worth[0]
-        for size in worth:
-            if self._steady(size).itl_quantile_s(0.95) * 1e3 <= limit:
-                return size
-        return worth[-1]
+        worth = tuple(size for size in CHUNKS if self._sequences[size] >= max(1, _WORTH * best)) or CHUNKS[-1:]
+        # Without targets of gaps the largest is the best: prompts wait the less the fewer steps they take.
+        return worth if self.order.slo.of_metrics(*GAPS) and self.order.load else worth[:1]
+
+    def _keeps(self, size: int) -> bool:
+        return self._steady(size).stable and self._steady(size).within(self.order.slo)
+
+    @cached_property
+    def _smallest_helps(self) -> bool:
+        """Whether the smallest chunk keeps targets of gaps that the largest misses; it leaves their mean as it is."""
+        largest, smallest, slo = self._steady(self._sizes[0]), self._steady(self._sizes[-1]), self.order.slo
+        gaps, mean_ms = slo.of_metrics(*GAPS), slo.mean_gap_ms
+        if mean_ms is None or not largest.stable or largest.itl_mean_s * 1e3 > _SAME_MEAN * mean_ms:
+            return False
+        return not largest.within(Slo(gaps)) and smallest.within(Slo(gaps))
+
+    @cached_property
+    def batched_tokens(self) -> int:
+        """max-num-batched-tokens: the largest with which every target holds, as larger steps carry more.
+
+        Where none does: the smallest if that keeps the targets of gaps, else the largest.
+        """
+        if len(self._sizes) == 1 or self._keeps(self._sizes[0]) or not self._smallest_helps:
+            return self._sizes[0]
+        return next((size for size in self._sizes if self._keeps(size)), self._sizes[-1])
 
     def _steady(self, batched_tokens: int) -> Steady:
         load = self.order.load
         if load is None:
             raise ValueError("no load is declared")
-        engine = Scheduler(
-            roofline=self.roofline,
-            slots=self._slots(batched_tokens),
-            batched_tokens=batched_tokens,
-            stages=self.layout.pipeline,
-            generates=self.order.model.task == "generate",
-        )
-        return Steady(engine, load, self.schedulers)
+        if batched_tokens not in self._steadies:
+            slots = self._slots(batched_tokens)
+            engine = Scheduler(
+                roofline=self.roofline,
+                slots=slots,
+                batched_tokens=batched_tokens,
+                stages=self.layout.pipeline,
+                generates=self.order.model.task == "generate",
+                context=self._context(self._longest(slots, batched_tokens)),
+            )
+            self._steadies[batched_tokens] = Steady(engine, load, self.schedulers)
+        return self._steadies[batched_tokens]
+
+    @cached_property
+    def _steadies(self) -> dict[int, Steady]:
+        return {}
 
     @cached_property
     def steady(self) -> Steady:
@@ -287,21 +323,26 @@ class Case:
         """Why the declared load is not carried within its targets; only where it fits."""
         if not self.order.load or self.fit_problems:
             return []
+        if self._keeps(self.batched_tokens):
+            return []
         if not self.steady.stable:
-            text = (
-                f"{self.order.load.requests_per_s:g} requests/s are more than {self.replicas} x {self.layout} can carry"
-            )
+            rate, limit = self.order.load.requests_per_s, self.order.slo.mean_gap_ms
+            text = f"{rate:g} requests/s are more than {self.replicas} x {self.layout} can carry"
+            if limit is not None and not self.order.max_num_seqs and self.slots < min(self.held, ENGINE_MAX_SEQS):
+                text += f"; {self.slots} at once per scheduler, as a step of more takes longer than {limit:,.0f} ms"
             return [Shortcoming(kind="overload", text=text)]
-        shortcomings, slo = [], self.order.slo
-        if slo.itl_p95_ms is not None and (got := self.steady.itl_quantile_s(0.95) * 1e3) > slo.itl_p95_ms:
-            shortcomings.append(
-                Shortcoming(kind="itl", text=f"ITL p95 is {got:,.0f} ms, target {slo.itl_p95_ms:,.0f} ms")
-            )
-        if slo.ttft_p95_ms is not None and (late := self.steady.ttft_quantile_s(0.95) * 1e3) > slo.ttft_p95_ms:
-            shortcomings.append(
-                Shortcoming(kind="ttft", text=f"TTFT p95 is {late:,.0f} ms, target {slo.ttft_p95_ms:,.0f} ms")
-            )
-        return shortcomings
+        return [
+            Shortcoming(kind=target.metric, text=self._missed(target))
+            for target in self.order.slo.targets
+            if not self.steady.keeps(target)
+        ]
+
+    def _missed(self, target: LatencyTarget) -> str:
+        got, mean = self.steady.quantile_s(target.metric, target.share) * 1e3, self.steady.itl_mean_s * 1e3
+        figure = f"{target.title} is {got:,.0f} ms"
+        if target.metric in GAPS and mean > max(got, target.ms):
+            figure += f", and the mean time between tokens {mean:,.0f} ms"
+        return f"{figure}; target {target.ms:,.0f} ms"
 
     @property
     def problems(self) -> list[Shortcoming]:

@@ -5,14 +5,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from statistics import NormalDist
+from typing import Literal, get_args
 
 _NORMAL = NormalDist()
 _Z95 = _NORMAL.inv_cdf(0.95)
-# Points of equal probability that represent a distribution; their last but one is the 95th percentile.
-_POINTS = 20
+# Shares between which a distribution is cut; finer at the end, where a few requests hold much of the work.
+_EDGES = (0, 0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.91, 0.95, 0.975, 0.985, 0.993, 0.997, 0.999, 1)
 # A 95th percentile of 700 times the median; beyond, the mean is all tail and says nothing.
 _WIDEST = 4.0
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """A part of a distribution."""
+
+    share: float
+    """Of the requests, 0 to 1."""
+    tokens: float
+    """Their mean."""
+    most: float
+    """None of them has more."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +53,22 @@ class Spread:
         return self.p50 * math.exp(self._sigma * _NORMAL.inv_cdf(share))
 
     @cached_property
-    def points(self) -> tuple[float, ...]:
-        """Counts of equal probability, ascending; their mean is the distribution's."""
-        raw = [self.quantile((place + 0.5) / _POINTS) for place in range(_POINTS)]
-        scale = self.mean * _POINTS / sum(raw)
-        # The last point is the whole tail, so it alone takes what the others leave out of the mean.
-        raw[-1] += sum(raw) * (scale - 1)
-        return tuple(raw)
+    def strata(self) -> tuple[Stratum, ...]:
+        """The distribution in parts, ascending, finer in the tail; the mean of each is the log-normal's within it."""
+        return tuple(
+            Stratum(
+                share=high - low,
+                tokens=self.mean * (self._tilted(high) - self._tilted(low)) / (high - low),
+                most=self.quantile(high) if high < 1 else math.inf,
+            )
+            for low, high in pairwise(_EDGES)
+        )
+
+    def _tilted(self, share: float) -> float:
+        """Part of the mean that the shortest requests of this share hold: Phi(z - sigma)."""
+        if share in (0.0, 1.0):
+            return share
+        return _NORMAL.cdf(_NORMAL.inv_cdf(share) - self._sigma)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +92,84 @@ class Load:
         return self.prompt_tokens.p95 + self.answer_tokens.p95
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slo:
-    """Latency targets in milliseconds; None for any."""
+Metric = Literal["ttft", "itl", "tpot"]
+"""Time to the first token; time between two tokens, each gap by itself; the mean of a request's gaps."""
+METRICS: tuple[Metric, ...] = get_args(Metric)
+PERCENTS = (50, 95, 99)
+# A gap's percentile bounds the mean as well: see `Slo.mean_gap_ms`.
+GAPS: tuple[Metric, ...] = ("itl", "tpot")
 
-    ttft_p95_ms: float | None = None
-    itl_p95_ms: float | None = None
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyTarget:
+    """So many percent of a metric's values are at most that."""
+
+    metric: Metric
+    percent: int
+    ms: float
+
+    @property
+    def share(self) -> float:
+        """0.95 for 95 percent."""
+        return self.percent / 100
+
+    @property
+    def key(self) -> str:
+        """As a site's `slo` calls it."""
+        return f"{self.metric}_p{self.percent}_ms"
+
+    @property
+    def title(self) -> str:
+        """As people call it."""
+        return f"{self.metric.upper()} p{self.percent}"
+
+
+@dataclass(frozen=True)
+class Slo:
+    """Latency targets, at most one for each percentile of each metric."""
+
+    targets: tuple[LatencyTarget, ...] = ()
+
+    @classmethod
+    def of(cls, **targets_ms: float | None) -> Slo:
+        """Targets by their keys, such as `ttft_p95_ms=2000`; None for no target. Raises ValueError for another key."""
+        keys = {LatencyTarget(metric=metric, percent=percent, ms=0.0).key for metric in METRICS for percent in PERCENTS}
+        if unknown := sorted(targets_ms.keys() - keys):
+            raise ValueError(f"no target is called {unknown[0]}; allowed: {', '.join(sorted(keys))}")
+        return cls(
+            tuple(
+                LatencyTarget(metric=metric, percent=percent, ms=ms)
+                for metric in METRICS
+                for percent in PERCENTS
+                if (ms := targets_ms.get(f"{metric}_p{percent}_ms")) is not None
+            )
+        )
+
+    def but(self, **targets_ms: float | None) -> Slo:
+        """These targets, with those of the given keys replaced; None takes one out."""
+        return Slo.of(**(self.by_key | targets_ms))
+
+    @property
+    def by_key(self) -> dict[str, float | None]:
+        """Key -> milliseconds."""
+        return {target.key: target.ms for target in self.targets}
+
+    def of_metrics(self, *metrics: Metric) -> tuple[LatencyTarget, ...]:
+        """The targets of these metrics."""
+        return tuple(target for target in self.targets if target.metric in metrics)
+
+    @property
+    def mean_gap_ms(self) -> float | None:
+        """Bound of the mean time between tokens: the tightest target of ITL and TPOT.
+
+        A stream that is slower than that on average is slower than promised, whatever share of its gaps is within.
+        """
+        return min((target.ms for target in self.of_metrics(*GAPS)), default=None)
+
+    @property
+    def longest_ttft_ms(self) -> float | None:
+        """The longest wait for a first token that a target allows: the one of the highest percentile."""
+        return max((target.ms for target in self.of_metrics("ttft")), default=None)
 
 
 NO_TARGETS = Slo()

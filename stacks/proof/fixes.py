@@ -10,7 +10,7 @@ from floor.counts import counted
 from stacks.facts.hardware import GPUS
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
-from stacks.proof.demand import NO_TARGETS, Slo
+from stacks.proof.demand import METRICS, NO_TARGETS, Slo
 from stacks.proof.layouts import candidates
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
@@ -194,7 +194,7 @@ def _raised_targets(order: Order) -> Iterator[tuple[str, Order]]:
 
 def _within_reach(order: Order) -> Case | None:
     """The order with each missed target raised to what is computed; None where the load is too much without any."""
-    free = best(replace(order, slo=replace(order.slo, ttft_p95_ms=None, itl_p95_ms=None)))
+    free = best(replace(order, slo=NO_TARGETS))
     if free.problems:
         return None
     raised = order
@@ -204,35 +204,29 @@ def _within_reach(order: Order) -> Case | None:
         kinds = {problem.kind for problem in case.problems}
         if not kinds:
             return case
-        slo = _raised(raised.slo, case, kinds) if kinds <= {"itl", "ttft"} else _raised(raised.slo, free)
+        slo = _raised(raised.slo, case, kinds) if kinds <= set(METRICS) else _raised(raised.slo, free)
         if slo == raised.slo:
             return None
         raised = replace(raised, slo=slo)
     return None
 
 
-def _raised(slo: Slo, case: Case, kinds: Collection[str] = ("itl", "ttft")) -> Slo:
+def _raised(slo: Slo, case: Case, kinds: Collection[str] = METRICS) -> Slo:
     """The targets, those of `kinds` at least at what the case computes."""
-    itl, ttft = case.steady.itl_quantile_s(0.95), case.steady.ttft_quantile_s(0.95)
-    return replace(
-        slo,
-        itl_p95_ms=_at_least(slo.itl_p95_ms, itl) if "itl" in kinds else slo.itl_p95_ms,
-        ttft_p95_ms=_at_least(slo.ttft_p95_ms, ttft) if "ttft" in kinds else slo.ttft_p95_ms,
+    return Slo(
+        tuple(
+            replace(target, ms=max(target.ms, float(math.ceil(case.steady.figure_s(target) * 1e3 * (1 + _MARGIN)))))
+            if target.metric in kinds
+            else target
+            for target in slo.targets
+        )
     )
 
 
-def _at_least(target_ms: float | None, computed_s: float) -> float | None:
-    if target_ms is None:
-        return None
-    return max(target_ms, float(math.ceil(computed_s * 1e3 * (1 + _MARGIN))))
-
-
 def _targets(before: Order, after: Order) -> str:
-    pairs = [
-        ("itl_p95_ms", before.slo.itl_p95_ms, after.slo.itl_p95_ms),
-        ("ttft_p95_ms", before.slo.ttft_p95_ms, after.slo.ttft_p95_ms),
-    ]
-    return "raise " + " and ".join(f"{key} to {new:.0f}" for key, old, new in pairs if new is not None and new != old)
+    old = before.slo.by_key
+    changed = [f"{target.key} to {target.ms:.0f}" for target in after.slo.targets if target.ms != old[target.key]]
+    return "raise " + " and ".join(changed)
 
 
 def out_of_reach(proof: Proof) -> str:
@@ -248,12 +242,10 @@ def out_of_reach(proof: Proof) -> str:
     cases = [Case(calm, layout, 1) for layout in candidates(order.model, order.hardware, gpus=None, most=most)]
     usable = [case for case in cases if not case.problems]
     missed = []
-    for name, target, lowest in (
-        ("TTFT", slo.ttft_p95_ms, min((case.steady.ttft_quantile_s(0.95) for case in usable), default=math.inf)),
-        ("ITL", slo.itl_p95_ms, min((case.steady.itl_quantile_s(0.95) for case in usable), default=math.inf)),
-    ):
-        if target is not None and target < lowest * 1e3 < math.inf:
-            missed.append(f"{name} p95 {lowest * 1e3:,.3g} ms")
+    for target in slo.targets:
+        lowest = min((case.steady.figure_s(target) for case in usable), default=math.inf)
+        if target.ms < lowest * 1e3 < math.inf:
+            missed.append(f"{target.title} {lowest * 1e3:,.3g} ms")
     return f"the lowest that a node of {order.gpu} reaches: {', '.join(missed)}" if missed else ""
 
 

@@ -10,6 +10,7 @@ from stacks.proof import money
 from stacks.proof.bands import band_of, fidelity_of
 from stacks.proof.case import Case, Shortcoming
 from stacks.proof.figures import Band, Fidelity, Figure
+from stacks.proof.latency import latencies
 from stacks.proof.order import Order
 from stacks.proof.saturation import Mix, saturation
 from stacks.proof.search import best
@@ -23,7 +24,6 @@ _ROOFLINE = (
     "roofline: operations / (peak x share) + bytes / (bandwidth x share), fitted to aiconfigurator 0.12 and "
     "published runs"
 )
-_QUEUE = "M/G/k: Erlang C, (1 + c^2) / 2, exponential tail"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class Proof:
             return 0.0
 
         def carries(rate: float) -> bool:
-            order = replace(self.order, load=replace(load, requests_per_s=rate))
+            # An engine keeps its chunk while its load grows.
+            chunk = self.case.batched_tokens
+            order = replace(self.order, load=replace(load, requests_per_s=rate), max_num_batched_tokens=chunk)
             return not Case(order, self.case.layout, self.case.replicas).load_problems
 
         low, high = 0.0, load.requests_per_s
@@ -113,7 +115,10 @@ class Proof:
             ),
             "context": _figure(case.context, "tokens", "least of model, cache and order", "estimated"),
             "parallel_requests": _figure(
-                case.slots * case.layout.data, "per replica", "cache / bytes of a mean request; ITL target", "estimated"
+                case.slots * case.layout.data,
+                "per replica",
+                "cache / bytes of a mean request; ITL and TPOT targets",
+                "estimated",
             ),
         }
 
@@ -156,20 +161,8 @@ class Proof:
         load = self.order.load
         if load is None or self.case.fit_problems or not self.case.steady.stable:
             return {}
-        steady, figures = self.case.steady, {}
-        band = band_of(self.order)
-        for share in (50, 95, 99):
-            late = steady.ttft_quantile_s(share / 100) * 1e3
-            figures[f"ttft_p{share}"] = _figure(late, "ms", _QUEUE, "estimated", band.of_times)
+        steady, figures, band = self.case.steady, latencies(self.case), band_of(self.order)
         if self.order.model.task == "generate":
-            for share in (50, 95, 99):
-                figures[f"itl_p{share}"] = _figure(
-                    steady.itl_quantile_s(share / 100) * 1e3,
-                    "ms",
-                    "decode step, and chunks that ride in it",
-                    "estimated",
-                    band.of_times,
-                )
             figures["running_requests"] = _figure(
                 steady.running * self.case.schedulers, "requests", "Little's law over the decode step", "estimated"
             )

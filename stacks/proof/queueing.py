@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
 from statistics import NormalDist
 
 
@@ -23,14 +21,6 @@ class Wait:
     """That it waits at all, 0 to 1."""
     mean_s: float
     """Of those who wait; infinite when the servers cannot keep up."""
-
-    def beyond(self, seconds: float) -> float:
-        """Probability of waiting longer than that."""
-        if seconds < 0:
-            return 1.0
-        if not self.probability:
-            return 0.0
-        return self.probability * (math.exp(-seconds / self.mean_s) if math.isfinite(self.mean_s) else 1.0)
 
 
 _NORMAL = NormalDist()
@@ -69,47 +59,3 @@ def wait(*, servers: int, arrivals_per_s: float, service_s: float, squared_varia
         return Wait(probability=1.0, mean_s=math.inf)
     mean = service_s / (servers - offered) * (1 + squared_variation) / 2
     return Wait(probability=erlang_c(servers, offered), mean_s=mean)
-
-
-# A proof asks for the same quantile again and again: of a layout, of its figures, of its settings.
-@lru_cache(maxsize=4096)
-def sojourn_quantile(share: float, service_s: tuple[float, ...], waits: tuple[Wait, ...]) -> float:
-    """The time within which this share of requests has waited and been served.
-
-    service_s: service times of equal probability, ascending; between them the distribution is drawn straight. Several
-    waits one after the other are joined by a bound of their tails: the probability that one of them exceeds its part of
-    the time that is left, in proportion to their means.
-    """
-    active = [part for part in waits if part.probability > 0]
-    if any(math.isinf(part.mean_s) for part in active):
-        return math.inf
-    weights = [part.mean_s / sum(other.mean_s for other in active) for part in active]
-
-    def late(seconds: float) -> float:
-        total = 0.0
-        for part, weight in zip(active, weights, strict=True):
-            total += part.beyond(seconds * weight)
-        return min(1.0, total)
-
-    inner = [(lower + upper) / 2 for lower, upper in pairwise(service_s)]
-    edges = [service_s[0], *inner, service_s[-1] + (service_s[-1] - inner[-1] if inner else 0.0)]
-
-    def served(seconds: float) -> float:
-        total = 0.0
-        for service, start, end in zip(service_s, edges, edges[1:], strict=False):
-            if seconds <= start:
-                total += 1.0
-            elif seconds >= end:
-                total += late(seconds - service)
-            else:
-                done = (seconds - start) / (end - start)
-                total += 1 - done + done * late((seconds - start) / 2)
-        return 1 - total / len(service_s)
-
-    low, high = 0.0, edges[-1] + 1e-6
-    while served(high) < share:
-        high *= 2
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (low, middle) if served(middle) >= share else (middle, high)
-    return high

@@ -40,11 +40,11 @@ class Mix:
     @classmethod
     def of(cls, load: Load) -> Mix:
         """The mean request of a load; of long prompts each token attends to more, so the reach is the mean by token."""
-        points = load.prompt_tokens.points
+        parts = load.prompt_tokens.strata
         fresh = 1 - load.prefix_hit
         cached = load.prompt_tokens.mean * load.prefix_hit
-        tokens = sum(points)
-        reach = sum(point**2 for point in points) / tokens * (load.prefix_hit + fresh / 2)
+        longer = sum(part.share * part.tokens**2 for part in parts) / load.prompt_tokens.mean
+        reach = longer * (load.prefix_hit + fresh / 2)
         prompt = max(1.0, load.prompt_tokens.mean * fresh)
         return cls(prompt=prompt, answer=load.answer_tokens.mean, cached=cached, reach=reach)
 

@@ -1,10 +1,7 @@
-"""Steady state of a model under load: requests that run, time between tokens, time to the first one.
+"""Steady state of a model under load, as its users measure it: time to the first token, and between tokens.
 
-One scheduler (a replica, or each data-parallel rank of one) takes steps in which running requests get a token each and
-prompts are worked off in chunks. Decode steps leave the share 1 - r of time, r being the share that prompts take; so a
-token comes every d(b) / (1 - r), with d(b) the decode step of b running requests, and b = arrivals x answer tokens x
-that time (Little). Running requests are Poisson around b (M/G/infinity). Prompts queue for schedulers (M/G/k, see
-`queueing`).
+`batch` has the means, `packing` what prompts do to steps; here are percentiles, targets and parts. docs/proof.md lists
+what is modelled and what is left out; tests/unit/proof hold it against a simulated scheduler.
 """
 
 from __future__ import annotations
@@ -13,185 +10,263 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from stacks.proof.demand import Load
-from stacks.proof.queueing import NONE, Wait, sojourn_quantile, wait
-from stacks.proof.roofline import Roofline
+from stacks.proof.batch import OVERLOADED, Prompt, prompt_of, step_times
+from stacks.proof.demand import GAPS, LatencyTarget, Metric, Slo
+from stacks.proof.packing import Packing
+from stacks.proof.queueing import NONE, Wait, wait
+from stacks.proof.spreads import Sojourn, condensed, gamma_tail, quantile
 
 # Tokenising and streaming of a request: what a first token takes above its step (benchmarks/published.yaml, unloaded).
 REQUEST_OVERHEAD_S = 0.005
 # Gateway and picker on the way to a replica; estimated, above what benchmarks/gateway_latency.py measures.
 PATH_S = 0.010
-# Chunk of a prompt by which the marginal cost of a token is measured.
-_CHUNK = 2048
-_Z95 = 1.645
-# Share of time that prompts may keep schedulers busy: beyond it a small surge becomes a long queue; estimated.
+# Share of full steps that prompts may take: beyond it a small surge becomes a long queue; estimated.
 MOST_BUSY = 0.9
+# Shares of the time before a prompt's own steps that are drawn as one point each.
+_BEFORE = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.93, 0.965, 0.985, 0.995, 1.0)
+# A normal distribution in three points (Gauss and Hermite): weight, deviations.
+_NODES = ((1 / 6, -math.sqrt(3)), (2 / 3, 0.0), (1 / 6, math.sqrt(3)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheduler:
-    """What one scheduler is and may do."""
+class Parts:
+    """Mean time to the first token, in seconds, by what it is spent on."""
 
-    roofline: Roofline
-    slots: int
-    """Requests that it runs at once (max-num-seqs)."""
-    batched_tokens: int
-    """Tokens of one step (max-num-batched-tokens)."""
-    stages: int = 1
-    """Pipeline stages: so many batches are under way at once."""
-    generates: bool = True
+    path: float
+    """Gateway and picker."""
+    overhead: float
+    """Request handling in the engine."""
+    queue: float
+    """The rest of a step under way, prompts ahead, and room among the running ones."""
+    prefill: float
+    """The prompt's own tokens."""
+    decode: float
+    """Steps that it shares with running requests: their tokens, and other prompts' that ride along."""
+    saved: float
+    """What the cache saves; not part of the sum."""
+
+    @property
+    def total(self) -> float:
+        return self.path + self.overhead + self.queue + self.prefill + self.decode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heavy:
+    """What one long request does to the others of its scheduler."""
+
+    prompt: float
+    """Its tokens, none of them in a cache."""
+    answer: float
+    gap_s: float
+    """Time between two tokens of the others while its prompt is worked off, at the worst, which is at its end."""
+    lasts_s: float
+    """So long do they have such gaps, and so long do prompts behind it wait at most."""
+    more_s: float
+    """What it adds to each gap after that, until its answer ends."""
 
 
 @dataclass(frozen=True)
-class Steady:
-    """`load` on `schedulers` engines of that kind, each with an equal part of it."""
-
-    engine: Scheduler
-    load: Load
-    schedulers: int
-
-    @property
-    def arrivals_per_s(self) -> float:
-        """Requests that one scheduler gets a second."""
-        return self.load.requests_per_s / self.schedulers
+class Steady(Packing):
+    """What users of `load` on `schedulers` engines measure."""
 
     @cached_property
-    def prompt_points(self) -> tuple[float, ...]:
-        """Prompt tokens that are not in a cache, equally likely."""
-        fresh = 1 - self.load.prefix_hit
-        return tuple(max(1.0, tokens * fresh) for tokens in self.load.prompt_tokens.points)
+    def stable(self) -> bool:
+        """Whether the schedulers keep up with the load, with the slots that they have."""
+        return self.balance is not OVERLOADED and self._held < self._slots and self.prompt_utilisation <= MOST_BUSY
 
     @cached_property
-    def prompt_token_s(self) -> float:
-        """Seconds that one more prompt token adds to a step, in large chunks."""
-        reach = self.load.prompt_tokens.mean * (1 + self.load.prefix_hit) / 2
-        chunk = min(_CHUNK, self.engine.batched_tokens)
-        model = self.engine.roofline
-        # Against a step that decodes: the weights are read once for both.
-        alone = model.step_s(decodes=1, context=1)
-        return max(0.0, model.step_s(prefill=chunk, reach=reach, decodes=1, context=1) - alone) / chunk
-
-    @cached_property
-    def prompt_share(self) -> float:
-        """Share of a scheduler's time that prompts take; 1 and more is too much."""
-        fresh = sum(self.prompt_points) / len(self.prompt_points)
-        return self.arrivals_per_s * fresh * self.prompt_token_s / self.engine.stages
-
-    def decode_s(self, running: float) -> float:
-        """A decode step with that many running requests, each of the mean length so far."""
-        context = self.load.prompt_tokens.mean + self.load.answer_tokens.mean / 2
-        return self.engine.roofline.step_s(decodes=max(1.0, running / self.engine.stages), context=context)
+    def _held(self) -> float:
+        """Mean slots that are taken: by running requests, and by prompts that were begun."""
+        state = self.balance
+        begun = sum(p.share * ((p.full + 1) * state.step_s + p.full_s) for p in self.prompts)
+        return self.running / self.engine.stages + self._rate * begun
 
     @cached_property
     def running(self) -> float:
         """Mean requests that one scheduler runs; infinite where it cannot keep up."""
-        if not self.engine.generates:
-            return 0.0
-        free = 1 - self.prompt_share
-        if free <= 0:
-            return math.inf
-        rate = self.arrivals_per_s * self.load.answer_tokens.mean / free
-        running = 0.0
-        for _ in range(60):
-            wanted = rate * self.decode_s(running)
-            if wanted > 4 * self.engine.slots:
-                return math.inf
-            if abs(wanted - running) < 1e-3:
-                break
-            running = wanted
-        return running
-
-    @property
-    def stable(self) -> bool:
-        """Whether the schedulers keep up with the load, with the slots that they have."""
-        return self.prompt_share < 1 and self.running < self.engine.slots and self.prompt_utilisation <= MOST_BUSY
+        return self.arrivals_per_s * self.gaps * self.itl_mean_s if self.gaps else 0.0
 
     @property
     def itl_mean_s(self) -> float:
         """Mean time between two tokens of a request."""
-        if not self.engine.generates:
+        if not self.gaps:
             return 0.0
-        if not self.prompt_share < 1 or math.isinf(self.running):
+        if self.balance is OVERLOADED:
             return math.inf
-        return self.decode_s(self.running) / (1 - self.prompt_share)
+        return self._usual_gap_s + self._met_s / (1 - self.prompt_share) / self.gaps
 
-    def itl_quantile_s(self, share: float) -> float:
-        """Time between two tokens that this share does not exceed (at least 0.5).
+    def itl_beyond(self, seconds: float) -> float:
+        """Share of gaps that are longer."""
+        return self._added.beyond(seconds, self._decode)
 
-        A gap is a decode step, and longer by the chunk of a prompt that rides in the same step.
-        """
-        if not self.engine.generates:
-            return 0.0
-        if not self.stable:
-            return math.inf
-        busy = min(self.engine.slots, self.running + (_Z95 if share > 0.5 else 0.0) * math.sqrt(self.running))
-        decode = self.decode_s(busy)
-        chunks = [math.ceil(tokens / self.engine.batched_tokens) for tokens in self.prompt_points]
-        mixed = min(1.0, self.arrivals_per_s * sum(chunks) / len(chunks) * self.itl_mean_s / self.engine.stages)
-        if mixed <= 1 - share:
-            return decode
-        # Of the steps that carry a chunk, those up to this rank are within the share.
-        rank = 1 - (1 - share) / mixed
-        sizes = sorted(size for tokens in self.prompt_points for size in self._chunk_sizes(tokens))
-        return decode + sizes[min(len(sizes) - 1, int(rank * len(sizes)))] * self.prompt_token_s
-
-    def _chunk_sizes(self, tokens: float) -> list[float]:
-        full = int(tokens // self.engine.batched_tokens)
-        rest = tokens - full * self.engine.batched_tokens
-        return [float(self.engine.batched_tokens)] * min(full, 64) + ([rest] if rest >= 1 else [])
-
-    @cached_property
-    def prompt_service_s(self) -> tuple[float, ...]:
-        """Time that a scheduler needs for a prompt, equally likely: its own work, and a decode step for each chunk."""
-        return self._prompt_times(self.running if math.isfinite(self.running) else self.engine.slots)
-
-    @cached_property
-    def busiest_prompt_service_s(self) -> tuple[float, ...]:
-        """The same of a scheduler whose every slot is taken, whatever the load: what waiting requests wait for."""
-        return self._prompt_times(self.engine.slots)
-
-    def _prompt_times(self, busy: float) -> tuple[float, ...]:
-        step = self.decode_s(busy) if self.engine.generates else self.engine.roofline.step_s(decodes=1, context=1)
-        return tuple(
-            math.ceil(tokens / self.engine.batched_tokens) * step + tokens * self.prompt_token_s
-            for tokens in self.prompt_points
-        )
-
-    @cached_property
-    def prompt_wait(self) -> Wait:
-        """Wait of a prompt for its turn. Prompts of a scheduler go one after the other; of a pipeline, one a stage."""
-        times = self.prompt_service_s
-        mean = sum(times) / len(times)
-        spread = sum((time_s - mean) ** 2 for time_s in times) / len(times) / mean**2
-        servers = self.schedulers * self.engine.stages
-        return wait(servers=servers, arrivals_per_s=self.load.requests_per_s, service_s=mean, squared_variation=spread)
-
-    @property
-    def prompt_utilisation(self) -> float:
-        """Share of time that a scheduler has a prompt to work on, decode steps in between included."""
-        times = self.prompt_service_s
-        return self.load.requests_per_s * sum(times) / len(times) / (self.schedulers * self.engine.stages)
+    def tpot_beyond(self, seconds: float) -> float:
+        """Share of requests whose mean gap is longer. Of answers with a gap at least."""
+        free, rate = 1 - self.prompt_share, self._rate
+        none = 1 - sum(share for share, _ in self._few_ahead)
+        total = late = 0.0
+        for share, gaps in self._few_answers:
+            limit_s = gaps * self._chunk_s
+            second = sum(prompt.share * min(prompt.work_s, limit_s) ** 2 for prompt in self.prompts)
+            # Over a stay the number of running requests is averaged, the more the longer it is.
+            length = gaps / self.gaps
+            calm = math.sqrt(2 * (length - 1 + math.exp(-length)) / length**2) if length > 1e-3 else 1.0
+            cases = [(none * weight, self._decode.at(node * calm), 0.0) for weight, node in _NODES]
+            cases += [
+                (weight, self._decode.mean_s, min(ahead_s * self._extra_share, limit_s))
+                for weight, ahead_s in self._few_ahead
+            ]
+            total += share
+            for weight, step_s, met_s in cases:
+                base_s = gaps * step_s + met_s
+                come = rate * (base_s / free)
+                late += (
+                    share
+                    * weight
+                    * gamma_tail(seconds * gaps - base_s, come * self.work_s, come * second / free**2, come)
+                )
+        return late / total if total else 0.0
 
     @cached_property
     def slot_wait(self) -> Wait:
         """Wait of a request for room among the running ones."""
         if not self.engine.generates:
             return NONE
-        if not self.prompt_share < 1 or math.isinf(self.running):
+        if not self._held < self._slots:
             return Wait(probability=1.0, mean_s=math.inf)
-        stay = self.load.answer_tokens.mean * self.itl_mean_s
-        answers = self.load.answer_tokens
-        second = sum(tokens**2 for tokens in answers.points) / len(answers.points)
+        stay = self._held / self._rate
+        second = sum(share * gaps**2 for share, gaps in self._answers)
+        variation = second / self.gaps**2 - 1 if self.gaps else 0.0
         return wait(
-            servers=self.engine.slots * self.schedulers,
+            servers=max(1, round(self._slots * self._batches)),
             arrivals_per_s=self.load.requests_per_s,
             service_s=stay,
-            squared_variation=second / answers.mean**2 - 1,
+            squared_variation=variation,
         )
 
-    def ttft_quantile_s(self, share: float) -> float:
-        """Time to the first token that this share of requests does not exceed; for other tasks, to the answer."""
+    def _own_s(self, prompt: Prompt) -> float:
+        """From the first step with a token of a prompt to its end."""
+        base = self._base_s
+        return (prompt.full + 1) * base + prompt.work_s
+
+    @cached_property
+    def sojourn(self) -> Sojourn:
+        """Time in the engine until the first token."""
+        ahead = [*self._ahead, (1 - sum(share for share, _ in self._ahead), 0.0)]
+        own = [(prompt.share, self._own_s(prompt)) for prompt in self.prompts]
+        before = condensed([(a * b, x + y) for a, x in self._packed for b, y in ahead], _BEFORE)
+        return Sojourn.of((own, before), self.slot_wait)
+
+    @cached_property
+    def ttft(self) -> Parts:
+        """Mean time to the first token, by its parts."""
+        base = self._base_s
+        prefill = self.work_s
+        cold = self._prompts(self.times, self._room(self.balance.decodes), 0.0)
+        steps = sum(prompt.share * (prompt.full + 1) for prompt in self.prompts)
+        return Parts(
+            path=PATH_S,
+            overhead=REQUEST_OVERHEAD_S,
+            queue=self._under_way_s
+            + sum(share * seconds for share, seconds in self._ahead)
+            + (self.slot_wait.probability * self.slot_wait.mean_s if self.slot_wait.probability else 0.0),
+            prefill=prefill,
+            decode=steps * base + self._packed_s,
+            saved=sum(p.share * ((p.full + 1) * base + p.work_s) for p in cold) - steps * base - prefill,
+        )
+
+    def busiest_prompts_s(self) -> tuple[float, float]:
+        """Seconds that a mean prompt takes of a scheduler whose every slot is taken, and a long one until its end.
+
+        Long is the 95th percentile. Whatever the load: it is what waiting requests wait for.
+        """
+        times = step_times(self.engine.roofline, self.times.context, self._slots)
+        decodes = self._slots if self.engine.generates else 0.0
+        base, room, hit = times.decode_s(decodes), self._room(decodes), self.load.prefix_hit
+        mean = sum(p.share * (p.tokens / room * base + p.work_s) for p in self._prompts(times, room, hit))
+        long = prompt_of(times, 1.0, min(self.load.prompt_tokens.p95, self.engine.context), hit, room)
+        return mean / self.engine.stages, (long.full + 1) * base + long.work_s
+
+    def heavy(self, prompt: float, answer: float) -> Heavy:
+        """What one more request of that size does to the others; both are cut to what a request may have."""
+        answer = min(answer, self.engine.context / 2)
+        prompt = min(prompt, self.engine.context - answer)
+        size = self._room(self.balance.decodes)
+        chunks = self.times.full_chunks(prompt, 0.0, size)
+        rest = prompt - math.floor(prompt / size) * size
+        last = self.times.chunk_s(min(size, prompt), max(0.0, prompt - rest - size))
+        whole = sum(chunk.count * (self._base_s + chunk.extra_s) for chunk in chunks)
+        if rest >= 1:
+            whole += self._base_s + self.times.chunk_s(rest, prompt - rest)
+        decodes = max(1.0, self.balance.decodes)
+        context = (self.times.context * decodes + prompt + answer / 2) / (decodes + 1)
+        later = self.engine.roofline.step_s(decodes=decodes + 1, context=context) - self.times.decode_s(decodes)
+        return Heavy(
+            prompt=prompt,
+            answer=answer,
+            gap_s=self._base_s + last,
+            lasts_s=whole,
+            more_s=max(0.0, later),
+        )
+
+    def beyond(self, metric: Metric, seconds: float) -> float:
+        """Share of a metric's values that are longer; all of them where the load is not carried."""
+        if not self.stable:
+            return 1.0
+        match metric:
+            case "ttft":
+                return self.sojourn.beyond(seconds - PATH_S - REQUEST_OVERHEAD_S)
+            case "itl":
+                return self.itl_beyond(seconds) if self.gaps else 0.0
+            case "tpot":
+                return self.tpot_beyond(seconds) if self.gaps else 0.0
+
+    def keeps(self, target: LatencyTarget) -> bool:
+        """Whether the share is within the target, and for gaps the mean as well."""
+        if target.metric in GAPS and self.stable and self.itl_mean_s * 1e3 > target.ms:
+            return False
+        return self.beyond(target.metric, target.ms / 1e3) <= 1 - target.share + 1e-9
+
+    def quantile_s(self, metric: Metric, share: float) -> float:
+        """The time that this share of a metric's values does not exceed; for other tasks, TTFT is to the answer."""
         if not self.stable:
             return math.inf
-        served = sojourn_quantile(share, self.prompt_service_s, (self.prompt_wait, self.slot_wait))
-        return PATH_S + REQUEST_OVERHEAD_S + served
+        if metric == "ttft":
+            return PATH_S + REQUEST_OVERHEAD_S + self.sojourn.quantile(share)
+        if not self.gaps:
+            return 0.0
+        low = self.times.decode_s(1.0)
+        return quantile(share, lambda seconds: self.beyond(metric, seconds), low, 2 * self.itl_mean_s)
+
+    def figure_s(self, target: LatencyTarget) -> float:
+        """What is held against a target: the percentile, and for gaps the mean where that is more."""
+        figure = self.quantile_s(target.metric, target.share)
+        return max(figure, self.itl_mean_s) if target.metric in GAPS and self.stable else figure
+
+    def within(self, slo: Slo) -> bool:
+        """Whether the load is carried within every target."""
+        mean_ms = slo.mean_gap_ms
+        # Cheaper to know than the rest.
+        if not self.stable or (mean_ms is not None and self._usual_gap_s * 1e3 > mean_ms):
+            return False
+        return all(self.keeps(target) for target in slo.targets)
+
+    def itl_quantile_s(self, share: float) -> float:
+        """Time between two tokens that this share of gaps does not exceed."""
+        return self.quantile_s("itl", share)
+
+    def ttft_quantile_s(self, share: float) -> float:
+        """Time to the first token that this share of requests does not exceed."""
+        return self.quantile_s("ttft", share)
+
+    def mean_s(self, metric: Metric) -> float:
+        """The mean over requests (TTFT, TPOT) or over gaps (ITL)."""
+        if not self.stable:
+            return math.inf
+        if metric == "ttft":
+            return self.ttft.total
+        if metric == "itl" or not self.gaps:
+            return self.itl_mean_s
+        # Of a short answer, what its first tokens meet is a larger part.
+        total = sum(share for share, _ in self._few_answers)
+        met = sum(share * self._met_in(gaps) / gaps for share, gaps in self._few_answers) / total
+        return self._usual_gap_s + met / (1 - self.prompt_share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
@@ -48,18 +49,43 @@ class LoadSpec(Spec):
     """Share of the prompt tokens that a replica finds in its cache; 0 if it was not measured."""
 
 
-class SloSpec(Spec):
-    """What users of a model may count on, under its declared load."""
+_TargetMs = Annotated[float | None, Field(gt=0, le=_LONGEST_MS)]
 
-    ttft_p95_ms: float | None = Field(default=None, gt=0, le=_LONGEST_MS)
+
+class SloSpec(Spec):
+    """What users of a model may count on, under its declared load. In milliseconds; any of them, at least one."""
+
+    ttft_p50_ms: _TargetMs = None
+    """Half of the requests get their first token within this many milliseconds."""
+    ttft_p95_ms: _TargetMs = None
     """19 of 20 requests get their first token within this many milliseconds."""
-    itl_p95_ms: float | None = Field(default=None, gt=0, le=_LONGEST_MS)
-    """19 of 20 tokens come at most this many milliseconds after the previous one."""
+    ttft_p99_ms: _TargetMs = None
+    """99 of 100 requests get their first token within this many milliseconds."""
+    itl_p50_ms: _TargetMs = None
+    """Half of the tokens come at most this long after the previous one; the mean as well."""
+    itl_p95_ms: _TargetMs = None
+    """19 of 20 tokens come at most this many milliseconds after the previous one; the mean time as well."""
+    itl_p99_ms: _TargetMs = None
+    """99 of 100 tokens come at most this long after the previous one; the mean as well."""
+    tpot_p50_ms: _TargetMs = None
+    """Of half of the requests, the mean time between tokens is at most this long; the mean of all as well."""
+    tpot_p95_ms: _TargetMs = None
+    """Of 19 of 20 requests, the mean time between tokens is at most this long; the mean of all as well."""
+    tpot_p99_ms: _TargetMs = None
+    """Of 99 of 100 requests, the mean time between tokens is at most this long; the mean of all as well."""
 
     @model_validator(mode="after")
     def _says_something(self) -> SloSpec:
-        if self.ttft_p95_ms is None and self.itl_p95_ms is None:
-            raise WrongValueError("names no target", fix="give ttft_p95_ms, itl_p95_ms or both, or take slo out")
+        given = {key: ms for key, ms in self.model_dump().items() if ms is not None}
+        if not given:
+            keys = ", ".join(type(self).model_fields)
+            raise WrongValueError("names no target", fix=f"give at least one of {keys}, or take slo out")
+        for (lower, least), (higher, most) in pairwise(given.items()):
+            if lower.split("_")[0] == higher.split("_")[0] and least > most:
+                raise WrongValueError(
+                    f"{higher} is {most:g}, which is below {lower} with {least:g}",
+                    fix=f"raise {higher} to at least {least:g}, or lower {lower}",
+                )
         return self
 
 

@@ -87,7 +87,9 @@ _RULES = (
     "- `install_disk` cannot match a disk of Longhorn or of a volume; no two disks of Longhorn have the same selector.",
     "- A patch sets nothing that a key of the site sets: type, hostname, networks, installer, endpoint, secrets.",
     "- `models.<name>.request_timeout_s` is no shorter than `server.longest_stream_s`; it and "
-    "`gateway.stream_idle_timeout_s` outlast `slo.ttft_p95_ms`.",
+    "`gateway.stream_idle_timeout_s` outlast the TTFT target of the highest percentile.",
+    "- `models.<name>.slo`: a metric's targets do not fall from p50 to p99; one of ITL or TPOT bounds the mean time "
+    "between tokens as well.",
     "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
     "many GPUs are enough.",
     "- All replicas together must fit on the nodes of `cluster.machines`; the error says which replicas or nodes would "

@@ -9,6 +9,7 @@ from floor import gpu_nodes
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Origin, Place
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
+from stacks.proof.demand import GAPS
 
 _ARGUMENT = "argument of the engine"
 _GPUS = (
@@ -68,19 +69,22 @@ def _memory(case: Case) -> dict[str, float | int | str]:
     }
 
 
-def _itl(case: Case) -> dict[str, float | int | str]:
-    target = case.order.slo.itl_p95_ms
-    return {} if target is None else {"itl_p95_ms": target}
+def _gap_targets(case: Case) -> dict[str, float | int | str]:
+    return {target.key: target.ms for target in case.order.slo.of_metrics(*GAPS)}
+
+
+def _targets(case: Case) -> dict[str, float | int | str]:
+    return {target.key: target.ms for target in case.order.slo.targets}
 
 
 def _max_num_seqs(basis: Basis) -> Derived:
-    return Derived(value=basis.case.slots, inputs=_memory(basis.case) | _itl(basis.case))
+    return Derived(value=basis.case.slots, inputs=_memory(basis.case) | _gap_targets(basis.case))
 
 
 def _max_num_batched_tokens(basis: Basis) -> Derived:
     case = basis.case
     origin: Origin = "site" if case.order.max_num_batched_tokens is not None else "derived"
-    return Derived(value=case.batched_tokens, inputs=_itl(case), origin=origin)
+    return Derived(value=case.batched_tokens, inputs=_targets(case), origin=origin)
 
 
 def _kv_blocks(basis: Basis) -> Derived:
@@ -138,14 +142,16 @@ DEFINITIONS = (
     Definition(
         key="max_num_seqs",
         unit="requests",
-        formula="min(cache / bytes of a mean request, largest batch whose decode step is within the ITL target, 1024)",
+        formula="min(cache / bytes of a mean request, largest batch whose decode step is within every ITL and "
+        "TPOT target, 1024)",
         derive=_max_num_seqs,
         used=f"{_ARGUMENT}, --max-num-seqs",
     ),
     Definition(
         key="max_num_batched_tokens",
         unit="tokens",
-        formula="largest chunk with which the declared load keeps its ITL target; 8192 without one",
+        formula="of 512 to 8192 the largest with which the declared load keeps every target; 8192 without targets "
+        "of ITL or TPOT",
         derive=_max_num_batched_tokens,
         used=f"{_ARGUMENT}, --max-num-batched-tokens",
     ),

@@ -16,8 +16,8 @@ LARGEST_BODY_KIB = 4 * 1024 - 4
 
 
 def token_s(case: Case) -> float:
-    """Seconds between two tokens at worst, whatever the load: of a full batch, or the target if that allows more."""
-    return max(case.decode_s(case.slots), (case.order.slo.itl_p95_ms or 0.0) / 1e3)
+    """Mean seconds between tokens at worst, whatever the load: of a full batch, or what the targets allow if more."""
+    return max(case.decode_s(case.slots), (case.order.slo.mean_gap_ms or 0.0) / 1e3)
 
 
 def _context(basis: Basis) -> Derived:
@@ -112,7 +112,7 @@ DEFINITIONS = (
     Definition(
         key="gateway_max_tokens",
         unit="tokens",
-        formula="min(max_model_len, longest stream / longer of ITL target and a full batch's step): a rollout cuts "
+        formula="min(max_model_len, longest stream / longer of gap target and a full batch's step): a rollout cuts "
         "longer answers; at least the declared answers' p95",
         derive=_answers,
         used="argument of the engine, --override-generation-config, of vLLM alone: the AI gateway changes no body on "

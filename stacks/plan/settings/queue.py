@@ -16,15 +16,15 @@ _PICKER = "endpoint picker's configuration, plugin utilization-detector"
 def queue_requests(case: Case) -> int:
     """Requests that may wait in front of one scheduler: those that it works off before the TTFT target is gone.
 
-    Without a target as many as run, so that a full replica has its next batch at hand.
+    Of several TTFT targets the one of the highest percentile is the longest wait that is allowed. Without a target as
+    many as run, so that a full replica has its next batch at hand.
     """
-    limit = case.order.slo.ttft_p95_ms
+    limit = case.order.slo.longest_ttft_ms
     if limit is None or not case.order.load or case.fit_problems:
         return case.slots
     # Of a full replica, so that neither load nor replicas change an argument of running engines.
-    times = case.steady.busiest_prompt_service_s
-    mean = sum(times) / len(times)
-    left = limit / 1e3 - PATH_S - REQUEST_OVERHEAD_S - times[-2]
+    mean, long = case.steady.busiest_prompts_s()
+    left = limit / 1e3 - PATH_S - REQUEST_OVERHEAD_S - long
     return max(1, math.floor(left / mean))
 
 
@@ -38,8 +38,7 @@ def _waiting(basis: Basis) -> int:
 
 
 def _ttft(case: Case) -> dict[str, float | int | str]:
-    target = case.order.slo.ttft_p95_ms
-    return {} if target is None else {"ttft_p95_ms": target}
+    return {target.key: target.ms for target in case.order.slo.of_metrics("ttft")}
 
 
 def _held(basis: Basis) -> Derived:
@@ -50,7 +49,7 @@ def _held(basis: Basis) -> Derived:
 
 def _held_bounds(basis: Basis) -> Bounds:
     case = basis.case
-    running, target = _running(case), case.order.slo.ttft_p95_ms
+    running, target = _running(case), case.order.slo.longest_ttft_ms
     bounded = target is not None and case.order.load is not None
     return Bounds(
         low=running + case.layout.data,
@@ -58,7 +57,7 @@ def _held_bounds(basis: Basis) -> Bounds:
         below=f"it would refuse requests while the replica could still start one: it runs {running:,} at once",
         above=f"the last of so many would wait longer than the TTFT target of {target or 0:,.0f} ms",
         instead_below="lower overrides.max_num_seqs",
-        instead_above="raise slo.ttft_p95_ms",
+        instead_above=f"raise slo.{case.order.slo.of_metrics('ttft')[-1].key}" if bounded else "",
     )
 
 

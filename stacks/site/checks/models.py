@@ -142,7 +142,7 @@ def _times(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> It
     request_s = number(model.get("request_timeout_s", _REQUEST_S))
     stream_s = number(mapping(model.get("server")).get("longest_stream_s", _STREAM_S))
     idle_s = number(mapping(values.get("gateway")).get("stream_idle_timeout_s", _IDLE_S))
-    first_ms = number(at(model, "slo", "ttft_p95_ms"))
+    first_key, first_ms = _loosest(model, "ttft")
     if request_s is not None and stream_s is not None and request_s < stream_s:
         yield Problem(
             path=("models", name, "request_timeout_s"),
@@ -150,11 +150,11 @@ def _times(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> It
             got=_plain(request_s),
             fix=f"write {_plain(stream_s)} or more",
         )
-    between_ms = number(at(model, "slo", "itl_p95_ms"))
+    between_key, between_ms = _loosest(model, "itl")
     if idle_s is not None and between_ms is not None and idle_s * 1000 < between_ms <= MOST_SECONDS * 1000:
         yield Problem(
             path=("gateway", "stream_idle_timeout_s"),
-            what=f"a stream without a byte is cut between two tokens, as models.{name}.slo.itl_p95_ms allows them, "
+            what=f"a stream without a byte is cut between two tokens, as models.{name}.slo.{between_key} allows them, "
             f"{_plain(between_ms)} ms",
             got=_plain(idle_s),
             fix=f"write {_plain(-(-between_ms // 1000))} or more, or promise tokens sooner",
@@ -169,10 +169,19 @@ def _times(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> It
         if limit_s is not None and limit_s * 1000 < first_ms:
             yield Problem(
                 path=path,
-                what=f"{what} before the first token that models.{name}.slo.ttft_p95_ms allows, {_plain(first_ms)} ms",
+                what=f"{what} before the first token that models.{name}.slo.{first_key} allows, {_plain(first_ms)} ms",
                 got=_plain(limit_s),
                 fix=f"write {_plain(-(-first_ms // 1000))} or more, or promise the first token sooner",
             )
+
+
+def _loosest(model: Mapping[str, Any], metric: str) -> tuple[str, float | None]:
+    """The target of the highest percentile that a metric has, which is the longest time that is allowed."""
+    for percent in (99, 95, 50):
+        key = f"{metric}_p{percent}_ms"
+        if (target_ms := number(at(model, "slo", key))) is not None:
+            return key, target_ms
+    return "", None
 
 
 def _plain(number: float) -> str:
@@ -251,7 +260,11 @@ def _unwritten(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
         return
     for keys, fix in (
         (("load", "answer_tokens"), "take it out"),
-        (("slo", "itl_p95_ms"), "take it out, or promise ttft_p95_ms, the time of the whole answer"),
+        *(
+            (("slo", f"{metric}_p{percent}_ms"), f"take it out, or promise ttft_p{percent}_ms, the whole answer's time")
+            for metric in ("itl", "tpot")
+            for percent in (50, 95, 99)
+        ),
     ):
         value = at(model, *keys)
         if value is not None:

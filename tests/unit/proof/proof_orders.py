@@ -12,7 +12,7 @@ from stacks.proof.memory import EngineVersion, Reserve, footprint_of
 from stacks.proof.order import Order
 
 CHAT = Load(requests_per_s=2.0, prefix_hit=0.5)
-TARGETS = Slo(ttft_p95_ms=4000, itl_p95_ms=80)
+TARGETS = Slo.of(ttft_p95_ms=4000, itl_p95_ms=80)
 # Those whose context holds the longest prompt and answer of CHAT, 18,000 tokens: all but phi-4.
 GENERATING = [
     name

@@ -70,22 +70,22 @@ MISFITS: list[tuple[str, str, dict[str, Any], str]] = [
     (
         "qwen3-32b-fp8",
         "h200-sxm",
-        {"gpus": 1, "replicas": 2, "load": CHAT, "slo": Slo(itl_p95_ms=15)},
+        {"gpus": 1, "replicas": 2, "load": CHAT, "slo": Slo.of(itl_p95_ms=15)},
         "itl",
     ),
     (
         "qwen3-32b-fp8",
         "h200-sxm",
-        {"gpus": 1, "replicas": 2, "load": CHAT, "slo": Slo(ttft_p95_ms=900)},
+        {"gpus": 1, "replicas": 2, "load": CHAT, "slo": Slo.of(ttft_p95_ms=900)},
         "ttft",
     ),
     (
         "glm-5.1-fp8",
         "h200-sxm",
-        {"gpus": 8, "replicas": 1, "load": CHAT, "slo": Slo(ttft_p95_ms=1500, itl_p95_ms=60)},
+        {"gpus": 8, "replicas": 1, "load": CHAT, "slo": Slo.of(ttft_p95_ms=1500, itl_p95_ms=60)},
         "ttft",
     ),
-    ("qwen3-8b", "l4", {"load": CHAT, "gpus": 1, "replicas": 1, "slo": Slo(itl_p95_ms=20)}, "overload"),
+    ("qwen3-8b", "l4", {"load": CHAT, "gpus": 1, "replicas": 1, "slo": Slo.of(itl_p95_ms=20)}, "overload"),
 ]
 
 
@@ -138,7 +138,7 @@ def test_the_nearest_fix_is_the_obvious_one(name: str, gpu: str, more: dict[str,
 
 
 def test_a_target_that_no_hardware_keeps_is_answered_with_one_that_this_keeps() -> None:
-    wanted = order("llama-3.1-405b", load=CHAT, slo=Slo(itl_p95_ms=2))
+    wanted = order("llama-3.1-405b", load=CHAT, slo=Slo.of(itl_p95_ms=2))
     fixes = nearest(prove(wanted))
     assert any(fix.text.startswith("raise itl_p95_ms to") for fix in fixes)
 

@@ -130,7 +130,7 @@ def test_tensor_parallelism_alone_is_kept_as_long_as_it_is_enough() -> None:
     wanted = order("glm-5.1-fp8", gpus=8, replicas=3, one_node=True, load=busy)
     assert best(wanted).layout.data > 1
     assert best(replace(wanted, simple=True)).layout == Layout(tensor=8)
-    more = replace(wanted, simple=True, load=Load(requests_per_s=8.0, prefix_hit=0.5), slo=Slo(itl_p95_ms=200))
+    more = replace(wanted, simple=True, load=Load(requests_per_s=8.0, prefix_hit=0.5), slo=Slo.of(itl_p95_ms=200))
     case = best(more)
     assert case.problems == []
     assert case.layout.data > 1

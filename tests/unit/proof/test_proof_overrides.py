@@ -80,7 +80,7 @@ def test_what_goes_with_the_proof_is_taken_and_says_so(key: str, value: float) -
 
 def test_what_follows_from_an_overridden_setting_follows_from_the_sites_value() -> None:
     """A site that lets more wait does not have to say so to picker, gateway and scaling again."""
-    free = prove(replace(PROOF.order, slo=replace(TARGETS, ttft_p95_ms=None)))
+    free = prove(replace(PROOF.order, slo=TARGETS.but(ttft_p95_ms=None)))
     found = derive(free, serving(max_num_queued_reqs=1200))
     waiting = 1200 - free.case.slots
     assert found["picker_queue_threshold"].number == waiting
@@ -94,7 +94,7 @@ def test_what_follows_from_an_overridden_setting_follows_from_the_sites_value() 
 
 def test_an_override_is_judged_beside_the_others() -> None:
     """The gateway may pass on more if the replicas are configured to hold more."""
-    free = prove(replace(PROOF.order, slo=replace(TARGETS, ttft_p95_ms=None)))
+    free = prove(replace(PROOF.order, slo=TARGETS.but(ttft_p95_ms=None)))
     both = serving(max_num_queued_reqs=1200, gateway_parallel_requests=4800)
     assert not [*broken_overrides(free, both)]
     (broken,) = broken_overrides(free, serving(gateway_parallel_requests=4800))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from itertools import pairwise
 
 import pytest
 
 from stacks.proof.demand import Spread
-from stacks.proof.queueing import NONE, erlang_c, sojourn_quantile, wait
+from stacks.proof.queueing import NONE, Wait, erlang_c, wait
+from stacks.proof.spreads import Sojourn, compound, gamma_tail
 
 pytestmark = pytest.mark.row("opening 1", "001.23")
 
@@ -54,14 +56,23 @@ def test_constant_service_waits_half_as_long_as_exponential() -> None:
 def test_too_much_load_waits_for_ever() -> None:
     jam = wait(servers=2, arrivals_per_s=3, service_s=1, squared_variation=1)
     assert math.isinf(jam.mean_s)
-    assert jam.beyond(1e9) == 1
-    assert math.isinf(sojourn_quantile(0.95, (1.0,), (jam,)))
+    jammed = Sojourn.of(([(1.0, 1.0)],), jam)
+    assert jammed.beyond(1e9) == 1
+    assert math.isinf(jammed.quantile(0.95))
 
 
 def test_no_wait_leaves_the_service_time() -> None:
-    times = tuple(float(count) for count in range(1, 101))
-    assert sojourn_quantile(0.95, times, (NONE,)) == pytest.approx(95, rel=0.01)
-    assert NONE.beyond(0) == 0
+    times = [(0.01, float(count)) for count in range(1, 101)]
+    assert Sojourn.of((times,), NONE).quantile(0.95) == pytest.approx(95, rel=0.01)
+
+
+def test_a_sum_of_times_and_a_wait_has_the_mean_of_all() -> None:
+    """The mean is the area below what lies beyond: 2 to 4 s, a fifth of them 1 s, and half of them 3 s more."""
+    even = [(0.01, 2 + place / 50) for place in range(100)]
+    joined = Sojourn.of((even, [(0.8, 0.0), (0.2, 1.0)]), Wait(probability=0.5, mean_s=3.0))
+    step = 0.01
+    area = sum(joined.beyond(place * step) * step for place in range(8000))
+    assert area == pytest.approx(3.0 + 0.2 + 1.5, rel=0.01)
 
 
 def simulate(servers: int, rate: float, services: list[float], requests: int, seed: int) -> list[float]:
@@ -81,21 +92,50 @@ def simulate(servers: int, rate: float, services: list[float], requests: int, se
 @pytest.mark.parametrize(("servers", "busy"), [(1, 0.5), (1, 0.8), (2, 0.7), (4, 0.6), (8, 0.85)])
 def test_percentiles_are_those_of_a_simulated_queue(servers: int, busy: float) -> None:
     """Long-tailed prompts: the 95th percentile is within 30 % of 40,000 simulated requests."""
-    services = [tokens / 10_000 for tokens in Spread(2000, 16_000).points]
-    mean = sum(services) / len(services)
-    spread = sum((each - mean) ** 2 for each in services) / len(services) / mean**2
+    parts = [(part.share, part.tokens / 10_000) for part in Spread(2000, 16_000).strata]
+    mean = sum(share * seconds for share, seconds in parts)
+    spread = sum(share * (seconds - mean) ** 2 for share, seconds in parts) / mean**2
     rate = busy * servers / mean
     queue = wait(servers=servers, arrivals_per_s=rate, service_s=mean, squared_variation=spread)
-    found = sojourn_quantile(0.95, tuple(services), (queue,))
+    services = [seconds for share, seconds in parts for _ in range(round(1000 * share))]
     times = sorted(simulate(servers, rate, services, 40_000, seed=servers))
-    assert found == pytest.approx(times[int(0.95 * len(times))], rel=0.3)
+    assert Sojourn.of((parts,), queue).quantile(0.95) == pytest.approx(times[int(0.95 * len(times))], rel=0.3)
 
 
-def test_points_keep_mean_and_percentiles() -> None:
+def test_strata_keep_mean_and_percentiles() -> None:
     spread = Spread(2000, 16_000)
-    assert sum(spread.points) / len(spread.points) == pytest.approx(spread.mean)
+    assert sum(part.share for part in spread.strata) == pytest.approx(1)
+    assert sum(part.share * part.tokens for part in spread.strata) == pytest.approx(spread.mean)
     assert spread.quantile(0.5) == pytest.approx(2000)
     assert spread.quantile(0.95) == pytest.approx(16_000)
-    assert list(spread.points) == sorted(spread.points)
+    assert all(lower.tokens < lower.most <= upper.most for lower, upper in pairwise(spread.strata))
     assert Spread(7, 7).mean == 7
     assert Spread(1, 1e30).mean < 1e4
+
+
+@pytest.mark.parametrize(("count", "crowding"), [(0.3, 1.0), (3.0, 1.0), (3.0, 1.6)])
+def test_sums_of_jumps_are_those_of_random_draws(count: float, crowding: float) -> None:
+    """Mean, and the share beyond 3.5 and 8.5, of 20,000 draws; crowded counts mix Poisson ones (gamma)."""
+    jumps = [(0.5, 1.0), (0.3, 2.0), (0.2, 5.0)]
+    chance = random.Random(1)  # noqa: S311
+    sums = []
+    for _ in range(20_000):
+        rate = chance.gammavariate(count / (crowding - 1), crowding - 1) if crowding > 1 else count
+        total, clock = 0.0, chance.expovariate(1)
+        while clock < rate:
+            total += chance.choices([size for _, size in jumps], [share for share, _ in jumps])[0]
+            clock += chance.expovariate(1)
+        sums.append(total)
+    parts = compound(count, crowding, jumps, 1e9)
+    assert sum(share for share, _ in parts) == pytest.approx(1)
+    assert sum(share * size for share, size in parts) == pytest.approx(sum(sums) / len(sums), rel=0.05)
+    for limit in (3.5, 8.5):
+        beyond = sum(total > limit for total in sums) / len(sums)
+        assert sum(share for share, size in parts if size > limit) == pytest.approx(beyond, abs=0.05)
+
+
+def test_a_gamma_tail_is_the_published_one() -> None:
+    """Chi-squared with ten degrees of freedom is beyond 18.307 with 5 %, and with one beyond 3.841."""
+    assert gamma_tail(18.307, 10, 20, 1e9) == pytest.approx(0.05, abs=2e-3)
+    assert gamma_tail(3.841, 1, 2, 1e9) == pytest.approx(0.05, abs=5e-3)
+    assert gamma_tail(0.0, 1, 1, 0.5) == pytest.approx(1 - math.exp(-0.5))

@@ -105,7 +105,7 @@ def test_the_block_says_first_and_later_start() -> None:
 def test_a_changed_target_moves_all_that_follow_from_it() -> None:
     """One key of a site changes chunk, batch, queue, picker and scaling in one diff."""
     calm, strict = (
-        values(prove(replace(GLM, slo=Slo(ttft_p95_ms=ttft, itl_p95_ms=itl))))
+        values(prove(replace(GLM, slo=Slo.of(ttft_p95_ms=ttft, itl_p95_ms=itl))))
         for ttft, itl in ((8000, 300), (5000, 45))
     )
     moved = {key for key in calm if calm[key] != strict[key]}
@@ -121,8 +121,8 @@ def test_a_changed_target_moves_all_that_follow_from_it() -> None:
 
 def test_inputs_are_named_with_the_setting() -> None:
     found = derive(prove(GLM))
-    assert found["max_num_seqs"].inputs["itl_p95_ms"] == TARGETS.itl_p95_ms
-    assert found["max_num_queued_reqs"].inputs["ttft_p95_ms"] == TARGETS.ttft_p95_ms
+    assert found["max_num_seqs"].inputs["itl_p95_ms"] == TARGETS.by_key["itl_p95_ms"]
+    assert found["max_num_queued_reqs"].inputs["ttft_p95_ms"] == TARGETS.by_key["ttft_p95_ms"]
     assert found["max_model_len"].inputs["model_limit"] == 202_752
 
 
@@ -157,7 +157,7 @@ def test_declared_answers_are_never_cut() -> None:
 
 def test_neither_replicas_nor_load_move_what_a_running_engine_was_told() -> None:
     """A replica more must not restart the others, which takes minutes each."""
-    base = order("qwen3-32b-fp8", gpus=1, simple=True, load=CHAT, slo=Slo(ttft_p95_ms=20_000, itl_p95_ms=100))
+    base = order("qwen3-32b-fp8", gpus=1, simple=True, load=CHAT, slo=Slo.of(ttft_p95_ms=20_000, itl_p95_ms=100))
     proofs = [prove(replace(base, replicas=replicas)) for replicas in range(4, 14)]
     proofs += [prove(replace(base, replicas=8, load=replace(CHAT, requests_per_s=rate))) for rate in (0.5, 1, 2)]
     assert all(proof.holds for proof in proofs)

@@ -63,7 +63,7 @@ def test_every_word_of_the_site_reaches_the_order() -> None:
     assert (order.max_num_batched_tokens, order.max_num_seqs) == (2048, 16)
     assert order.load and order.load.prompt_tokens.p95 == 900
     assert (order.load.requests_per_s, order.load.prefix_hit) == (2.5, 0.25)
-    assert (order.slo.ttft_p95_ms, order.slo.itl_p95_ms) == (2000, None)
+    assert order.slo.by_key == {"ttft_p95_ms": 2000}
     assert order.prices and (order.prices.gpu_hour, order.prices.power_kwh) == (3.5, 0.2)
     assert order.storage_bytes_per_s == config.storage.read_bytes_per_s
 
@@ -130,8 +130,8 @@ def test_a_missed_target_is_refused_with_the_fix() -> None:
 def test_the_chunk_follows_the_target_unless_the_site_sets_it() -> None:
     base = {
         "catalogue": "qwen3-32b-fp8",
-        "load": {"requests_per_s": 2.5},
-        "slo": {"itl_p95_ms": 75},
+        "load": {"requests_per_s": 2.0},
+        "slo": {"itl_p95_ms": 150, "itl_p99_ms": 300},
         "server": {"replicas": 2, "gpus": 1},
     }
     derived = site(base)

@@ -41,6 +41,30 @@ WRONG: dict[str, Wrong] = {
         "bge-reranker-v2-m3 writes no tokens",
         {"models.rank.slo": {"ttft_p95_ms": 2000}},
     ),
+    "mean time between tokens of a model that writes none": Wrong(
+        {"models.rank": {"catalogue": "bge-reranker-v2-m3", "load": RANKED, "slo": {"tpot_p99_ms": 60}}},
+        "models.rank.slo.tpot_p99_ms",
+        "or promise ttft_p99_ms",
+        {"models.rank.slo": {"ttft_p99_ms": 2000}},
+    ),
+    "percentiles that descend": Wrong(
+        {"models.qwen3-32b.slo": {"itl_p50_ms": 60, "itl_p99_ms": 50}},
+        "models.qwen3-32b.slo",
+        "raise itl_p99_ms to at least 60",
+        {"models.qwen3-32b.slo.itl_p99_ms": 60},
+    ),
+    "targets that name none": Wrong(
+        {"models.qwen3-32b.slo": {}},
+        "models.qwen3-32b.slo",
+        "give at least one of ttft_p50_ms, ",
+        {"models.qwen3-32b.slo.tpot_p50_ms": 60},
+    ),
+    "stream cut before the slowest first token": Wrong(
+        {"gateway.stream_idle_timeout_s": 60, "models.qwen3-32b.slo": {"ttft_p95_ms": 2000, "ttft_p99_ms": 90_000}},
+        "gateway.stream_idle_timeout_s",
+        "models.qwen3-32b.slo.ttft_p99_ms allows",
+        {"models.qwen3-32b.slo.ttft_p99_ms": 5000},
+    ),
     "answers of a model that writes none": Wrong(
         {
             "models.rank": {

@@ -1,0 +1,206 @@
+"""Distributions of times: sums, mixtures, and how much of them lies beyond a limit."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from stacks.proof.queueing import Wait
+
+Points = Sequence[tuple[float, float]]
+"""(probability, value) of each."""
+
+# Cells on which a compound distribution is drawn.
+_CELLS = 24
+_ROOT2 = math.sqrt(2)
+
+
+def normal_tail(deviations: float) -> float:
+    """Probability that a normal value is so many deviations above its mean."""
+    return 0.5 * math.erfc(deviations / _ROOT2)
+
+
+def gamma_tail(value: float, mean: float, second: float, come: float) -> float:
+    """Probability that a sum of random lumps is beyond `value`.
+
+    mean: of the sum. second: variance of it. come: expected number of lumps; with none the sum is zero. The rest is a
+    gamma distribution, by the cube root of Wilson and Hilferty (1931).
+    """
+    if value < 0:
+        return 1.0
+    some = -math.expm1(-come)
+    if mean <= 0 or some <= 0:
+        return 0.0
+    given = mean / some
+    variance = max(1e-3 * given**2, (second + mean**2) / some - given**2)
+    shape = given**2 / variance
+    root = (value / given) ** (1 / 3)
+    return some * normal_tail((root - 1 + 1 / (9 * shape)) * 3 * math.sqrt(shape))
+
+
+def compound(count: float, crowding: float, jumps: Points, most: float) -> list[tuple[float, float]]:
+    """(probability, sum) of a random number of jumps, by Panjer's recursion (1981) on a grid; none beyond `most`.
+
+    count: mean number. crowding: its variance over its mean, at least 1: Poisson, and more a negative binomial.
+    """
+    mean = sum(share * size for share, size in jumps)
+    second = sum(share * size**2 for share, size in jumps)
+    top = min(most, max(size for _, size in jumps) + count * mean + 4 * math.sqrt(count * crowding * second))
+    if top <= 0:
+        return [(1.0, 0.0)]
+    width = top / _CELLS
+    cells = [0.0] * (_CELLS + 1)
+    for share, size in jumps:
+        # A jump between two cells is split so that its mean stays.
+        place = min(size / width, float(_CELLS))
+        lower = min(_CELLS - 1, int(place))
+        cells[lower] += share * (lower + 1 - place)
+        cells[lower + 1] += share * (place - lower)
+    if crowding < 1 + 1e-6:
+        alike, per = 0.0, count
+        probabilities = [math.exp(-count * (1 - cells[0]))]
+    else:
+        alike = 1 - 1 / crowding
+        per = alike * (count / (crowding - 1) - 1)
+        probabilities = [((1 - alike) / (1 - alike * cells[0])) ** (count / (crowding - 1))]
+    scale = 1 / (1 - alike * cells[0])
+    weighted = [place * share for place, share in enumerate(cells)]
+    for place in range(1, _CELLS + 1):
+        total = plain = 0.0
+        for jump in range(1, place + 1):
+            before = probabilities[place - jump]
+            plain += cells[jump] * before
+            total += weighted[jump] * before
+        probabilities.append(scale * (alike * plain + per * total / place))
+    probabilities[-1] += max(0.0, 1 - sum(probabilities))
+    return [(share, place * width) for place, share in enumerate(probabilities)]
+
+
+def condensed(points: Points, edges: Sequence[float]) -> list[tuple[float, float]]:
+    """The same mass and mean in a few points: one for each part of the mass, `edges` as shares of it."""
+    total = sum(share for share, _ in points)
+    groups: list[tuple[float, float]] = []
+    place, mass, moment, reached = 0, 0.0, 0.0, 0.0
+    for share, size in sorted(points, key=lambda point: point[1]):
+        mass, moment, reached = mass + share, moment + share * size, reached + share
+        if reached >= edges[place] * total * (1 - 1e-9):
+            if mass:
+                groups.append((mass, moment / mass))
+            mass = moment = 0.0
+            while place < len(edges) - 1 and reached >= edges[place] * total * (1 - 1e-9):
+                place += 1
+    return groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeTimes:
+    """Times of steps without prompts: a least one, and above it a gamma distribution."""
+
+    least_s: float
+    mean_s: float
+    variance: float
+
+    @cached_property
+    def _shape(self) -> float:
+        above = max(1e-9, self.mean_s - self.least_s)
+        return above**2 / max(1e-6 * above**2, self.variance)
+
+    def at(self, deviations: float) -> float:
+        """The time that a normal value of so many deviations corresponds to (Wilson and Hilferty 1931)."""
+        root = 1 - 1 / (9 * self._shape) + deviations / (3 * math.sqrt(self._shape))
+        return self.least_s + (self.mean_s - self.least_s) * max(0.0, root) ** 3
+
+    def beyond(self, seconds: float) -> float:
+        """Probability of a longer one."""
+        if seconds <= self.least_s:
+            return 1.0
+        root = ((seconds - self.least_s) / max(1e-9, self.mean_s - self.least_s)) ** (1 / 3)
+        return normal_tail((root - 1 + 1 / (9 * self._shape)) * 3 * math.sqrt(self._shape))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """(probability, seconds) of what is added to a decode step."""
+
+    parts: tuple[tuple[float, float], ...]
+
+    def beyond(self, seconds: float, decode: DecodeTimes) -> float:
+        """Probability that the sum is longer."""
+        return min(1.0, sum(share * decode.beyond(seconds - extra) for share, extra in self.parts if share))
+
+
+@dataclass(frozen=True)
+class Sojourn:
+    """A discrete time, ascending, and behind it an exponential one that some meet."""
+
+    places: tuple[float, ...]
+    shares: tuple[float, ...]
+    wait: Wait
+
+    @classmethod
+    def of(cls, times: Sequence[Points], wait: Wait) -> Sojourn:
+        """Of the sum of independent times."""
+        sums: list[tuple[float, float]] = [(1.0, 0.0)]
+        for points in times:
+            sums = [(share * weight, place + more) for share, place in sums for weight, more in points if weight]
+        sums.sort(key=lambda point: point[1])
+        return cls(tuple(place for _, place in sums), tuple(share for share, _ in sums), wait)
+
+    @cached_property
+    def _late(self) -> tuple[float, ...]:
+        """At each place, the probability of having reached it and waiting still: A(t + x) = A(t) e^(-x / mean)."""
+        state, before, late = 0.0, self.places[0], []
+        for place, share in zip(self.places, self.shares, strict=True):
+            if state:
+                state *= math.exp((before - place) / self.wait.mean_s)
+            state, before = state + share * self.wait.probability, place
+            late.append(state)
+        return tuple(late)
+
+    @cached_property
+    def _reached(self) -> tuple[float, ...]:
+        return tuple(accumulate(self.shares))
+
+    def beyond(self, seconds: float) -> float:
+        """Probability that the sum is longer."""
+        if not math.isfinite(self.wait.mean_s):
+            return 1.0
+        index = bisect_right(self.places, seconds) - 1
+        if index < 0:
+            return 1.0
+        late = self._late[index]
+        if late:
+            late *= math.exp((self.places[index] - seconds) / self.wait.mean_s)
+        total = 1 - self._reached[index]
+        if index + 1 < len(self.places):
+            # Between two places the distribution is drawn straight.
+            gap = self.places[index + 1] - self.places[index]
+            if gap > 0:
+                total -= self.shares[index + 1] * (seconds - self.places[index]) / gap
+        return max(0.0, min(1.0, total + late))
+
+    def quantile(self, share: float) -> float:
+        """The time that this share does not exceed."""
+        if not math.isfinite(self.wait.mean_s):
+            return math.inf
+        return quantile(share, self.beyond, 0.0, self.places[-1])
+
+
+def quantile(share: float, beyond: Callable[[float], float], low: float, high: float) -> float:
+    """The value that this share does not exceed; beyond: probability of more than a value, never rising.
+
+    low: at most the value sought, or near it. high: where the search begins.
+    """
+    wanted = 1 - share
+    while beyond(high) > wanted:
+        low, high = high, 2 * high
+    if beyond(low) <= wanted:
+        low = 0.0
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if beyond(middle) > wanted else (low, middle)
+    return high
