@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -21,6 +22,7 @@ from stacks.proof.weights import parameters
 
 pytestmark = pytest.mark.row("opening 1", "001.04")
 
+ROOT = Path(__file__).parents[3]
 ROWS = published_rows()
 
 
@@ -78,6 +80,16 @@ def test_first_tokens_of_an_unloaded_engine_are_close() -> None:
 
 
 STEPS, FITTED = recorded_steps(), fitted_rows()
+
+
+@pytest.mark.parametrize(
+    ("name", "fitted"), [("all", None), ("fitted", True), ("held out: nothing was fitted to them", False)]
+)
+def test_the_page_states_what_the_rows_give(name: str, fitted: bool | None) -> None:
+    rows = [held for held in held_rows() if fitted is None or held.fitted == fitted]
+    pace, close = median(held.pace for held in rows), 100 * close_share(rows)
+    page = (ROOT / "docs" / "proof.md").read_text()
+    assert f"| {name} | {len(rows)} | {pace:.2f} | {close:.0f} % |" in page
 
 
 @cache
