@@ -56,8 +56,8 @@ test-changed: venv ## unit tests that the changes since BASE=<revision> can touc
 test-fast: venv ## tests that need no lab
 	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) tests/unit
 
-test-processes: venv ## tests of the commands as processes, which the fast tier leaves out
-	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m "processes and not exhaustive" tests/unit
+test-processes: venv ## tests of commands as processes and simulated traffic, which the fast tier leaves out
+	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m "(processes or simulations) and not exhaustive" tests/unit
 
 test-lab: root tools ## tests against running labs, each worker with its own labs
 	@$(LAB_TESTS) tests/lab

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "validate": "check site files: every mistake at once, with line, allowed values and fix",
     "proof": "prove each model: does it fit, how fast, how many at once, what it costs; and all of them on the nodes",
     "advise": "show which kind of GPU carries a model's load at the least cost",
+    "whatif": "simulate a spike, a lost node or other prompts: targets, refusals, cost, time to recover",
     "explain": "show where a value comes from: a key of a site, or a field of an object",
     "render": "write what a site declares into a folder, one file per object, without secrets",
     "rules": "check what sites declare against the platform's rules",

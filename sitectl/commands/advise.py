@@ -33,8 +33,8 @@ name, or of the options. Each kind gets the fewest GPUs that carry the load with
 
 \b
   python -m sitectl advise --site prod qwen3-32b
-  python -m sitectl advise --site prod qwen3-32b --offer l40s=1.1 --offer b200=6.5
-  python -m sitectl advise --site prod gpt-oss-120b --requests-per-s 4 --slo ttft_p95_ms=2000 --public 0.15/0.6
+  python -m sitectl advise --site prod qwen3-32b --offer b200=6.5
+  python -m sitectl advise --site prod gpt-oss-20b --requests-per-s 4
 
 exit status 1: no kind carries the load within its targets; each line says why
 """

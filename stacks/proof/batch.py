@@ -19,6 +19,8 @@ from stacks.proof.steps import StepTimes
 
 # Tokens left for prompts in a step whose every slot decodes.
 _LEAST_CHUNK = 16
+# One request in thirty years: fewer are as calm, and too small for differences of numbers.
+_LEAST_RATE = 1e-9
 # Rounds in which the requests that usually run are found, for step times alone.
 _USUAL_ROUNDS = 3
 _CHORDS = 12
@@ -124,7 +126,7 @@ class Batch:
     @cached_property
     def _rate(self) -> float:
         """Requests that one batch gets a second."""
-        return self.load.requests_per_s / self._batches
+        return max(_LEAST_RATE, self.load.requests_per_s / self._batches)
 
     @cached_property
     def _slots(self) -> float:
@@ -142,7 +144,8 @@ class Batch:
     @cached_property
     def gaps(self) -> float:
         """Mean gaps between tokens of an answer."""
-        return sum(share * gaps for share, gaps in self._answers)
+        gaps = sum(share * gaps for share, gaps in self._answers)
+        return gaps if gaps > 1e-6 else 0.0
 
     @cached_property
     def times(self) -> StepTimes:

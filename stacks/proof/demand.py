@@ -116,7 +116,12 @@ class LatencyTarget:
     @property
     def key(self) -> str:
         """As a site's `slo` calls it."""
-        return f"{self.metric}_p{self.percent}_ms"
+        return f"{self.figure}_ms"
+
+    @property
+    def figure(self) -> str:
+        """As figures are called: `ttft_p95`."""
+        return f"{self.metric}_p{self.percent}"
 
     @property
     def title(self) -> str:

@@ -135,9 +135,8 @@ class Packing(Batch):
     @cached_property
     def _under_way(self) -> Points:
         """(probability, length in seconds) of the step that a request meets, of those that no prompt fills alone."""
-        state = self.balance
-        base = self.times.decode_s(state.decodes)
-        return condensed([(share * state.per_s * (base + e), base + e) for share, e in self._packed_parts], _FEW)
+        base, per_s = self._base_s, self.balance.per_s
+        return condensed([(share * per_s * (base + extra), base + extra) for share, extra in self._packed_parts], _FEW)
 
     @property
     def _under_way_s(self) -> float:

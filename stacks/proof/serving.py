@@ -264,7 +264,7 @@ class Steady(Packing):
             return math.inf
         if metric == "ttft":
             return self.ttft.total
-        if metric == "itl" or not self.gaps:
+        if metric == "itl" or not self._few_answers:
             return self.itl_mean_s
         # Of a short answer, what its first tokens meet is a larger part.
         total = sum(share for share, _ in self._few_answers)

@@ -42,6 +42,7 @@ SITE_GROUPS = {
         "test_parallel_streams",
         "test_model_limits",
         "test_full_engine",
+        "test_twin",
         "test_picker",
         "test_slow_clients",
         "test_long_streams",

@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "stacks.site": {"floor", "floor.reading", "stacks.facts", "talos"} | {"components.specs", "components.addons"},
     "stacks.plan": {"floor", "stacks.facts", "stacks.proof", "stacks.site", "talos"}
     | {"components.specs", "components.models"},
+    "stacks.whatif": {"floor", "stacks.plan", "stacks.proof"},
     "stacks.program": {"floor", "floor.reading", "policy", "stacks.facts", "stacks.site", "stacks.plan"}
     | {"components", "components.addons", "components.gateway", "components.machines"}
     | {"components.models", "components.tenants"},
@@ -67,7 +68,7 @@ MAY_IMPORT = {
     # Works on a site from outside: what it knows of the program comes from a run of the program.
     "sitectl": {"floor", "floor.reading", "policy", "bundle"}
     | {"components.addons", "components.gateway", "components.specs"}
-    | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site"},
+    | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},
     "ci": {"floor", "sitectl", "stacks.plan"},
 }
 # Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text.

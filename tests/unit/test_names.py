@@ -35,6 +35,7 @@ CLEAN = (
     "stacks/program",
     "stacks/proof",
     "stacks/site",
+    "stacks/whatif",
     "talos",
 )
 PRODUCT = ("bundle", "ci", "components", "floor", "manifests", "policy", "sitectl", "stacks", "talos")

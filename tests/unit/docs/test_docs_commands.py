@@ -37,12 +37,12 @@ PROMISES = {
     "doctor": ["-m lab doctor"],
     "test": [
         f"pytest -q -n {CORES + 2} tests/unit",
-        '-m "processes and not exhaustive" tests/unit',
+        '-m "(processes or simulations) and not exhaustive" tests/unit',
         f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
     ],
-    "test-processes": ['-m "processes and not exhaustive" tests/unit'],
+    "test-processes": ['-m "(processes or simulations) and not exhaustive" tests/unit'],
     "test-all": [
-        '-m "processes and not exhaustive" tests/unit',
+        '-m "(processes or simulations) and not exhaustive" tests/unit',
         "-m exhaustive tests/unit",
         '-m "" tests/lab',
         "-m tests.exhaustive.second_source",

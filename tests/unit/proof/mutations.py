@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _MEMORY = ("test_published_memory.py", "test_proof_memory.py")
+_LATENCY = ("test_proof_simulated.py", "test_proof_targets.py", "test_proof_serving.py")
+_SEARCH = ("test_proof_fit.py", "test_proof_layouts.py", "test_sizing.py", "test_proof_serving.py")
+_SPEED = ("test_proof_roofline.py", "test_proof_bands.py")
 _WEIGHTS = ("test_published_memory.py", "test_proof_catalogue.py")
 
 
@@ -74,5 +77,37 @@ MUTATIONS: tuple[Mutation, ...] = (
         (" + embeddings + size.vision", " + embeddings"),
         (" + _absorbed(model, layout)", ""),
         ("size.replicated + size.routers", "size.replicated"),
+    ),
+    *_of(
+        "roofline",
+        _SPEED,
+        ("link=0.691", "link=0.3"),
+        ("layer_s=7.26e-6", "layer_s=0.0"),
+        ("block_layer_s=82.1e-6", "block_layer_s=0.0"),
+        ("sparse_layer_s=45.6e-6", "sparse_layer_s=0.0"),
+        ("collective_s=12.1e-6", "collective_s=0.0"),
+        ("step_s=1.5e-3", "step_s=0.0"),
+        ("engine=1.13", "engine=1.0"),
+    ),
+    *_of(
+        "batch",
+        _LATENCY,
+        ("self.gaps / 2 if self.gaps", "self.gaps / 4 if self.gaps"),
+        ("step_s = base / (1 - self.prompt_share)", "step_s = base"),
+        ("fresh = max(1.0, tokens * (1 - hit))", "fresh = max(1.0, tokens)"),
+    ),
+    *_of(
+        "serving",
+        _LATENCY,
+        ("MOST_BUSY = 0.9", "MOST_BUSY = 1.2"),
+        ("max(figure, self.itl_mean_s)", "max(figure, 0.0)"),
+        ("free, rate = 1 - self.prompt_share, self._rate", "free, rate = 1.0, self._rate"),
+    ),
+    *_of(
+        "search",
+        _SEARCH,
+        ("return (severity, case.gpus, divided", "return (severity, -case.gpus, divided"),
+        ("divided = order.simple and not case.layout.tensor_alone", "divided = False"),
+        ('"illegal": 16', '"illegal": 0'),
     ),
 )

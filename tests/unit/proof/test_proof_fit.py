@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,7 +83,12 @@ MISFITS: list[tuple[str, str, dict[str, Any], str]] = [
     (
         "glm-5.1-fp8",
         "h200-sxm",
-        {"gpus": 8, "replicas": 1, "load": CHAT, "slo": Slo.of(ttft_p95_ms=1500, itl_p95_ms=60)},
+        {
+            "gpus": 8,
+            "replicas": 1,
+            "load": replace(CHAT, requests_per_s=0.7),
+            "slo": Slo.of(ttft_p95_ms=1500, itl_p95_ms=60),
+        },
         "ttft",
     ),
     ("qwen3-8b", "l4", {"load": CHAT, "gpus": 1, "replicas": 1, "slo": Slo.of(itl_p95_ms=20)}, "overload"),

@@ -15,6 +15,7 @@ from tests.unit.proof.mutations import MUTATIONS, Mutation
 
 pytestmark = pytest.mark.row("opening 1", "opening 2")
 
+_MARKS = "not exhaustive and not second_source"
 ROOT = Path(__file__).parents[3]
 PROGRAM = ("benchmarks", "bundle", "ci", "components", "floor", "manifests", "policy", "sitectl", "stacks", "talos")
 
@@ -44,7 +45,7 @@ def spoiled(copy: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 def _run(folder: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     files = [str(folder / "tests" / "unit" / "proof" / name) for name in tests]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", *files],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", "-m", _MARKS, *files],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

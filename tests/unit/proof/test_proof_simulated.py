@@ -20,7 +20,7 @@ from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S, Steady
 from tests.unit.proof.proof_orders import fixed, order
 from tests.unit.proof.scheduler_simulation import Sample, averaged, simulate
 
-pytestmark = pytest.mark.row("001.03", "001.23", "003.15", "003.16", "opening 1")
+pytestmark = [pytest.mark.row("001.03", "001.23", "003.15", "003.16", "opening 1"), pytest.mark.simulations]
 
 LONGEST = 64_000
 SEEDS = (1, 2, 3)
@@ -53,15 +53,15 @@ class Scene:
 
 TALK = Load(requests_per_s=0.6, prefix_hit=0.5)
 DOCUMENTS = Load(requests_per_s=0.12, prompt_tokens=Spread(30_000, 80_000), answer_tokens=Spread(400, 1500))
-LABELS = Load(requests_per_s=90, prompt_tokens=Spread(128, 256), answer_tokens=Spread(4, 8))
+LABELS = Load(requests_per_s=60, prompt_tokens=Spread(128, 256), answer_tokens=Spread(4, 8))
 SCENES = {
     "calm": Scene(model="qwen3-32b-fp8", load=replace(TALK, requests_per_s=0.02), requests=500),
     "chat": Scene(model="qwen3-32b-fp8", load=TALK),
     "busy chat": Scene(model="qwen3-32b-fp8", load=replace(TALK, requests_per_s=1.2)),
     "busy chat in small chunks": Scene(model="qwen3-32b-fp8", load=replace(TALK, requests_per_s=1.2), chunk=1024),
-    "few slots": Scene(model="qwen3-32b-fp8", load=replace(TALK, requests_per_s=1.0), slots=40),
+    "few slots": Scene(model="qwen3-32b-fp8", load=replace(TALK, requests_per_s=0.85), slots=40),
     "latent attention": Scene(model="glm-5.1-fp8", load=replace(TALK, requests_per_s=1.0), slots=128, tensor=8),
-    "experts": Scene(model="gpt-oss-120b", load=Load(requests_per_s=3, prefix_hit=0.3), slots=256),
+    "experts": Scene(model="gpt-oss-120b", load=Load(requests_per_s=2.4, prefix_hit=0.3), slots=256),
     "agents": Scene(model="qwen3-32b-fp8", load=fixed(8192, 1024, 1.0, 0.75)),
     "writers": Scene(
         model="qwen3-8b",
@@ -189,3 +189,16 @@ def test_a_heavy_prompt_does_to_the_others_what_it_does_in_the_simulation() -> N
     assert heavy.gap_s == pytest.approx(max(gaps), rel=0.1)
     assert heavy.lasts_s == pytest.approx(sum(gaps), rel=0.05)
     assert heavy.more_s > 0
+
+
+def test_running_requests_have_longer_answers_than_arriving_ones() -> None:
+    """E[n^2] / 2E[n] tokens of an answer are in the cache, many times half of a mean one here."""
+    scene = Scene(
+        model="qwen3-8b",
+        load=Load(requests_per_s=1.5, prompt_tokens=Spread(100, 110), answer_tokens=Spread(300, 6000)),
+        slots=256,
+    )
+    run = simulate(
+        scene.roofline, scene.load, slots=256, batched_tokens=8192, requests=6000, most_tokens=LONGEST, warm=0.4
+    )
+    assert scene.steady().mean_s("itl") == pytest.approx(run.itl.mean, rel=0.08)

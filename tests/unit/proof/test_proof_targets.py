@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.unit.proof.proof_orders import CHAT, order
 
 pytestmark = pytest.mark.row("001.03", "003.15", "003.16", "opening 1")
 
-BUSY = replace(CHAT, requests_per_s=2.4)
+BUSY = replace(CHAT, requests_per_s=2.0)
 
 
 def one_gpu(load: Load = BUSY, **more: Any) -> Case:
@@ -67,10 +68,10 @@ def test_each_missed_target_is_named_with_its_figure_and_a_fix_keeps_it(metric: 
 
 
 def test_a_batch_that_a_target_keeps_small_is_named_where_it_carries_too_little() -> None:
-    case = one_gpu(slo=Slo.of(itl_p50_ms=22))
+    case = one_gpu(slo=Slo.of(itl_p50_ms=25))
     (problem,) = case.problems
     assert problem.kind == "overload"
-    assert f"; {case.slots} at once per scheduler, as a step of more takes longer than 22 ms" in problem.text
+    assert f"; {case.slots} at once per scheduler, as a step of more takes longer than 25 ms" in problem.text
 
 
 def test_several_missed_targets_are_all_named() -> None:
@@ -96,8 +97,8 @@ def test_every_percentile_has_its_own_quantile() -> None:
 @pytest.mark.parametrize(
     "slo",
     [
-        Slo.of(itl_p95_ms=80, itl_p99_ms=250, ttft_p95_ms=8000),
-        Slo.of(itl_p99_ms=400),
+        Slo.of(itl_p99_ms=150, ttft_p95_ms=8000),
+        Slo.of(itl_p99_ms=200),
         Slo.of(itl_p99_ms=2000, tpot_p99_ms=200),
     ],
     ids=["smooth", "less smooth", "not smooth"],
@@ -105,11 +106,7 @@ def test_every_percentile_has_its_own_quantile() -> None:
 def test_the_chunk_is_the_largest_that_keeps_every_target(slo: Slo) -> None:
     """Also where the percentile that a site would look at first cannot see it."""
     chosen = one_gpu(slo=slo)
-    kept = [
-        size
-        for size in CHUNKS
-        if not one_gpu(slo=slo, max_num_batched_tokens=size, max_num_seqs=chosen.slots).load_problems
-    ]
+    kept = [size for size in CHUNKS if not one_gpu(slo=slo, max_num_batched_tokens=size).problems]
     assert chosen.batched_tokens == max(kept)
     assert not chosen.problems
 
@@ -162,3 +159,21 @@ def test_a_heavy_prompt_freezes_no_stream_longer_than_a_step() -> None:
     assert large["heavy_itl_p99"].value < 10_000
     short = prove(order("qwen3-32b-fp8", load=CHAT, layout=Layout(), replicas=2)).serving
     assert short["heavy_prompt"].value == 40_960 - 4096
+
+
+@pytest.mark.parametrize("rate", [1e-320, 1e-9, 1e9, 1e300])
+@pytest.mark.parametrize("answer", [Spread(1, 1), Spread(1, 1e6), Spread(400, 2000)])
+@pytest.mark.parametrize("prompt", [Spread(1, 1), Spread(1, 1e6), Spread(40_000, 40_001)])
+@pytest.mark.parametrize("model", ["qwen3-32b-fp8", "gpt-oss-120b"])
+def test_loads_at_the_ends_of_what_can_be_declared_have_an_answer(
+    model: str, rate: float, prompt: Spread, answer: Spread
+) -> None:
+    load = Load(requests_per_s=rate, prompt_tokens=prompt, answer_tokens=answer, prefix_hit=1.0)
+    slo = Slo.of(itl_p99_ms=100, ttft_p50_ms=100, tpot_p95_ms=100)
+    case = Case(order(model, load=load, slo=slo), Layout(), 2)
+    assert isinstance(case.load_problems, list)
+    steady = case.steady
+    figures = [steady.mean_s(metric) for metric in METRICS]
+    figures += [steady.quantile_s(metric, percent / 100) for metric in METRICS for percent in PERCENTS]
+    assert all(figure >= 0 for figure in figures)
+    assert all(math.isfinite(figure) for figure in figures) == steady.stable

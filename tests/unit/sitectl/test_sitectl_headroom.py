@@ -54,6 +54,12 @@ def test_more_load_takes_headroom_and_less_gives_it_back() -> None:
     assert [(row.figure, (row.change or 0) > 0) for row in back] == [("ITL p95", True)]
 
 
+def test_every_percentile_and_the_mean_gap_of_requests_have_headroom() -> None:
+    rows = between(None, site(1, ttft_p50_ms=2000, itl_p99_ms=2000, tpot_p95_ms=200))
+    assert [row.figure for row in rows] == ["TTFT p50", "ITL p99", "TPOT p95"]
+    assert all(row.after is not None and 0 < row.after < 100 for row in rows)
+
+
 def test_a_tighter_target_takes_headroom_without_any_change_of_speed() -> None:
     (row,) = between(site(1, ttft_p95_ms=6000), site(1, ttft_p95_ms=4000))
     assert row.before_ms == row.after_ms

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.row("opening 2")
 ROOT = Path(__file__).parents[3]
 PROD = ROOT / "Pulumi.prod.yaml"
 SETTLED, FREE = "the site's order", "a better layout"
-# Calls of the proof and of its settings: the plan's own, fixes that are tried, and an entry that no site orders yet.
-PROVERS = {"stacks/plan/models.py", "stacks/proof/fixes.py", "sitectl/commands/catalogue.py"}
+# Calls of the proof and of its settings: the plan's own, fixes and GPUs that are tried, an entry that no site orders.
+PROVERS = {"stacks/plan/models.py", "stacks/plan/advice.py", "stacks/proof/fixes.py", "sitectl/commands/catalogue.py"}
 DERIVERS = {"stacks/plan/models.py", "stacks/plan/settings/registry.py"}
 
 

@@ -1,0 +1,72 @@
+"""A model as the plan of its site deploys it: schedulers, pickers, bounds, tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stacks.plan.models import RevisionPlan
+from stacks.plan.site_plan import SitePlan
+from stacks.whatif.outcome import Tier
+from stacks.whatif.picker import PickingPlan
+from stacks.whatif.rank import RankPlan
+from stacks.whatif.refusal import NoScenarioError
+from stacks.whatif.simulation import ServedModel
+from stacks.whatif.steps import StepTime
+
+
+def served_of(
+    plan: SitePlan, revision: RevisionPlan, step_s: StepTime, tiers: Sequence[Tier], *, in_turn: bool = False
+) -> ServedModel:
+    """A revision as the plan's settings deploy it, on steps of `step_s`."""
+    case, settings, pool = revision.proof.case, revision.settings, revision.spec.pool
+    picker, ranks = revision.picker, case.layout.data
+    rank = RankPlan(
+        step_s=step_s,
+        slots=settings["max_num_seqs"].whole,
+        batched_tokens=settings["max_num_batched_tokens"].whole,
+        cache_tokens=picker.kv_blocks * picker.block_tokens // ranks,
+        generates=case.order.model.task == "generate",
+    )
+    picking = PickingPlan(
+        picking="in turn" if in_turn else "picker",
+        pickers=pool.pickers,
+        prefix_weight=pool.prefix_weight,
+        queue_weight=pool.queue_weight,
+        kv_weight=pool.kv_weight,
+        queue_threshold=picker.queue_threshold,
+        kv_threshold=picker.kv_threshold,
+        shedding_threshold=picker.shedding_queue_threshold,
+        metrics_interval_s=pool.metrics_interval_ms / 1e3,
+        index_tokens=picker.kv_blocks * picker.block_tokens,
+    )
+    return ServedModel(
+        rank=rank,
+        replicas=case.replicas,
+        ranks=ranks,
+        most_held=settings["max_num_queued_reqs"].whole,
+        envoys=plan.site.gateway.replicas,
+        most_parallel=revision.parallel_requests,
+        picking=picking,
+        sheddable=tuple(tier.priority < 0 for tier in tiers),
+    )
+
+
+def tiers_of(plan: SitePlan, model: str, shares: Mapping[str, float]) -> tuple[Tier, ...]:
+    """The tiers of a model's tenants, the highest priority first.
+
+    A site declares the load of a model and not who causes it: tenants have equal parts, unless `shares` has a tier's
+    part. Raises NoScenarioError for shares above 1, or of all tiers and not 1.
+    """
+    tenants = [tenant.tier or "" for tenant in plan.site.tenants.values() if model in tenant.models] or [""]
+    given = {tier: share for tier, share in shares.items() if tier in tenants}
+    rest = [tier for tier in tenants if tier not in given]
+    left = 1 - sum(given.values())
+    if left < -1e-9 or (not rest and left > 1e-9):
+        raise NoScenarioError(
+            f"the shares of the tiers of {model} are {1 - left:g} together",
+            allowed="at most 1, and 1 where every tier has one",
+        )
+    counted = {tier: left * rest.count(tier) / len(rest) for tier in rest} | given
+    priorities = {name: spec.priority for name, spec in plan.site.tiers.items()}
+    tiers = [Tier(name=name, priority=priorities.get(name, 0), share=share) for name, share in counted.items()]
+    return tuple(sorted((tier for tier in tiers if tier.share > 0), key=lambda tier: (-tier.priority, tier.name)))

@@ -1,0 +1,150 @@
+"""Which replica gets a request, and which requests may not enter: the endpoint picker, and taking replicas in turn.
+
+After the endpoint picker of the Gateway API Inference Extension 1.5.0 with the platform's configuration
+(manifests/templates/endpoint-picker.yaml.j2): scorers of prefix (matched / prompt), queue ((longest - own) / (longest -
+shortest)) and cache (1 - share in use), a filter at the thresholds that is open where no replica is below them, and
+saturation as the mean over replicas of the larger of queue / threshold and cache / threshold, 1 for a silent replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from stacks.whatif.traffic import PromptPart
+
+Picking = Literal["picker", "in turn"]
+
+# Metrics that are older count as a full replica's (metricsStalenessThreshold in the picker's configuration).
+STALE_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickingPlan:
+    """The pickers of one model, as the site sets them."""
+
+    picking: Picking = "picker"
+    pickers: int = 1
+    """Side by side; each knows the prefixes of the requests that it placed itself."""
+    prefix_weight: float = 3.0
+    queue_weight: float = 2.0
+    kv_weight: float = 2.0
+    queue_threshold: float = 5.0
+    """Waiting requests of a replica beyond which another one is preferred."""
+    kv_threshold: float = 0.8
+    """Share of its cache in use beyond which another one is preferred."""
+    shedding_threshold: float = 5.0
+    """Waiting requests, on average over the replicas, from which on requests below priority 0 are refused."""
+    metrics_interval_s: float = 0.05
+    """How often a picker reads the replicas' metrics."""
+    index_tokens: int = 10**9
+    """Tokens of prefixes that it remembers for each replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a replica reports of itself."""
+
+    waiting: int
+    kv_share: float
+
+
+class _Index:
+    """Texts that a picker has sent to one replica, the least recently used first."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._texts: dict[int, int] = {}
+        self._tokens = 0
+
+    def match(self, parts: Sequence[PromptPart]) -> int:
+        tokens = 0
+        for part in parts:
+            known = min(self._texts.get(part.key, 0), part.known)
+            tokens += known
+            if known < part.tokens:
+                break
+        return tokens
+
+    def add(self, parts: Sequence[PromptPart]) -> None:
+        for part in parts:
+            before = self._texts.pop(part.key, 0)
+            kept = max(before, part.tokens)
+            self._texts[part.key] = kept
+            self._tokens += kept - before
+        while self._tokens > self._capacity:
+            key = next(iter(self._texts))
+            self._tokens -= self._texts.pop(key)
+
+    def clear(self) -> None:
+        self._texts.clear()
+        self._tokens = 0
+
+
+class EndpointPicker:
+    """One endpoint picker."""
+
+    def __init__(self, plan: PickingPlan, replicas: int, random: Random) -> None:
+        self._plan, self._random = plan, random
+        self._indexes = [_Index(plan.index_tokens) for _ in range(replicas)]
+        self._metrics = dict.fromkeys(range(replicas), Metrics(0, 0.0))
+        self._read_s = -1.0
+        self._turn = 0
+
+    def due(self, now: float) -> bool:
+        """Whether it reads the metrics again before the next choice."""
+        return now - self._read_s >= self._plan.metrics_interval_s or self._read_s < 0
+
+    def read(self, metrics: Mapping[int, Metrics], now: float) -> None:
+        """The metrics of the replicas that answer; of others the last ones stay."""
+        self._metrics.update(metrics)
+        self._read_s = now
+
+    def saturated(self, fresh: Sequence[int], silent: int = 0) -> bool:
+        """Whether requests below priority 0 are refused. `silent`: replicas whose metrics are stale."""
+        plan = self._plan
+        total = float(silent)
+        for replica in fresh:
+            metrics = self._metrics[replica]
+            total += max(metrics.waiting / plan.shedding_threshold, metrics.kv_share / plan.kv_threshold)
+        return total >= len(fresh) + silent
+
+    def pick(self, parts: Sequence[PromptPart], prompt: int, listed: Sequence[int], fresh: Sequence[int]) -> int:
+        """One of the replicas that are `listed`, which is not empty; rather one whose metrics are `fresh`."""
+        if self._plan.picking == "in turn":
+            self._turn += 1
+            return listed[self._turn % len(listed)]
+        replica = self._best(parts, prompt, listed, fresh)
+        self._indexes[replica].add(parts)
+        return replica
+
+    def _best(self, parts: Sequence[PromptPart], prompt: int, listed: Sequence[int], fresh: Sequence[int]) -> int:
+        plan, metrics = self._plan, self._metrics
+        below = [
+            replica
+            for replica in fresh
+            if metrics[replica].waiting < plan.queue_threshold and metrics[replica].kv_share < plan.kv_threshold
+        ]
+        candidates = below or listed
+        queues = [metrics[replica].waiting for replica in candidates]
+        longest, shortest = max(queues), min(queues)
+        best, chosen = -1.0, []
+        for replica, queue in zip(candidates, queues, strict=True):
+            score = plan.prefix_weight * self._indexes[replica].match(parts) / prompt
+            score += plan.queue_weight * ((longest - queue) / (longest - shortest) if longest > shortest else 1.0)
+            score += plan.kv_weight * (1 - metrics[replica].kv_share)
+            if score > best:
+                best, chosen = score, [replica]
+            elif score == best:
+                chosen.append(replica)
+        return chosen[0] if len(chosen) == 1 else self._random.choice(chosen)
+
+    def forget(self, replica: int) -> None:
+        """A lost replica is back, with an empty cache."""
+        self._indexes[replica].clear()
+
+    def learn(self, replica: int, parts: Sequence[PromptPart]) -> None:
+        """It sent these texts there before the simulation begins."""
+        self._indexes[replica].add(parts)

@@ -1,0 +1,238 @@
+"""One scheduler of vLLM: what it runs, what waits, and how long each of its steps takes.
+
+After vLLM 0.32 (v1/core/sched/scheduler.py): running requests get a token each, the rest of the step's tokens goes to
+prompts in the order in which they came, in chunks. A waiting request starts if a slot is free and its whole prompt
+finds room. If the cache is full, the last one that started gives its room back and computes everything again later.
+
+Steps without a prompt in them are taken together, up to the next one that ends or starts a request.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stacks.whatif.jobs import Job
+from stacks.whatif.prefixes import PrefixCache
+from stacks.whatif.steps import StepTime
+from stacks.whatif.tally import Tally
+
+NEVER = math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlan:
+    """What one scheduler may do."""
+
+    step_s: StepTime
+    slots: int
+    """Requests that it runs at once (max-num-seqs)."""
+    batched_tokens: int
+    """Tokens of one step (max-num-batched-tokens)."""
+    cache_tokens: int
+    """Tokens that its KV cache holds."""
+    generates: bool = True
+    """Whether answers are written; else a request ends with its prompt."""
+
+
+class Rank:
+    """State of one scheduler; the simulation calls `wake` at `wake_s`, and `submit` in between."""
+
+    def __init__(self, plan: RankPlan, tally: Tally, tiers: int, answered: Callable[[Job], None]) -> None:
+        self._plan, self._tally, self._answered = plan, tally, answered
+        self.cache = PrefixCache(plan.cache_tokens)
+        self.waiting: deque[Job] = deque()
+        self.wake_s = NEVER
+        self.version = 0
+        """Changes with `wake_s`."""
+        self._prompts: list[Job] = []
+        # (count of steps at its end, order of start, request), a heap.
+        self._writing: list[tuple[int, int, Job]] = []
+        self._by_tier = [0] * tiers
+        # Tokens of all requests that write, prompts included.
+        self._context = 0
+        self._steps = 0
+        self._started = 0
+        self._planned: tuple[float, int, float] = (0.0, 0, 0.0)
+        self._chunks: list[tuple[Job, int]] = []
+
+    @property
+    def running(self) -> int:
+        """Requests that have a slot."""
+        return len(self._prompts) + len(self._writing)
+
+    @property
+    def load(self) -> float:
+        """What vLLM balances its ranks by (v1/engine/core_client.py): waiting requests count more with a full cache."""
+        waiting = len(self.waiting)
+        return waiting + self.running + waiting * 6 * max(0.0, self.cache.share - 0.5)
+
+    def jobs(self) -> list[Job]:
+        """All requests that are here."""
+        return [*self.waiting, *self._prompts, *(job for _, _, job in self._writing)]
+
+    def submit(self, job: Job, now: float) -> None:
+        """Take a request. It starts with the next step that has a place for it."""
+        self.waiting.append(job)
+        if self.wake_s == NEVER:
+            self._plan_step(now)
+        elif not self._chunks and len(self.waiting) == 1 and self.running < self._plan.slots:
+            began, count, step_s = self._planned
+            done = max(1, math.ceil((now - began) / step_s - 1e-9))
+            if done < count:
+                self._planned = (began, done, step_s)
+                self._set(began + done * step_s)
+
+    def stop(self) -> list[Job]:
+        """Lose everything; what was under way."""
+        jobs = self.jobs()
+        self.waiting.clear()
+        self._prompts, self._writing, self._chunks = [], [], []
+        self._by_tier = [0] * len(self._by_tier)
+        self._context = 0
+        self.cache = PrefixCache(self._plan.cache_tokens)
+        self._set(NEVER)
+        return jobs
+
+    def wake(self, now: float) -> None:
+        """The planned steps are over."""
+        _, count, step_s = self._planned
+        running = len(self._writing)
+        if running:
+            for tier, writing in enumerate(self._by_tier):
+                if writing:
+                    self._tally.gaps(now, tier, step_s, writing * count)
+            self._context += running * count
+            self.cache.answers += running * count
+        self._steps += count
+        chunks, self._chunks = self._chunks, []
+        for job, tokens in chunks:
+            job.left -= tokens
+            if not job.left:
+                self._begin_answer(job, now)
+        while self._writing and self._writing[0][0] <= self._steps:
+            self._end(heapq.heappop(self._writing)[2], now)
+        self.cache.make_room()
+        self._plan_step(now)
+
+    def _set(self, wake_s: float) -> None:
+        self.wake_s = wake_s
+        self.version += 1
+
+    def _plan_step(self, now: float) -> None:
+        full = False
+        while self._writing and self.cache.room < len(self._writing) and self._throw_out(now):
+            full = True
+        running = len(self._writing)
+        budget = self._plan.batched_tokens - running
+        for job in self._prompts:
+            if budget <= 0:
+                break
+            chunk = min(job.left, budget)
+            self._chunks.append((job, chunk))
+            budget -= chunk
+        while not full and budget > 0 and self.waiting and self.running < self._plan.slots:
+            job = self.waiting[0]
+            # A prompt that is larger than the whole cache would block the queue for ever.
+            if not self.cache.fits(job.arrival.parts, self._unshared(job) + job.written) and self.running:
+                break
+            self.waiting.popleft()
+            self._start(job)
+            chunk = min(job.left, budget)
+            self._chunks.append((job, chunk))
+            budget -= chunk
+        if self._chunks:
+            self._plan_mixed(now, running)
+        elif running:
+            self._plan_answers(now, running)
+        else:
+            self._set(NEVER)
+
+    def _plan_mixed(self, now: float, running: int) -> None:
+        """One step with prompts in it."""
+        tokens, reach = 0, 0.0
+        for job, chunk in self._chunks:
+            tokens += chunk
+            # Its first token attends to all before it, its last one to the chunk too.
+            reach += chunk * (job.arrival.prompt + job.written - job.left + chunk / 2)
+        step_s = self._plan.step_s(tokens, reach / tokens, running, self._context / running if running else 0.0)
+        self._planned = (now, 1, step_s)
+        self._set(now + step_s)
+
+    def _plan_answers(self, now: float, running: int) -> None:
+        """Steps up to the next one that ends a request, or that finds the cache full."""
+        count = max(1, min(self._writing[0][0] - self._steps, self.cache.room // running))
+        context = (self._context + running * count / 2) / running
+        step_s = self._plan.step_s(0, 0.0, running, context)
+        self._planned = (now, count, step_s)
+        self._set(now + count * step_s)
+
+    @staticmethod
+    def _unshared(job: Job) -> int:
+        """Tokens of a prompt that are no part of any text."""
+        return job.arrival.prompt - sum(part.tokens for part in job.arrival.parts)
+
+    def _start(self, job: Job) -> None:
+        arrival = job.arrival
+        hit = self.cache.hit(arrival.parts, arrival.prompt, again=job.cached >= 0)
+        if job.cached < 0:
+            job.cached = hit
+            self._tally.started(job)
+        job.left = arrival.prompt + job.written - hit
+        self.cache.hold(arrival.parts)
+        self.cache.answers += self._unshared(job) + job.written
+        self.cache.make_room()
+        self._started += 1
+        job.admitted = self._started
+        self._prompts.append(job)
+
+    def _begin_answer(self, job: Job, now: float) -> None:
+        """Its prompt is computed, and the step gives the first token (or the next one, after it was thrown out)."""
+        self._prompts.remove(job)
+        arrival = job.arrival
+        if math.isinf(job.first_s):
+            job.first_s = now
+            self._tally.first(job, now)
+        else:
+            self._tally.gaps(now, arrival.tier, now - job.ended_s, 1)
+        job.written += 1
+        self.cache.answers += 1
+        self._context += arrival.prompt + job.written
+        self._by_tier[arrival.tier] += 1
+        job.began_at = self._steps
+        more = arrival.answer - job.written if self._plan.generates else 0
+        heapq.heappush(self._writing, (self._steps + more, job.admitted, job))
+
+    def _leave(self, job: Job) -> None:
+        """Take a request that was writing out of the sums."""
+        job.written += self._steps - job.began_at
+        self._context -= job.arrival.prompt + job.written
+        self._by_tier[job.arrival.tier] -= 1
+
+    def _end(self, job: Job, now: float) -> None:
+        self._leave(job)
+        self.cache.answers -= self._unshared(job)
+        self.cache.release(job.arrival.parts, job.written)
+        job.answered, job.end, job.ended_s = job.written, "answered", now
+        self._answered(job)
+
+    def _throw_out(self, now: float) -> bool:
+        """Give the room of the last one that started to the others; False where there is but one."""
+        if self.running < 2:
+            return False
+        victim = max((*self._prompts, *(job for _, _, job in self._writing)), key=lambda job: job.admitted)
+        if victim in self._prompts:
+            self._prompts.remove(victim)
+        else:
+            self._writing = [entry for entry in self._writing if entry[2] is not victim]
+            heapq.heapify(self._writing)
+            self._leave(victim)
+            victim.ended_s = now
+        self.cache.answers -= self._unshared(victim) + victim.written
+        self.cache.release(victim.arrival.parts, 0)
+        self.waiting.appendleft(victim)
+        self._tally.thrown_out += 1
+        return True

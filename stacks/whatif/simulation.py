@@ -1,0 +1,273 @@
+"""The way of every request: gateway, picker, replica, scheduler; event by event, from a seed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from stacks.whatif.jobs import End, Job
+from stacks.whatif.lengths import seeded
+from stacks.whatif.picker import STALE_S, EndpointPicker, Metrics, PickingPlan
+from stacks.whatif.rank import NEVER, Rank, RankPlan
+from stacks.whatif.tally import Tally
+from stacks.whatif.traffic import Arrival, Source
+
+# Kubernetes takes a silent node's replicas from the picker's list after node-monitor-grace-period, 50 s by default.
+LISTED_S = 50.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """One model as it is deployed."""
+
+    rank: RankPlan
+    replicas: int
+    ranks: int = 1
+    """Schedulers of a replica."""
+    most_held: int | None = None
+    """Requests that a replica runs and queues; it refuses the next (max-num-queued-reqs)."""
+    envoys: int = 1
+    """Gateway pods, which get equal parts of the requests."""
+    most_parallel: int | None = None
+    """Requests of the model that one gateway pod has under way; it refuses the next."""
+    picking: PickingPlan = field(default_factory=PickingPlan)
+    sheddable: tuple[bool, ...] = (False,)
+    """By tier, whether its priority is below 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """Replicas that are lost for a while."""
+
+    begins_s: float
+    ends_s: float
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a simulation gives."""
+
+    tally: Tally
+    lasted_s: float
+    """Simulated seconds."""
+    calm_most: int
+    """Most requests under way at once before the change."""
+    calm_again_s: float
+    """From when on no more than these were under way again; infinite if not within the simulation."""
+    under_way: int
+    """Requests at the end."""
+    held_s: float
+    """Requests under way, summed over the time."""
+    trace: tuple[tuple[float, int], ...]
+    """(second, requests under way then) once a second, as long as requests come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Change:
+    at_s: float
+    there: bool
+    """Whether the replicas are there from then on."""
+    replicas: tuple[int, ...]
+
+
+class _Replica:
+    def __init__(self, number: int, ranks: list[Rank]) -> None:
+        self.number, self.ranks = number, ranks
+        self.held = 0
+        self.alive = True
+        self.lost_s = 0.0
+
+    def fresh(self, now: float) -> bool:
+        """Whether pickers still go by its metrics."""
+        return self.alive or now - self.lost_s < STALE_S
+
+    def metrics(self) -> Metrics:
+        """Of its first rank, whose series alone the picker reads."""
+        rank = self.ranks[0]
+        return Metrics(len(rank.waiting), rank.cache.share)
+
+
+class Simulation:
+    """One model under one source of requests. Use it once."""
+
+    def __init__(
+        self,
+        service: ServedModel,
+        source: Source,
+        *,
+        seed: str,
+        borders_s: Sequence[float] = (),
+        outages: Sequence[Outage] = (),
+        change_s: float = 0.0,
+        settled_s: float = 0.0,
+    ) -> None:
+        """borders_s: between the parts of the time that are counted apart. change_s: until then the busiest moment is
+        looked for. settled_s: from then on the simulation may be calm again.
+        """
+        tiers = len(service.sheddable)
+        self._service, self._source, self._outages = service, source, outages
+        self._random = seeded(seed, "ways")
+        self._change_s, self._settled_s = change_s, settled_s
+        self.tally = Tally(borders_s, tiers)
+        self._replicas = [
+            _Replica(number, [Rank(service.rank, self.tally, tiers, self._answered) for _ in range(service.ranks)])
+            for number in range(service.replicas)
+        ]
+        self._pickers = [
+            EndpointPicker(service.picking, service.replicas, self._random) for _ in range(service.picking.pickers)
+        ]
+        self._envoys = [0] * service.envoys
+        self._events: list[tuple[float, int, Rank, int]] = []
+        self._order = count()
+        self._now = 0.0
+        self._under_way = 0
+        self._held_s = 0.0
+        self._calm_most, self._calm_again_s = 0, NEVER
+        self._trace: list[tuple[float, int]] = []
+
+    def run(self, until_s: float, *, drain_s: float = 0.0, calm_after_s: float = NEVER) -> Run:
+        """Requests come up to `until_s`; those under way then get `drain_s` more.
+
+        calm_after_s: from then on no more requests come once the simulation is calm again.
+        """
+        self._fill_caches()
+        changes = self._changes()
+        for arrival in self._source.arrivals(until_s):
+            self._advance(arrival.at_s, changes)
+            if arrival.at_s >= calm_after_s and self._calm_again_s < NEVER:
+                break
+            self._arrive(arrival)
+        else:
+            self._advance(until_s, changes)
+        limit, stopped = self._now + drain_s, len(self._trace)
+        while self._events and self._under_way and self._events[0][0] <= limit:
+            self._advance(self._events[0][0], changes)
+        return Run(
+            tally=self.tally,
+            lasted_s=self._now,
+            calm_most=self._calm_most,
+            calm_again_s=self._calm_again_s,
+            under_way=self._under_way,
+            held_s=self._held_s,
+            trace=tuple(self._trace[:stopped]),
+        )
+
+    def _changes(self) -> list[_Change]:
+        """What happens to replicas, the last one first."""
+        changes = []
+        for outage in self._outages:
+            changes.append(_Change(at_s=outage.begins_s, there=False, replicas=outage.replicas))
+            if outage.ends_s < NEVER:
+                changes.append(_Change(at_s=outage.ends_s, there=True, replicas=outage.replicas))
+        return sorted(changes, key=lambda change: -change.at_s)
+
+    def _fill_caches(self) -> None:
+        for number, arrival in enumerate(self._source.earlier()):
+            picker = self._pickers[number % len(self._pickers)]
+            replica = self._random.randrange(self._service.replicas)
+            picker.learn(replica, arrival.parts)
+            ranks = self._replicas[replica].ranks
+            ranks[self._random.randrange(len(ranks))].cache.put(arrival.parts)
+
+    def _advance(self, now: float, changes: list[_Change]) -> None:
+        """Everything that happens up to then."""
+        while True:
+            event_s = self._events[0][0] if self._events else NEVER
+            if changes and changes[-1].at_s <= min(event_s, now):
+                change = changes.pop()
+                self._at(change.at_s)
+                self._change(change)
+                continue
+            if event_s > now:
+                break
+            at_s, _, rank, version = heapq.heappop(self._events)
+            if rank.version == version:
+                self._at(at_s)
+                rank.wake(at_s)
+                self._push(rank)
+        self._at(now)
+
+    def _at(self, now: float) -> None:
+        """Move the clock."""
+        if now >= self._settled_s and self._calm_again_s == NEVER and self._under_way <= self._calm_most:
+            self._calm_again_s = max(self._now, self._settled_s)
+        self._held_s += self._under_way * (now - self._now)
+        if now >= len(self._trace):
+            self._trace += [(float(second), self._under_way) for second in range(len(self._trace), int(now) + 1)]
+        self._now = now
+
+    def _push(self, rank: Rank) -> None:
+        if rank.wake_s < NEVER:
+            heapq.heappush(self._events, (rank.wake_s, next(self._order), rank, rank.version))
+
+    def _change(self, change: _Change) -> None:
+        for number in change.replicas:
+            replica = self._replicas[number]
+            replica.alive = change.there
+            replica.lost_s = self._now
+            if change.there:
+                for picker in self._pickers:
+                    picker.forget(number)
+                continue
+            for rank in replica.ranks:
+                for job in rank.stop():
+                    self._end(job, "lost")
+
+    def _arrive(self, arrival: Arrival) -> None:
+        service, now = self._service, self._now
+        job = Job(arrival, self.tally.phase(now))
+        self.tally.came(job)
+        job.envoy = self._random.randrange(service.envoys) if service.envoys > 1 else 0
+        if service.most_parallel is not None and self._envoys[job.envoy] >= service.most_parallel:
+            self._refuse(job, "gateway")
+            return
+        picker = self._pickers[self._random.randrange(len(self._pickers)) if len(self._pickers) > 1 else 0]
+        if picker.due(now):
+            picker.read({replica.number: replica.metrics() for replica in self._replicas if replica.alive}, now)
+        # A replica that was just lost is chosen as before until its metrics are stale, and is listed for longer.
+        listed = [item.number for item in self._replicas if item.alive or now - item.lost_s < LISTED_S]
+        fresh = [number for number in listed if self._replicas[number].fresh(now)]
+        if service.sheddable[arrival.tier] and picker.saturated(fresh, len(listed) - len(fresh)):
+            self._refuse(job, "picker")
+            return
+        if not listed:
+            self._refuse(job, "nowhere")
+            return
+        replica = self._replicas[picker.pick(arrival.parts, arrival.prompt, listed, fresh)]
+        if not replica.alive:
+            self._refuse(job, "lost")
+            return
+        if service.most_held is not None and replica.held >= service.most_held:
+            self._refuse(job, "engine")
+            return
+        self._enter(job, replica)
+
+    def _enter(self, job: Job, replica: _Replica) -> None:
+        job.replica = replica.number
+        replica.held += 1
+        self._envoys[job.envoy] += 1
+        self._under_way += 1
+        if self._now < self._change_s:
+            self._calm_most = max(self._calm_most, self._under_way)
+        rank = min(replica.ranks, key=lambda rank: rank.load) if len(replica.ranks) > 1 else replica.ranks[0]
+        version = rank.version
+        rank.submit(job, self._now)
+        if rank.version != version:
+            self._push(rank)
+
+    def _refuse(self, job: Job, where: End) -> None:
+        job.end, job.ended_s = where, self._now
+        self.tally.ended(job)
+
+    def _answered(self, job: Job) -> None:
+        self._end(job, "answered")
+
+    def _end(self, job: Job, how: End) -> None:
+        self._replicas[job.replica].held -= 1
+        self._envoys[job.envoy] -= 1
+        self._under_way -= 1
+        job.end, job.ended_s = how, self._now
+        self.tally.ended(job)

@@ -1,0 +1,186 @@
+"""The twin of a site: its plan as a simulation, as declared and in a scenario."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from stacks.plan.models import RevisionPlan
+from stacks.plan.site_plan import SitePlan
+from stacks.proof import money
+from stacks.proof.figures import Figure
+from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
+from stacks.whatif.deployment import served_of, tiers_of
+from stacks.whatif.losses import LostReplicas, losses_of
+from stacks.whatif.outcome import Column, ModelOutcome, SiteOutcome, tier_outcome
+from stacks.whatif.refusal import NoScenarioError
+from stacks.whatif.scenario import Scenario
+from stacks.whatif.schedule import AFTER_S, Schedule, schedule_of
+from stacks.whatif.simulation import LISTED_S, Outage, Run, Simulation
+from stacks.whatif.steps import step_times
+from stacks.whatif.tally import Counts, together
+from stacks.whatif.traffic import Surge, Traffic
+
+# Until a lost node's replicas start elsewhere: Kubernetes notices, and evicts after the toleration that it gives every
+# pod (300 s). Both are its defaults, which the platform leaves alone.
+GONE_S = LISTED_S + 300.0
+# Of a larger model that loses none, so many replicas are simulated, with their part of the load.
+MOST_REPLICAS = 24
+
+
+def outcome_of(
+    plan: SitePlan,
+    scenario: Scenario,
+    *,
+    models: tuple[str, ...] = (),
+    layer: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> SiteOutcome:
+    """Simulate the models of a site, all of them without `models`. Raises NoScenarioError.
+
+    layer: entered around each step of the work, with its name.
+    """
+    if unknown := sorted(set(models) - set(plan.models)):
+        raise NoScenarioError("the site has no such model", got=", ".join(unknown), allowed=", ".join(plan.models))
+    if unknown := sorted(set(scenario.tier_shares) - set(plan.site.tiers)):
+        allowed = ", ".join(plan.site.tiers) or "none: the site declares no tiers"
+        raise NoScenarioError("the site has no such tier", got=", ".join(unknown), allowed=allowed)
+    scenario, losses = losses_of(plan, scenario)
+    outcomes, skipped = [], {}
+    for name in models or tuple(plan.models):
+        revision = plan.models[name].stable
+        if revision.proof.order.load is None:
+            skipped[name] = f"it declares no load; set models.{name}.load"
+            continue
+        with layer(f"simulate {name}"):
+            outcomes.append(_model_outcome(plan, revision, scenario, losses.get(name, LostReplicas())))
+    return SiteOutcome(
+        site=plan.site.name, words=scenario.words, seed=scenario.seed, models=tuple(outcomes), skipped=skipped
+    )
+
+
+def _model_outcome(plan: SitePlan, revision: RevisionPlan, scenario: Scenario, lost: LostReplicas) -> ModelOutcome:
+    twin, case = ModelTwin(plan, revision, scenario.tier_shares), revision.proof.case
+    return ModelOutcome(
+        model=revision.model,
+        replicas=case.replicas,
+        layout=str(case.layout),
+        gpu=case.order.gpu,
+        gpus=case.gpus,
+        targets=case.order.slo.targets,
+        declared=twin.column(Scenario(seed=scenario.seed), LostReplicas()),
+        scenario=twin.column(scenario, lost) if scenario.changes else None,
+    )
+
+
+class ModelTwin:
+    """One revision of a model, ready to be simulated."""
+
+    def __init__(self, plan: SitePlan, revision: RevisionPlan, shares: Mapping[str, float]) -> None:
+        load = revision.proof.order.load
+        if load is None:
+            raise ValueError("no load is declared")
+        self._plan, self._revision, self._load = plan, revision, load
+        self._case = revision.proof.case
+        self._step_s = step_times(self._case.roofline, self._case.layout.pipeline)
+        self._tiers = tiers_of(plan, revision.model, shares)
+
+    def column(self, scenario: Scenario, lost: LostReplicas) -> Column:
+        """Simulate it."""
+        part = 1.0 if lost.count else min(1.0, MOST_REPLICAS / self._case.replicas)
+        load = scenario.load(self._load)
+        load = replace(load, requests_per_s=load.requests_per_s * part)
+        served = served_of(self._plan, self._revision, self._step_s, self._tiers, in_turn=scenario.in_turn)
+        parallel = self._revision.parallel_requests
+        served = replace(served, replicas=round(served.replicas * part), most_parallel=math.ceil(parallel * part))
+        outage_s = GONE_S + self._revision.proof.cold_start["cold_start"].value
+        answer_s = load.answer_tokens.p95 * self._case.decode_s(self._case.slots)
+        times = schedule_of(load, scenario, lost, answer_s=answer_s, outage_s=outage_s)
+        surge = None
+        if scenario.spike is not None:
+            surge = Surge(begins_s=times.change_s, lasts_s=scenario.spike_s, times=scenario.spike)
+        runs = []
+        for number in range(times.runs):
+            seed = f"{scenario.seed} {self._revision.model} {number}"
+            shares = [tier.share for tier in self._tiers]
+            simulation = Simulation(
+                served,
+                Traffic(load, context=self._case.context, seed=seed, shares=shares, surge=surge),
+                seed=seed,
+                borders_s=(times.change_s, times.end_s),
+                outages=_outages(lost, times.change_s, outage_s),
+                change_s=times.change_s,
+                settled_s=times.settled_s,
+            )
+            runs.append(simulation.run(times.until_s, calm_after_s=times.end_s, drain_s=AFTER_S))
+        # Rates of a part are those of the whole, seen for a shorter time.
+        column = self._column(runs, times.measured_s * part, times)
+        figures, notes = dict(column.figures), []
+        if scenario.spike is not None or lost.count:
+            figures["recovery"] = _recovery(runs, times, lost)
+        if part < 1:
+            notes.append(
+                f"{served.replicas} of {self._case.replicas} replicas are simulated, with their part of the load"
+            )
+        return replace(column, figures=figures, replicas=self._case.replicas - lost.count, notes=tuple(notes))
+
+    def _column(self, runs: Sequence[Run], lasted_s: float, times: Schedule) -> Column:
+        by_tier = [together(run.tally.counts[1][place] for run in runs) for place in range(len(self._tiers))]
+        targets, path_s = self._case.order.slo.targets, PATH_S + REQUEST_OVERHEAD_S
+        tiers = [
+            tier_outcome(counts, tier, targets, lasted_s=lasted_s, path_s=path_s)
+            for tier, counts in zip(self._tiers, by_tier, strict=True)
+        ]
+        return Column(
+            by_tier=tuple(tiers),
+            figures=self._figures(together(by_tier), lasted_s),
+            replicas=self._case.replicas,
+            trace=tuple((second - times.change_s, count) for second, count in runs[0].trace),
+        )
+
+    def _figures(self, counts: Counts, lasted_s: float) -> dict[str, Figure]:
+        rate = counts.answer_tokens / lasted_s
+        figures = {
+            "answer_tokens_per_s": Figure(
+                value=rate, unit="tokens/s", source="answer tokens / simulated time", fidelity="estimated"
+            )
+        }
+        prices = self._case.order.prices
+        if prices is None:
+            return figures
+        hour = money.hourly(self._case, prices)
+        figures["hour"] = Figure(
+            value=hour,
+            unit=f"{prices.currency}/h",
+            source="GPUs x (price + power x kWh price); lost GPUs are paid too",
+            fidelity="estimated",
+        )
+        if rate and self._case.order.model.task == "generate":
+            figures["per_million"] = Figure(
+                value=hour / 3600 / rate * 1e6,
+                unit=f"{prices.currency}/M answer tokens",
+                source="bill / (answer tokens/s x 3600), all of it on the answers",
+                fidelity="estimated",
+            )
+        return figures
+
+
+def _outages(lost: LostReplicas, begins_s: float, outage_s: float) -> tuple[Outage, ...]:
+    returning, rest = tuple(range(lost.returning)), tuple(range(lost.returning, lost.count))
+    outages = [
+        Outage(begins_s=begins_s, ends_s=begins_s + outage_s, replicas=returning),
+        Outage(begins_s=begins_s, ends_s=math.inf, replicas=rest),
+    ]
+    return tuple(outage for outage in outages if outage.replicas)
+
+
+def _recovery(runs: Sequence[Run], times: Schedule, lost: LostReplicas) -> Figure:
+    """Seconds after the end of a spike, or after a loss; infinite for replicas that stay away."""
+    source = "until no more requests are under way than at the busiest moment before; the longest of all runs"
+    seconds = math.inf
+    # What is left behind by replicas that stay away may be calm at once, which is no recovery.
+    if not lost.for_good or times.settled_s > times.change_s:
+        from_s = times.change_s if lost.returning else times.settled_s
+        seconds = max(0.0, max(run.calm_again_s for run in runs) - from_s)
+    return Figure(value=seconds, unit="s", source=source, fidelity="estimated")
