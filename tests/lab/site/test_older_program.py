@@ -32,8 +32,59 @@ from tests.lab.site.running_site import Site
 pytestmark = pytest.mark.row("C.04", "C.05")
 
 LANDED = "af0ec19911715c092b2beb9858a6d6f7eab587ed"
+# What the proof derives has changed, so that engines, pickers and limits get other values.
 # `type::name` of a resource -> operation and paths of properties, for each change since LANDED that sites are to get.
-MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {}
+MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "kubernetes:apps/v1:Deployment::glm-5-1-picker": (
+        "update",
+        ("spec.template.metadata.annotations.inference-platform/config-digest",),
+    ),
+    "kubernetes:apps/v1:Deployment::glm-5-1-server": (
+        "update",
+        (
+            "spec.progressDeadlineSeconds",
+            "spec.template.spec.containers[0].args[10]",
+            "spec.template.spec.containers[0].args[11]",
+            "spec.template.spec.containers[0].args[12]",
+            "spec.template.spec.containers[0].args[14]",
+            "spec.template.spec.containers[0].args[15]",
+            "spec.template.spec.containers[0].args[17]",
+            "spec.template.spec.containers[0].args[19]",
+            "spec.template.spec.containers[0].args[9]",
+        ),
+    ),
+    "kubernetes:apps/v1:Deployment::qwen3-32b-picker": (
+        "update",
+        ("spec.template.metadata.annotations.inference-platform/config-digest",),
+    ),
+    "kubernetes:apps/v1:Deployment::qwen3-32b-server": (
+        "update",
+        (
+            "spec.template.spec.containers[0].args[11]",
+            "spec.template.spec.containers[0].args[12]",
+            "spec.template.spec.containers[0].args[14]",
+            "spec.template.spec.containers[0].args[6]",
+            "spec.template.spec.containers[0].args[7]",
+            "spec.template.spec.containers[0].args[8]",
+            "spec.template.spec.containers[0].args[9]",
+        ),
+    ),
+    "kubernetes:core/v1:ConfigMap::glm-5-1-picker-config": (
+        "update",
+        ('data["config.yaml"]',),
+    ),
+    "kubernetes:core/v1:ConfigMap::qwen3-32b-picker-config": (
+        "update",
+        ('data["config.yaml"]',),
+    ),
+    "kubernetes:gateway.envoyproxy.io/v1alpha1:BackendTrafficPolicy::glm-5-1-limits": (
+        "update",
+        (
+            "spec.circuitBreaker.maxParallelRequests",
+            "spec.circuitBreaker.maxPendingRequests",
+        ),
+    ),
+}
 # What the engine notes of a resource beside what the program wants of it.
 _NOTES = ("created", "modified", "aliases", "sourcePosition", "stackTrace")
 _DEFAULT_PROVIDER = re.compile(r"::pulumi:providers:\w+::default_")
