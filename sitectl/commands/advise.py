@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from floor.problems import SiteError, nearest
-from sitectl import checkout
+from floor.problems import nearest
 from sitectl.command import Command, CommandContext, pass_context, site_names
 from sitectl.commands.catalogue import model_names
 from sitectl.errors import Exit, SitectlError
+from sitectl.planned import plan_of
 from stacks.facts import catalogue, versions
 from stacks.facts.hardware import GPUS
 from stacks.plan import advice
 from stacks.plan.advice import Advice, PublicPrice, advise
 from stacks.plan.orders import order_of
-from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.plan.site_plan import SitePlan
 from stacks.proof.demand import Prices
 from stacks.proof.order import Order
 from stacks.site.checks.products import nearest_product
@@ -53,15 +53,7 @@ exit status 1: no kind carries the load within its targets; each line says why
 @pass_context
 def command(context: CommandContext, /, *, model: str, site: str, public: str | None, **given: Any) -> int:
     """Show which kind of GPU carries a model's load at the least cost."""
-    project = context.project
-    try:
-        plan = plan_file(checkout.site_files(project, [site])[site])
-    except SiteError as error:
-        raise SitectlError(
-            f"the site is not valid:\n{checkout.relative(str(error), project)}",
-            fix=f"python -m sitectl validate {site}",
-            status=Exit.REFUSED,
-        ) from None
+    plan = plan_of(context.project, site)
     order = _order(plan, model, given)
     price = PublicPrice(*_pair("--public", public)) if public else None
     if price and order.load is None:

@@ -10,14 +10,15 @@ from typing import Any
 
 import click
 
-from floor.problems import SiteError, nearest
+from floor.problems import nearest
 from policy.model import Resource
 from sitectl import checkout, derived_fields
 from sitectl.command import Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
+from sitectl.planned import plan_of
 from sitectl.proofs import in_text, in_words, told
 from stacks.facts import catalogue, versions
-from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.plan.site_plan import SitePlan
 from stacks.site.model import SiteConfig
 from stacks.site.reference import keys
 
@@ -41,20 +42,13 @@ Name an object as `rules` and `diff` print it, or as kind/name.
 @pass_context
 def command(context: CommandContext, *, site: str, what: str, field: str | None) -> int:
     project = context.project
-    files = checkout.site_files(project, [site])
-    try:
-        plan = plan_file(files[site])
-    except SiteError as error:
-        raise SitectlError(
-            f"the site is not valid:\n{checkout.relative(str(error), project)}",
-            fix=f"python -m sitectl validate {site}",
-            status=Exit.REFUSED,
-        ) from None
+    plan = plan_of(project, site)
     if field is None and not _is_object(plan, what):
         record = explain_key(plan, what)
         context.say(checkout.relative(_lines(record), project), _located(record, project))
         return int(Exit.OK)
     with context.progress.layer(f"render {site}"):
+        files = checkout.site_files(project, [site])
         declared = checkout.declare(project, files, context.progress)[site]
     if declared.error:
         raise SitectlError(f"the site cannot be rendered: {declared.error}", status=Exit.REFUSED)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from floor.problems import SiteError
-from sitectl import checkout, whatif, whatif_plot
+from sitectl import whatif, whatif_plot
 from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
-from stacks.plan.site_plan import SitePlan, plan_file
+from sitectl.planned import plan_of
 from stacks.whatif.refusal import NoScenarioError
 from stacks.whatif.scenario import LONG_TAIL, SPIKE_S, WORST, Scenario
 from stacks.whatif.twin import outcome_of
@@ -132,7 +131,7 @@ def command(
         tier_shares=tier_share,
         seed=seed,
     )
-    plan = _plan(context, site)
+    plan = plan_of(context.project, site)
     if plot:
         whatif_plot.require(plot)
     try:
@@ -143,15 +142,3 @@ def command(
         whatif_plot.write(outcome, context.folder / plot)
     context.say(whatif.text(outcome), whatif.record(outcome))
     return int(Exit.OK if outcome.kept else Exit.REFUSED)
-
-
-def _plan(context: CommandContext, site: str) -> SitePlan:
-    file = checkout.site_files(context.project, [site])[site]
-    try:
-        return plan_file(file)
-    except SiteError as error:
-        raise SitectlError(
-            f"the site is not valid:\n{checkout.relative(str(error), context.project)}",
-            fix=f"python -m sitectl validate {site}",
-            status=Exit.REFUSED,
-        ) from None

@@ -1,0 +1,23 @@
+"""The plan of one site that a command is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from floor.problems import SiteError
+from sitectl import checkout
+from sitectl.errors import Exit, SitectlError
+from stacks.plan.site_plan import SitePlan, plan_file
+
+
+def plan_of(project: Path, site: str) -> SitePlan:
+    """Of the site of that name. Raises SitectlError where there is none, or where its file is not valid."""
+    file = checkout.site_files(project, [site])[site]
+    try:
+        return plan_file(file)
+    except SiteError as error:
+        raise SitectlError(
+            f"the site is not valid:\n{checkout.relative(str(error), project)}",
+            fix=f"python -m sitectl validate {site}",
+            status=Exit.REFUSED,
+        ) from None
