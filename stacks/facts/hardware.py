@@ -92,6 +92,11 @@ class Gpu(Record):
         """A GPU's share of its node's power under load; of a kind without a figure of the node, the GPU's own."""
         return self.power_w if self.node_power_w is None else self.node_power_w / self.gpus_per_node
 
+    @property
+    def linked_by_pcie(self) -> bool:
+        """Whether its GPUs reach each other over PCIe alone, which bridges between pairs do not change."""
+        return self.link_bytes_per_s <= self.pcie_bytes_per_s
+
     def flops_at(self, precision: Precision) -> float:
         """Peak at that precision, or at bf16 where it has no units for it."""
         return self.flops.get(precision, self.flops["bf16"])

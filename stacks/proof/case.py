@@ -196,9 +196,9 @@ class Case:
         return low
 
     def decode_s(self, running: float) -> float:
-        """Step of so many requests of the mean size."""
-        running = max(1.0, running / self.layout.pipeline)
-        return self.roofline.step_s(decodes=running, context=self.order.request_tokens)
+        """Step of so many requests of the mean size, a pipeline's batches with an equal part of them each."""
+        batch = max(1.0, running / self.layout.pipeline)
+        return self.roofline.step_s(decodes=batch, context=self.order.request_tokens, alone=running <= 1)
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:

@@ -213,15 +213,19 @@ def candidates(
 
 
 def _shapes(gpu: Gpu, gpus: int | None) -> Iterator[Layout]:
-    """Layouts that a machine room allows, whatever the model: within a node, or over whole nodes."""
+    """Layouts that a machine room allows, whatever the model: within the links' domain, or pipelines over whole nodes.
+
+    No collective of a layer runs over the network: vLLM's guide has pipelines there, too.
+    """
     node = gpu.gpus_per_node
-    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= node]
+    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= gpu.link_domain]
     for tensor in sizes:
-        for data in (size for size in sizes if tensor * size <= node):
+        for data in (size for size in sizes if tensor * size <= gpu.link_domain):
             yield Layout(tensor=tensor, data=data)
             yield Layout(tensor=tensor, data=data, expert_parallel=True)
         for nodes in (1, 2, 4):
-            yield Layout(tensor=tensor, pipeline=nodes * node // tensor)
+            if tensor <= node:
+                yield Layout(tensor=tensor, pipeline=nodes * node // tensor)
     if gpus is not None and (gpus <= node or gpus % node == 0):
         for tensor in (size for size in range(1, min(gpus, node) + 1) if gpus % size == 0):
             yield Layout(tensor=tensor, pipeline=gpus // tensor)

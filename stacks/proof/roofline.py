@@ -17,6 +17,7 @@ from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Part
 from stacks.facts.hardware import Gpu, Precision
 from stacks.proof.cache import KvDtype, token_bytes
+from stacks.proof.collectives import hops_of, links_between
 from stacks.proof.layouts import Layout, experts_of, layer_count
 from stacks.proof.weights import Parameters, WeightBytes, parameters, weight_bytes
 
@@ -40,7 +41,7 @@ class Calibration:
     latent_compute: float
     """The same for latent attention in decode, whose heads share one vector."""
     link: float
-    """Share of the links' bandwidth in a collective."""
+    """Share of NVLink's bandwidth in a collective, and of the network's."""
     layer_s: float
     """A layer's kernel launches and small kernels."""
     block_layer_s: float
@@ -50,7 +51,7 @@ class Calibration:
     sparse_token_s: float
     """More for each token of a prefill in a layer with an indexer."""
     collective_s: float
-    """Latency of one collective."""
+    """Latency of one collective over NVLink."""
     step_s: float
     """Scheduling and sampling of one step."""
     token_vectors: float
@@ -110,6 +111,16 @@ _NORMAL = NormalDist()
 _FP8_FORMATS = ("fp8", "fp8-block")
 
 
+def pipelined_s(layers: float, head: float, *, count: int, stages: int) -> float:
+    """Seconds of a batch through `stages` that each have one: at every hand-over all wait for the slowest.
+
+    layers: seconds of all `count` layers. head: seconds of the output, which the last stage has; layers that are left
+    over are on stages before it (get_pp_indices, vLLM 0.32 distributed/utils.py).
+    """
+    most, last = math.ceil(count / stages), count // stages
+    return stages * max(layers * most / count, layers * last / count + head)
+
+
 class Roofline:
     """Step times of one model on one layout. Arithmetic on floats; build once, ask often."""
 
@@ -148,7 +159,10 @@ class Roofline:
             for mixer in model.mixers.values()
             if isinstance(mixer, catalogue.LatentAttention) and mixer.indexer_heads
         )
-        self._link = self._link_bytes_per_s()
+        self._vector = 2 * model.hidden
+        self._tensor_links = links_between(gpu, layout.tensor, latency_s=fit.collective_s, share=fit.link)
+        self._expert_links = links_between(gpu, divided, latency_s=fit.collective_s, share=fit.link)
+        self._hops = hops_of(gpu, layout, self._vector, latency_s=fit.collective_s, share=fit.link)
         self._vectors_s = self._vector_s()
         blocked = model.quantisation.format == "fp8-block"
         self._launch_s = fit.layer_s + (fit.block_layer_s if blocked else 0.0)
@@ -176,32 +190,38 @@ class Roofline:
         moved = fit.token_vectors * self._blocks + fit.expert_vectors * copies
         return moved * 2 * self._model.hidden / self._gpu.memory_bytes_per_s
 
-    def _link_bytes_per_s(self) -> float:
-        """What a collective of the tensor and data ranks has; over the network once they leave the links' domain."""
-        ranks = self._layout.tensor * self._layout.data
-        gpu = self._gpu
-        return (gpu.link_bytes_per_s if ranks <= gpu.link_domain else gpu.network_bytes_per_s) * self._fit.link
-
-    def step_s(self, *, prefill: float = 0.0, reach: float = 0.0, decodes: float = 0.0, context: float = 0.0) -> float:
-        """Seconds of one step on one scheduler's GPUs.
+    def step_s(
+        self,
+        *,
+        prefill: float = 0.0,
+        reach: float = 0.0,
+        decodes: float = 0.0,
+        context: float = 0.0,
+        alone: bool = False,
+    ) -> float:
+        """Seconds of one step on one scheduler's GPUs; of a pipeline, through all of its stages.
 
         prefill: prompt tokens in the step. reach: tokens that one of them attends to on average. decodes: requests that
         get one token each. context: tokens that each of those has. All of one data-parallel rank; the others do alike.
+        alone: no other batch is in the pipeline.
         """
         tokens = prefill + decodes
         if not tokens:
             return 0.0
         fit = self._fit
-        total = fit.step_s + self._blocks * self._launch_s + decodes * fit.request_s + tokens * self._vectors_s
-        total += sum(work * tokens + read for work, read in self._linear)
-        total += self._head[0] * max(decodes, 1.0) + self._head[1]
+        layers = self._blocks * self._launch_s + tokens * self._vectors_s
+        layers += sum(work * tokens + read for work, read in self._linear)
         if self._routed:
             together = tokens * self._layout.data
             work, read = self._experts
-            total += work * together + read * self._touched(together)
-        total += self._attention_s(prefill, reach, decodes, context)
-        total += self._collectives_s(tokens)
-        total += self._sparse_layers * (fit.sparse_layer_s + fit.sparse_token_s * prefill)
+            layers += work * together + read * self._touched(together)
+        layers += self._attention_s(prefill, reach, decodes, context)
+        layers += self._collectives_s(tokens)
+        layers += self._sparse_layers * (fit.sparse_layer_s + fit.sparse_token_s * prefill)
+        head = self._head[0] * max(decodes, 1.0) + self._head[1]
+        stages = 1 if alone else self._layout.pipeline
+        total = fit.step_s + decodes * fit.request_s + pipelined_s(layers, head, count=self._layers, stages=stages)
+        total += self._hops.fixed_s + tokens * self._hops.token_s
         return total * fit.engine
 
     def _touched(self, tokens: float) -> float:
@@ -258,16 +278,14 @@ class Roofline:
 
     def _collectives_s(self, tokens: float) -> float:
         """All-reduces of tensor parallelism, two a layer; dispatch and combine of expert parallelism."""
-        layout, fit, vector = self._layout, self._fit, 2 * self._model.hidden
+        layout, vector = self._layout, self._vector
         total = 0.0
         if layout.tensor > 1:
+            links = self._tensor_links
             size = 2 * (layout.tensor - 1) / layout.tensor * tokens * vector
-            total += self._blocks * (fit.collective_s + size / self._link)
+            total += self._blocks * (links.latency_s + size / links.bytes_per_s)
         if layout.data > 1 and self._routed:
-            ranks = layout.tensor * layout.data
+            links, ranks = self._expert_links, layout.tensor * layout.data
             sent = tokens / layout.tensor * min(self._routed[0][2], ranks) * vector * (1 - 1 / ranks)
-            total += self._routed_layers * 2 * (fit.collective_s + sent / self._link)
-        if layout.pipeline > 1:
-            hop = self._gpu.link_bytes_per_s if layout.gpus <= self._gpu.link_domain else self._gpu.network_bytes_per_s
-            total += (layout.pipeline - 1) * (fit.collective_s + tokens * vector / hop)
+            total += self._routed_layers * 2 * (links.latency_s + sent / links.bytes_per_s)
         return total
