@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from floor.counts import counted
 from stacks.facts.hardware import GPUS
 from stacks.plan.orders import kv_dtype
+from stacks.proof import several_nodes
 from stacks.proof.demand import Prices
 from stacks.proof.figures import shown
 from stacks.proof.order import Order
@@ -52,8 +53,10 @@ class Advice:
 
     @property
     def why_not(self) -> str:
-        """The first reason why the model does not hold there; empty where it does."""
-        return "" if self.holds else self.proof.problems[0].text
+        """The first reason why the model does not hold there, and what several nodes would do; empty where it does."""
+        if self.holds:
+            return ""
+        return "; ".join(filter(None, [self.proof.problems[0].text, several_nodes.words(self.proof)]))
 
 
 def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:

@@ -21,6 +21,7 @@ from stacks.plan.orders import order_of, serving_of
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.start import PROBE_PERIOD_S
+from stacks.proof import several_nodes
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.layouts import allowed, refusals
@@ -147,7 +148,8 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
         )
     if not refused:
         verdict = "does not fit" if case.fit_problems else "does not keep its targets"
-        reasons = "; ".join(filter(None, [*(problem.text for problem in proof.problems), out_of_reach(proof)]))
+        texts = [*(problem.text for problem in proof.problems), out_of_reach(proof), several_nodes.words(proof)]
+        reasons = "; ".join(filter(None, texts))
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
 
 

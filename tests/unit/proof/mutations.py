@@ -109,6 +109,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("if gpu.linked_by_pcie:", "if False:"),
     ),
     *_of(
+        "several_nodes",
+        ("test_proof_several_nodes.py",),
+        ("one_node=False, replicas", "replicas"),
+    ),
+    *_of(
         "batch",
         _LATENCY,
         ("self.gaps / 2 if self.gaps", "self.gaps / 4 if self.gaps"),

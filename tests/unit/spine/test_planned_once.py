@@ -26,8 +26,15 @@ pytestmark = pytest.mark.row("opening 2")
 ROOT = Path(__file__).parents[3]
 PROD = ROOT / "Pulumi.prod.yaml"
 SETTLED, FREE = "the site's order", "a better layout"
-# Calls of the proof and of its settings: the plan's own, fixes and GPUs that are tried, an entry that no site orders.
-PROVERS = {"stacks/plan/models.py", "stacks/plan/advice.py", "stacks/proof/fixes.py", "sitectl/commands/catalogue.py"}
+# Calls of the proof and of its settings: the plan's own, fixes, nodes and GPUs that are tried, an entry that no site
+# orders.
+PROVERS = {
+    "stacks/plan/models.py",
+    "stacks/plan/advice.py",
+    "stacks/proof/fixes.py",
+    "stacks/proof/several_nodes.py",
+    "sitectl/commands/catalogue.py",
+}
 DERIVERS = {"stacks/plan/models.py", "stacks/plan/settings/registry.py"}
 
 
