@@ -23,6 +23,7 @@ from stacks.plan.orders import order_of
 from stacks.plan.site_plan import SitePlan
 from stacks.proof.demand import Prices
 from stacks.proof.order import Order
+from stacks.proof.split_verdict import SplitVerdict
 from stacks.site.checks.products import nearest_product
 from stacks.site.demand import LoadSpec, OrderedModelSpec, SloSpec
 
@@ -60,9 +61,11 @@ def command(context: CommandContext, /, *, model: str, site: str, public: str | 
         raise _wrong("--public", "a cost needs a load", fix="add --requests-per-s")
     with context.progress.layer(f"prove {model}"):
         advices = advise(order, _offers(order, given["offers"]))
+        split = advice.split_of(advices)
     cost = advice.public_cost(order, price) if price else None
-    lines = [*advice.table(advices), advice.verdict(advices, cost)]
-    context.say("\n".join(lines), {"kinds": [_record(kind) for kind in advices], "public_per_hour": cost})
+    lines = [*advice.table(advices), advice.verdict(advices, cost), *([advice.split_line(split)] if split else [])]
+    record = {"kinds": [_record(kind) for kind in advices], "public_per_hour": cost}
+    context.say("\n".join(lines), record | {"split": _split_record(split) if split else None})
     return int(Exit.OK if any(kind.holds for kind in advices) else Exit.REFUSED)
 
 
@@ -172,4 +175,20 @@ def _record(kind: Advice) -> dict[str, Any]:
         "per_hour": kind.hour,
         "per_million_tokens": kind.million,
         "figures": {key: asdict(figure) for key, figure in kind.proof.figures().items()} if kind.holds else {},
+    }
+
+
+def _split_record(verdict: SplitVerdict) -> dict[str, Any]:
+    split = verdict.split
+    record: dict[str, Any] = {"gpu": verdict.joint.order.gpu, "better": verdict.better, "reasons": verdict.reasons}
+    if split is None:
+        return record
+    return record | {
+        "prefill": f"{split.prefill.replicas} x {split.prefill.case.layout}",
+        "decode": f"{split.decode.replicas} x {split.decode.layout}",
+        "gpus": split.gpus,
+        "joint_gpus": verdict.joint.gpus,
+        "ttft_mean_ms": split.ttft_mean_s * 1e3,
+        "itl_p99_ms": split.decode.steady.itl_quantile_s(0.99) * 1e3,
+        "transfer_ms": split.transfer_s * 1e3,
     }

@@ -14,6 +14,7 @@ from stacks.proof.demand import Prices
 from stacks.proof.figures import shown
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
+from stacks.proof.split_verdict import SplitVerdict, compare
 
 
 @dataclass(frozen=True)
@@ -143,3 +144,17 @@ def verdict(advices: list[Advice], public: float | None) -> str:
     share = first.hour / public
     times = f"{share:.1f} times" if share >= 1 else f"{share:.0%} of"
     return f"{text}; {times} what the public API costs for this load, {shown(public)} per hour"
+
+
+def split_of(advices: list[Advice]) -> SplitVerdict | None:
+    """Prompts and answers on replicas of their own, on the kind that `verdict` takes, or else on the site's own."""
+    kinds = [*(kind for kind in advices if kind.holds), *(kind for kind in advices if kind.owned)]
+    return compare(kinds[0].proof.order) if kinds else None
+
+
+def split_line(split: SplitVerdict) -> str:
+    """What a split would do, whether it is better or not, and why."""
+    if split.split is None:
+        return f"split: no. {split.reasons}"
+    answer = "yes, but it is not deployed" if split.better else "no"
+    return f"split: {answer}. {split.line}; {split.reasons}  [estimated]"

@@ -10,17 +10,26 @@ from stacks.proof.figures import Band, Figure, shown
 from stacks.proof.fixes import Fix
 from stacks.proof.proof import Proof
 from stacks.proof.search import reason
+from stacks.proof.split_verdict import SplitVerdict
 
 _LABEL = 12
 
 
-def block(proof: Proof, fixes: tuple[Fix, ...] | list[Fix] = (), better: Proof | None = None) -> str:
+def block(
+    proof: Proof,
+    fixes: tuple[Fix, ...] | list[Fix] = (),
+    better: Proof | None = None,
+    split: SplitVerdict | None = None,
+) -> str:
     """Lines for one model.
 
     fixes: for a proof that does not hold. better: a proof of the same order with more freedom, mentioned where it needs
-    fewer GPUs or carries more.
+    fewer GPUs or carries more. split: mentioned where it would do better.
     """
-    return "\n".join([_headline(proof), *(f"  {line}" for line in _lines(proof, fixes, better))])
+    lines = [_headline(proof), *(f"  {line}" for line in _lines(proof, fixes, better))]
+    if split is not None and split.better:
+        lines.append(f"  {_line('split', f'{split.line}; not deployed  [estimated]')}")
+    return "\n".join(lines)
 
 
 def _headline(proof: Proof) -> str:

@@ -27,6 +27,7 @@ from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.layouts import allowed, refusals
 from stacks.proof.proof import Proof, prove
 from stacks.proof.serving import REQUEST_OVERHEAD_S
+from stacks.proof.split_verdict import SplitVerdict, compare
 from stacks.site.demand import OrderedModelSpec
 from stacks.site.model import SiteConfig
 
@@ -75,9 +76,14 @@ class RevisionPlan:
         """The same order with more freedom in its layout. It may not hold."""
         return prove(replace(self.proof.order, simple=False, layout=None))
 
+    @cached_property
+    def split(self) -> SplitVerdict | None:
+        """Prompts and answers on replicas of their own, as an estimate beside the proof."""
+        return compare(self.proof.order)
+
     def text(self) -> str:
         """The proof as text for people, with the layout that would do better."""
-        return block(self.proof, better=self.better)
+        return block(self.proof, better=self.better, split=self.split)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +155,17 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
     if not refused:
         verdict = "does not fit" if case.fit_problems else "does not keep its targets"
         texts = [*(problem.text for problem in proof.problems), out_of_reach(proof), several_nodes.words(proof)]
+        texts += [] if case.fit_problems else [_split(proof)]
         reasons = "; ".join(filter(None, texts))
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
+
+
+def _split(proof: Proof) -> str:
+    """The split that holds where no joint layout of this GPU does, in words; empty otherwise."""
+    verdict = compare(proof.order)
+    if verdict is None or not verdict.joint.problems or verdict.split is None:
+        return ""
+    return f"a split of prefill and decode, {verdict.line} [estimated], and the platform does not deploy it"
 
 
 def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:

@@ -114,6 +114,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("one_node=False, replicas", "replicas"),
     ),
     *_of(
+        "disaggregation",
+        ("test_proof_disaggregation.py",),
+        ("prefix_hit=1.0", "prefix_hit=0.0"),
+        ("answer_tokens=_ONE", "prefix_hit=0.0"),
+        ("self.prefill.sojourn_mean_s + self.after_s", "self.prefill.mean_s + self.after_s"),
+        (" or self.network_busy > MOST_BUSY", ""),
+        ("_MOST_BUSY_PREFILL = 0.83", "_MOST_BUSY_PREFILL = 0.95"),
+        ("return self.transfer_s + self.decode", "return self.decode"),
+        ("servers=1,", "servers=64,"),
+    ),
+    *_of(
         "batch",
         _LATENCY,
         ("self.gaps / 2 if self.gaps", "self.gaps / 4 if self.gaps"),
