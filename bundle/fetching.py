@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import tarfile
-import tempfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from bundle import pod_network
+from bundle.asking import Asking, NoAnswerError
 from bundle.definitions import definitions_file
 from bundle.errors import BundleError
 from bundle.helm import Helm
 from components.addons.charts import Chart, chart_of
 from stacks.facts.versions import CrdSource, Versions
+from talos.cni import cilium_values
 
 SUMS = "SHA256SUMS"
 _MOVED = (
     "take the pinned release from its publisher; to raise the pin, write the sum that was got into "
     "stacks/facts/versions.yaml, call this again, and read what `pulumi preview` shows"
 )
-_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,8 @@ class Sources:
     helm: Helm
     mirror: str | None = None
     """Registry, repository or folder of all charts, as `charts.mirror` of a site; None: each from its publisher."""
+    asking: Asking = field(default_factory=Asking)
+    """Shared by all sites of a run."""
 
     def definitions(self, file: str) -> str:
         """The content of one file of `versions.crds`. Raises BundleError, also for what is not as pinned."""
@@ -49,7 +51,7 @@ class Sources:
         pin = self.versions.cilium
         chart = chart_of(pin.chart, pin.version, self.mirror, pin.repository)
         return _pinned(
-            pod_network.manifest(self.helm, chart, self.versions.kubernetes),
+            pod_network.manifest(self._rendered(chart, "cilium", cilium_values(), "kube-system"), chart.version),
             pin.manifest,
             f"the manifest of Cilium {pin.version}",
         )
@@ -64,8 +66,26 @@ class Sources:
         beside = dict(self.versions.charts)[str(source.next_to)]
         registry = beside.chart.rpartition("/")[0]
         chart = chart_of(f"{registry}/{source.chart}", beside.version, self.mirror)
-        text = self.helm.render(chart, "crds", source.values, namespace="default", kubernetes=self.versions.kubernetes)
-        return f"{source.chart} {beside.version}", text
+        return f"{source.chart} {beside.version}", self._rendered(chart, "crds", source.values, "default")
+
+    def pulled(self, chart: Chart, folder: Path) -> Path:
+        """The packed chart, now in this empty folder. Raises BundleError."""
+        packed = self.asking.once(
+            ("pull", chart, folder),
+            chart.chart,
+            place_of(chart),
+            lambda limit_s: str(self.helm.pull(chart, folder, limit_s=limit_s)),
+        )
+        return Path(packed)
+
+    def _rendered(self, chart: Chart, release: str, values: Mapping[str, Any], namespace: str) -> str:
+        kubernetes = self.versions.kubernetes
+
+        def ask(limit_s: float) -> str:
+            return self.helm.render(chart, release, values, namespace=namespace, kubernetes=kubernetes, limit_s=limit_s)
+
+        question = ("render", chart, release, json.dumps(values, sort_keys=True), namespace, kubernetes)
+        return self.asking.once(question, chart.chart, place_of(chart), ask)
 
     def _file(self, address: str, release: str) -> tuple[str, str]:
         """From its address, or from the mirror's folder under the project's name and release."""
@@ -75,14 +95,28 @@ class Sources:
         if local is not None and local.is_file():
             # Bytes that are no text are not as pinned either.
             return local.name, local.read_text(encoding="utf-8", errors="replace")
-        try:
-            answer = httpx.get(address, follow_redirects=True, timeout=_LIMIT_S)
-            answer.raise_for_status()
-        # A proxy of the environment that httpx cannot use is one of the last three.
-        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
-            fix = f"check the connection, or put the file as {project}-{release}.yaml into a folder: --from FOLDER"
-            raise BundleError(f"{address} cannot be fetched", got=str(error), fix=fix) from None
-        return address, answer.text
+        missing = f"{project}-{release}.yaml"
+        host = httpx.URL(address).host
+        return address, self.asking.once(address, address, host, lambda limit_s: _got(address, missing, limit_s))
+
+
+def place_of(chart: Chart) -> str:
+    """Who has the chart: a repository's address, a registry's host, or a folder."""
+    registry, separator, path = (chart.repository or chart.chart).partition("://")
+    return f"{registry}://{path.partition('/')[0]}" if separator else str(Path(registry).parent)
+
+
+def _got(address: str, file: str, limit_s: float) -> str:
+    try:
+        answer = httpx.get(address, follow_redirects=True, timeout=limit_s)
+        answer.raise_for_status()
+    except httpx.TimeoutException:
+        raise NoAnswerError(address, limit_s) from None
+    # A proxy of the environment that httpx cannot use is one of the last three.
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
+        fix = f"check the connection, or put the file as {file} into a folder: --from FOLDER"
+        raise BundleError(f"{address} cannot be fetched", got=str(error), fix=fix) from None
+    return answer.text
 
 
 def _pinned(content: str, digest: str, what: str) -> str:
@@ -117,28 +151,6 @@ def write_pod_network(sources: Sources, file: Path, note: Callable[[str], None])
     note(f"{file}: Cilium {pin.version}")
     _write(file.parent, {file.name: sources.pod_network()})
     return [file]
-
-
-def write_charts(sources: Sources, folder: Path, note: Callable[[str], None]) -> list[Path]:
-    """Pull the charts that are not in the folder yet, or are there cut short."""
-    placed = [(folder / file, chart) for file, chart in sources.charts()]
-    missing = [(target, chart) for target, chart in placed if not _is_whole(target)]
-    for target, chart in missing:
-        note(f"{target}: from {chart.chart}")
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".pulled-") as pulled:
-            # Under our own name: a repository may leave the `v` of the version out of its file's.
-            sources.helm.pull(chart, Path(pulled).resolve()).replace(target)
-    return [target for target, _ in missing]
-
-
-def _is_whole(chart: Path) -> bool:
-    """Whether the packed chart is there and can be read to its end."""
-    try:
-        with tarfile.open(chart) as packed:
-            return bool(packed.getmembers())
-    except (OSError, EOFError, tarfile.TarError, zlib.error):
-        return False
 
 
 def _write(folder: Path, contents: Mapping[str, str]) -> None:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bundle.asking import NoAnswerError
 from bundle.errors import BundleError
 from components.addons.charts import Chart
 
-# A chart is a few hundred kB; a registry behind a slow proxy answers within this, or not at all.
-_LIMIT_S = 300
 _INSTALL = "install helm 3.8 or later: https://helm.sh, or name the program: --helm PROGRAM"
 _MIRROR = "check the connection, or name a registry, repository or folder that has it: --from ADDRESS"
 _PACKED = "put the chart there as `helm pull` writes it, or name another place: --from ADDRESS"
@@ -27,25 +26,30 @@ class Helm:
     program: str
     folder: Path
 
-    def render(self, chart: Chart, release: str, values: Mapping[str, Any], *, namespace: str, kubernetes: str) -> str:
-        """The chart's objects as YAML. `kubernetes` as `v1.36.3`: helm's own default changes with helm."""
+    def render(
+        self, chart: Chart, release: str, values: Mapping[str, Any], *, namespace: str, kubernetes: str, limit_s: float
+    ) -> str:
+        """The chart's objects as YAML. `kubernetes` as `v1.36.3`: helm's own default changes with helm.
+
+        Raises BundleError, NoAnswerError after `limit_s` seconds.
+        """
         cluster = ("--namespace", namespace, "--kube-version", kubernetes)
         arguments = ["template", release, *_address(chart), *cluster, "--values", "-"]
-        return self._run(arguments, chart, given=json.dumps(dict(values)))
+        return self._run(arguments, chart, limit_s, given=json.dumps(dict(values)))
 
-    def pull(self, chart: Chart, folder: Path) -> Path:
-        """The packed chart, now in this empty folder."""
+    def pull(self, chart: Chart, folder: Path, *, limit_s: float) -> Path:
+        """The packed chart, now in this empty folder. Raises BundleError, NoAnswerError after `limit_s` seconds."""
         if _is_packed(chart):
             # `helm pull` takes no path. `show` reads the whole file, so a cut one is no chart.
-            self._run(["show", "chart", *_address(chart)], chart)
+            self._run(["show", "chart", *_address(chart)], chart, limit_s)
             return Path(shutil.copy(self.folder / chart.chart, folder))
-        self._run(["pull", *_address(chart), "--destination", str(folder)], chart)
+        self._run(["pull", *_address(chart), "--destination", str(folder)], chart, limit_s)
         packed = list(folder.glob("*.tgz"))
         if len(packed) != 1:
             raise BundleError(f"{self.program} pulled no {chart.chart} {chart.version}, and no error", fix=_INSTALL)
         return packed[0]
 
-    def _run(self, arguments: Sequence[str], chart: Chart, given: str = "") -> str:
+    def _run(self, arguments: Sequence[str], chart: Chart, limit_s: float, given: str = "") -> str:
         try:
             done = subprocess.run(
                 [self.program, *arguments],
@@ -54,7 +58,7 @@ class Helm:
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
-                timeout=_LIMIT_S,
+                timeout=limit_s,
                 check=False,
             )
         except FileNotFoundError:
@@ -63,7 +67,7 @@ class Helm:
         except OSError as error:
             raise BundleError(f"{self.program} cannot be run", got=str(error.strerror), fix=_INSTALL) from None
         except subprocess.TimeoutExpired:
-            raise BundleError(f"helm got no answer from {chart.chart} within {_LIMIT_S} s", fix=_MIRROR) from None
+            raise NoAnswerError(chart.chart, limit_s) from None
         if done.returncode != 0:
             raise BundleError(
                 f"helm cannot take {chart.chart} {chart.version}",

@@ -18,11 +18,12 @@ class CrdBundleError(pulumi.RunError):
     """The bundle on disk is missing or is not the pinned one."""
 
 
-def read_bundle(folder: Path, digests: Mapping[str, str]) -> list[dict[str, Any]]:
+def read_bundle(folder: Path, digests: Mapping[str, str], fix: str) -> list[dict[str, Any]]:
     """All definitions of the bundle, sorted by name.
 
     digests: file name -> sha256 in hex of each file that the platform was tested with. A file that is missing or
-    differs is an error, because a CRD of another version changes what the gateways accept.
+    differs is an error, because a CRD of another version changes what the gateways accept. fix: what brings the pinned
+    files, for that error.
     """
     definitions: list[dict[str, Any]] = []
     problems: list[str] = []
@@ -38,9 +39,7 @@ def read_bundle(folder: Path, digests: Mapping[str, str]) -> list[dict[str, Any]
             continue
         definitions += json.loads(content)["items"]
     if problems:
-        raise CrdBundleError(
-            "the CRD bundle is not the pinned one:\n  " + "\n  ".join(problems) + "\n  fix: python -m sitectl bundle"
-        )
+        raise CrdBundleError("the CRD bundle is not the pinned one:\n  " + "\n  ".join(problems) + f"\n  fix: {fix}")
     return sorted(definitions, key=lambda definition: str(definition["metadata"]["name"]))
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import click
 
+from bundle.asking import Asking, WaitingTimes
 from bundle.errors import BundleError
-from bundle.fetching import Sources, write_charts, write_crds, write_pod_network
+from bundle.fetching import Sources, write_crds, write_pod_network
 from bundle.helm import Helm
+from bundle.locked_charts import ChartFolder
+from bundle.store import ContentStore
 from components.addons.charts import checked_mirror
 from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
@@ -33,10 +36,17 @@ fetched again, so a second call needs no network. Commit none of it. A site that
   python -m sitectl bundle --charts    the gateways' charts as well, for a
                                        site with charts.mirror: .bundle/charts
 
+--charts writes the sha256 of each chart that it fetches first into charts.sha256: commit that file. A chart of another
+content is refused from then on, here and by the program. Charts are kept by their content in .bundle/store.
+
+What several sites need is asked for once. A place that gives no answer in time is not asked again.
+
 A folder after --from counts from where you are, and charts.mirror from the folder of the sites. Credentials are never
 part of an address: helm registry login HOST
 """
 CHARTS = Path(".bundle/charts")
+STORE = Path(".bundle/store")
+_SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(cls=Command, epilog=MORE)
@@ -44,10 +54,35 @@ CHARTS = Path(".bundle/charts")
 @click.option(
     "--from", "mirror", metavar="ADDRESS", help="registry, repository or folder of all charts (charts.mirror)"
 )
-@click.option("--charts", is_flag=True, help=f"also pull the gateways' charts into {CHARTS}")
+@click.option("--charts", is_flag=True, help=f"also pull the gateways' charts into {CHARTS}, as locked")
 @click.option("--helm", "program", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
+@click.option(
+    "--timeout",
+    type=_SECONDS,
+    default=WaitingTimes.answer_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="for one answer",
+)
+@click.option(
+    "--total-timeout",
+    type=_SECONDS,
+    default=WaitingTimes.total_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="for all answers together",
+)
 @pass_context
-def command(context: CommandContext, *, sites: tuple[str, ...], mirror: str | None, charts: bool, program: str) -> int:
+def command(
+    context: CommandContext,
+    *,
+    sites: tuple[str, ...],
+    mirror: str | None,
+    charts: bool,
+    program: str,
+    timeout: float,
+    total_timeout: float,
+) -> int:
     project, pins = context.project, versions.load()
     helm, written = Helm(_program(program), project), list[Path]()
     named = None if mirror is None else _mirror(mirror)
@@ -55,21 +90,23 @@ def command(context: CommandContext, *, sites: tuple[str, ...], mirror: str | No
     def note(text: str) -> None:
         context.progress.note(checkout.relative(text, project))
 
+    asking = Asking(WaitingTimes(answer_s=timeout, total_s=total_timeout), note)
     files = checkout.chosen_sites(project, sites) if sites else checkout.site_files(project)
     failed: dict[str, BundleError | SiteError] = {}
     for name, file in files.items():
         try:
             site = plan_file(file).site
-            sources = Sources(versions=pins, helm=helm, mirror=named or _mirror_of(site, project))
+            sources = Sources(versions=pins, helm=helm, mirror=named or _mirror_of(site, project), asking=asking)
             written += _of_site(site, sources, project, note)
         except (BundleError, SiteError) as error:
             failed[name] = error
-    default = Sources(versions=pins, helm=helm, mirror=named)
+    default = Sources(versions=pins, helm=helm, mirror=named, asking=asking)
     try:
         if not files:
             written += write_crds(default, project / CrdBundleSpec().folder, note)
         if charts:
-            written += write_charts(default, project / CHARTS, note)
+            folder = ChartFolder(project=project, folder=project / CHARTS, store=ContentStore(project / STORE))
+            written += folder.write(default, note)
     except BundleError as error:
         raise _unable(error) from None
     if failed:

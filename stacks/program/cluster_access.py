@@ -80,7 +80,7 @@ def cluster_args(plan: ClusterPlan, limits: Limits = LIMITS) -> ClusterArgs:
         talos_version=plan.versions.talos,
         keeping=machines.secrets,
         imported=machines.secrets_import,
-        cilium=_cilium(machines, plan.versions),
+        cilium=_cilium(machines, plan.versions, bundle_command(plan.name)),
     )
 
 
@@ -88,19 +88,24 @@ class PodNetworkError(pulumi.RunError):
     """Cilium's manifest is missing, or not the pinned one."""
 
 
-def _cilium(machines: MachinesSpec, versions: Versions) -> str | None:
+def bundle_command(site: str) -> str:
+    """What fetches the files of others that a site installs."""
+    return f"python -m sitectl bundle {site}"
+
+
+def _cilium(machines: MachinesSpec, versions: Versions, fix: str) -> str | None:
     if machines.cni != "cilium":
         return None
     path = machines.cilium_manifest
     try:
         content = path.read_bytes()
     except OSError:
-        raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: python -m sitectl bundle") from None
+        raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: {fix}") from None
     digest = hashlib.sha256(content).hexdigest()
     if digest != versions.cilium.manifest:
         raise PodNetworkError(
             f"{path}: sha256 is {digest}, pinned in stacks/facts/versions.yaml is {versions.cilium.manifest}\n"
-            "  fix: python -m sitectl bundle"
+            f"  fix: {fix}"
         )
     return content.decode()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulumi
 
-from components.addons.charts import chart_of
+from components.addons.chart_lock import check_lock
+from components.addons.charts import Chart, chart_of
 from components.addons.crd_bundle import CrdBundle, read_bundle
 from components.gateway.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
 from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
@@ -20,7 +22,7 @@ from components.objects import field_manager
 from components.tenants.access import Access, AccessArgs
 from components.tenants.tiers import Tiers, TiersArgs
 from stacks.plan.site_plan import SitePlan
-from stacks.program.cluster_access import cluster_access
+from stacks.program.cluster_access import bundle_command, cluster_access
 
 GATEWAY_NAMESPACE = "inference-gateway"
 MODELS_NAMESPACE = "inference-models"
@@ -49,7 +51,10 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     for text in plan.texts:
         pulumi.log.info(text)
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
-    bundle = read_bundle(site.crds.folder, versions.crds) if site.crds.owner == "program" else None
+    fetch = bundle_command(site.name)
+    bundle = read_bundle(site.crds.folder, versions.crds, fetch) if site.crds.owner == "program" else None
+    charts = _controller_charts(plan)
+    check_lock([chart.chart for chart in charts.values()], Path.cwd(), f"{fetch} --charts")
     cluster = cluster_access(plan, limits)
     top = pulumi.ResourceOptions(providers=[cluster.provider])
 
@@ -57,11 +62,10 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     if bundle is not None:
         definitions = CrdBundle("crds", definitions=bundle, opts=top).handle.ready
     controllers: list[pulumi.Resource] = []
-    if site.gateway.controllers == "chart":
-        pinned = versions.charts
+    if charts:
         args = GatewayControllersArgs(
-            envoy_gateway=chart_of(pinned.envoy_gateway.chart, pinned.envoy_gateway.version, site.charts.mirror),
-            ai_gateway=chart_of(pinned.ai_gateway.chart, pinned.ai_gateway.version, site.charts.mirror),
+            envoy_gateway=charts["envoy_gateway"],
+            ai_gateway=charts["ai_gateway"],
             webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
             needs=definitions,
         )
@@ -174,3 +178,10 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
     )
+
+
+def _controller_charts(plan: SitePlan) -> dict[str, Chart]:
+    """Charts of the gateways' controllers by their name in versions.yaml; none where the site has controllers."""
+    if plan.site.gateway.controllers != "chart":
+        return {}
+    return {name: chart_of(pin.chart, pin.version, plan.site.charts.mirror) for name, pin in plan.versions.charts}

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bundle.fetching import Sources, write_charts, write_crds
+from bundle.fetching import Sources, write_crds
 from bundle.helm import Helm
+from bundle.locked_charts import ChartFolder
+from bundle.store import ContentStore
 from lab.install import install, pulumi_choice
 from lab.install.parts import CHART_SOURCES, GO_FAMILIES
 from lab.paths import Lab
@@ -130,6 +132,8 @@ def test_a_sites_bundle_is_the_same_by_helm_out_of_a_repository(installed: Lab, 
         by_chart = {file: digest for file, digest in pins.crds.items() if pins.crd_sources[file].chart}
         sources = Sources(versions=pins.model_copy(update={"crds": by_chart}), helm=helm, mirror=address)
         assert len(write_crds(sources, tmp_path / "crds", lambda _: None)) == len(by_chart) == 3
-        pulled = write_charts(sources, tmp_path / "pulled", lambda _: None)
+        folder = ChartFolder(project=tmp_path, folder=tmp_path / "pulled", store=ContentStore(tmp_path / "store"))
+        *pulled, lock = folder.write(sources, lambda _: None)
         server.shutdown()
     assert [file.read_bytes() for file in pulled] == [(charts / file.name).read_bytes() for file in pulled]
+    subprocess.run(["sha256sum", "--check", "--quiet", lock.name], cwd=tmp_path, check=True)

@@ -13,12 +13,12 @@ import pytest
 
 from bundle.definitions import definitions_file
 from bundle.errors import BundleError
-from bundle.fetching import Sources, write_charts, write_crds
+from bundle.fetching import Sources, write_crds
 from bundle.helm import Helm
 from components.addons.charts import Chart
 from stacks.facts import versions
 from stacks.facts.versions import Versions
-from tests.unit.bundle.stand_in_helm import StandInHelm, packed
+from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.bundle.test_bundle_definitions import FIRST, LAST
 
 PINS = versions.load()
@@ -186,7 +186,7 @@ def test_a_program_that_is_no_helm_is_named(
         fetched(pins)
     assert error.value.got.startswith(got)
     with pytest.raises(BundleError, match="no-such-helm is not on PATH"):
-        Helm("no-such-helm", helm.program.parent).pull(Chart(chart="a", version="v1"), helm.program.parent)
+        Helm("no-such-helm", helm.program.parent).pull(Chart(chart="a", version="v1"), helm.program.parent, limit_s=1)
 
 
 def test_a_release_file_that_is_no_text_is_refused(
@@ -236,47 +236,3 @@ def test_a_full_disk_leaves_what_was_there(
         with pytest.raises(OSError, match=r"No space left on device: '.*/crds/gateway-api\.json'"):
             fetched(pins)
     assert {path.name: path.read_text() for path in (tmp_path / "crds").iterdir()} == before
-
-
-def test_charts_of_a_folder_are_copied_if_they_are_whole(helm: StandInHelm, tmp_path: Path) -> None:
-    mirror = helm.program.parent / "mirrored"
-    mirror.mkdir()
-    sources = Sources(versions=PINS, helm=helm.helm(), mirror="mirrored")
-    with pytest.raises(BundleError, match=r"helm cannot take \./mirrored/gateway-helm-v.*\.tgz") as error:
-        write_charts(sources, tmp_path / "charts", lambda _: None)
-    assert error.value.fix.startswith("put the chart there")
-    names = [name for name, _ in sources.charts()]
-    for name in names:
-        (mirror / name).write_bytes(packed(name))
-    written = [path.read_bytes() for path in write_charts(sources, tmp_path / "charts", lambda _: None)]
-    assert written == [packed(name) for name in names]
-
-
-def test_a_helm_that_pulls_nothing_is_an_error(helm: StandInHelm, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"helm pulled no oci://.*/gateway-helm v.*, and no error"):
-        write_charts(Sources(versions=PINS, helm=helm.helm()), tmp_path / "charts", lambda _: None)
-
-
-def test_charts_are_pulled_once(helm: StandInHelm, tmp_path: Path) -> None:
-    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in PINS.charts]
-    helm.has_charts(*names)
-    sources = Sources(versions=PINS, helm=helm.helm())
-    assert [path.name for path in write_charts(sources, tmp_path / "charts", lambda _: None)] == names
-    assert sorted(path.name for path in (tmp_path / "charts").iterdir()) == sorted(names)
-    assert helm.asked()[0][:4] == [
-        "pull",
-        PINS.charts.envoy_gateway.chart,
-        "--version",
-        PINS.charts.envoy_gateway.version,
-    ]
-    assert write_charts(sources, tmp_path / "charts", lambda _: None) == []
-
-
-def test_a_chart_that_is_cut_short_is_pulled_again(helm: StandInHelm, tmp_path: Path) -> None:
-    sources = Sources(versions=PINS, helm=helm.helm())
-    helm.has_charts(*(name for name, _ in sources.charts()))
-    first, *_ = write_charts(sources, tmp_path / "charts", lambda _: None)
-    whole = first.read_bytes()
-    first.write_bytes(whole[: len(whole) // 2])
-    assert write_charts(sources, tmp_path / "charts", lambda _: None) == [first]
-    assert first.read_bytes() == whole

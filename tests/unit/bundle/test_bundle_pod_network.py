@@ -12,13 +12,11 @@ import yaml
 from bundle.errors import BundleError
 from bundle.fetching import Sources, write_pod_network
 from bundle.pod_network import manifest
-from components.addons.charts import Chart
 from stacks.facts import versions
 from talos.cni import cilium_values
 from tests.unit.bundle.stand_in_helm import StandInHelm
 
-KUBERNETES = versions.load().kubernetes
-CHART = Chart(chart="cilium", version="1.20.2", repository="https://helm.cilium.io")
+PINS = versions.load()
 
 
 def _workload(kind: str, name: str) -> dict[str, Any]:
@@ -42,13 +40,14 @@ def helm(tmp_path: Path) -> StandInHelm:
     return StandInHelm.in_folder(tmp_path)
 
 
-def test_it_is_rendered_with_what_talos_needs(helm: StandInHelm) -> None:
+def test_it_is_rendered_with_what_talos_needs(helm: StandInHelm, tmp_path: Path) -> None:
     helm.renders(RENDERED)
-    manifest(helm.helm(), CHART, KUBERNETES)
+    with pytest.raises(BundleError, match="is not the pinned one"):
+        write_pod_network(Sources(versions=PINS, helm=helm.helm()), tmp_path / "cilium.yaml", lambda _: None)
     assert helm.values() == cilium_values()
-    words = ["cilium", "cilium", "--version", "1.20.2", "--repo", "https://helm.cilium.io"]
+    words = ["cilium", "cilium", "--version", PINS.cilium.version, "--repo", "https://helm.cilium.io"]
     # Without a version of Kubernetes helm takes one of its own, which changes with helm.
-    cluster = ["--namespace", "kube-system", "--kube-version", KUBERNETES]
+    cluster = ["--namespace", "kube-system", "--kube-version", PINS.kubernetes]
     assert helm.asked() == [["template", *words, *cluster, "--values", "-"]]
 
 
@@ -60,24 +59,22 @@ def test_it_is_rendered_with_what_talos_needs(helm: StandInHelm) -> None:
         (RENDERED.replace("containers:", "boxes:"), "objects that are not whole"),
     ],
 )
-def test_a_chart_that_does_not_render_is_named_with_the_fix(helm: StandInHelm, rendered: str, what: str) -> None:
-    helm.renders(rendered)
+def test_a_chart_that_does_not_render_is_named_with_the_fix(rendered: str, what: str) -> None:
     with pytest.raises(BundleError, match=f"Cilium 1.20.2:? (?s:.*){what}"):
-        manifest(helm.helm(), CHART, KUBERNETES)
+        manifest(rendered, "1.20.2")
 
 
 def test_the_manifest_is_written_as_pinned_and_only_then(helm: StandInHelm, tmp_path: Path) -> None:
     helm.renders(RENDERED)
-    text, file = manifest(helm.helm(), CHART, KUBERNETES), tmp_path / "out" / "cilium.yaml"
-    pins = versions.load()
+    text, file = manifest(RENDERED, PINS.cilium.version), tmp_path / "out" / "cilium.yaml"
     with pytest.raises(BundleError, match=r"the manifest of Cilium 1\.20\.2 is not the pinned one"):
-        write_pod_network(Sources(versions=pins, helm=helm.helm()), file, lambda _: None)
+        write_pod_network(Sources(versions=PINS, helm=helm.helm()), file, lambda _: None)
     assert not file.exists()
     file.parent.mkdir()
     others = file.with_name("SHA256SUMS")
     others.write_text("of other files")
     digest = hashlib.sha256(text.encode()).hexdigest()
-    own = pins.model_copy(update={"cilium": pins.cilium.model_copy(update={"manifest": digest})})
+    own = PINS.model_copy(update={"cilium": PINS.cilium.model_copy(update={"manifest": digest})})
     assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == [file]
     assert (file.read_text(), others.read_text()) == (text, "of other files")
     assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == []

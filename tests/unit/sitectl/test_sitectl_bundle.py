@@ -10,15 +10,14 @@ import pytest
 
 from bundle.definitions import definitions_file
 from bundle.pod_network import manifest
-from components.addons.charts import Chart
 from sitectl.commands.doctor import Check, Machine, checks
 from sitectl.errors import Exit
 from stacks.facts import versions
 from tests import documented
-from tests.unit.bundle.stand_in_helm import StandInHelm
+from tests.unit.bundle.stand_in_helm import StandInHelm, packed
 from tests.unit.bundle.test_bundle_definitions import FIRST
 from tests.unit.bundle.test_bundle_pod_network import RENDERED
-from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, really_declare, run
 
 pytestmark = pytest.mark.row("C.05")
 
@@ -38,7 +37,7 @@ def own(helm: StandInHelm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     pins = versions.load()
     sources = {file: source for file, source in pins.crd_sources.items() if source.chart}
     definitions = hashlib.sha256(definitions_file(EVERYTHING, "").encode()).hexdigest()
-    text = manifest(helm.helm(), Chart(chart="cilium", version="1.20.2"), pins.kubernetes)
+    text = manifest(EVERYTHING, pins.cilium.version)
     cilium = pins.cilium.model_copy(update={"manifest": hashlib.sha256(text.encode()).hexdigest()})
     crds = dict.fromkeys(sources, definitions)
     changed = pins.model_copy(update={"crds": crds, "crd_sources": sources, "cilium": cilium})
@@ -73,7 +72,7 @@ def test_one_site_with_a_mirror_of_the_command_line(own: Path, helm: StandInHelm
     _, _, _, *words = documented.argv("python -m sitectl bundle berlin")
     told = run(own, *words, "--helm", str(helm.program), "--from", "https://hub.example/charts", "--json")
     assert (told.status, len(told.data["written"])) == (Exit.OK, 3)
-    assert all("https://hub.example/charts" in call for call in helm.asked()[1:])
+    assert all("https://hub.example/charts" in call for call in helm.asked())
     assert not (own / ".lab").exists()
 
 
@@ -133,7 +132,7 @@ def test_paths_of_the_command_line_count_from_where_the_user_is(
     monkeypatch.chdir(own / "below")
     told = run(own, "bundle", "prod", "--helm", "../../helm", "--from", "mirrored")
     assert told.status == Exit.OK, told.err
-    assert helm.asked()[1][2].startswith(f"{own}/below/mirrored/ai-gateway-crds-helm-v")
+    assert helm.asked()[0][2].startswith(f"{own}/below/mirrored/ai-gateway-crds-helm-v")
 
 
 def test_a_folder_outside_of_the_project_is_named_whole(own: Path, helm: StandInHelm, tmp_path: Path) -> None:
@@ -149,7 +148,7 @@ def test_the_folder_that_it_fills_is_no_source_of_definitions(own: Path, helm: S
     helm.has_charts(*(f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts))
     told = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
     assert told.status == Exit.OK, told.err
-    assert helm.asked()[1][2] == "oci://docker.io/envoyproxy/ai-gateway-crds-helm"
+    assert helm.asked()[0][2] == "oci://docker.io/envoyproxy/ai-gateway-crds-helm"
 
 
 def test_a_site_that_fails_leaves_the_others_theirs(own: Path, helm: StandInHelm) -> None:
@@ -189,3 +188,42 @@ def test_doctor_looks_for_definitions_where_the_sites_do(tmp_path: Path, monkeyp
     assert bundle().state == "ok"
     (own / "Pulumi.lab.yaml").unlink()
     assert bundle().result.startswith(".bundle/crds/a.json missing")
+
+
+def test_a_chart_that_was_packed_again_is_refused_by_command_and_program(
+    own: Path, helm: StandInHelm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each run of the program looks at the files that are there now.
+    monkeypatch.setattr("sitectl.checkout.declare", really_declare)
+    edit(own, "prod", charts={"mirror": ".bundle/charts"})
+    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts]
+    helm.has_charts(*names)
+    words = ["bundle", "prod", "--charts", "--helm", str(helm.program)]
+    assert run(own, *words, "--json").data["written"][-1] == "charts.sha256"
+    packed_again = own / ".bundle" / "charts" / names[0]
+    packed_again.write_bytes(b"of the same version")
+    refused = run(own, "rules", "prod")
+    assert refused.status == Exit.REFUSED
+    assert f".bundle/charts/{names[0]} is not the locked chart; got sha256:" in refused.out
+    assert "fix: python -m sitectl bundle prod --charts" in refused.out
+    assert run(own, *words).status == Exit.OK
+    assert run(own, "rules", "prod").status == Exit.OK
+    shutil.rmtree(own / ".bundle" / "store")
+    packed_again.unlink()
+    helm.program.with_name(f"helm.{names[0]}").write_bytes(packed("of the same version"))
+    told = run(own, *words, "--json")
+    assert told.status == Exit.UNABLE
+    assert set(told.data["error"]) == {"what", "got", "allowed", "fix"}
+
+
+def test_sites_wait_for_a_silent_registry_once(own: Path, helm: StandInHelm) -> None:
+    assert run(own, "init", "berlin").status == Exit.OK
+    edit(own, "prod", charts={"mirror": "oci://docker.io/envoyproxy"})
+    helm.program.write_text('#!/bin/sh\necho "$2" >>"$0.calls"\nexec sleep 600\n')
+    told = run(own, "bundle", "berlin", "prod", "--helm", str(helm.program), "--timeout", "0.2")
+    assert told.status == Exit.UNABLE
+    assert "gave no answer within" in told.err
+    assert "also failed: prod" in told.err
+    assert helm.program.with_name("helm.calls").read_text().count("\n") == 1
+    wrong = run(own, "bundle", "--timeout", "0")
+    assert (wrong.status, "--timeout" in wrong.err) == (Exit.USAGE, True)

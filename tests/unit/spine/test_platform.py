@@ -181,11 +181,11 @@ def test_the_gateway_drains_for_its_longest_stream(
 def test_bundle_must_be_the_pinned_one(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(CrdBundleError) as caught:
-        read_bundle(tmp_path, {"a.json": "0" * 64, "b.json": "1" * 64})
+        read_bundle(tmp_path, {"a.json": "0" * 64, "b.json": "1" * 64}, "python -m sitectl bundle berlin")
     message = str(caught.value)
     assert "a.json: sha256 is" in message
     assert "b.json: missing" in message
-    assert "fix: python -m sitectl bundle" in message
+    assert message.endswith("fix: python -m sitectl bundle berlin")
 
 
 def test_definitions_of_others_are_left_alone(lab_site: SiteConfig, tmp_path: Path) -> None:
