@@ -51,8 +51,35 @@ class Several(click.Option):
         super().__init__(*args, **{**options, "multiple": True})
 
 
+class WrongChoiceError(click.BadParameter):
+    """A value that is none of those that an option or argument takes."""
+
+    def __init__(
+        self, value: str, choices: Sequence[str], context: click.Context | None, parameter: click.Parameter | None
+    ) -> None:
+        super().__init__(f"'{value}' is not one of its values", ctx=context, param=parameter)
+        self.value = value
+        self.choices = choices
+
+
+class _Choice(click.Choice[str]):
+    """click's own names no value that was probably meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            raise WrongChoiceError(str(value), list(self.choices), ctx, param) from None
+
+
 class Command(click.Command):
     context_class = Context
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.params:
+            if type(parameter.type) is click.Choice:
+                parameter.type = _Choice(parameter.type.choices, parameter.type.case_sensitive)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         several = {name for parameter in self.params if isinstance(parameter, Several) for name in parameter.opts}
@@ -171,6 +198,9 @@ def problem(error: click.UsageError) -> Problem:
             what, allowed = what.partition(".")[0], ", ".join(choices)
         case click.MissingParameter():
             pass
+        case WrongChoiceError() if error.param:
+            what = f"{_shown(error.param)}: {error.message}"
+            near, allowed = nearest(error.value, error.choices), ", ".join(error.choices)
         case click.BadParameter() if error.param:
             what = f"{_shown(error.param)}: {error.message}"
     return Problem(path=(), what=what.rstrip("."), near=near, allowed=allowed, fix=fix)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from floor.counts import counted
-from floor.problems import site_error
+from floor.problems import nearest, site_error
 from floor.reading.document import read_file
 from policy.model import HIDDEN, Resource
 from sitectl import home, temporary
@@ -79,8 +79,9 @@ def site_files(project: Path, names: Sequence[str] = ()) -> dict[str, Path]:
     there = {site_of(path): path for path in sorted(project.glob(f"{_PREFIX}*{_SUFFIX}")) if path.name != PROJECT_FILE}
     unknown = [name for name in names if name not in there]
     if unknown:
+        near = nearest(unknown[0], there)
         raise SitectlError(
-            f"no such site in {project}",
+            f"no such site in {project}" + (f"; did you mean '{near}'?" if near else ""),
             got=", ".join(unknown),
             allowed=", ".join(there) or "none: there is no Pulumi.<site>.yaml",
             fix="name one of these, or make one: python -m sitectl init NAME",

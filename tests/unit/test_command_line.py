@@ -69,7 +69,12 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
         ("measure", "missing option '--unit'; allowed: ms, s", "program measure --help"),
         ("check a b", "got unexpected extra argument (b)", "program check --help"),
         ("check a --formt", "check has no option --formt; did you mean '--format'?", "program check --help"),
-        ("check a --format jsn", "--format: 'jsn' is not one of 'text', 'json'", "program check --help"),
+        (
+            "check a --format jsn",
+            "--format: 'jsn' is not one of its values; did you mean 'json'? allowed: text, json",
+            "program check --help",
+        ),
+        ("measure --unit zz", "--unit: 'zz' is not one of its values; allowed: ms, s", "program measure --help"),
         ("check a --format", "option '--format' requires an argument", "--format VALUE"),
         ("check a --count two", "--count: 'two' is not a valid integer", "program check --help"),
         ("models shw x", "no command 'shw'; did you mean 'show'?", "program models --help"),

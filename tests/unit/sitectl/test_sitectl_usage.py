@@ -24,9 +24,17 @@ pytestmark = pytest.mark.row("C.05")
         (["init", "oslo", "--gpu-hour", "3,5"], ["error: --gpu-hour: '3,5' is not a valid float", "init --help"]),
         (
             ["validate", "--format", "jso"],
-            ["error: --format: 'jso' is not one of 'text', 'sarif', 'github'", "validate --help"],
+            [
+                "error: --format: 'jso' is not one of its values\n",
+                "  allowed: text, sarif, github\n  fix: ",
+                "validate --help",
+            ],
         ),
-        (["completion", "bsh"], ["error: SHELL: 'bsh' is not one of 'bash', 'zsh', 'fish'"]),
+        (
+            ["completion", "bsh"],
+            ["error: SHELL: 'bsh' is not one of its values; did you mean 'bash'?\n  allowed: bash, zsh, fish"],
+        ),
+        (["validate", "prdo"], ["did you mean 'prod'?", "got: prdo", "allowed: lab, prod"]),
         (["init", "oslo", "--gpu"], ["error: option '--gpu' requires an argument", "fix: --gpu VALUE"]),
         (["catalogue", "lst"], ["error: no command 'lst'; did you mean 'list'?", "catalogue --help"]),
         (["catalogue", "show", "x", "--debgu"], ["catalogue show has no option --debgu; did you mean '--debug'?"]),
