@@ -40,7 +40,7 @@ class Finding:
 
     check: str
     state: Literal["ok", "info", "todo", "warning", "failed"]
-    found: str
+    result: str
     fix: str = ""
 
 
@@ -74,13 +74,13 @@ def examine(lab: Lab) -> list[Finding]:
         _real_and_simulated,
         _running,
     )
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for check in checks:
         try:
-            found += check(lab)
+            findings += check(lab)
         except LabError as error:
-            found.append(Finding(check=check.__name__.strip("_"), state="failed", found=error.what, fix=error.fix))
-    return found
+            findings.append(Finding(check=check.__name__.strip("_"), state="failed", result=error.what, fix=error.fix))
+    return findings
 
 
 def render(findings: list[Finding]) -> str:
@@ -88,7 +88,7 @@ def render(findings: list[Finding]) -> str:
     width = max(len(finding.check) for finding in findings)
     lines = []
     for finding in findings:
-        lines.append(f"{_TABLE[finding.state]:4}  {finding.check:{width}}  {finding.found}")
+        lines.append(f"{_TABLE[finding.state]:4}  {finding.check:{width}}  {finding.result}")
         if finding.fix and finding.state != "ok":
             lines.append(f"{'':4}  {'':{width}}  fix: {finding.fix}")
     failed = sum(finding.state == "failed" for finding in findings)
@@ -98,15 +98,15 @@ def render(findings: list[Finding]) -> str:
 
 def foreign_routes(routes: list[dict[str, Any]], whole: IPv4Network, ours: str) -> list[str]:
     """Routes of this machine into the lab's addresses that are not the lab's own; default routes do not count."""
-    found = []
+    overlapping = []
     for route in routes:
         target = route.get("dst", "default")
         if target == "default" or route.get("dev") == ours:
             continue
         destination = ip_network(target, strict=False)
         if isinstance(destination, IPv4Network) and destination.prefixlen > 0 and destination.overlaps(whole):
-            found.append(f"{target} via {route.get('gateway') or route.get('dev', '?')}")
-    return found
+            overlapping.append(f"{target} via {route.get('gateway') or route.get('dev', '?')}")
+    return overlapping
 
 
 def _python(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001 - the form of a check
@@ -116,7 +116,7 @@ def _python(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001 - the form of a chec
     yield Finding(
         check="python",
         state="ok" if fits else "failed",
-        found=f"{version} at {sys.executable}",
+        result=f"{version} at {sys.executable}",
         fix=f"install Python {wanted} or later, then `make venv PYTHON=python{wanted}`",
     )
 
@@ -128,11 +128,11 @@ def _tools(lab: Lab) -> Iterable[Finding]:
     yield Finding(
         check="tools",
         state="todo" if missing else "ok",
-        found=f"{len(states) - len(missing)} of {len(states)} parts ready in {lab.cache}"
+        result=f"{len(states) - len(missing)} of {len(states)} parts ready in {lab.cache}"
         + (f"; missing: {', '.join(missing)}" if missing else ""),
         fix="make tools",
     )
-    yield Finding(check="go", state="info", found=run.builder.toolchain.why)
+    yield Finding(check="go", state="info", result=run.builder.toolchain.why)
 
 
 def _engine(lab: Lab) -> Iterable[Finding]:
@@ -141,7 +141,7 @@ def _engine(lab: Lab) -> Iterable[Finding]:
     yield Finding(
         check="pulumi",
         state="ok" if choice.program.exists() else "todo",
-        found=f"{kind}, {choice.program} ({choice.reason})",
+        result=f"{kind}, {choice.program} ({choice.reason})",
         fix="make tools",
     )
 
@@ -153,7 +153,7 @@ def _plugins(lab: Lab) -> Iterable[Finding]:
         yield Finding(
             check=f"{choice.name} plugin",
             state="failed" if missing else "ok",
-            found=f"{kind}, {choice.path} ({choice.reason.removeprefix('stand-in: ')})",
+            result=f"{kind}, {choice.path} ({choice.reason.removeprefix('stand-in: ')})",
             fix=f"git restore {choice.path.relative_to(CHECKOUT)}" if choice.kind == "stand-in" else "",
         )
 
@@ -162,7 +162,7 @@ def _rights(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001
     try:
         network.require_root()
     except LabError as error:
-        yield Finding(check="rights", state="failed", found=f"{error.what}; {_user_namespaces()}", fix=error.fix)
+        yield Finding(check="rights", state="failed", result=f"{error.what}; {_user_namespaces()}", fix=error.fix)
         return
     lacking = [
         name
@@ -173,16 +173,16 @@ def _rights(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001
         yield Finding(
             check="rights",
             state="failed",
-            found=f"root without {' and '.join(lacking)}: a container that may not make network namespaces",
+            result=f"root without {' and '.join(lacking)}: a container that may not make network namespaces",
             fix="start the container with --privileged, or use a virtual machine",
         )
         return
-    yield Finding(check="rights", state="ok", found=f"root, may make network namespaces; {_user_namespaces()}")
+    yield Finding(check="rights", state="ok", result=f"root, may make network namespaces; {_user_namespaces()}")
 
 
 def _kernel(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001
     if os.geteuid() != 0 or shutil.which("unshare") is None:
-        yield Finding(check="kernel", state="warning", found="not tried: it takes root and `unshare`", fix="as root")
+        yield Finding(check="kernel", state="warning", result="not tried: it takes root and `unshare`", fix="as root")
         return
     attempts = {
         "network namespaces": "true",
@@ -194,12 +194,12 @@ def _kernel(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001
     for name, attempt in attempts.items():
         # A namespace without a name ends with the command, and takes what was made in it along.
         done = subprocess.run(["unshare", "--net", "sh", "-c", attempt], capture_output=True, text=True, check=False)
-        said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        last_lines = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         failed = done.returncode != 0
         yield Finding(
             check=name,
             state="failed" if failed else "ok",
-            found=said[0] if failed else "tried in a namespace of their own",
+            result=last_lines[0] if failed else "tried in a namespace of their own",
             fix="a kernel with this feature (`modprobe` its module), or `make tools` where a program is missing",
         )
 
@@ -213,7 +213,7 @@ def _room(lab: Lab) -> Iterable[Finding]:
         yield Finding(
             check="free disk",
             state="ok" if free >= bytes_wanted else "failed",
-            found=f"{free / GIB:.0f} GiB at {folder}, {bytes_wanted / GIB:.0f} GiB more wanted",
+            result=f"{free / GIB:.0f} GiB at {folder}, {bytes_wanted / GIB:.0f} GiB more wanted",
             fix="free some, or point LAB_CACHE and LAB_HOME at a larger disk",
         )
     available = psutil.virtual_memory().available
@@ -221,7 +221,7 @@ def _room(lab: Lab) -> Iterable[Finding]:
     yield Finding(
         check="free memory",
         state="ok" if enough else "failed",
-        found=f"{available / GIB:.1f} GiB, the lab site takes up to {LAB_MEMORY_BYTES / GIB:.0f} GiB",
+        result=f"{available / GIB:.1f} GiB, the lab site takes up to {LAB_MEMORY_BYTES / GIB:.0f} GiB",
         fix="end what holds it",
     )
 
@@ -231,13 +231,13 @@ def _addresses(lab: Lab) -> Iterable[Finding]:
     whole = lab.network.whole
     done = subprocess.run(["ip", "-json", "route", "show", "table", "all"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        yield Finding(check="addresses", state="warning", found="no `ip` to ask for routes", fix="make tools")
+        yield Finding(check="addresses", state="warning", result="no `ip` to ask for routes", fix="make tools")
         return
     foreign = foreign_routes(json.loads(done.stdout or "[]"), whole, network.uplink(lab))
     yield Finding(
         check="addresses",
         state="failed" if foreign else "ok",
-        found=f"{whole} is used by {'; '.join(foreign)}" if foreign else f"{whole} (RFC 2544 test range) is free",
+        result=f"{whole} is used by {'; '.join(foreign)}" if foreign else f"{whole} (RFC 2544 test range) is free",
         fix="LAB_INDEX=1 (to 7) takes the next /18",
     )
 
@@ -246,12 +246,12 @@ def _real_and_simulated(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001
     yield Finding(
         check="model server",
         state="info",
-        found="SIMULATOR (llm-d-inference-sim): vLLM's API, computed timings, made-up text; no GPU, no weights",
+        result="SIMULATOR (llm-d-inference-sim): vLLM's API, computed timings, made-up text; no GPU, no weights",
     )
     yield Finding(
         check="nodes",
         state="info",
-        found="EMULATED (Talos machines, KWOK): their pods' programs run on this machine, their GPUs do not exist",
+        result="EMULATED (Talos machines, KWOK): their pods' programs run on this machine, their GPUs do not exist",
     )
 
 
@@ -260,11 +260,11 @@ def _running(lab: Lab) -> Iterable[Finding]:
     # Until there is a cluster, some wait for it.
     ailing = [row.component for row in rows if row.state != "running" and not row.state.startswith("waits for")]
     if not rows:
-        yield Finding(check="lab", state="info", found=f"down ({lab.home}, index {lab.index})")
+        yield Finding(check="lab", state="info", result=f"down ({lab.home}, index {lab.index})")
     elif ailing:
-        yield Finding(check="lab", state="warning", found=f"up, but {', '.join(ailing)} do not run", fix="make lab")
+        yield Finding(check="lab", state="warning", result=f"up, but {', '.join(ailing)} do not run", fix="make lab")
     else:
-        yield Finding(check="lab", state="ok", found=f"up ({lab.home}, index {lab.index})")
+        yield Finding(check="lab", state="ok", result=f"up ({lab.home}, index {lab.index})")
 
 
 def _user_namespaces() -> str:

@@ -79,7 +79,7 @@ def command(context: CommandContext) -> int:
     lines.append("all commands that need no cluster work here" if not bad else f"{counted(bad, 'problem')} to fix")
     context.say(
         "\n".join(lines),
-        [{"name": check.name, "state": check.state, "found": check.result, "fix": check.fix} for check in all_checks],
+        [{"name": check.name, "state": check.state, "result": check.result, "fix": check.fix} for check in all_checks],
     )
     return int(Exit.REFUSED if bad else Exit.OK)
 

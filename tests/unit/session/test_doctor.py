@@ -32,10 +32,10 @@ def test_only_routes_into_the_labs_addresses_count(route: dict[str, Any], foreig
 
 
 def finding(state: Any, fix: str = "") -> doctor.Finding:
-    return doctor.Finding(check="veth pairs", state=state, found="it", fix=fix)
+    return doctor.Finding(check="veth pairs", state=state, result="it", fix=fix)
 
 
-def test_the_table_shows_a_fix_only_where_there_is_something_to_mend() -> None:
+def test_the_table_shows_a_fix_only_where_there_is_something_to_fix() -> None:
     assert "fix:" not in doctor.render([finding("ok", fix="do this")])
     table = doctor.render([finding("failed", fix="do this"), finding("info")])
     assert "fix: do this" in table
@@ -43,7 +43,7 @@ def test_the_table_shows_a_fix_only_where_there_is_something_to_mend() -> None:
 
 
 @pytest.mark.parametrize(("states", "status"), [(["ok", "info", "todo", "warning"], 0), (["ok", "failed"], 1)])
-def test_only_what_make_lab_cannot_mend_fails(
+def test_only_what_make_lab_cannot_fix_fails(
     states: list[Any], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(doctor, "examine", lambda _: [finding(state) for state in states])
@@ -57,8 +57,8 @@ def test_a_check_that_raises_becomes_a_finding(monkeypatch: pytest.MonkeyPatch, 
         raise LabError("lab 0 already runs from elsewhere", fix="LAB_INDEX=1")
 
     monkeypatch.setattr(network, "require_own", refuse)
-    found = {entry.check: entry for entry in doctor.examine(Lab(home=tmp_path / "lab", cache=tmp_path / "cache"))}
-    assert (found["addresses"].state, found["addresses"].fix) == ("failed", "LAB_INDEX=1")
-    assert "SIMULATOR" in found["model server"].found
-    assert found["tools"].state == "todo", "an empty cache is what make lab fills"
-    assert "STAND-IN" in found["command plugin"].found
+    findings = {entry.check: entry for entry in doctor.examine(Lab(home=tmp_path / "lab", cache=tmp_path / "cache"))}
+    assert (findings["addresses"].state, findings["addresses"].fix) == ("failed", "LAB_INDEX=1")
+    assert "SIMULATOR" in findings["model server"].result
+    assert findings["tools"].state == "todo", "an empty cache is what make lab fills"
+    assert "STAND-IN" in findings["command plugin"].result
