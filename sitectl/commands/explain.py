@@ -12,7 +12,7 @@ import click
 
 from floor.problems import nearest
 from policy.model import Resource
-from sitectl import checkout, derived_fields
+from sitectl import checkout, derived_fields, set_fields
 from sitectl.command import Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
 from sitectl.planned import plan_of
@@ -24,7 +24,8 @@ from stacks.site.reference import keys
 
 MORE = """\
 For a key, it shows the value, where it is set, its meaning and the allowed values. For an object's field, it shows the
-value that the program declares, and, if it or a part of it follows from a model's proof: origin, formula and inputs.
+value that the program declares, the site's key that sets it or a part of it, and, for what follows from a model's
+proof: origin, formula and inputs.
 Name an object as `rules` and `diff` print it, or as kind/name.
 
 \b
@@ -57,7 +58,12 @@ def command(context: CommandContext, *, site: str, what: str, field: str | None)
     resource, value, walked = find_field(declared.resources, what, field)
     record = explain_field(resource, value, field)
     behind = derived_fields.derivations(resource, plan, walked, value)
-    context.say("\n\n".join(_lines(entry) for entry in (record, *behind)), {**record, "settings": behind})
+    set_by = set_fields.keys_of(resource, plan, walked, value, lambda key: _value(plan, key))
+    text = "\n\n".join(_lines(entry) for entry in (record, *set_by, *behind))
+    context.say(
+        checkout.relative(text, project),
+        {**record, "keys": [_located(entry, project) for entry in set_by], "settings": behind},
+    )
     return int(Exit.OK)
 
 

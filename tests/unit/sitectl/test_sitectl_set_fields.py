@@ -1,0 +1,112 @@
+"""`explain RESOURCE FIELD`: a field that holds a value of the site's file names its key, file and line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from policy.model import Resource
+from sitectl import checkout
+from sitectl.set_fields import ROWS, KeyOfField, keys_of
+from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.site.loader import KEY
+from tests.unit.sitectl.sites_to_work_on import make_checkout, really_declare, run
+
+pytestmark = pytest.mark.row("opening 2")
+
+# A value of its own for each row's key, so that a field with it can have it from nowhere else.
+OWN = {
+    "models.glm-5-1.server.replicas": 4,
+    "models.glm-5-1.server.gpus": 8,
+    "models.glm-5-1.pool.pickers": 3,
+    "models.glm-5-1.pool.cpu": "1700m",
+    "models.glm-5-1.pool.memory": "1900Mi",
+    "models.glm-5-1.request_timeout_s": 2222,
+    "storage.storage_class": "own-class",
+    "tiers.batch.priority": -77,
+    "gateway.port": 8444,
+    "gateway.certificate_secret": "needed-by-the-port",
+    "gateway.replicas": 7,
+    "gateway.memory_mib": 3333,
+    "gateway.longest_stream_s": 1111,
+    "gateway.max_parallel_streams": 54321,
+    "gateway.stream_idle_timeout_s": 777,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout whose site has all these values."""
+    folder = make_checkout(tmp_path_factory.mktemp("set") / "own", sites=["lab"])
+    file = folder / "Pulumi.lab.yaml"
+    document = yaml.safe_load(file.read_text())
+    # An existing cluster, whose nodes take what its file asks for.
+    document["config"][KEY]["cluster"] = {"kubeconfig": "kubeconfig"}
+    for key, value in OWN.items():
+        *above, last = key.split(".")
+        section = document["config"][KEY]
+        for name in above:
+            section = section.setdefault(name, {})
+        section[last] = value
+    file.write_text(yaml.safe_dump(document))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plan(folder: Path) -> SitePlan:
+    return plan_file(folder / "Pulumi.lab.yaml")
+
+
+@pytest.fixture(scope="module")
+def resources(folder: Path) -> list[Resource]:
+    return really_declare(folder, checkout.site_files(folder))["lab"].resources
+
+
+def own_value(key: str) -> Any:
+    return OWN.get(key, "not looked up")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind} {row.key}")
+def test_a_changed_key_arrives_at_the_field_that_names_it(
+    row: KeyOfField, plan: SitePlan, resources: list[Resource]
+) -> None:
+    key = row.key.format(model="glm-5-1", tier="batch")
+    entries = [
+        (resource.kind, entry)
+        for resource in resources
+        for entry in keys_of(resource, plan, "spec", resource.body.get("spec"), own_value)
+        if entry["key"] == key
+    ]
+    assert {kind for kind, _ in entries} == {row.kind}
+    assert all(re.fullmatch(row.path, entry["at"]) for _, entry in entries)
+    assert {Path(entry["origin"].partition(":")[0]).name for _, entry in entries} == {"Pulumi.lab.yaml"}
+
+
+def test_a_field_with_another_value_names_no_key(plan: SitePlan, resources: list[Resource]) -> None:
+    """As where a row has become wrong."""
+    keys = [
+        entry["key"]
+        for resource in resources
+        for entry in keys_of(resource, plan, "spec", resource.body.get("spec"), lambda _: "of another kind")
+    ]
+    assert keys == []
+
+
+def test_the_answer_has_key_file_and_line(folder: Path) -> None:
+    out = run(folder, "explain", "--site", "lab", "deployment/glm-5-1", "spec.replicas").out
+    line = next(
+        number
+        for number, text in enumerate((folder / "Pulumi.lab.yaml").read_text().splitlines(), start=1)
+        if text.strip() == "replicas: 4"
+    )
+    _, key = out.split("\n\n")
+    assert key.split() == [
+        *("at", "spec.replicas", "key", "models.glm-5-1.server.replicas", "value", "4"),
+        *("origin", f"Pulumi.lab.yaml:{line}"),
+    ]
+    data = run(folder, "explain", "--site", "lab", "deployment/glm-5-1-epp", "spec.replicas", "--json").data
+    assert [entry["key"] for entry in data["keys"]] == ["models.glm-5-1.pool.pickers"]
