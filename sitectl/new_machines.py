@@ -73,7 +73,7 @@ def network(text: str | None) -> ipaddress.IPv4Network:
         raise SitectlError(
             "--network: the machines' subnet is needed with --machines" if not text else f"--network: {error}",
             got=text or "",
-            allowed="an IPv4 subnet with its prefix length; for IPv6, copy Pulumi.prod.yaml",
+            allowed="an IPv4 subnet with its prefix length; for IPv6, edit the file that this writes",
             fix="--network 10.1.0.0/24",
             status=Exit.USAGE,
         ) from None

@@ -42,7 +42,9 @@ def choose(*, forge: str, repository: str, api: str, author: str, environment: M
     token = environment.get(variable, "")
     if not token:
         raise SitectlError(
-            f"no token: {variable} is not set", fix="see docs/ci.md for what it may do", status=Exit.UNABLE
+            f"no token: {variable} is not set",
+            fix=f"set {variable}; what it may do: python -m sitectl docs ci",
+            status=Exit.UNABLE,
         )
     named = repository or environment.get("GITHUB_REPOSITORY" if hub else "CI_PROJECT_ID", "")
     if not _REPOSITORY.fullmatch(named) or ".." in named:

@@ -96,7 +96,7 @@ def read_site(
                     path=(),
                     what=f"config.{KEY} " + ("has no keys" if values is None else "is not a section of keys"),
                     got="" if values is None else problems.shown(values),
-                    fix="write keys below it, indented by two more spaces; see Pulumi.prod.yaml",
+                    fix="write keys below it, indented by two more spaces: python -m sitectl docs configuration",
                     line=document.lines.get(()),
                 )
             ],
@@ -177,7 +177,7 @@ def no_site(file: str, config: Any, lines: Mapping[problems.Path, int]) -> SiteE
             Problem(
                 path=(),
                 what=f"config.{KEY} is missing" + (f"; there is config.{near}" if near else ""),
-                fix=f"rename it to {KEY}" if near else "copy Pulumi.prod.yaml and change what differs",
+                fix=f"rename it to {KEY}" if near else "write the site below it: python -m sitectl docs add-a-site",
                 line=lines.get(("config", near)) if near else None,
             )
         ],

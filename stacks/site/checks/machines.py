@@ -63,7 +63,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             path=_NODES,
             what=f"{len(dead)} of {len(planes)} control planes are dead ({', '.join(dead)}): etcd has no majority, so "
             "it can remove no member",
-            fix="recover etcd first: docs/runbooks/recover-etcd.md",
+            fix="recover etcd first: python -m sitectl docs recover-etcd",
         )
     gpu_nodes = [machine for machine in machines_of(machines) if machine.role == "hgx"]
     if gpu_nodes and all(machine.dead for machine in gpu_nodes):
@@ -93,7 +93,7 @@ def _control_planes(nodes: Sequence[SiteMachine]) -> Iterator[Problem]:
             path=_NODES,
             what=f"every control plane is dead ({', '.join(plane.name for plane in planes)}), so nothing in the "
             "cluster can be changed any more",
-            fix="recover etcd on one of them: docs/runbooks/recover-etcd.md",
+            fix="recover etcd on one of them: python -m sitectl docs recover-etcd",
         )
 
 

@@ -204,7 +204,7 @@ def _unknown(path: Path) -> Problem:
     elif homes := _homes(path[-1]):
         fix = f"move it to {' or '.join(homes)}, or take it out"
     else:
-        fix = "take it out; docs/configuration.md lists every key"
+        fix = "take it out; every key: python -m sitectl docs configuration"
     allowed = "" if near and len(words) > _MOST_WORDS else ", ".join(words)
     return Problem(path=path, what=_UNKNOWN, allowed=allowed, near=near, fix=fix)
 

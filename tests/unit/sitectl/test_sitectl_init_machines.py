@@ -86,7 +86,7 @@ def test_what_an_option_names_is_not_marked(own: Path) -> None:
         (["--machines", "0+6", "--network", "10.1.0.0/24"], "from 1+1 to"),
         (["--machines", "3+6"], "fix: --network 10.1.0.0/24"),
         (["--machines", "3+6", "--network", "10.1.0.1/24"], "--network: 10.1.0.1/24 has host bits set"),
-        (["--machines", "3+6", "--network", "fd00::/64"], "for IPv6, copy Pulumi.prod.yaml"),
+        (["--machines", "3+6", "--network", "fd00::/64"], "for IPv6, edit the file that this writes"),
         (["--machines", "3+60", "--network", "10.1.0.0/26"], "fix: --network with a prefix length of at most 25"),
         (["--network", "10.1.0.0/24"], "fix: add --machines 3+6"),
         (["--machines", "3+6", "--network", "10.1.0.0/24", "--kubeconfig", "k"], "leave one of the two out"),

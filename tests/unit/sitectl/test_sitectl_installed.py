@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import site
 import subprocess
@@ -211,6 +212,23 @@ def test_an_installed_command_is_named_as_it_was_called(environment: Path, proje
     called = [".venv/bin/sitectl", "validate", "lab"]
     done = subprocess.run(called, cwd=project, env=away, capture_output=True, text=True, check=True)
     assert "next: .venv/bin/sitectl proof lab" in done.stdout
+
+
+def test_fixes_of_an_installed_command_name_what_is_there(environment: Path, project: Path) -> None:
+    file = project / "Pulumi.lab.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("inference-platform:site:", "inference-platform:site:\n    zzz: 1", 1))
+    wrong = sitectl(environment, project, "validate", "lab").out
+    assert "fix: take it out; every key: sitectl docs configuration" in wrong
+    assert sitectl(environment, project, "docs", "configuration").status == 0
+    file.write_text(
+        text.replace("          engine: simulator", "          engine: simulator\n          extra_args: [--zzz-zzz]", 1)
+    )
+    (named,) = re.findall(
+        r"(\S+/stacks/facts/\S+) lists all flags", sitectl(environment, project, "validate", "lab").out
+    )
+    assert Path(named).is_relative_to(environment)
+    assert Path(named).is_file()
 
 
 def test_without_its_dependencies_it_says_so(environment: Path, tmp_path: Path) -> None:
