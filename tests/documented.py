@@ -54,14 +54,14 @@ def shown(page: Path) -> str:
 @cache
 def names_of_tests() -> frozenset[str]:
     """The functions of all test modules."""
-    found: set[str] = set()
+    named: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
-        found |= {
+        named |= {
             node.name
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
-    return frozenset(found)
+    return frozenset(named)
 
 
 @cache

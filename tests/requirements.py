@@ -56,11 +56,11 @@ def sections() -> dict[str, dict[str, Row]]:
 @cache
 def marked() -> dict[str, list[str]]:
     """Row -> the tests that name it, as `path` or `path::function`."""
-    found: dict[str, list[str]] = {}
+    tests_by_row: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for row, test in _of_module(path):
-            found.setdefault(row, []).append(test)
-    return found
+            tests_by_row.setdefault(row, []).append(test)
+    return tests_by_row
 
 
 def _of_module(path: Path) -> Iterator[tuple[str, str]]:

@@ -55,7 +55,9 @@ class ByHand:
 
     def __init__(self, lab: Lab, *, hgx: int) -> None:
         self.lab = lab
-        self.addresses = {each["name"]: each["address"] for each in lab_rack.description(lab.network, hgx)["machines"]}
+        self.addresses = {
+            machine["name"]: machine["address"] for machine in lab_rack.description(lab.network, hgx)["machines"]
+        }
         self.folder = lab.home / "by-hand"
         self.talosconfig = self.folder / "talosconfig"
 
@@ -99,7 +101,9 @@ class ByHand:
         plan = self.lab.network
         profile = HGXProfile()
         with ImageFactory(FactorySite(f"http://{plan.image_factory}:{lab_rack.FACTORY_PORT}")) as factory:
-            plain, gpus = (self._install(factory, Schematic(extensions=each)) for each in ((), profile.extensions))
+            plain, gpus = (
+                self._install(factory, Schematic(extensions=extensions)) for extensions in ((), profile.extensions)
+            )
         return machine_configs(
             ClusterDescription(
                 cluster=TalosCluster(
@@ -131,7 +135,9 @@ def _ready(core: client.CoreV1Api) -> set[str]:
     return {
         name_of(node)
         for node in core.list_node().items
-        if any(each.type == "Ready" and each.status == "True" for each in status_of(node).conditions or ())
+        if any(
+            condition.type == "Ready" and condition.status == "True" for condition in status_of(node).conditions or ()
+        )
     }
 
 

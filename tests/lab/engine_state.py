@@ -8,25 +8,25 @@ from typing import Any
 from lab.plugins import values
 
 
-def first_json(said: str) -> Any:
+def first_json(text: str) -> Any:
     """The JSON in what the engine prints, which may begin with a warning."""
-    return json.JSONDecoder().raw_decode(said[said.index("{\n") :])[0]
+    return json.JSONDecoder().raw_decode(text[text.index("{\n") :])[0]
 
 
 def resources(exported: str) -> dict[str, dict[str, Any]]:
     """Resources of `stack export --show-secrets` by name."""
     kept = first_json(exported)["deployment"].get("resources", [])
-    return {each["urn"].rpartition("::")[2]: _marked(each) for each in kept}
+    return {resource["urn"].rpartition("::")[2]: _marked(resource) for resource in kept}
 
 
 def differences(previewed: str) -> dict[str, dict[str, str]]:
     """Resource name -> path -> kind, of a preview with --json; resources without a change are left out."""
-    found = {}
+    differing = {}
     for step in first_json(previewed)["steps"]:
         if step["op"] != "same" and step.get("detailedDiff"):
             diff = {path: change["kind"] for path, change in step["detailedDiff"].items()}
-            found[step["urn"].rpartition("::")[2]] = diff
-    return found
+            differing[step["urn"].rpartition("::")[2]] = diff
+    return differing
 
 
 def _marked(value: Any) -> Any:

@@ -41,21 +41,21 @@ def machine_state(lab: Lab) -> State:
 
 def _in_sandboxes(lab: Lab) -> set[int]:
     """Processes that have files of the lab mounted: what pods run, by another sign than `down` has."""
-    found = set()
+    pids = set()
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
             if str(lab.pods) in Path(f"/proc/{pid}/mountinfo").read_text() and processes.is_alive(pid):
-                found.add(pid)
-    return found
+                pids.add(pid)
+    return pids
 
 
 def of_lab(lab: Lab, state: State) -> State:
     """The entries that are the lab's by their name: what is in /run has none."""
     ours = (lab.prefix, str(lab.home), str(lab.network.bridge_address), str(lab.network.uplink[1]))
     return {
-        what: found
+        what: kept
         for what, entries in state.items()
-        if (found := {e for e in entries if what == "processes" or any(mark in e for mark in ours)})
+        if (kept := {e for e in entries if what == "processes" or any(mark in e for mark in ours)})
     }
 
 

@@ -124,8 +124,8 @@ def test_both_controllers_run_and_the_class_is_accepted(project: Project) -> Non
         classes = dynamic.DynamicClient(connection).resources.get(
             api_version="gateway.networking.k8s.io/v1", kind="GatewayClass"
         )
-        found: dict[str, Any] = classes.get(name="inference").to_dict()
-    accepted = next(entry for entry in found["status"]["conditions"] if entry["type"] == "Accepted")
+        gateway_class: dict[str, Any] = classes.get(name="inference").to_dict()
+    accepted = next(entry for entry in gateway_class["status"]["conditions"] if entry["type"] == "Accepted")
     assert accepted["status"] == "True"
 
 

@@ -56,16 +56,16 @@ def handed_over(lab: Lab, project: Path, stack_file: Path) -> str:
     "name", sorted({path.stem for path in (SITES / "valid").glob("*.yaml")} - {"beside-other-config"})
 )
 def test_the_engine_hands_over_what_the_fixture_says(lab: Lab, project: Path, name: str) -> None:
-    said = json.loads(handed_over(lab, project, SITES / "valid" / f"{name}.yaml"))
-    assert said == json.loads((SITES / "engine" / f"{name}.json").read_text())
-    assert plan_values(said, "engine").site == plan_file(SITES / "valid" / f"{name}.yaml").site
+    values = json.loads(handed_over(lab, project, SITES / "valid" / f"{name}.yaml"))
+    assert values == json.loads((SITES / "engine" / f"{name}.json").read_text())
+    assert plan_values(values, "engine").site == plan_file(SITES / "valid" / f"{name}.yaml").site
 
 
 def test_the_engine_hands_over_the_words_of_the_fixture(lab: Lab, project: Path) -> None:
-    said = json.loads(handed_over(lab, project, SITES / "words.yaml"))
-    assert said == json.loads((SITES / "engine" / "words.json").read_text())
+    values = json.loads(handed_over(lab, project, SITES / "words.yaml"))
+    assert values == json.loads((SITES / "engine" / "words.json").read_text())
 
 
 def test_the_labs_own_site_is_the_same_on_both_ways(lab: Lab, project: Path) -> None:
-    said = json.loads(handed_over(lab, project, project / "Pulumi.lab.yaml"))
-    assert plan_values(said, "engine").site == plan_file(CHECKOUT / "Pulumi.lab.yaml").site
+    values = json.loads(handed_over(lab, project, project / "Pulumi.lab.yaml"))
+    assert plan_values(values, "engine").site == plan_file(CHECKOUT / "Pulumi.lab.yaml").site

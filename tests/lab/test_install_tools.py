@@ -83,11 +83,13 @@ def test_the_charts_render_without_a_network(installed: Lab, chart: str, image: 
     closed = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
     packed = installed.bundle / "charts" / f"{chart}-{CHART_SOURCES[chart].version}.tgz"
     command = ["helm", "template", "x", str(packed), "-n", "x-system"]
-    objects: list[dict[str, Any]] = [each for each in yaml.safe_load_all(_run(installed, command, closed)) if each]
-    deployment = next(each for each in objects if each["kind"] == "Deployment")
+    objects: list[dict[str, Any]] = [
+        document for document in yaml.safe_load_all(_run(installed, command, closed)) if document
+    ]
+    deployment = next(document for document in objects if document["kind"] == "Deployment")
     used = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     assert used == f"{image}:{CHART_SOURCES[chart].version}"
-    assert not [each for each in objects if each["kind"] == "CustomResourceDefinition"]
+    assert not [document for document in objects if document["kind"] == "CustomResourceDefinition"]
 
 
 def test_the_bundle_serves_the_kinds_that_the_program_uses(installed: Lab) -> None:

@@ -56,7 +56,7 @@ def told(program: Path, folder: Path, text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
 
 
-def said(lines: list[dict[str, Any]], message: str) -> list[dict[str, Any]]:
+def lines_with(lines: list[dict[str, Any]], message: str) -> list[dict[str, Any]]:
     return [line for line in lines if message in line["msg"]]
 
 
@@ -64,14 +64,14 @@ def said(lines: list[dict[str, Any]], message: str) -> list[dict[str, Any]]:
 def test_what_is_deployed_is_understood(program: Path, tmp_path: Path, golden: str) -> None:
     objects = list(yaml.safe_load_all((GOLDEN / f"{golden}.yaml").read_text()))
     (text,) = [body["data"]["config.yaml"] for body in objects if body["kind"] == "ConfigMap"]
-    wanted = [each for each in yaml.safe_load(text)["plugins"] if each["type"] == "utilization-detector"]
+    wanted = [plugin for plugin in yaml.safe_load(text)["plugins"] if plugin["type"] == "utilization-detector"]
     lines = told(program, tmp_path, text)
-    assert said(lines, "loaded configuration from file/text successfully"), lines
-    detectors = {line["logger"].split("/")[0]: line for line in said(lines, "Creating new UtilizationDetector")}
+    assert lines_with(lines, "loaded configuration from file/text successfully"), lines
+    detectors = {line["logger"].split("/")[0]: line for line in lines_with(lines, "Creating new UtilizationDetector")}
     assert len(detectors) == len(wanted) == 2
-    for each in wanted:
-        told_of = detectors[each.get("name", each["type"])]
-        assert {name: told_of[name] for name in each["parameters"]} == each["parameters"]
+    for plugin in wanted:
+        told_of = detectors[plugin.get("name", plugin["type"])]
+        assert {name: told_of[name] for name in plugin["parameters"]} == plugin["parameters"]
 
 
 def test_a_threshold_that_makes_no_sense_is_refused(program: Path, tmp_path: Path) -> None:
@@ -85,5 +85,5 @@ def test_a_threshold_that_makes_no_sense_is_refused(program: Path, tmp_path: Pat
         kv_threshold=0.9,
     )
     lines = told(program, tmp_path, picker_config("m", "n", InferencePoolSpec(), plan)["data"]["config.yaml"])
-    (refusal,) = said(lines, "Failed to parse configuration")
+    (refusal,) = lines_with(lines, "Failed to parse configuration")
     assert "queueDepthThreshold must be strictly positive" in refusal["error"]

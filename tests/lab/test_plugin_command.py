@@ -63,8 +63,8 @@ class Site:
     def preview(self) -> dict[str, Any]:
         """The preview's step for `job`: `op`, `detailedDiff`, `newState`."""
         steps = json.loads(self.pulumi("preview", "--json").stdout)["steps"]
-        found: dict[str, Any] = next(step for step in steps if step["urn"].endswith("::job"))
-        return found
+        job: dict[str, Any] = next(step for step in steps if step["urn"].endswith("::job"))
+        return job
 
 
 @pytest.fixture
@@ -155,9 +155,9 @@ def test_a_failing_command_says_why_and_leaves_no_resource(driver: Driver) -> No
     script = "echo token $TOKEN >&2; echo the disk is full >&2; exit 3"
     with pytest.raises(FailedError, match="exit status 3") as failed:
         driver.up(job(create=script, environment={"TOKEN": values.secret(CANARY)}))
-    said = f"{failed.value}\n{driver.log.text}"
-    assert "the disk is full" in said
-    assert CANARY not in said
+    output = f"{failed.value}\n{driver.log.text}"
+    assert "the disk is full" in output
+    assert CANARY not in output
     assert driver.state == {}
 
 

@@ -66,16 +66,16 @@ def pulumi(lab: Lab, project: Path, rules: str, *arguments: str) -> subprocess.C
 @pytest.mark.parametrize("arguments", [["preview"], ["up", "--yes", "--skip-preview"]], ids=lambda words: words[0])
 def test_a_broken_rule_is_one_error_and_nothing_is_registered(lab: Lab, project: Path, arguments: list[str]) -> None:
     done = pulumi(lab, project, yaml.safe_dump(SOVEREIGN), *arguments)
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     assert done.returncode != 0
-    diagnostics = said.partition("Diagnostics:")[2]
+    diagnostics = output.partition("Diagnostics:")[2]
     assert diagnostics.count("error: lab: 2 violations of the platform's rules, so nothing was touched") == 1
     for resource in PICKERS:
         assert diagnostics.count(f"{resource}: 'registry.k8s.io/") == 1
     assert "in rules.lab.yaml" in diagnostics
-    assert "Traceback" not in said
-    assert "never retrieved" not in said
-    assert "kubernetes:" not in said.partition("Diagnostics:")[0].replace("pulumi-resource-kubernetes", "")
+    assert "Traceback" not in output
+    assert "never retrieved" not in output
+    assert "kubernetes:" not in output.partition("Diagnostics:")[0].replace("pulumi-resource-kubernetes", "")
     state = "".join(path.read_text() for path in lab.pulumi.rglob("lab.json"))
     assert "kubernetes:" not in state
 

@@ -80,10 +80,10 @@ class _Server(ThreadingHTTPServer):
 
 
 def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
+    with socket.socket() as first, socket.socket() as other:
+        first.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+        return first.getsockname()[1], other.getsockname()[1]
 
 
 def _bootstrap(front: int, admin: int, engine: int, actions: list[dict[str, Any]]) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     admin = folder / "admin"
     argv: list[str | Path] = [lab.bin / "envoy", "-c", folder / "envoy.yaml", "--admin-address-path", admin]
     log = folder / "log"
-    with log.open("wb") as said:
-        envoy = subprocess.Popen([*argv, "--concurrency", "1", "--disable-hot-restart"], stdout=said, stderr=said)
+    with log.open("wb") as output:
+        envoy = subprocess.Popen([*argv, "--concurrency", "1", "--disable-hot-restart"], stdout=output, stderr=output)
     try:
         with httpx.Client(base_url=f"http://{address(envoy, admin, log)}", trust_env=False, timeout=60) as client:
             yield client
@@ -81,8 +81,8 @@ def address(envoy: subprocess.Popen[bytes], admin: Path, log: Path) -> str:
         assert envoy.poll() is None, log.read_text()
         if admin.exists() and (at := admin.read_text()):
             url = f"http://{at}/listeners"
-            found = httpx.get(url, params={"format": "json"}, trust_env=False, timeout=60).json()
-            if statuses := found.get("listener_statuses"):
+            listeners = httpx.get(url, params={"format": "json"}, trust_env=False, timeout=60).json()
+            if statuses := listeners.get("listener_statuses"):
                 socket = statuses[0]["local_address"]["socket_address"]
                 return f"{socket['address']}:{socket['port_value']}"
         time.sleep(0.1)
@@ -107,8 +107,8 @@ def objective(door: httpx.Client, **headers: str) -> str:
     ],
 )
 def test_a_request_names_its_tenants_tier_and_its_model(door: httpx.Client, client: str, tier: str) -> None:
-    found = objective(door, **{CLIENT_HEADER: client, MODEL_HEADER: "qwen3-32b"})
-    assert found == objective_name(tier, "qwen3-32b")
+    chosen = objective(door, **{CLIENT_HEADER: client, MODEL_HEADER: "qwen3-32b"})
+    assert chosen == objective_name(tier, "qwen3-32b")
 
 
 def test_a_tenant_without_a_tier_names_none(door: httpx.Client) -> None:

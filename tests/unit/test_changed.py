@@ -102,16 +102,20 @@ def test_lab_tests_are_named_by_folder() -> None:
 def test_of_the_project_itself(file: str, chosen: str, left_out: str) -> None:
     chosen, left_out = f"tests/unit/{chosen}", f"tests/unit/{left_out}"
     assert {chosen, left_out} < OURS.keys(), "this test names tests that are gone"
-    found = selection([file], OURS)
-    assert not found.because
-    assert chosen in found.unit
-    assert left_out not in found.unit
+    selected = selection([file], OURS)
+    assert not selected.because
+    assert chosen in selected.unit
+    assert left_out not in selected.unit
 
 
 def test_paths_in_the_tables_are_there() -> None:
     for file in (*changed.STARTS, *(started for files in changed.STARTS.values() for started in files)):
         assert (ROOT / file).is_file(), file
-    folders = (*changed.READERS, *changed.ALWAYS, *(one for readers in changed.READERS.values() for one in readers))
+    folders = (
+        *changed.READERS,
+        *changed.ALWAYS,
+        *(reader for readers in changed.READERS.values() for reader in readers),
+    )
     for folder in folders:
         assert (ROOT / folder).exists(), folder
 

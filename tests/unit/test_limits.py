@@ -30,8 +30,8 @@ def patched(source: str) -> Iterator[str]:
 
 
 def test_no_test_patches_a_limit_of_the_product() -> None:
-    found = {path.relative_to(TESTS): list(patched(path.read_text())) for path in sorted(TESTS.rglob("*.py"))}
-    assert {path: names for path, names in found.items() if names} == {}
+    by_file = {path.relative_to(TESTS): list(patched(path.read_text())) for path in sorted(TESTS.rglob("*.py"))}
+    assert {path: names for path, names in by_file.items() if names} == {}
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def scheduling(core: client.CoreV1Api, namespace: str, pod: str) -> Any:
     """The pod's PodScheduled condition, once there is one."""
 
     def condition() -> Any:
-        found = status_of(core.read_namespaced_pod(pod, namespace)).conditions or ()
-        return next((c for c in found if c.type == "PodScheduled"), None)
+        conditions = status_of(core.read_namespaced_pod(pod, namespace)).conditions or ()
+        return next((c for c in conditions if c.type == "PodScheduled"), None)
 
     return eventually(condition)
 
@@ -60,11 +60,11 @@ def test_nodes_become_ready_with_eight_gpus_each(cluster: Lab, core: client.Core
         )
         return {name_of(node): node for node in nodes} if fit and clean else {}
 
-    found = eventually(ready)
-    assert sorted(found) == ["cp-1", "hgx-1", "hgx-2"]
-    assert found["hgx-1"].status.allocatable["nvidia.com/gpu"] == "8"
-    assert "nvidia.com/gpu" not in found["cp-1"].status.allocatable
-    assert [(t.key, t.effect) for t in found["hgx-1"].spec.taints] == [("nvidia.com/gpu", "NoSchedule")]
+    nodes_by_name = eventually(ready)
+    assert sorted(nodes_by_name) == ["cp-1", "hgx-1", "hgx-2"]
+    assert nodes_by_name["hgx-1"].status.allocatable["nvidia.com/gpu"] == "8"
+    assert "nvidia.com/gpu" not in nodes_by_name["cp-1"].status.allocatable
+    assert [(t.key, t.effect) for t in nodes_by_name["hgx-1"].spec.taints] == [("nvidia.com/gpu", "NoSchedule")]
 
 
 def test_scheduler_refuses_a_ninth_gpu(core: client.CoreV1Api, namespace: str) -> None:
@@ -144,8 +144,8 @@ def responder(cluster: Lab, address: IPv4Address) -> Iterator[str]:
 
 def answers(url: str, prefix: list[str]) -> bool:
     options = ("--silent", "--max-time", "2", "--output", "/dev/null", "--write-out", "%{http_code}")
-    found = subprocess.run([*prefix, "curl", *options, url], capture_output=True, text=True, check=False)
-    return found.stdout == "200"
+    curl = subprocess.run([*prefix, "curl", *options, url], capture_output=True, text=True, check=False)
+    return curl.stdout == "200"
 
 
 def test_balanced_service_answers_on_the_host_and_to_its_own_pod(

@@ -75,7 +75,7 @@ def test_second_up_starts_nothing_anew(cluster: Lab) -> None:
 
 
 def component_of(lab: Lab, name: str) -> Component:
-    return next(found for found in supervisor.components(lab) if found.name == name)
+    return next(component for component in supervisor.components(lab) if component.name == name)
 
 
 def supervisor_is_another(lab: Lab, killed: int) -> bool:
@@ -125,7 +125,7 @@ def test_up_mends_a_damaged_lab_and_keeps_its_objects(
 
 def stages(lab: Lab) -> dict[str, str]:
     shown = ask(lab_rack.folder(lab), {"machine": "all", "action": "show"})
-    return {each["name"]: each["stage"] for each in shown}
+    return {machine["name"]: machine["stage"] for machine in shown}
 
 
 def test_up_changes_the_number_of_machines_and_reboots_none(cluster: Lab, core: client.CoreV1Api) -> None:

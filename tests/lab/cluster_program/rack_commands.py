@@ -60,7 +60,7 @@ class RackCommands:
         self._secrets = bundle.export()
         self._token = bundle.trustd_token
         self._configs = plan.configs(bundle, {"registry-password": CANARY}, None)
-        self._machines = {each.name: each for each in machines_of(plan)}
+        self._machines = {machine.name: machine for machine in machines_of(plan)}
         factory = site.rack.factory
         assert factory is not None
         for machine in self._machines.values():

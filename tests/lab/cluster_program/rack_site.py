@@ -28,13 +28,13 @@ class RackSite:
     @property
     def nodes(self) -> dict[str, Any]:
         """`cluster.machines.nodes` of the site."""
-        found: dict[str, Any] = self.site["cluster"]["machines"]["nodes"]
-        return found
+        nodes: dict[str, Any] = self.site["cluster"]["machines"]["nodes"]
+        return nodes
 
     def machine(self, node: str) -> Machine:
         """The machine behind a node of the site."""
         address = self.nodes[node]["address"]
-        return next(each for each in self.rack.machines.values() if each.address == address)
+        return next(machine for machine in self.rack.machines.values() if machine.address == address)
 
     def fault(self, node: str, fault: Fault) -> None:
         self.machine(node).faults.set((fault,))

@@ -86,14 +86,14 @@ class KubectlCluster(RecordedCluster):
         super().node_ready(node)
         file = self.folder / node.name
         new = {"metadata": {"name": node.name, "annotations": {}}, "spec": {}}
-        found = json.loads(file.read_text()) if file.exists() else new
+        known = json.loads(file.read_text()) if file.exists() else new
         status = {
             "conditions": [{"type": "Ready", "status": "True"}],
-            "addresses": [{"type": "InternalIP", "address": each} for each in node.addresses],
+            "addresses": [{"type": "InternalIP", "address": address} for address in node.addresses],
             "nodeInfo": {"kubeletVersion": node.kubelet_version},
         }
         self.versions.append((node.name, node.kubelet_version, node.api_server_version))
-        self._write(file, found | {"status": status, "apiServer": node.api_server_version})
+        self._write(file, known | {"status": status, "apiServer": node.api_server_version})
 
     def node_not_ready(self, name: str, why: str) -> None:
         super().node_not_ready(name, why)

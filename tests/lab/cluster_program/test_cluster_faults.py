@@ -39,9 +39,9 @@ STEPS = (
 )
 
 
-def diagnostics(said: str) -> dict[str, str]:
+def diagnostics(output: str) -> dict[str, str]:
     """What the engine says at the end of each resource, by the resource's name."""
-    _, _, end = said.rpartition("Diagnostics:")
+    _, _, end = output.rpartition("Diagnostics:")
     parts = re.split(r"^  [\w:/]+ \(([\w-]+)\):$", end, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -57,7 +57,7 @@ def test_each_step_that_fails_is_named_and_the_next_up_goes_on(make_rig: NewRig)
         assert [other for other in others if other in "".join(shown.values())] == []
         rig.restore()
     rig.up()
-    assert all(rig.machine(each).node_is_ready for each in rig.nodes)
+    assert all(rig.machine(name).node_is_ready for name in rig.nodes)
     rig.pulumi("preview", "--expect-no-changes")
 
 
@@ -70,5 +70,5 @@ def _without_its_image_factory(rig: Rig) -> None:
     failed = rig.up(check=False)
     assert factory.url in failed, failed[-3000:]
     assert "Traceback" not in failed, failed
-    assert all(rig.machine(each).stage == "maintenance" for each in rig.nodes)
+    assert all(rig.machine(name).stage == "maintenance" for name in rig.nodes)
     rig.rack.factory = ImageFactoryServer(factory.content, host, int(port))

@@ -14,9 +14,9 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     spare = rig.nodes.pop("hgx-2")
     rig.write_site()
 
-    said = rig.preview()
+    shown = rig.preview()
     for node in ("cp-1", "hgx-1"):
-        assert f"{node}: the machine is in maintenance mode: Talos v1.13.9 is INSTALLED on its disk" in said
+        assert f"{node}: the machine is in maintenance mode: Talos v1.13.9 is INSTALLED on its disk" in shown
     rig.up()
     assert {name: rig.machine(name).node_is_ready for name in rig.nodes} == {"cp-1": True, "hgx-1": True}
     assert rig.cluster.nodes["hgx-1"].capacity["nvidia.com/gpu"] == "8"
@@ -28,9 +28,9 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     # A label is live.
     rig.nodes["hgx-1"]["labels"] = {"example.org/rack": "r1"}
     rig.write_site()
-    said = rig.preview()
-    assert "hgx-1: the config changes at once, without a reboot: machine.nodeLabels" in said
-    assert "cp-1: nothing changes on the machine" in said
+    shown = rig.preview()
+    assert "hgx-1: the config changes at once, without a reboot: machine.nodeLabels" in shown
+    assert "cp-1: nothing changes on the machine" in shown
     rig.up()
     assert rig.boots() == boots
     assert rig.cluster.nodes["hgx-1"].labels["example.org/rack"] == "r1"
@@ -47,9 +47,9 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     # A node more.
     rig.nodes["hgx-2"] = spare
     rig.write_site()
-    said = rig.preview()
-    assert "hgx-2: the machine is in maintenance mode" in said
-    assert "hgx-1: nothing changes on the machine" in said
+    shown = rig.preview()
+    assert "hgx-2: the machine is in maintenance mode" in shown
+    assert "hgx-1: nothing changes on the machine" in shown
     rig.up()
     assert rig.cluster.nodes["hgx-2"].capacity["nvidia.com/gpu"] == "8"
 
@@ -66,12 +66,12 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     outputs = json.loads(rig.pulumi("stack", "output", "--json", "--show-secrets").stdout)
     assert "contexts" in outputs["talosconfig"]
     assert CANARY not in state
-    assert CANARY not in said
+    assert CANARY not in shown
     bundle = rig.rack.machines["m0"].config
     assert bundle is not None
     token = str(bundle.machine("token"))
-    assert token not in state + said
+    assert token not in state + shown
 
     machines = [rig.machine(name) for name in rig.nodes]
     rig.pulumi("destroy", "--yes", "--skip-preview")
-    assert [each.stage for each in machines] == ["maintenance", "maintenance"]
+    assert [machine.stage for machine in machines] == ["maintenance", "maintenance"]

@@ -18,7 +18,7 @@ def members(rig: Rig) -> list[str]:
     """etcd's members as the rack counts them."""
     config = rig.machine("cp-1").config
     assert config is not None
-    return sorted(each.hostname for each in rig.rack.etcd_members(config.cluster_id))
+    return sorted(member.hostname for member in rig.rack.etcd_members(config.cluster_id))
 
 
 def key_of(machine: Machine) -> str:
@@ -131,8 +131,8 @@ def test_a_cluster_that_exists_is_taken_over_by_its_secrets(make_rig: NewRig, tm
     for state in (rig.lab.pulumi / ".pulumi" / "stacks").rglob("*.json*"):
         state.unlink()
     rig.pulumi("config", "set", "--secret", "registry-password", "canary-0d5c7e")
-    said = rig.preview()
-    assert "what it takes is not known before its config is" in said
+    shown = rig.preview()
+    assert "what it takes is not known before its config is" in shown
     rig.up()
     assert rig.boots() == boots
     assert rig.calls() == []

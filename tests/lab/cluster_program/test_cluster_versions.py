@@ -16,7 +16,9 @@ DRIVERS = {
 def bump(rig: Rig, talos: str) -> None:
     """Another Talos version with the drivers that go with it; those of the newest with one that is not known."""
     drivers = DRIVERS.get(talos, DRIVERS["v1.13.9"])
-    rig.versions(talos=talos, nvidia={fork: {"driver": one, "fabric_manager": one} for fork, one in drivers.items()})
+    rig.versions(
+        talos=talos, nvidia={fork: {"driver": version, "fabric_manager": version} for fork, version in drivers.items()}
+    )
 
 
 def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig: NewRig) -> None:
@@ -27,9 +29,9 @@ def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig:
     rig.calls()
 
     bump(rig, "v1.13.9")
-    said = rig.preview()
+    shown = rig.preview()
     for node in rig.nodes:
-        assert f"{node}: Talos v1.13.7 becomes v1.13.9: the node is drained and the machine REBOOTS into it" in said
+        assert f"{node}: Talos v1.13.7 becomes v1.13.9: the node is drained and the machine REBOOTS into it" in shown
     assert rig.boots() == boots, "a preview touches nothing"
     # The second worker does not come back well: the third is left alone, and the next `up` goes on where it stopped.
     rig.fault("hgx-1", Fault(kind="installer-fails"))
@@ -70,10 +72,10 @@ def test_a_minor_version_of_kubernetes_goes_over_api_servers_before_kubelets(mak
     boots = rig.boots()
 
     rig.versions(kubernetes="v1.36.3")
-    for said in (rig.preview(check=False), rig.up(check=False)):
-        assert "cp-1: " in said
-        assert "its kubelet would be 1.36 with API servers of v1.35.2 on cp-2, v1.35.2 on cp-3" in said
-        assert "`kubelet` in stacks/facts/versions.yaml" in said
+    for shown in (rig.preview(check=False), rig.up(check=False)):
+        assert "cp-1: " in shown
+        assert "its kubelet would be 1.36 with API servers of v1.35.2 on cp-2, v1.35.2 on cp-3" in shown
+        assert "`kubelet` in stacks/facts/versions.yaml" in shown
     assert {node.api_server_version for node in rig.cluster.nodes.values()} == {"v1.35.2", ""}
 
     rig.cluster.versions.clear()
@@ -108,14 +110,14 @@ def test_kubernetes_versions_change_live(make_rig: NewRig) -> None:
     dns = {"enabled": False, "forwardKubeDNSToHost": True}
     rig.site["cluster"]["machines"]["patches"] = {"dns": {"machine": {"features": {"hostDNS": dns}}}}
     rig.write_site()
-    said = rig.preview(check=False)
+    shown = rig.preview(check=False)
     for node in rig.nodes:
-        assert f"{node}: REFUSED: " in said
-    assert "requires hostDNS.enabled to be true" in said
+        assert f"{node}: REFUSED: " in shown
+    assert "requires hostDNS.enabled to be true" in shown
     del rig.site["cluster"]["machines"]["patches"]
     rig.write_site()
     rig.machine("worker-1").power_off()
-    said = rig.preview()
-    assert "worker-1: does not answer, so what the change does to it is unknown" in said
-    assert "cp-1: nothing changes on the machine" in said
-    assert "Traceback" not in said
+    shown = rig.preview()
+    assert "worker-1: does not answer, so what the change does to it is unknown" in shown
+    assert "cp-1: nothing changes on the machine" in shown
+    assert "Traceback" not in shown

@@ -201,4 +201,4 @@ def test_each_message_tells_its_fault_from_every_other_that_looks_different() ->
     assert [names for names in by_message.values() if len(names) > 1] == [
         [f"{node}-late", f"{node}-dies-installing"] for node in (PLANE, WORKER)
     ]
-    assert [(one, other) for one, other in itertools.permutations(by_message, 2) if one in other] == []
+    assert [(message, other) for message, other in itertools.permutations(by_message, 2) if message in other] == []

@@ -52,7 +52,7 @@ def tell(lab: Lab, machine: str, action: str) -> dict[str, Any]:
 
 def ready(core: client.CoreV1Api, node: str) -> bool:
     conditions = status_of(core.read_node(node)).conditions or []
-    return any(each.type == "Ready" and each.status == "True" for each in conditions)
+    return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
 
 
 def main_container(core: client.CoreV1Api) -> Any:
@@ -69,7 +69,7 @@ def test_the_kubeconfig_of_the_machine_api_opens_the_cluster_from_the_host(clust
     with config.new_client_from_config(config_file=str(kubeconfig_of_machine(cluster))) as connection:
         assert connection.configuration.host == f"https://{cluster.network.node_address(0)}:6443"
         nodes = client.CoreV1Api(connection).list_node().items
-    assert sorted(name_of(each) for each in nodes) == ["cp-1", "hgx-1"]
+    assert sorted(name_of(node) for node in nodes) == ["cp-1", "hgx-1"]
 
 
 def test_a_machine_that_the_site_does_not_name_stays_in_maintenance_mode(cluster: Lab) -> None:
@@ -85,7 +85,7 @@ def test_pods_end_with_their_machine_and_begin_again_with_it(cluster: Lab, core:
 
     def is_not_ready() -> bool:
         conditions = status_of(core.read_namespaced_pod("sleeper", "default")).conditions or []
-        return any(each.type == "Ready" and each.status == "False" for each in conditions)
+        return any(condition.type == "Ready" and condition.status == "False" for condition in conditions)
 
     eventually(is_not_ready)
     tell(cluster, "hgx-1", "on")
@@ -97,7 +97,7 @@ def test_the_only_control_plane_takes_the_api_down_and_brings_it_back(cluster: L
     core.create_namespaced_config_map("default", client.V1ConfigMap(metadata=client.V1ObjectMeta(name="kept")))
     tell(cluster, "cp-1", "off")
     eventually(lambda: not controlplane.is_ready(cluster))
-    etcd = next(each for each in controlplane.components(cluster) if each.name == "etcd")
+    etcd = next(component for component in controlplane.components(cluster) if component.name == "etcd")
     eventually(lambda: etcd.pid() is None)
     assert tell(cluster, "hgx-1", "show")["stage"] == "running"
     tell(cluster, "cp-1", "on")
@@ -119,9 +119,9 @@ def test_a_cluster_is_recovered_from_a_snapshot_on_a_wiped_machine(cluster: Lab,
     with api.connect(cluster) as connection:
         core = client.CoreV1Api(connection)
         eventually(lambda: ready(core, "cp-1") and ready(core, "hgx-1"))
-        found = {name_of(each) for each in core.list_namespaced_config_map("default").items}
-    assert "kept" in found
-    assert "too-late" not in found
+        names = {name_of(config_map) for config_map in core.list_namespaced_config_map("default").items}
+    assert "kept" in names
+    assert "too-late" not in names
 
 
 def left_running(lab: Lab) -> list[str]:
@@ -141,5 +141,5 @@ def test_wiping_the_only_control_plane_ends_the_cluster_and_another_can_be_made(
     by_hand.bootstrap()
     with api.connect(cluster) as connection:
         core = client.CoreV1Api(connection)
-        eventually(lambda: [name_of(each) for each in core.list_node().items] == ["cp-1"])
-        assert "kept" not in [name_of(each) for each in core.list_namespaced_config_map("default").items]
+        eventually(lambda: [name_of(node) for node in core.list_node().items] == ["cp-1"])
+        assert "kept" not in [name_of(config_map) for config_map in core.list_namespaced_config_map("default").items]

@@ -37,7 +37,7 @@ def bench(cluster_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def ready(core: client.CoreV1Api, name: str) -> str:
     conditions = status_of(core.read_node(name)).conditions or []
-    return next((str(each.status) for each in conditions if each.type == "Ready"), "none")
+    return next((str(condition.status) for condition in conditions if condition.type == "Ready"), "none")
 
 
 def labels(core: client.CoreV1Api) -> dict[str, str]:
@@ -58,7 +58,7 @@ def test_the_nodes_are_ready_with_what_their_configs_imply(bench: Bench, core: c
     assert gpu.status.allocatable["nvidia.com/gpu"] == "8"
     assert gpu.spec.pod_cidr == "10.244.1.0/24"
     assert gpu.status.node_info.kubelet_version == "v1.36.3"
-    assert ("nvidia.com/gpu", "NoSchedule") in [(each.key, each.effect) for each in gpu.spec.taints]
+    assert ("nvidia.com/gpu", "NoSchedule") in [(taint.key, taint.effect) for taint in gpu.spec.taints]
     assert gpu.metadata.labels["nvidia.com/gpu.product"] == "NVIDIA-H200"
     with bench.client("m1") as machine:
         assert yaml.safe_load(machine.kubeconfig())["kind"] == "Config"

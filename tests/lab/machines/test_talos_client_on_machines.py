@@ -99,8 +99,8 @@ def fresh(program: Path, tmp_path: Path) -> Iterator[TalosClient]:
 
 def messages(answer: Answer) -> list[Answer]:
     assert answer["ok"], answer
-    found: list[Answer] = answer["reply"]["messages"]
-    return found
+    replies: list[Answer] = answer["reply"]["messages"]
+    return replies
 
 
 def test_maintenance_mode(fresh: TalosClient) -> None:
@@ -124,14 +124,14 @@ def test_a_fingerprint_is_the_one_that_talos_computes(fresh: TalosClient) -> Non
 
 def test_invalid_configs_are_refused_by_talos_own_validator(fresh: TalosClient) -> None:
     good = fresh.bench.control_plane("cp")
-    for bad, said in (
+    for bad, reason in (
         (good.replace(b"nodeLabels:", b"nodeLabel:"), "unknown keys found"),
         (good.replace(b"disk: /dev/nvme0n1", b"wipe: false"), "1 error occurred:\n\t* "),
         (b"\x00", "yaml"),
     ):
         answer = fresh.insecure("m1", "apply", "-", given=bad)
         assert answer["code"] == "InvalidArgument"
-        assert said in answer["error"]
+        assert reason in answer["error"]
     assert fresh.bench.rack.machines["m1"].stage == "maintenance"
 
 
@@ -150,10 +150,10 @@ def test_strangers_and_readers(talos: TalosClient) -> None:
 
 def test_what_reads(talos: TalosClient) -> None:
     assert messages(talos("m1", "version"))[0]["features"] == {"rbac": True}
-    services = {each["id"]: each for each in messages(talos("m1", "services"))[0]["services"]}
+    services = {service["id"]: service for service in messages(talos("m1", "services"))[0]["services"]}
     assert services["etcd"]["state"] == "Running"
     assert services["etcd"]["health"]["healthy"]
-    assert [each["hostname"] for each in messages(talos("m1", "etcd-members"))[0]["members"]] == ["cp"]
+    assert [member["hostname"] for member in messages(talos("m1", "etcd-members"))[0]["members"]] == ["cp"]
     eventually(lambda: bool(talos("m1", "machine-status")["reply"]["ready"]))
     assert talos("m2", "extensions")["reply"]["nvidia-fabricmanager-production"] == "595.91.07"
     assert talos("m1", "kubeconfig")["reply"].startswith("apiVersion: v1\nkind: Config\n")
@@ -191,7 +191,7 @@ def test_proxying(talos: TalosClient) -> None:
     read = talos("m1", "--node", worker.address, "read", BOOT_ID)
     assert read["reply"].strip() == worker.store.disks.boot_id
     both = messages(talos("m1", "--nodes", f"{worker.address},{plane.address}", "version"))
-    assert [each["metadata"]["hostname"] for each in both] == [worker.address, plane.address]
+    assert [message["metadata"]["hostname"] for message in both] == [worker.address, plane.address]
     partly = talos("m1", "--nodes", f"{worker.address},127.9.9.9", "version")
     assert (partly["code"], len(partly["reply"]["messages"])) == ("Unavailable", 1)
     inside = talos("m1", "--nodes", worker.address, "etcd-members")
@@ -248,7 +248,7 @@ def test_a_member_of_etcd_whose_machine_is_off_is_removed(program: Path, tmp_pat
     client = TalosClient(program, tmp_path, bench)
 
     def members() -> dict[str, str]:
-        return {each["hostname"]: each["id"] for each in messages(client("m1", "etcd-members"))[0]["members"]}
+        return {member["hostname"]: member["id"] for member in messages(client("m1", "etcd-members"))[0]["members"]}
 
     with bench.rack:
         for name in bench.rack.machines:
@@ -256,7 +256,7 @@ def test_a_member_of_etcd_whose_machine_is_off_is_removed(program: Path, tmp_pat
             assert client.insecure(name, "apply", "-", given=bench.control_plane(f"cp-{name}"))["ok"]
         eventually(lambda: bench.rack.machines["m1"].cri_up)
         assert client("m1", "bootstrap")["ok"]
-        eventually(lambda: all(each.etcd_up for each in bench.rack.machines.values()))
+        eventually(lambda: all(machine.etcd_up for machine in bench.rack.machines.values()))
         bench.rack.machines["m3"].power_off()
         assert client("m1", "etcd-remove-member", members()["cp-m3"])["ok"]
         assert set(members()) == {"cp-m1", "cp-m2"}

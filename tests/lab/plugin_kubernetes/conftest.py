@@ -60,9 +60,9 @@ def free_ports(count: int) -> list[int]:
     """Ports without a listener a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for opened in sockets:
+            opened.bind(("127.0.0.1", 0))
+        return [opened.getsockname()[1] for opened in sockets]
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class Plane:
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         """The object, with the owners of its fields."""
         text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--show-managed-fields")
-        found: dict[str, Any] = json.loads(text)
-        return found
+        live: dict[str, Any] = json.loads(text)
+        return live
 
     def names(self, kind: str, namespace: str = "default") -> list[str]:
         return self.kubectl("get", kind, "-n", namespace, "-o", "name").split()
@@ -159,8 +159,8 @@ class Site:
         """The same resources as a driver takes; each waits for the one before it."""
         (self.folder / "__main__.py").write_text(PROGRAM)
         resources = [
-            {"type": each.type, "name": each.name, "inputs": each.inputs, "ignore_changes": each.ignore_changes}
-            for each in program
+            {"type": entry.type, "name": entry.name, "inputs": entry.inputs, "ignore_changes": entry.ignore_changes}
+            for entry in program
         ]
         (self.folder / "program.json").write_text(json.dumps(resources))
 

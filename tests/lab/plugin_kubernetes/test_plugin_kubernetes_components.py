@@ -80,8 +80,8 @@ group = k8s.yaml.v2.ConfigGroup("group", files=["bundle*.yaml"], objs=objects)
 single = k8s.yaml.v2.ConfigFile("single", file="one.json", resource_prefix="p", skip_await=True)
 pulumi.export("count", group.resources.apply(len))
 """
-    one = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
-    (site.folder / "one.json").write_text(json.dumps(one))
+    config_map_one = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
+    (site.folder / "one.json").write_text(json.dumps(config_map_one))
     site.write(program % "1")
     assert "+ 9 to create" in site.pulumi("preview")
     site.up()
@@ -105,8 +105,8 @@ def test_a_chart_is_rendered_into_children(site: Site, plane: Plane) -> None:
     source = 'chart="./demo"'
     program = f'k8s.helm.v4.Chart("chart", {source}, name="rel", namespace="default", values={{"greeting": "%s"}})'
     site.write(program % "hello")
-    said = site.pulumi("preview", "--diff") + site.up("--diff")
-    assert "canary" not in said
+    output = site.pulumi("preview", "--diff") + site.up("--diff")
+    assert "canary" not in output
     assert plane.get("configmap", "rel-map")["data"] == {"greeting": "hello", "apps": "true"}
     kept = site.state()
     assert kept.keys() >= {"chart:things.example.net", "chart:default/rel-map"}
@@ -125,7 +125,11 @@ def test_a_chart_is_local_or_says_so(driver: Driver, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     options = {"releaseName": "rel", "namespace": "default", "values": {"greeting": "hello"}}
     rendered = driver.invoke("kubernetes:helm:template", {"chart": "./chart", **options})["result"]
-    assert [each["kind"] for each in rendered] == ["CustomResourceDefinition", "Secret", "ConfigMap"]
+    assert [rendered_object["kind"] for rendered_object in rendered] == [
+        "CustomResourceDefinition",
+        "Secret",
+        "ConfigMap",
+    ]
     with pytest.raises(FailedError, match="is not a local path"):
         driver.invoke("kubernetes:helm:template", {"chart": "oci://registry.example.com/demo", "version": "1"})
 

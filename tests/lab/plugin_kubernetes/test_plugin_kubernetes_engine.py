@@ -57,21 +57,21 @@ pulumi.export("address", service.spec.cluster_ip)
 
 def in_namespace(program: list[Declared], namespace: str) -> list[Declared]:
     placed = []
-    for each in copy.deepcopy(program):
-        each.inputs.setdefault("metadata", {})["namespace"] = namespace
-        placed.append(each)
+    for entry in copy.deepcopy(program):
+        entry.inputs.setdefault("metadata", {})["namespace"] = namespace
+        placed.append(entry)
     return placed
 
 
 def comparable(kept: dict[str, Any], namespace: str) -> Any:
     """Inputs and outputs without what the server and chance decide."""
-    found = copy.deepcopy(kept)
-    outputs = found["outputs"]
+    resource = copy.deepcopy(kept)
+    outputs = resource["outputs"]
     for key in ("status", "__fieldManager"):
         outputs.pop(key, None)
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
         outputs["metadata"].pop(key)
-    parts = {key: found[key] for key in ("type", "inputs", "outputs")}
+    parts = {key: resource[key] for key in ("type", "inputs", "outputs")}
     return json.loads(json.dumps(parts, sort_keys=True).replace(namespace, "namespace"))
 
 
@@ -117,10 +117,10 @@ def test_secrets_stay_secret_and_unlogged(site: Site, plane: Plane) -> None:
         return [key, config_map("map", {"a": values.secret("canary-7"), "b": "x"})]
 
     site.declare(*program("canary-8"))
-    said = site.up() + site.pulumi("preview", "--diff")
+    output = site.up() + site.pulumi("preview", "--diff")
     state = site.pulumi("stack", "export")
-    assert "canary" not in said + state
-    assert "Y2FuYXJ5" not in said + state, "nor its base64"
+    assert "canary" not in output + state
+    assert "Y2FuYXJ5" not in output + state, "nor its base64"
     assert site.state()["map"]["outputs"]["data"]["b"] == "x", "only the secret leaf is secret"
     site.declare(*program("canary-9"))
     assert "canary" not in site.up("--diff")
@@ -131,9 +131,9 @@ def test_ctrl_c_ends_a_wait_and_the_next_up_goes_on(site: Site, plane: Plane) ->
     site.declare(config_map("slow", {"k": "v"}, annotations=WAIT))
     engine = site.begin_up(until="slow")
     engine.send_signal(signal.SIGINT)
-    said, _ = engine.communicate(timeout=120)
+    output, _ = engine.communicate(timeout=120)
     assert engine.returncode != 0
-    assert "cancelled" in said
+    assert "cancelled" in output
     assert site.state()["slow"]["id"] == "default/slow"
     plane.kubectl("patch", "configmap", "slow", "--type=merge", "-p", GO)
     site.up()
@@ -146,9 +146,9 @@ def test_a_killed_engine_leaves_a_state_that_the_next_up_completes(site: Site, p
     engine.wait()
     site.pulumi("cancel", "--yes")
     plane.kubectl("patch", "configmap", "mid", "--type=merge", "-p", GO)
-    said = site.up(check=False)
+    output = site.up(check=False)
     # The create of `mid` was never recorded: the object is there, and taking it over is the user's decision.
-    assert 'configmaps "mid" already exists' in said
+    assert 'configmaps "mid" already exists' in output
     site.environment["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] = "true"
     site.up()
     site.unchanged()

@@ -217,14 +217,16 @@ def test_orphans_stay(driver: Driver, plane: Plane) -> None:
 
 def test_many_objects_at_once(driver: Driver, plane: Plane) -> None:
     program = [config_map(f"many-{number}", {"k": "v"}) for number in range(60)]
-    requests = [provider_pb2.CreateRequest(urn=each.urn, properties=values.to_struct(each.inputs)) for each in program]
+    requests = [
+        provider_pb2.CreateRequest(urn=entry.urn, properties=values.to_struct(entry.inputs)) for entry in program
+    ]
     try:
         with driver.provider() as stub, ThreadPoolExecutor(len(program)) as pool:
             made = list(pool.map(stub.Create, requests))
-        assert [answer.id for answer in made] == [f"default/{each.name}" for each in program]
+        assert [answer.id for answer in made] == [f"default/{entry.name}" for entry in program]
         assert sum("many-" in name for name in plane.names("configmap")) == len(program)
     finally:
-        plane.kubectl("delete", "configmap", "--ignore-not-found", *(each.name for each in program))
+        plane.kubectl("delete", "configmap", "--ignore-not-found", *(entry.name for entry in program))
 
 
 def test_objects_are_rendered_to_files(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,8 +122,8 @@ def status(plane: Plane, name: str = "rel") -> tuple[int, str]:
     text = helm(plane, "status", name, "--output", "json", check=False)
     if not text:
         return 0, "absent"
-    found = json.loads(text)
-    return int(found["version"]), str(found["info"]["status"])
+    release = json.loads(text)
+    return int(release["version"]), str(release["info"]["status"])
 
 
 def leave_pending(plane: Plane, folder: Path) -> None:

@@ -67,10 +67,10 @@ def test_a_deployment_that_does_not_come_up_says_why_and_is_kept(
     with monkeypatch.context() as patched, pytest.raises(FailedError) as failed:
         patched.setattr(waiting, "time", HeldClock(is_unschedulable))
         driver.up(stuck(**NOWHERE))
-    said = str(failed.value)
-    assert "created Deployment default/stuck, which is not ready: timed out after 4 s" in said
-    assert "[Unschedulable]" in said
-    assert "didn't match Pod's node affinity/selector" in said
+    message = str(failed.value)
+    assert "created Deployment default/stuck, which is not ready: timed out after 4 s" in message
+    assert "[Unschedulable]" in message
+    assert "didn't match Pod's node affinity/selector" in message
     assert driver.state["stuck"].id == "default/stuck"
     assert driver.state["stuck"].init_errors
     assert "deployment.apps/stuck" in plane.names("deployment")

@@ -15,7 +15,7 @@ NOBODY = 65534
 
 def readable_by_nobody(folder: Path) -> list[str]:
     """What `find` as nobody says it could read, begun in the folder itself: what is above is not the lab's."""
-    found = subprocess.run(
+    listed = subprocess.run(
         ["find", ".", "-readable"],
         cwd=folder,
         user=NOBODY,
@@ -25,7 +25,7 @@ def readable_by_nobody(folder: Path) -> list[str]:
         text=True,
         check=False,
     )
-    return found.stdout.splitlines()
+    return listed.stdout.splitlines()
 
 
 def test_another_user_reads_no_token_key_or_log(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:

@@ -91,8 +91,8 @@ async def full(engine: str, client: httpx.AsyncClient, *, stream: bool, path: st
         asked = [task for task in asked if task not in done]
 
     def filled() -> bool:
-        found = counts(engine)
-        return (found["vllm:num_requests_running"], found["vllm:num_requests_waiting"]) == (SEQUENCES, WAITING)
+        figures = counts(engine)
+        return (figures["vllm:num_requests_running"], figures["vllm:num_requests_waiting"]) == (SEQUENCES, WAITING)
 
     await asyncio.to_thread(eventually, filled)
     for task in asked:

@@ -32,10 +32,10 @@ _T = TypeVar("_T")
 def until(holds: Callable[[], _T | None], *, what: str) -> _T:
     """Wait for something truthy and return it."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
+    while not (held := holds()):
         assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_S} s"
         time.sleep(0.2)
-    return found
+    return held
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,8 @@ class Cluster:
         """The same, once `count` of them are ready."""
 
         def all_ready() -> list[Replica]:
-            found = [replica for replica in self.replicas(model) if replica.ready]
-            return found if len(found) == count else []
+            ready = [replica for replica in self.replicas(model) if replica.ready]
+            return ready if len(ready) == count else []
 
         return until(all_ready, what=f"{count} ready replicas of {model}")
 
@@ -175,7 +175,9 @@ def _replica(pod: Any) -> Replica:
         namespace=pod.metadata.namespace,
         uid=pod.metadata.uid,
         ip=pod.status.pod_ip or "",
-        ready=any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or []),
+        ready=any(
+            condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions or []
+        ),
         leaving=pod.metadata.deletion_timestamp is not None,
         restarts=sum(status.restart_count for status in statuses),
     )

@@ -57,12 +57,12 @@ def statuses(site: Site) -> set[int]:
         {"x-gateway-inference-fairness-id": site.front.client},
         {"Authorization": f"Bearer {site.key}"},
     ]
-    found = set()
+    codes = set()
     with httpx.Client(base_url=site.front.endpoint, trust_env=False, timeout=60) as client:
         for headers in bearers:
-            found.add(client.post("/chat/completions", json=chat("qwen3-32b"), headers=headers).status_code)
-            found.add(client.get("/models", headers=headers).status_code)
-    return found
+            codes.add(client.post("/chat/completions", json=chat("qwen3-32b"), headers=headers).status_code)
+            codes.add(client.get("/models", headers=headers).status_code)
+    return codes
 
 
 def serves(site: Site) -> bool:
@@ -119,9 +119,9 @@ def test_a_rejected_policy_closes_the_gateway(site: Site, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", PROTECTED)
 def test_front_door_policies_are_not_deleted_by_hand(site: Site, name: str) -> None:
     """The refusal says what to do instead, and how to override it."""
-    said = refused(site.lab, "delete", name, "-n", FRONT)
-    assert "pulumi up" in said
-    assert f"{OVERRIDE}=REASON" in said
+    refusal = refused(site.lab, "delete", name, "-n", FRONT)
+    assert "pulumi up" in refusal
+    assert f"{OVERRIDE}=REASON" in refusal
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_front_door_policies_are_not_deleted_by_hand(site: Site, name: str) -> N
 )
 def test_front_door_policies_are_not_weakened_by_hand(site: Site, patch: dict[str, Any]) -> None:
     """Neither in what they say nor in being protected."""
-    said = refused(site.lab, "patch", POLICY, "-n", FRONT, "--type=merge", "-p", json.dumps(patch))
-    assert "pulumi up" in said
+    refusal = refused(site.lab, "patch", POLICY, "-n", FRONT, "--type=merge", "-p", json.dumps(patch))
+    assert "pulumi up" in refusal
 
 
 @pytest.mark.parametrize(

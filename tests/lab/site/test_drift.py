@@ -59,7 +59,7 @@ def test_what_others_have_set_is_named_and_taken_back(site: Site, tmp_path: Path
 
     status, foreign = drift(site)
     assert status == 1
-    assert {one["resource"]: {field["path"]: field["manager"] for field in one["fields"]} for one in foreign} == {
+    assert {entry["resource"]: {field["path"]: field["manager"] for field in entry["fields"]} for entry in foreign} == {
         f"Deployment {MODELS}/{PICKER}": {
             "spec.replicas": "kubectl",
             "spec.revisionHistoryLimit": "kubectl-patch",
@@ -68,8 +68,8 @@ def test_what_others_have_set_is_named_and_taken_back(site: Site, tmp_path: Path
         f"SecurityPolicy {GATEWAY}/tenants": {"metadata.annotations.note": "kubectl-annotate"},
     }
 
-    for one in foreign:
-        for command in one["take_back"]:
+    for entry in foreign:
+        for command in entry["take_back"]:
             follow(site, command)
     assert drift(site) == (0, [])
     assert declared(inventory(site.lab)) == before

@@ -42,7 +42,7 @@ def test_destroyed_without_a_trace_and_brought_up_through_faults(site: Site, tmp
 
     pulumi("destroy", "--yes", "--skip-preview")
     assert pulumi.state().get("resources", []) == []
-    assert {each["stage"] for each in ask(lab_rack.folder(lab), {"action": "show"})} == {"maintenance"}
+    assert {machine["stage"] for machine in ask(lab_rack.folder(lab), {"action": "show"})} == {"maintenance"}
     assert not controlplane.is_created(lab)
     assert not lab.kubeconfig.exists()
     eventually(lambda: not _pods(lab))
@@ -133,22 +133,22 @@ def _during_up(lab: Lab, created: int, fault: Callable[[subprocess.Popen[str]], 
         start_new_session=True,
     )
     assert engine.stdout is not None
-    said: list[str] = []
+    printed: list[str] = []
     made = 0
     for line in engine.stdout:
-        said.append(line)
+        printed.append(line)
         made += " created (" in line
         if made == created:
             fault(engine)
             break
     else:
-        pytest.fail("up ended before the fault:\n" + "".join(said[-30:]))
-    said += engine.stdout.readlines()
+        pytest.fail("up ended before the fault:\n" + "".join(printed[-30:]))
+    printed += engine.stdout.readlines()
     status = engine.wait()
     _wait_for_plugins(engine.pid)
     if status > 0:
-        assert "error: " in "".join(said)
-        assert _AWAY.search("".join(said)), "".join(said[-30:])
+        assert "error: " in "".join(printed)
+        assert _AWAY.search("".join(printed)), "".join(printed[-30:])
     return made
 
 

@@ -51,16 +51,16 @@ def connect(site: Site) -> socket.socket:
 
 def frames(connection: socket.socket) -> list[tuple[int, int, bytes]]:
     """Kind, stream and payload of all that comes until an answer has ended, or the connection."""
-    received, found = b"", []
+    received, seen = b"", []
     while piece := connection.recv(65_536):
         received += piece
         while len(received) >= 9 and len(received) >= (end := 9 + int.from_bytes(received[:3], "big")):
             kind, flags, stream = received[3], received[4], int.from_bytes(received[5:9], "big")
-            found.append((kind, stream, received[9:end]))
+            seen.append((kind, stream, received[9:end]))
             received = received[end:]
             if kind in {DATA, HEADERS} and flags & END_STREAM:
-                return found
-    return found
+                return seen
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,6 @@ def test_floods_end_with_their_connection(site: Site, cluster: Cluster, flood: C
         assert _is_ended_by(connection, flood, head(site.key)), "Envoy took them all"
         assert _held(cluster) < before + NOISE_BYTES
         assert others.post("/chat/completions", json=chat(MODEL)).status_code == 200
-    assert [(one.uid, one.restarts) for one in cluster.envoys()] == [(one.uid, one.restarts) for one in envoys]
+    assert [(envoy.uid, envoy.restarts) for envoy in cluster.envoys()] == [
+        (envoy.uid, envoy.restarts) for envoy in envoys
+    ]

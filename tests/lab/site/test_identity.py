@@ -61,7 +61,7 @@ def heads_at_engines(cluster: Cluster, model: str, ask: Callable[[], None]) -> l
         )
         for replica in cluster.ready_replicas(model)
     ]
-    found: list[dict[str, str]] = []
+    heads: list[dict[str, str]] = []
     seen = threading.Event()
 
     def read(tap: subprocess.Popen[str]) -> None:
@@ -69,7 +69,7 @@ def heads_at_engines(cluster: Cluster, model: str, ask: Callable[[], None]) -> l
         for line in tap.stdout:
             head = json.loads(line)
             if "completions" in head[":line"]:
-                found.append(head)
+                heads.append(head)
                 seen.set()
 
     try:
@@ -87,7 +87,7 @@ def heads_at_engines(cluster: Cluster, model: str, ask: Callable[[], None]) -> l
             tap.wait()
     for reader in readers:
         reader.join(timeout=5)
-    return found
+    return heads
 
 
 def test_claims_do_not_pass_and_the_key_stays_here(site: Site, cluster: Cluster) -> None:

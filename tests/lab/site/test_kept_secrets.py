@@ -63,8 +63,12 @@ def test_traces_hold_no_prompts(cluster: Cluster) -> None:
     for envoy in cluster.envoys():
         spec = spec_of(cluster.core.read_namespaced_pod(envoy.name, ENVOYS))
         containers = [*spec.containers, *(spec.init_containers or [])]
-        (processor,) = [one for one in containers if one.name == "ai-gateway-extproc"]
-        hidden = {one.name.removeprefix("OPENINFERENCE_HIDE_") for one in processor.env or () if one.value == "true"}
+        (processor,) = [container for container in containers if container.name == "ai-gateway-extproc"]
+        hidden = {
+            variable.name.removeprefix("OPENINFERENCE_HIDE_")
+            for variable in processor.env or ()
+            if variable.value == "true"
+        }
         assert {"INPUTS", "OUTPUTS", "PROMPTS", "CHOICES"} <= hidden
 
 

@@ -89,9 +89,9 @@ def test_answers_go_on_without_controllers_and_api_server(site: Site, cluster: C
             cluster.kill(pod, program)
 
     streams, later = killed_under_streams(site, cluster, kill)
-    assert all(one.complete(TOKENS) for one in streams), [one.refusal for one in streams]
+    assert all(answer.complete(TOKENS) for answer in streams), [answer.refusal for answer in streams]
     assert later
-    assert all(isinstance(one, httpx.Response) and one.status_code == 200 for one in later), later
+    assert all(isinstance(answer, httpx.Response) and answer.status_code == 200 for answer in later), later
 
     def returned() -> bool:
         now = {pod.uid: pod for pod, _ in controllers(cluster)}
@@ -105,11 +105,11 @@ def test_a_dead_proxy_hangs_no_client(site: Site, cluster: Cluster, program: str
     """Its streams end as broken, never as whole; soon everything is answered again, by the same pod."""
     (victim,) = cluster.envoys()
     streams, later = killed_under_streams(site, cluster, lambda: cluster.kill(victim, program))
-    for one in streams:
-        assert one.status == 200
-        assert one.refusal, "a part of an answer that ends as a whole one"
-        assert not one.done
-        assert "ReadTimeout" not in one.refusal, "the client was left waiting"
+    for cut in streams:
+        assert cut.status == 200
+        assert cut.refusal, "a part of an answer that ends as a whole one"
+        assert not cut.done
+        assert "ReadTimeout" not in cut.refusal, "the client was left waiting"
     for answer in later:
         if isinstance(answer, httpx.Response) and answer.status_code != 200:
             assert answer.status_code >= 500, answer.text

@@ -32,17 +32,17 @@ def settings(model: str) -> Mapping[str, Setting]:
 
 @pytest.mark.parametrize("model", ["glm-5-1", "qwen3-32b"])
 def test_the_picker_started_with_the_derived_thresholds(site: Site, cluster: Cluster, model: str) -> None:
-    found = settings(model)
+    derived = settings(model)
     for picker in cluster.pickers(model):
         log = logs.find(site.lab, f"{MODELS}/{picker.name}").read_text()
-        said = [json.loads(line) for line in log.splitlines() if "Creating new UtilizationDetector" in line]
-        detectors = {line["logger"].split("/")[0]: line for line in said}
+        entries = [json.loads(line) for line in log.splitlines() if "Creating new UtilizationDetector" in line]
+        detectors = {line["logger"].split("/")[0]: line for line in entries}
         assert detectors.keys() == {"utilization-detector", "shedding"}, log[:2000]
-        queue = found["picker_queue_threshold"].value
+        queue = derived["picker_queue_threshold"].value
         assert detectors["utilization-detector"]["queueDepthThreshold"] == queue
         assert detectors["shedding"]["queueDepthThreshold"] == max(1, int(queue) // 2)
         for line in detectors.values():
-            assert line["kvCacheUtilThreshold"] == found["picker_kv_threshold"].value
+            assert line["kvCacheUtilThreshold"] == derived["picker_kv_threshold"].value
 
 
 async def _flood(site: Site, replicas: list[Replica]) -> tuple[list[Streamed], int]:

@@ -76,10 +76,10 @@ def test_a_machine_that_dies_while_it_is_added_is_named_and_added_by_the_next_up
     options = pulumi.edited(with_node)
     before = gpus(site)
     shown = pulumi("preview", *options)
-    said = shown.stdout + shown.stderr
-    assert f"{NODE}: the machine is in maintenance mode: Talos v1.13.9 is INSTALLED on its disk" in said
+    output = shown.stdout + shown.stderr
+    assert f"{NODE}: the machine is in maintenance mode: Talos v1.13.9 is INSTALLED on its disk" in output
     for node in before:
-        assert f"{node}: nothing changes on the machine" in said
+        assert f"{node}: nothing changes on the machine" in output
 
     tell(site.lab, "fault", fault={"kind": "die", "at": "install"})
     failed = session.run_pulumi(site.lab, *_UP, "--stack", session.STACK, *options, project=impatient, check=False)

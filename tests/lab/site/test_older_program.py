@@ -136,8 +136,8 @@ def file(earlier: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, 
 @pytest.fixture(scope="module")
 def steps(pulumi: Pulumi, file: tuple[str, str]) -> list[dict[str, Any]]:
     """Every step of a preview of the checkout's program, those that leave a resource as it is too."""
-    found: list[dict[str, Any]] = json.loads(pulumi("preview", "--json", "--show-sames", *file).stdout)["steps"]
-    return found
+    previewed: list[dict[str, Any]] = json.loads(pulumi("preview", "--json", "--show-sames", *file).stdout)["steps"]
+    return previewed
 
 
 def test_a_preview_has_nothing_to_do(pulumi: Pulumi, steps: list[dict[str, Any]]) -> None:
@@ -189,12 +189,12 @@ def _told(step: Mapping[str, Any]) -> str:
 
 
 def _outputs(pulumi: Pulumi) -> Document:
-    found: Document = json.loads(pulumi("stack", "output", "--json", "--show-secrets").stdout)
-    return found
+    outputs: Document = json.loads(pulumi("stack", "output", "--json", "--show-secrets").stdout)
+    return outputs
 
 
-def _differing(one: Document, other: Document) -> list[str]:
-    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+def _differing(first: Document, other: Document) -> list[str]:
+    return sorted(key for key in first.keys() | other.keys() if first.get(key) != other.get(key))
 
 
 def _kept(pulumi: Pulumi, moved: Mapping[str, str]) -> dict[str, Document]:
@@ -202,10 +202,10 @@ def _kept(pulumi: Pulumi, moved: Mapping[str, str]) -> dict[str, Document]:
     text = json.dumps(pulumi.resources())
     for old, new in moved.items():
         text = text.replace(f'"{old}"', f'"{new}"').replace(f'"{old}::', f'"{new}::')
-    found: dict[str, Document] = json.loads(text)
+    resources: dict[str, Document] = json.loads(text)
     return {
-        urn: {name: _in_order(name, part) for name, part in one.items() if name not in _NOTES}
-        for urn, one in found.items()
+        urn: {name: _in_order(name, part) for name, part in resource.items() if name not in _NOTES}
+        for urn, resource in resources.items()
     }
 
 

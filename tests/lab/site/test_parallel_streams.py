@@ -60,8 +60,8 @@ def test_limits_of_every_cluster_are_raised(site: Site, cluster: Cluster) -> Non
         wanted[f"httproute/{MODELS}/{model}/rule/0"] = {"max_requests": bound, "max_pending_requests": bound}
     for envoy in cluster.envoys():
         limits: dict[str, dict[str, int]] = {}
-        for found in _LIMIT.finditer(cluster.envoy_admin(envoy, "/clusters")):
-            limits.setdefault(found["cluster"], {})[found["limit"]] = int(found["value"])
+        for match in _LIMIT.finditer(cluster.envoy_admin(envoy, "/clusters")):
+            limits.setdefault(match["cluster"], {})[match["limit"]] = int(match["value"])
         assert wanted.keys() <= limits.keys()
         for name in sorted(wanted):
             for limit in ("max_requests", "max_connections", "max_pending_requests"):

@@ -65,7 +65,9 @@ class Traffic:
 
     def broken(self, after: float = 0.0) -> list[Streamed]:
         """Those that began after that moment and did not come whole."""
-        return [one for one in self.answers if one.started > after and not (one.status == 200 and one.done)]
+        return [
+            answer for answer in self.answers if answer.started > after and not (answer.status == 200 and answer.done)
+        ]
 
 
 @contextlib.asynccontextmanager
@@ -76,12 +78,12 @@ async def traffic(site: Site, model: str, *, tokens: int, pause_s: float = 0.25)
 
     async with site.http_async(120) as client:
 
-        async def one() -> None:
+        async def ask() -> None:
             flow.answers.append(await stream(client, chat(model, fresh_prompt(20), tokens=tokens, stream=True)))
 
         async def go_on() -> None:
             while True:
-                tasks.append(asyncio.create_task(one()))
+                tasks.append(asyncio.create_task(ask()))
                 await asyncio.sleep(pause_s)
 
         source = asyncio.create_task(go_on())
@@ -113,14 +115,14 @@ def test_killed_engine(site: Site, cluster: Cluster) -> None:
             killed = await asyncio.to_thread(cluster.kill, victim, ENGINE)
 
             def noticed() -> bool:
-                same = [one for one in cluster.replicas(model) if one.uid == victim.uid]
+                same = [replica for replica in cluster.replicas(model) if replica.uid == victim.uid]
                 return bool(same) and (not same[0].ready or same[0].restarts > victim.restarts)
 
             await asyncio.to_thread(until, noticed, what="a replica that is not ready")
             known = time.monotonic()
 
             def again() -> Replica | None:
-                same = [one for one in cluster.replicas(model) if one.uid == victim.uid]
+                same = [replica for replica in cluster.replicas(model) if replica.uid == victim.uid]
                 return same[0] if same and same[0].restarts > victim.restarts and same[0].ready else None
 
             # The counters of the new process begin at nothing.
@@ -129,9 +131,9 @@ def test_killed_engine(site: Site, cluster: Cluster) -> None:
 
     flow, killed, known = asyncio.run(run())
     late = flow.broken(after=known + NOTICE_S)
-    assert not late, [(one.status, one.refusal, one.started - known) for one in late]
-    assert [one for one in flow.answers if one.started > known + NOTICE_S]
-    assert not [one for one in flow.broken() if one.ended < killed]
+    assert not late, [(answer.status, answer.refusal, answer.started - known) for answer in late]
+    assert [answer for answer in flow.answers if answer.started > known + NOTICE_S]
+    assert not [answer for answer in flow.broken() if answer.ended < killed]
 
 
 def test_deleted_replica(site: Site, cluster: Cluster) -> None:
@@ -152,7 +154,11 @@ def test_deleted_replica(site: Site, cluster: Cluster) -> None:
             assert victim.counts().get(PROMPT_TOKENS) == seen, "new prompts reached the deleted pod"
 
             def successor() -> Replica | None:
-                new = [one for one in cluster.replicas(model) if one.uid not in {victim.uid, other.uid} and one.ready]
+                new = [
+                    replica
+                    for replica in cluster.replicas(model)
+                    if replica.uid not in {victim.uid, other.uid} and replica.ready
+                ]
                 return new[0] if new else None
 
             await gets_traffic(successor)
@@ -160,7 +166,7 @@ def test_deleted_replica(site: Site, cluster: Cluster) -> None:
 
     flow = asyncio.run(run())
     assert len(flow.answers) > 20
-    assert not flow.broken(), [(one.status, one.refusal) for one in flow.broken()]
+    assert not flow.broken(), [(answer.status, answer.refusal) for answer in flow.broken()]
 
 
 def refused(answers: list[httpx.Response]) -> list[httpx.Response]:
@@ -194,7 +200,7 @@ def test_killed_picker(site: Site, cluster: Cluster) -> None:
     """Without a picker nothing is served, the client gets an error in OpenAI's form, and the outage ends by itself."""
     model = "qwen3-32b"
     picker = until(
-        lambda: next((one for one in cluster.pickers(model) if one.ready and not one.leaving), None),
+        lambda: next((picker for picker in cluster.pickers(model) if picker.ready and not picker.leaving), None),
         what="a ready picker",
     )
     for answer in refused(_outage(site, cluster, model, picker)):

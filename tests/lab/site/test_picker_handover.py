@@ -43,12 +43,14 @@ class Seen:
     def failures(self) -> list[str]:
         """Each request that was not served whole."""
         broken = [
-            f"{one.status} {one.refusal or one.tokens}" for one in self.streams if not one.complete(STREAM_TOKENS)
+            f"{stream.status} {stream.refusal or stream.tokens}"
+            for stream in self.streams
+            if not stream.complete(STREAM_TOKENS)
         ]
         return broken + [
-            str(one) if isinstance(one, httpx.HTTPError) else f"{one.status_code} {one.text}"
-            for one in self.short
-            if isinstance(one, httpx.HTTPError) or one.status_code != 200
+            str(answer) if isinstance(answer, httpx.HTTPError) else f"{answer.status_code} {answer.text}"
+            for answer in self.short
+            if isinstance(answer, httpx.HTTPError) or answer.status_code != 200
         ]
 
 
@@ -71,8 +73,8 @@ async def _load(site: Site, act: Callable[[], object], *, go_on_s: float, stream
 
         async def arrive() -> None:
             while True:
-                for each in (long, ask, ask, ask):
-                    tasks.append(asyncio.create_task(each()))
+                for kind in (long, ask, ask, ask):
+                    tasks.append(asyncio.create_task(kind()))
                     await asyncio.sleep(0.5)
 
         source = asyncio.create_task(arrive())
@@ -159,7 +161,7 @@ def test_of_two_pickers_one_may_go(site: Site, cluster: Cluster, two: list[Repli
     assert not seen.failures(), (seen.failures(), len(seen.streams), len(seen.short))
     assert refused == [429], "both were evicted at once"
 
-    first, _ = until(lambda: found if len(found := ready(cluster)) == 2 else None, what="two ready pickers")
+    first, _ = until(lambda: pickers if len(pickers := ready(cluster)) == 2 else None, what="two ready pickers")
     # As above, so that the killed one is asked at all.
     time.sleep(NOTICE_S)
     before = asked_again(cluster)

@@ -45,7 +45,11 @@ def test_nothing_to_do_after_up(pulumi: Pulumi) -> None:
 def _generations(objects: dict[str, Object]) -> dict[str, int]:
     """How often the specification of each declared object was written."""
     metadata = {name: objects[name]["metadata"] for name in declared(objects)}
-    return {name: each["generation"] for name, each in metadata.items() if "generation" in each}
+    return {
+        name: object_metadata["generation"]
+        for name, object_metadata in metadata.items()
+        if "generation" in object_metadata
+    }
 
 
 def _replicas(site: Document) -> None:

@@ -27,12 +27,12 @@ def refused(pulumi: Pulumi, edit: Callable[[Document], None], command: str = "up
     confirmed = ("--yes", "--skip-preview") if command == "up" else ()
     done = pulumi(command, *confirmed, *pulumi.edited(edit), check=False)
     assert done.returncode != 0, done.stdout
-    said = done.stdout + done.stderr
-    assert "Traceback" not in said
-    assert "errored" in said
+    output = done.stdout + done.stderr
+    assert "Traceback" not in output
+    assert "errored" in output
     assert pulumi.resources() == resources
     assert declared(inventory(pulumi.lab)) == declared(objects)
-    return said
+    return output
 
 
 @pytest.mark.parametrize("command", ["preview", "up"])
@@ -44,8 +44,8 @@ def test_all_mistakes_of_a_site_are_told_with_file_and_key(pulumi: Pulumi, comma
         site["gateway"]["port"] = "eighty"
         del site["cluster"]
 
-    said = refused(pulumi, edit, command)
-    assert "error: Pulumi.lab.yaml: 5 errors in the site" in said
+    output = refused(pulumi, edit, command)
+    assert "error: Pulumi.lab.yaml: 5 errors in the site" in output
     for line in (
         "Pulumi.lab.yaml:models.glm-5-1.server.replica: unknown key; did you mean 'replicas'?",
         "Pulumi.lab.yaml:models.qwen3-32b.server.replicas: out of range; got 0; allowed: a whole number from 1 to",
@@ -53,16 +53,16 @@ def test_all_mistakes_of_a_site_are_told_with_file_and_key(pulumi: Pulumi, comma
         "Pulumi.lab.yaml:gateway.port: not a whole number; got 'eighty'; allowed: a whole number from 1 to 65535",
         "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, kubeconfig",
     ):
-        assert line in said
+        assert line in output
 
 
 def test_models_that_do_not_fit_are_refused_with_the_fix(pulumi: Pulumi) -> None:
     def edit(site: Document) -> None:
         site["models"]["glm-5-1"]["server"]["gpus"] = 4
 
-    said = refused(pulumi, edit)
-    assert "Pulumi.lab.yaml:models.glm-5-1.server.gpus: zai-org/GLM-5.1-FP8 does not fit" in said
-    assert "fix: give a replica 8 GPUs (TP8); 16 GPUs in all" in said
+    output = refused(pulumi, edit)
+    assert "Pulumi.lab.yaml:models.glm-5-1.server.gpus: zai-org/GLM-5.1-FP8 does not fit" in output
+    assert "fix: give a replica 8 GPUs (TP8); 16 GPUs in all" in output
 
 
 def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp_path: Path) -> None:
@@ -75,12 +75,12 @@ def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp
     def edit(site: Document) -> None:
         site["crds"] = {"folder": str(folder)}
 
-    said = refused(pulumi, edit)
-    assert f"{folder}/envoy-gateway.json: missing" in said
-    assert f"{folder}/gateway-api.json: sha256 is" in said
-    assert "fix: python -m sitectl bundle" in said
+    output = refused(pulumi, edit)
+    assert f"{folder}/envoy-gateway.json: missing" in output
+    assert f"{folder}/gateway-api.json: sha256 is" in output
+    assert "fix: python -m sitectl bundle" in output
 
 
 def test_a_stack_file_without_a_site_is_refused(pulumi: Pulumi) -> None:
-    said = refused(pulumi, Document.clear)
-    assert "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, kubeconfig" in said
+    output = refused(pulumi, Document.clear)
+    assert "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, kubeconfig" in output

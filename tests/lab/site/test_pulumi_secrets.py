@@ -46,8 +46,8 @@ def test_a_key_is_nowhere_but_in_its_secret(site: Site, tmp_path: Path, monkeypa
     def edit(document: Document) -> None:
         document["tenants"]["acme"]["keys"] |= {"laptop": {"rotation": 2}, "canary": {}}
 
-    said = tmp_path / "said"
-    said.mkdir()
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
     try:
         edited = pulumi.edited(edit)
         for number, run in enumerate(
@@ -58,13 +58,13 @@ def test_a_key_is_nowhere_but_in_its_secret(site: Site, tmp_path: Path, monkeypa
                 ("refresh", "--yes", "--diff"),
             )
         ):
-            options = ("--event-log", str(said / f"{number}-events")) if run[0] != "refresh" else ()
+            options = ("--event-log", str(outputs / f"{number}-events")) if run[0] != "refresh" else ()
             done = pulumi(*run, *options, *edited)
-            (said / f"{number}-{run[0]}").write_text(done.stdout + done.stderr)
+            (outputs / f"{number}-{run[0]}").write_text(done.stdout + done.stderr)
         keys = set(deploy.front(site.lab).keys.values()) | before
         assert len(keys) == len(before) + 2, "one key is new, one was replaced"
         for command in ("output", "export"):
-            (said / command).write_text(pulumi("stack", command).stdout)
+            (outputs / command).write_text(pulumi("stack", command).stdout)
         objects = inventory(site.lab)
     finally:
         pulumi("up", "--yes", "--skip-preview")
@@ -72,15 +72,15 @@ def test_a_key_is_nowhere_but_in_its_secret(site: Site, tmp_path: Path, monkeypa
     needles = {form for key in keys for form in forms(key)}
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True).stdout
     searched = [
-        *said.iterdir(),
+        *outputs.iterdir(),
         *files(site.lab.home),
         *(CHECKOUT / name for name in tracked.decode().split("\0") if name),
     ]
     assert any(path.is_relative_to(site.lab.pulumi) for path in searched)
     assert any(path.is_relative_to(site.lab.logs) for path in searched)
-    assert {path.name for path in said.iterdir()} >= {"0-up", "0-events", "2-up", "2-events", "3-refresh", "export"}
-    found = [str(path) for path in searched if path.is_file() and _holds(path, needles)]
-    assert found == []
+    assert {path.name for path in outputs.iterdir()} >= {"0-up", "0-events", "2-up", "2-events", "3-refresh", "export"}
+    with_a_key = [str(path) for path in searched if path.is_file() and _holds(path, needles)]
+    assert with_a_key == []
     holders = {name for name, item in objects.items() if any(form.decode() in str(item) for form in needles)}
     assert holders == {name for name in declared(objects) if name.startswith("Secret inference-gateway/keys-")}
 

@@ -37,9 +37,9 @@ def plan(site: Site, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_site_as_its_file_says_has_no_change(site: Site) -> None:
-    status, said = plan(site)
+    status, shown = plan(site)
     assert status == 0
-    assert said["rows"] == []
+    assert shown["rows"] == []
 
 
 def test_plan_refuses_what_it_is_told_to_refuse(site: Site, tmp_path: Path) -> None:
@@ -48,10 +48,10 @@ def test_plan_refuses_what_it_is_told_to_refuse(site: Site, tmp_path: Path) -> N
     document["config"]["inference-platform:site"]["storage"]["storage_class"] = "another"
     file = tmp_path / "Pulumi.edited.yaml"
     file.write_text(yaml.safe_dump(document))
-    status, said = plan(site, "--config-file", str(file), "--refuse", "irreversible")
+    status, shown = plan(site, "--config-file", str(file), "--refuse", "irreversible")
     assert status == 1
-    assert said["worst"] == "irreversible"
-    assert said["rows"][0]["severity"] == "irreversible"
+    assert shown["worst"] == "irreversible"
+    assert shown["rows"][0]["severity"] == "irreversible"
 
 
 # A deployment, a tenant and a picker; the others take minutes and are asked by `make test-all`.
@@ -104,10 +104,10 @@ def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> Non
         project=tmp_path,
         check=False,
     )
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     assert done.returncode != 0
-    assert "2 violations of the platform's rules, so nothing was touched" in said
+    assert "2 violations of the platform's rules, so nothing was touched" in output
     for model in ("glm-5-1", "qwen3-32b"):
-        assert f"Deployment inference-models/{model}-epp: 'registry.k8s.io/" in said
-    assert "Traceback" not in said
+        assert f"Deployment inference-models/{model}-epp: 'registry.k8s.io/" in output
+    assert "Traceback" not in output
     assert plan(site)[1]["rows"] == [], "the site is as it was"

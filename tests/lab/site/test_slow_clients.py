@@ -80,7 +80,7 @@ def _answer_bytes(site: Site) -> int:
 def _held(cluster: Cluster) -> int:
     """Bytes that the Envoys have allocated."""
     memory: list[dict[str, Any]] = [json.loads(cluster.envoy_admin(envoy, "/memory")) for envoy in cluster.envoys()]
-    return sum(int(one["allocated"]) for one in memory)
+    return sum(int(usage["allocated"]) for usage in memory)
 
 
 @pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])

@@ -53,9 +53,9 @@ class Seen:
     def failures(self) -> list[str]:
         """Every request that was not served whole, and when it began."""
         broken = [
-            f"{one.started - self.began:.1f} s: {one.status} {one.refusal or one.tokens}"
-            for one in self.streams
-            if not one.complete(STREAM_TOKENS)
+            f"{stream.started - self.began:.1f} s: {stream.status} {stream.refusal or stream.tokens}"
+            for stream in self.streams
+            if not stream.complete(STREAM_TOKENS)
         ]
         for answer in self.short:
             if isinstance(answer, httpx.HTTPError):
@@ -81,7 +81,7 @@ def bumped(tmp_path: Path) -> Path:
     """The project with another Talos version, and the drivers that go with it."""
     project = copy_project(tmp_path / "project", "stacks")
     file = project / "stacks" / "facts" / "versions.yaml"
-    nvidia = {fork: {"driver": one, "fabric_manager": one} for fork, one in DRIVERS.items()}
+    nvidia = {fork: {"driver": version, "fabric_manager": version} for fork, version in DRIVERS.items()}
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"talos": VERSION, "nvidia": nvidia}))
     return project
 
@@ -89,18 +89,18 @@ def bumped(tmp_path: Path) -> Path:
 def machines(lab: Lab) -> dict[str, dict[str, Any]]:
     """The site's machines by the name of their node."""
     shown = ask(lab_rack.folder(lab), {"action": "show"})
-    return {each["hostname"]: each for each in shown if each["configured"]}
+    return {machine["hostname"]: machine for machine in shown if machine["configured"]}
 
 
 async def _watch(lab: Lab, seen: Seen) -> None:
-    boots = {name: each["boot_id"] for name, each in machines(lab).items()}
+    boots = {name: machine["boot_id"] for name, machine in machines(lab).items()}
     while True:
         now = await asyncio.to_thread(machines, lab)
-        for name, each in now.items():
-            if each["boot_id"] != boots[name]:
-                boots[name] = each["boot_id"]
+        for name, machine in now.items():
+            if machine["boot_id"] != boots[name]:
+                boots[name] = machine["boot_id"]
                 seen.boots.append((time.monotonic() - seen.began, name))
-        away = {name for name, each in now.items() if not each["node_ready"]}
+        away = {name for name, machine in now.items() if not machine["node_ready"]}
         if not seen.away or seen.away[-1] != away:
             seen.away.append(away)
         await asyncio.sleep(_LOOK_EVERY_S)
@@ -124,8 +124,8 @@ async def _roll(site: Site, seen: Seen, *up: str, project: Path) -> None:
 
         async def arrive() -> None:
             while True:
-                for one in (_ask, _stream):
-                    task = asyncio.create_task(one(client, seen))
+                for kind in (_ask, _stream):
+                    task = asyncio.create_task(kind(client, seen))
                     under_way.add(task)
                     task.add_done_callback(under_way.discard)
                     await asyncio.sleep(0.5)
@@ -155,7 +155,7 @@ def test_a_talos_version_rolls_under_load_without_a_failed_request(
     site: Site, bumped: Path, larger: tuple[str, str]
 ) -> None:
     """Control plane first, then by name, one at a time; afterwards nothing is left to do."""
-    assert [each["talos"] for each in machines(site.lab).values()] == ["v1.13.9"] * len(ORDER)
+    assert [machine["talos"] for machine in machines(site.lab).values()] == ["v1.13.9"] * len(ORDER)
     seen, options = Seen(), ("--stack", session.STACK, *larger)
     asyncio.run(_roll(site, seen, "up", "--yes", "--skip-preview", *options, project=bumped))
 
@@ -164,5 +164,5 @@ def test_a_talos_version_rolls_under_load_without_a_failed_request(
     assert len(seen.streams) > 2 * len(ORDER)
     assert [name for _, name in seen.boots] == ORDER
     assert max(map(len, seen.away)) == 1, seen.away
-    assert {name: each["talos"] for name, each in machines(site.lab).items()} == dict.fromkeys(ORDER, VERSION)
+    assert {name: machine["talos"] for name, machine in machines(site.lab).items()} == dict.fromkeys(ORDER, VERSION)
     session.run_pulumi(site.lab, "up", "--yes", "--skip-preview", "--expect-no-changes", *options, project=bumped)

@@ -38,11 +38,11 @@ def listeners(cluster: Cluster) -> dict[str, Any]:
     The AI gateway v1.0.0 puts these in an order that it draws at each translation (maybeModifyListenerAndRoutes
     ranges over a map), and each route enables one of them alone, so their order means nothing.
     """
-    found = {}
+    by_envoy = {}
     for envoy in cluster.envoys():
         dump = json.loads(cluster.envoy_admin(envoy, "/config_dump?resource=dynamic_listeners"))
-        found[envoy.name] = [_ordered(one["active_state"]["listener"]) for one in dump["configs"]]
-    return found
+        by_envoy[envoy.name] = [_ordered(config["active_state"]["listener"]) for config in dump["configs"]]
+    return by_envoy
 
 
 def _ordered(value: Any) -> Any:
@@ -50,8 +50,13 @@ def _ordered(value: Any) -> Any:
         return {key: _ordered(inner) for key, inner in value.items()}
     if not isinstance(value, list):
         return value
-    pickers = iter(sorted((one for one in value if _is_picker(one)), key=lambda one: str(one["name"])))
-    return [next(pickers) if _is_picker(one) else _ordered(one) for one in value]
+    pickers = iter(
+        sorted(
+            (listener_part for listener_part in value if _is_picker(listener_part)),
+            key=lambda listener_part: str(listener_part["name"]),
+        )
+    )
+    return [next(pickers) if _is_picker(part) else _ordered(part) for part in value]
 
 
 def _is_picker(value: Any) -> bool:

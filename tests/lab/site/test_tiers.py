@@ -35,8 +35,8 @@ REFUSED_WITHIN_S = 10
 def backlog() -> int:
     """Requests that fill all replicas, and so much of their queues that what may be shed is refused."""
     model = plan_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].stable
-    found = model.settings
-    running, queue = int(found["max_num_seqs"].value), int(found["picker_queue_threshold"].value)
+    settings = model.settings
+    running, queue = int(settings["max_num_seqs"].value), int(settings["picker_queue_threshold"].value)
     return model.spec.server.replicas * (running + round(QUEUED_SHARE * queue))
 
 

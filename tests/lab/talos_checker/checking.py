@@ -31,7 +31,7 @@ class Checker:
         done = self.run(command, *files)
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         assert len(answers) == len(texts), done.stderr
-        assert done.returncode == (0 if all(each["ok"] for each in answers) else 1)
+        assert done.returncode == (0 if all(answer["ok"] for answer in answers) else 1)
         return answers
 
     def validate(self, *texts: str) -> list[Answer]:
@@ -41,5 +41,9 @@ class Checker:
 def filled(value: Any) -> Any:
     """Without what says nothing: empty lists and mappings, and empty texts."""
     if isinstance(value, dict):
-        return {name: content for name, each in value.items() if (content := filled(each)) not in ({}, [], None, "")}
-    return [filled(each) for each in value] if isinstance(value, list) else value
+        return {
+            name: content
+            for name, content_of_name in value.items()
+            if (content := filled(content_of_name)) not in ({}, [], None, "")
+        }
+    return [filled(item) for item in value] if isinstance(value, list) else value

@@ -68,16 +68,18 @@ def test_every_machine_of_a_whole_site_is_valid(checker: Checker) -> None:
 def test_what_our_own_checks_refuse_talos_refuses_too(checker: Checker) -> None:
     """Save where Talos takes what then does not work, which each mistake of ours says of itself."""
     base = examples.plain_cluster().worker(INSTALL).document()
-    answers = checker.validate(*(render([base, each.document.document()]) for each in MISTAKES_OF_DOCUMENTS.values()))
+    answers = checker.validate(
+        *(render([base, mistake.document.document()]) for mistake in MISTAKES_OF_DOCUMENTS.values())
+    )
     refused = {what for what, answer in zip(MISTAKES_OF_DOCUMENTS, answers, strict=True) if not answer["ok"]}
-    assert refused == {what for what, each in MISTAKES_OF_DOCUMENTS.items() if each.by_talos}
+    assert refused == {what for what, mistake in MISTAKES_OF_DOCUMENTS.items() if mistake.by_talos}
 
 
 def changed(change: Change, original: MachineConfig | None = None) -> str:
     """The HGX config, or another, with every kind of document and one mistake planted past our own checks."""
     config = original or examples.hgx_config()
-    documents = copy.deepcopy(config.wire()) + [each.document() for each in examples.all_documents()]
-    by_kind = {(each.get("kind", "v1alpha1"), str(each.get("name", ""))): each for each in documents}
+    documents = copy.deepcopy(config.wire()) + [document.document() for document in examples.all_documents()]
+    by_kind = {(document.get("kind", "v1alpha1"), str(document.get("name", ""))): document for document in documents}
     change(by_kind)
     return render(list(by_kind.values()))
 
@@ -143,10 +145,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_goes_red(checker: Checker, mistake: str) -> None:
-    change, said = MISTAKES[mistake]
+    change, reason = MISTAKES[mistake]
     [answer] = checker.validate(changed(change))
     assert not answer["ok"]
-    assert said in " ".join(answer["errors"])
+    assert reason in " ".join(answer["errors"])
 
 
 def test_a_wrong_cni_goes_red(checker: Checker) -> None:
@@ -172,7 +174,7 @@ def test_a_document_twice_goes_red(checker: Checker) -> None:
 
 
 def base(cluster_config: MachineConfig) -> dict[str, Wire]:
-    return {each.get("kind", "v1alpha1"): each for each in cluster_config.wire()}
+    return {document.get("kind", "v1alpha1"): document for document in cluster_config.wire()}
 
 
 def golden(checker: Checker, name: str, endpoint: str, *options: str) -> dict[str, dict[str, Wire]]:
@@ -181,7 +183,7 @@ def golden(checker: Checker, name: str, endpoint: str, *options: str) -> dict[st
     done = checker.run(*arguments, "--install-disk", "/dev/sda", "--install-image", examples.INSTALLER, *options)
     assert done.returncode == 0, done.stderr
     return {
-        role: {each.get("kind", "v1alpha1"): each for each in yaml.safe_load_all(text)}
+        role: {document.get("kind", "v1alpha1"): document for document in yaml.safe_load_all(text)}
         for role, text in json.loads(done.stdout).items()
     }
 
@@ -219,9 +221,11 @@ def test_a_site_differs_from_talos_in_what_it_chose_alone(checker: Checker) -> N
 
 def differences(left: Any, right: Any, path: str = "") -> set[str]:
     if isinstance(left, dict) or isinstance(right, dict):
-        left, right = (each if isinstance(each, dict) else {} for each in (left, right))
+        left, right = (side if isinstance(side, dict) else {} for side in (left, right))
         paths = ((name, f"{path}.{name}".lstrip(".")) for name in left.keys() | right.keys())
-        return {each for name, below in paths for each in differences(left.get(name), right.get(name), below)}
+        return {
+            difference for name, below in paths for difference in differences(left.get(name), right.get(name), below)
+        }
     return set() if left == right else {path}
 
 

@@ -48,7 +48,7 @@ def test_patches_mean_what_they_mean_to_talos(checker: Checker, case: str) -> No
     patch_file = checker.file("patch.yaml", PATCHES[case])
     done = checker.run("patch", "--config", checker.file("config.yaml", config.render()), patch_file)
     assert done.returncode == 0, done.stderr
-    theirs = [each for each in yaml.safe_load_all(json.loads(done.stdout)["config"]) if each]
+    theirs = [document for document in yaml.safe_load_all(json.loads(done.stdout)["config"]) if document]
     patch = Patch(name=case, level="cluster", documents=tuple(yaml.safe_load_all(PATCHES[case])))
     ours = apply_patches(config.wire(), [patch])
     assert ours != config.wire()
@@ -56,7 +56,7 @@ def test_patches_mean_what_they_mean_to_talos(checker: Checker, case: str) -> No
 
 
 def by_identity(documents: list[Wire]) -> dict[tuple[str, str], Any]:
-    return {(str(each.get("kind")), str(each.get("name"))): filled(each) for each in documents}
+    return {(str(document.get("kind")), str(document.get("name"))): filled(document) for document in documents}
 
 
 QUIETLY_IGNORED = {
@@ -71,7 +71,7 @@ def test_what_talos_ignores_is_an_error_here(checker: Checker, case: str) -> Non
     config = examples.control_plane_config()
     patch_file = checker.file("patch.yaml", QUIETLY_IGNORED[case])
     done = checker.run("patch", "--config", checker.file("config.yaml", config.render()), patch_file)
-    theirs = [each for each in yaml.safe_load_all(json.loads(done.stdout)["config"]) if each]
+    theirs = [document for document in yaml.safe_load_all(json.loads(done.stdout)["config"]) if document]
     assert by_identity(theirs) == by_identity(config.wire())
     with pytest.raises(ConfigError, match="patch ignored"):
         apply_patches(config.wire(), [parse_patch("ignored", "cluster", QUIETLY_IGNORED[case])])

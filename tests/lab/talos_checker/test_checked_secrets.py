@@ -59,10 +59,10 @@ def export_with(bundle: secrets.SecretsBundle, name: str, **changes: str) -> str
     return yaml.safe_dump(content)
 
 
-@pytest.mark.parametrize(("what", "text", "said"), list(spoiled()), ids=lambda value: str(value)[:20])
-def test_spoiled_secrets_go_red_on_both_sides(checker: Checker, what: str, text: str, said: str) -> None:
+@pytest.mark.parametrize(("what", "text", "reason"), list(spoiled()), ids=lambda value: str(value)[:20])
+def test_spoiled_secrets_go_red_on_both_sides(checker: Checker, what: str, text: str, reason: str) -> None:
     [answer] = checker.answers("secrets-check", text)
-    assert said in " ".join(answer["errors"])
+    assert reason in " ".join(answer["errors"])
     with pytest.raises(ConfigError):
         secrets.load(text)
 
@@ -113,6 +113,6 @@ def test_each_step_of_a_rotation_is_valid(checker: Checker) -> None:
         ),
         replace(cluster, secrets=new),
     )
-    documents = [document for each in steps for document in (each.control_plane(INSTALL), each.worker(INSTALL))]
-    for answer in checker.validate(*(MachineConfig(documents=(each,)).render() for each in documents)):
+    documents = [document for step in steps for document in (step.control_plane(INSTALL), step.worker(INSTALL))]
+    for answer in checker.validate(*(MachineConfig(documents=(document,)).render() for document in documents)):
         assert answer["errors"] == []

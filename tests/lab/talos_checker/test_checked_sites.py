@@ -41,7 +41,7 @@ PLANTED: list[tuple[str, Callable[[str], str]]] = [
 ]
 
 
-@pytest.mark.parametrize("plant", [each[1] for each in PLANTED], ids=[each[0] for each in PLANTED])
+@pytest.mark.parametrize("plant", [planted[1] for planted in PLANTED], ids=[planted[0] for planted in PLANTED])
 def test_a_planted_mistake_goes_red(checker: Checker, plant: Callable[[str], str]) -> None:
     good = configs(SITES["Pulumi.prod.yaml"])["hgx-1"]
     bad = plant(good)

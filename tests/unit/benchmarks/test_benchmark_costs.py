@@ -29,10 +29,10 @@ def resource(kind: str, name: str, custom: bool = True, **body: Any) -> dict[str
 def test_a_command_is_timed_with_what_it_printed(tmp_path: Path) -> None:
     watch = Stopwatch(Lab.from_environment(), tmp_path)
     busy = "import time\nwhile time.process_time() < 0.4: pass\nprint('done')"
-    found = watch.timed([sys.executable, "-c", busy], folder=tmp_path, environment=dict(os.environ))
-    assert found.output == ("done",)
-    assert found.cpu_s["engine"] > 0.05
-    assert found.written >= len("done\n")
+    run = watch.timed([sys.executable, "-c", busy], folder=tmp_path, environment=dict(os.environ))
+    assert run.output == ("done",)
+    assert run.cpu_s["engine"] > 0.05
+    assert run.written >= len("done\n")
 
 
 def test_short_processes_are_counted_by_what_their_parent_waited_for(tmp_path: Path) -> None:
@@ -46,9 +46,9 @@ def test_short_processes_are_counted_by_what_their_parent_waited_for(tmp_path: P
     )
     watch = Stopwatch(Lab.from_environment(), tmp_path)
     engine = f"import subprocess, sys\nsubprocess.run([sys.executable, {str(plugin)!r}], check=True)"
-    found = watch.timed([sys.executable, "-c", engine], folder=tmp_path, environment=dict(os.environ))
-    assert found.cpu_s["commands"] >= 12 * 0.05
-    assert found.cpu_s["command plugin"] < 1
+    run = watch.timed([sys.executable, "-c", engine], folder=tmp_path, environment=dict(os.environ))
+    assert run.cpu_s["commands"] >= 12 * 0.05
+    assert run.cpu_s["command plugin"] < 1
 
 
 def test_a_status_counts_as_failure_unless_it_is_fine(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_every_process_of_a_preview_has_a_column() -> None:
 
 
 def test_findings_compare_and_say_how_both_grow() -> None:
-    said = " ".join(findings([sized(100, 2, 1), sized(1000, 20, 10)]))
-    assert "1000 objects: a no-op preview takes 20.0 s of CPU, `kubectl diff --server-side` 10.0 s" in said
-    assert "a ratio of 2.0; 20.0 and 10.0 ms an object" in said
-    assert "the preview grows with objects^1.00, the diff with objects^1.00" in said
-    assert "differ" not in said.replace("kubectl diff", "")
+    text = " ".join(findings([sized(100, 2, 1), sized(1000, 20, 10)]))
+    assert "1000 objects: a no-op preview takes 20.0 s of CPU, `kubectl diff --server-side` 10.0 s" in text
+    assert "a ratio of 2.0; 20.0 and 10.0 ms an object" in text
+    assert "the preview grows with objects^1.00, the diff with objects^1.00" in text
+    assert "differ" not in text.replace("kubectl diff", "")
     assert "4 of them differ" in " ".join(findings([sized(100, 2, 1, differing=4)]))

@@ -20,11 +20,11 @@ from stacks.plan.site_plan import plan_file
 def test_sites_are_valid_and_proven_and_no_two_alike(tmp_path: Path) -> None:
     words = [generated_sites.site(number) for number in range(8)]
     assert words == [generated_sites.site(number) for number in range(8)]
-    said = [plan_file(generated_sites.write(tmp_path, one)).texts for one in words]
-    assert all("holds" in block for site in said for block in site[:-1])
-    assert all(site[-1].startswith("placement") for site in said)
-    assert len({"".join(site) for site in said}) == len(words)
-    assert {"machines" in one["cluster"] for one in words} == {True, False}
+    blocks = [plan_file(generated_sites.write(tmp_path, site_words)).texts for site_words in words]
+    assert all("holds" in block for site in blocks for block in site[:-1])
+    assert all(site[-1].startswith("placement") for site in blocks)
+    assert len({"".join(site) for site in blocks}) == len(words)
+    assert {"machines" in site_words["cluster"] for site_words in words} == {True, False}
 
 
 def test_tenants_are_added_to_those_that_are_there(tmp_path: Path) -> None:
@@ -59,10 +59,14 @@ def declare_one(project: Path, files: Mapping[str, Path]) -> dict[str, checkout.
 
 def test_a_walk_takes_each_phase_over_every_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkout, "declare", declare_one)
-    found = walk(tmp_path, 1)
-    assert (found.sites, found.models, found.resources) == (1, len(generated_sites.site(0)["models"]), 1)
-    assert set(found.cpu_s) == set(found.wall_s) == set(PHASES)
-    assert found.cpu_s["proof"] > 0
+    walk_of_one = walk(tmp_path, 1)
+    assert (walk_of_one.sites, walk_of_one.models, walk_of_one.resources) == (
+        1,
+        len(generated_sites.site(0)["models"]),
+        1,
+    )
+    assert set(walk_of_one.cpu_s) == set(walk_of_one.wall_s) == set(PHASES)
+    assert walk_of_one.cpu_s["proof"] > 0
     assert (tmp_path / "rendered" / "site-000" / "b" / "configmap_a.yaml").is_file()
 
 
@@ -84,11 +88,11 @@ def walked(sites: int, seconds: float) -> Walk:
 
 
 def test_findings_say_time_a_site_shares_and_growth() -> None:
-    said = " ".join(findings([walked(10, 5), walked(100, 50)]))
-    assert "100 sites with 300 models and 5000 resources: 500 ms of processor time a site" in said
-    assert "validate 50 ms (10%), proof 150 ms (30%), render 300 ms (60%)" in said
-    assert "50 ms of proof a model and 6.0 ms of render a resource" in said
-    assert "sites^1.00" in said
+    text = " ".join(findings([walked(10, 5), walked(100, 50)]))
+    assert "100 sites with 300 models and 5000 resources: 500 ms of processor time a site" in text
+    assert "validate 50 ms (10%), proof 150 ms (30%), render 300 ms (60%)" in text
+    assert "50 ms of proof a model and 6.0 ms of render a resource" in text
+    assert "sites^1.00" in text
     assert "grows" not in " ".join(findings([walked(10, 5)])), "one size says nothing about growth"
 
 

@@ -45,23 +45,23 @@ class FakeForge:
         )
 
     def writes(self) -> list[tuple[str, str]]:
-        return [one for one in self.requests if one[0] != "GET"]
+        return [request for request in self.requests if request[0] != "GET"]
 
 
 Answer = tuple[int, Any]
 
 
 def _github(forge: FakeForge, method: str, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> Answer:
-    def shown(one: dict[str, Any]) -> dict[str, Any]:
-        return {"id": one["id"], "user": {"login": one["author"], "type": "Bot"}, "body": one["body"]}
+    def shown(comment: dict[str, Any]) -> dict[str, Any]:
+        return {"id": comment["id"], "user": {"login": comment["author"], "type": "Bot"}, "body": comment["body"]}
 
-    def card(one: dict[str, Any]) -> dict[str, Any]:
-        more = {"pull_request": {"url": "..."}} if one["pr"] else {}
-        return {"number": one["number"], "user": {"login": one["author"]}, "body": one["body"], **more}
+    def card(issue: dict[str, Any]) -> dict[str, Any]:
+        more = {"pull_request": {"url": "..."}} if issue["pr"] else {}
+        return {"number": issue["number"], "user": {"login": issue["author"]}, "body": issue["body"], **more}
 
     root = "/repos/owner/site/issues"
     if path == f"{root}/7/comments" and method == "GET":
-        return 200, _page([shown(one) for one in forge.comments], query)
+        return 200, _page([shown(comment) for comment in forge.comments], query)
     if re.fullmatch(rf"{root}/\d+/comments", path) and method == "POST":
         _keys(body, {"body": str})
         if path == f"{root}/7/comments":
@@ -71,35 +71,40 @@ def _github(forge: FakeForge, method: str, path: str, query: dict[str, list[str]
         return 201, {"id": 1}
     if (match := re.fullmatch(rf"{root}/comments/(\d+)", path)) and method == "PATCH":
         _keys(body, {"body": str})
-        one = next(one for one in forge.comments if one["id"] == int(match[1]))
-        one["body"] = body["body"]
-        return 200, shown(one)
+        target = next(comment for comment in forge.comments if comment["id"] == int(match[1]))
+        target["body"] = body["body"]
+        return 200, shown(target)
     if path == root and method == "GET":
         assert query["state"] == ["open"] and query["labels"] == ["drift"]
-        return 200, _page([card(one) for one in forge.issues if one["open"]], query)
+        return 200, _page([card(issue) for issue in forge.issues if issue["open"]], query)
     if path == root and method == "POST":
         _keys(body, {"title": str, "body": str, "labels": list})
         forge.issue(GITHUB_BOT, body["body"])
         return 201, {"number": len(forge.issues)}
     if (match := re.fullmatch(rf"{root}/(\d+)", path)) and method == "PATCH":
-        one = forge.issues[int(match[1]) - 1]
+        target = forge.issues[int(match[1]) - 1]
         if "state" in body:
             _keys(body, {"state": str, "state_reason": str})
             assert (body["state"], body["state_reason"]) == ("closed", "completed")
-            one["open"] = False
+            target["open"] = False
         else:
             _keys(body, {"body": str})
-            one["body"] = body["body"]
-        return 200, card(one)
+            target["body"] = body["body"]
+        return 200, card(target)
     return 404, {"message": "Not Found"}
 
 
 def _gitlab(forge: FakeForge, method: str, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> Answer:
-    def shown(one: dict[str, Any]) -> dict[str, Any]:
-        return {"id": one["id"], "author": {"username": one["author"]}, "body": one["body"], "system": False}
+    def shown(comment: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "id": comment["id"],
+            "author": {"username": comment["author"]},
+            "body": comment["body"],
+            "system": False,
+        }
 
-    def card(one: dict[str, Any]) -> dict[str, Any]:
-        return {"iid": one["number"], "author": {"username": one["author"]}, "description": one["body"]}
+    def card(issue: dict[str, Any]) -> dict[str, Any]:
+        return {"iid": issue["number"], "author": {"username": issue["author"]}, "description": issue["body"]}
 
     root = "/api/v4/projects/group%2Fsub%2Fsite"
     notes = f"{root}/merge_requests/7/notes"
@@ -107,18 +112,18 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: dict[str, list[str]
         return 200, {"username": GITLAB_BOT}
     if path == notes and method == "GET":
         system = {"id": 1, "author": {"username": GITLAB_BOT}, "body": "added 1 commit", "system": True}
-        return 200, _page([system, *(shown(one) for one in forge.comments)], query)
+        return 200, _page([system, *(shown(comment) for comment in forge.comments)], query)
     if path == notes and method == "POST":
         _keys(body, {"body": str})
         forge.comment(GITLAB_BOT, body["body"])
         return 201, {}
     if (match := re.fullmatch(rf"{notes}/(\d+)", path)) and method == "PUT":
         _keys(body, {"body": str})
-        next(one for one in forge.comments if one["id"] == int(match[1]))["body"] = body["body"]
+        next(comment for comment in forge.comments if comment["id"] == int(match[1]))["body"] = body["body"]
         return 200, {}
     if path == f"{root}/issues" and method == "GET":
         assert query["state"] == ["opened"] and query["labels"] == ["drift"]
-        return 200, _page([card(one) for one in forge.issues if one["open"]], query)
+        return 200, _page([card(issue) for issue in forge.issues if issue["open"]], query)
     if path == f"{root}/issues" and method == "POST":
         _keys(body, {"title": str, "description": str, "labels": str})
         forge.issue(GITLAB_BOT, body["description"])
@@ -128,14 +133,14 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: dict[str, list[str]
         forge.closing_words.append(body["body"])
         return 201, {}
     if (match := re.fullmatch(rf"{root}/issues/(\d+)", path)) and method == "PUT":
-        one = forge.issues[int(match[1]) - 1]
+        issue = forge.issues[int(match[1]) - 1]
         if "state_event" in body:
             _keys(body, {"state_event": str})
-            one["open"] = body["state_event"] != "close"
+            issue["open"] = body["state_event"] != "close"
         else:
             _keys(body, {"description": str})
-            one["body"] = body["description"]
-        return 200, card(one)
+            issue["body"] = body["description"]
+        return 200, card(issue)
     return 404, {"message": "404 Not Found"}
 
 
@@ -146,10 +151,10 @@ def _keys(body: dict[str, Any], kinds: dict[str, type]) -> None:
     assert len(body.get("body", "")) <= LONGEST_BODY, "body is too long"
 
 
-def _page(found: list[Any], query: dict[str, list[str]]) -> list[Any]:
+def _page(entries: list[Any], query: dict[str, list[str]]) -> list[Any]:
     size, number = int(query["per_page"][0]), int(query["page"][0])
     assert size <= 100
-    return found[size * (number - 1) : size * number]
+    return entries[size * (number - 1) : size * number]
 
 
 def _headers_right(kind: str, headers: Any) -> bool:
@@ -179,16 +184,18 @@ def fake_forge(kind: str) -> Iterator[FakeForge]:
             if not _headers_right(kind, self.headers):
                 return self._say(401, {"message": "Bad credentials"})
             try:
-                status, said = answer(forge, self.command, parts.path, parse_qs(parts.query), json.loads(raw or b"{}"))
+                status, content = answer(
+                    forge, self.command, parts.path, parse_qs(parts.query), json.loads(raw or b"{}")
+                )
             except (AssertionError, KeyError, StopIteration) as error:
                 forge.refusals.append(f"{self.command} {parts.path}: {error}")
                 return self._say(422, {"message": f"Validation Failed: {error}"})
-            return self._say(status, said)
+            return self._say(status, content)
 
         do_GET = do_POST = do_PATCH = do_PUT = _serve  # noqa: N815 - the base class's names
 
-        def _say(self, status: int, said: Any, headers: dict[str, str] | None = None) -> None:
-            content = json.dumps(said).encode()
+        def _say(self, status: int, payload: Any, headers: dict[str, str] | None = None) -> None:
+            content = json.dumps(payload).encode()
             self.send_response(status)
             for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
                 self.send_header(name, value)

@@ -56,9 +56,9 @@ def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str])
             python, module, program, *words = shlex.split(command)
             assert (python, module) == ("python", "-m"), command
             status = PROGRAMS[program](words)
-            said = capsys.readouterr()
-            assert status == 0, f"{page}: {command}\n{said.out}{said.err}"
-            assert said.out, f"{page}: {command} says nothing"
+            printed = capsys.readouterr()
+            assert status == 0, f"{page}: {command}\n{printed.out}{printed.err}"
+            assert printed.out, f"{page}: {command} says nothing"
             ran += 1
             if "init" in words:
                 git(place, "add", "-A")
@@ -81,6 +81,6 @@ def test_the_rules_are_told_as_they_are() -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
 def test_sitectl_is_asked_for_what_it_can_do(page: Path) -> None:
-    for said in re.findall(r"python -m sitectl ([^`|\n]+)", re.sub(r"\s*\\\n\s*", " ", page.read_text())):
-        words = shlex.split(said.partition("  ")[0].partition("#")[0])
-        assert refusal(COMMAND_LINE, words) == "", f"python -m sitectl {said}"
+    for command_line in re.findall(r"python -m sitectl ([^`|\n]+)", re.sub(r"\s*\\\n\s*", " ", page.read_text())):
+        words = shlex.split(command_line.partition("  ")[0].partition("#")[0])
+        assert refusal(COMMAND_LINE, words) == "", f"python -m sitectl {command_line}"

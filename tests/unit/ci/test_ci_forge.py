@@ -54,9 +54,9 @@ def test_the_first_time_it_adds_one_comment_for_all_sites(ground: Ground) -> Non
     ground.put("berlin", "replica-cut")
     ground.put("oslo", "model-removed")
     assert ground.comment() == Exit.OK
-    (one,) = ground.forge.comments
-    assert one["body"].startswith(MARK)
-    assert one["body"].index("`oslo`") < one["body"].index("`berlin`"), "the worst site is first"
+    (comment,) = ground.forge.comments
+    assert comment["body"].startswith(MARK)
+    assert comment["body"].index("`oslo`") < comment["body"].index("`berlin`"), "the worst site is first"
 
 
 def test_later_it_edits_the_same_comment(ground: Ground) -> None:
@@ -64,9 +64,9 @@ def test_later_it_edits_the_same_comment(ground: Ground) -> None:
     ground.comment()
     ground.put("berlin", "no-change")
     ground.comment()
-    (one,) = ground.forge.comments
-    assert "no change" in one["body"]
-    assert "restarts" not in one["body"].partition("|---|")[2]
+    (comment,) = ground.forge.comments
+    assert "no change" in comment["body"]
+    assert "restarts" not in comment["body"].partition("|---|")[2]
 
 
 def test_the_same_again_writes_nothing(ground: Ground) -> None:
@@ -82,7 +82,7 @@ def test_a_comment_of_somebody_else_with_our_mark_is_left_alone(ground: Ground) 
     ground.forge.comment("mallory", f"{MARK}\nLGTM")
     ground.put("berlin", "replica-cut")
     assert ground.comment() == Exit.OK
-    assert [one["author"] for one in ground.forge.comments] == ["mallory", ground.bot]
+    assert [comment["author"] for comment in ground.forge.comments] == ["mallory", ground.bot]
     assert ground.forge.comments[0]["body"] == f"{MARK}\nLGTM"
 
 
@@ -120,18 +120,18 @@ def test_drift_opens_updates_and_closes_one_issue_a_site(ground: Ground) -> None
     ground.put("berlin", "drift-replicas")
     ground.put("oslo", "no-change")
     assert ground.run("drift") == Exit.OK
-    (one,) = ground.forge.issues
-    assert one["body"].startswith(drift_mark("berlin"))
-    assert "3 " in one["body"] and "replicas" in one["body"]
+    (issue,) = ground.forge.issues
+    assert issue["body"].startswith(drift_mark("berlin"))
+    assert "3 " in issue["body"] and "replicas" in issue["body"]
 
     assert ground.run("drift") == Exit.OK
     assert len(ground.forge.issues) == 1
-    unchanged = one["body"]
+    unchanged = issue["body"]
 
     ground.put("berlin", "tenant-removed")
     ground.put("oslo", "drift-replicas")
     ground.run("drift")
-    assert [found["body"].partition("\n")[0] for found in ground.forge.issues] == [
+    assert [issue["body"].partition("\n")[0] for issue in ground.forge.issues] == [
         drift_mark("berlin"),
         drift_mark("oslo"),
     ]
@@ -139,7 +139,7 @@ def test_drift_opens_updates_and_closes_one_issue_a_site(ground: Ground) -> None
 
     ground.put("berlin", "no-change")
     ground.run("drift")
-    assert [found["open"] for found in ground.forge.issues] == [False, True]
+    assert [issue["open"] for issue in ground.forge.issues] == [False, True]
     assert len(ground.forge.closing_words) == 1
 
 
@@ -183,9 +183,9 @@ def test_a_wrong_token_says_so_and_is_not_shown(
         monkeypatch.setenv(variable, "another-token")
     ground.put("berlin", "replica-cut")
     assert ground.comment() == Exit.UNABLE
-    said = capsys.readouterr().err
-    assert "the forge answered 401" in said and "fix: the token is missing, wrong or expired" in said
-    assert "another-token" not in said
+    errors = capsys.readouterr().err
+    assert "the forge answered 401" in errors and "fix: the token is missing, wrong or expired" in errors
+    assert "another-token" not in errors
 
 
 def test_without_a_token_nobody_is_asked(

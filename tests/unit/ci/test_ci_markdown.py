@@ -89,11 +89,11 @@ def test_plain_text_reads_as_it_is() -> None:
 
 
 def test_a_secret_in_a_message_is_not_posted() -> None:
-    said = sentence("given sk-abcdefghijklmnop0123 as key") + "".join(
+    posted = sentence("given sk-abcdefghijklmnop0123 as key") + "".join(
         fenced("x\ntoken ghp_abcdefghijklmnopqrstuvwx1\ny")
     )
-    assert "sk-abc" not in said and "ghp_" not in said
-    assert said.count("looks like a secret") == 2
+    assert "sk-abc" not in posted and "ghp_" not in posted
+    assert posted.count("looks like a secret") == 2
 
 
 def test_a_fence_cannot_be_closed_from_inside() -> None:

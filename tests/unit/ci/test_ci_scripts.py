@@ -51,8 +51,8 @@ def test_the_offline_job_goes_on_after_a_failure_and_fails(repository: Path, tmp
         assert offline.main(words, {}) == Exit.REFUSED
     finally:
         broken.unlink()
-    said = (tmp_path / "summary.md").read_text()
-    assert "## validate: failed" in said and "## rules: failed" in said
+    summary = (tmp_path / "summary.md").read_text()
+    assert "## validate: failed" in summary and "## rules: failed" in summary
     assert "cluster" in (tmp_path / "validate.txt").read_text()
 
 
@@ -101,13 +101,13 @@ def test_a_saved_preview_says_what_each_model_holds(project: Path, own_path: Pat
     """The job that posts has another checkout, so the figures travel with the preview."""
     engine(own_path, "replica-cut")
     previews.main(["--project", str(project), "--out", str(tmp_path / "out"), "--site", "prod"], {})
-    (one,) = reports(tmp_path / "out")
-    assert [block.partition(": ")[0] for block in one.proofs] == ["glm-5-1", "qwen3-32b", "placement"]
-    assert "2 x TP8 = 16 GPUs" in one.proofs[0]
-    assert "cold start  624 s, of it 504 s reading" in one.proofs[0]
-    assert "cold start  143 s, of it 22.9 s reading" in one.proofs[1]
-    for block in one.proofs:
-        assert block in document([one])
+    (report,) = reports(tmp_path / "out")
+    assert [block.partition(": ")[0] for block in report.proofs] == ["glm-5-1", "qwen3-32b", "placement"]
+    assert "2 x TP8 = 16 GPUs" in report.proofs[0]
+    assert "cold start  624 s, of it 504 s reading" in report.proofs[0]
+    assert "cold start  143 s, of it 22.9 s reading" in report.proofs[1]
+    for block in report.proofs:
+        assert block in document([report])
 
 
 def test_refresh_looks_at_the_cluster(project: Path, own_path: Path, tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_what_the_engine_refuses_is_a_preview_all_the_same(project: Path, tmp_pa
 
 def test_outputs_are_not_handed_on() -> None:
     """A stack's outputs hold what only `up` and its readers need."""
-    said = {"steps": [{"op": "update", "oldState": {"inputs": {"a": 1}, "outputs": {"b": 2}}}], "config": {}}
-    kept = previews.without_outputs(said)
+    preview = {"steps": [{"op": "update", "oldState": {"inputs": {"a": 1}, "outputs": {"b": 2}}}], "config": {}}
+    kept = previews.without_outputs(preview)
     assert kept == {"steps": [{"op": "update", "oldState": {"inputs": {"a": 1}}}], "config": {}}
 
 
@@ -164,9 +164,9 @@ def test_credentials_go_nowhere_else(project: Path, own_path: Path, tmp_path: Pa
     before = (project / "__main__.py").read_text()
     given = {previews.VARIABLE: json.dumps({"prod": "very-secret"})}
     assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], given) == Exit.UNABLE
-    said = saved(tmp_path / "out", "prod")["diagnostics"][0]["message"]
-    assert "credentials are not written" in said
-    assert "very-secret" not in said
+    message = saved(tmp_path / "out", "prod")["diagnostics"][0]["message"]
+    assert "credentials are not written" in message
+    assert "very-secret" not in message
     assert (project / "__main__.py").read_text() == before
     assert not (project.parent / "outside").exists()
 
@@ -177,9 +177,9 @@ def test_credentials_of_a_cluster_out_of_machines_are_in_its_state(
     engine(own_path, "no-change")
     given = {previews.VARIABLE: json.dumps({"prod": "very-secret"})}
     assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], given) == Exit.UNABLE
-    said = saved(tmp_path / "out", "prod")["diagnostics"][0]["message"]
-    assert "SITE_KUBECONFIGS has a kubeconfig for it" in said
-    assert "very-secret" not in said
+    message = saved(tmp_path / "out", "prod")["diagnostics"][0]["message"]
+    assert "SITE_KUBECONFIGS has a kubeconfig for it" in message
+    assert "very-secret" not in message
 
 
 def test_credentials_that_are_no_json_are_named(project: Path, own_path: Path, tmp_path: Path) -> None:

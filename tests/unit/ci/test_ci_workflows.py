@@ -32,13 +32,13 @@ UNTRUSTED = re.compile(
 
 
 def workflow(path: Path) -> dict[Any, Any]:
-    found: dict[Any, Any] = yaml.safe_load(path.read_text())
-    return found
+    content: dict[Any, Any] = yaml.safe_load(path.read_text())
+    return content
 
 
 def steps(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for job, said in workflow(path)["jobs"].items():
-        for step in said["steps"]:
+    for job, definition in workflow(path)["jobs"].items():
+        for step in definition["steps"]:
             yield job, step
 
 
@@ -46,15 +46,15 @@ def commands(path: Path) -> Iterator[str]:
     yield from (step["run"] for _, step in steps(path) if "run" in step)
 
 
-def secrets_of(said: dict[str, Any]) -> set[str]:
-    return set(re.findall(r"secrets\.(\w+)|github\.(token)", str(said)))
+def secrets_of(definition: dict[str, Any]) -> set[str]:
+    return set(re.findall(r"secrets\.(\w+)|github\.(token)", str(definition)))
 
 
 @pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
 def test_actions_are_pinned_by_commit(path: Path) -> None:
     uses = [step["uses"] for _, step in steps(path) if "uses" in step]
     assert uses
-    assert [one for one in uses if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", one)] == []
+    assert [use for use in uses if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", use)] == []
     for line in path.read_text().splitlines():
         assert "uses:" not in line or re.search(r"# v\d+\.\d+\.\d+$", line), "a reader sees which version it is"
 
@@ -62,7 +62,7 @@ def test_actions_are_pinned_by_commit(path: Path) -> None:
 @pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
 def test_no_expression_stands_in_a_command(path: Path) -> None:
     """An expression is put into the script before a shell reads it; a variable is not."""
-    assert [one for one in commands(path) if "${{" in one] == []
+    assert [command for command in commands(path) if "${{" in command] == []
 
 
 @pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
@@ -78,10 +78,10 @@ def test_no_trigger_runs_a_fork_with_our_rights(path: Path) -> None:
 
 @pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
 def test_permissions_are_few(path: Path) -> None:
-    found = workflow(path)
-    assert found["permissions"] in ({}, {"contents": "read"})
-    for job in found["jobs"].values():
-        rights = job.get("permissions", found["permissions"])
+    content = workflow(path)
+    assert content["permissions"] in ({}, {"contents": "read"})
+    for job in content["jobs"].values():
+        rights = job.get("permissions", content["permissions"])
         assert rights.get("contents", "read") == "read"
         writes = [name for name, right in rights.items() if right == "write"]
         assert writes in ([], ["pull-requests"], ["issues"])
@@ -107,39 +107,41 @@ def test_a_job_without_credentials_has_none() -> None:
 )
 def test_who_runs_the_change_may_not_write(file: str, job: str, environment: str) -> None:
     """The nightly job has an environment of its own: one with reviewers waits for them each night."""
-    said = workflow(CI / "github" / file)["jobs"][job]
-    assert said["permissions"] == {"contents": "read"}
-    assert said["environment"] == environment
-    assert "github.token" not in str(said)
+    definition = workflow(CI / "github" / file)["jobs"][job]
+    assert definition["permissions"] == {"contents": "read"}
+    assert definition["environment"] == environment
+    assert "github.token" not in str(definition)
 
 
 @pytest.mark.parametrize(("file", "job"), [("plan.yml", "comment"), ("drift.yml", "issues")])
 def test_who_may_write_runs_the_target_and_knows_no_site(file: str, job: str) -> None:
-    said = workflow(CI / "github" / file)["jobs"][job]
-    assert "secrets." not in str(said)
-    checkout = said["steps"][0]["with"]
+    definition = workflow(CI / "github" / file)["jobs"][job]
+    assert "secrets." not in str(definition)
+    checkout = definition["steps"][0]["with"]
     if file == "plan.yml":
         assert checkout["ref"] == "${{ github.event.pull_request.base.sha }}"
 
 
 def test_only_branches_of_the_repository_reach_the_credentials() -> None:
-    said = workflow(CI / "github" / "plan.yml")["jobs"]["preview"]
-    assert said["if"] == "github.event.pull_request.head.repo.full_name == github.repository"
+    definition = workflow(CI / "github" / "plan.yml")["jobs"]["preview"]
+    assert definition["if"] == "github.event.pull_request.head.repo.full_name == github.repository"
 
 
 def test_the_engine_is_the_sdks() -> None:
     version = importlib.metadata.version("pulumi")
     for path in (CI / "github" / "plan.yml", CI / "github" / "drift.yml"):
-        (found,) = [
+        (installed,) = [
             step["with"]["pulumi-version"] for _, step in steps(path) if "pulumi/actions" in step.get("uses", "")
         ]
-        assert found == version
+        assert installed == version
     assert workflow(GITLAB)[".pulumi"]["image"] == {"name": f"pulumi/pulumi:{version}", "entrypoint": [""]}
 
 
 def gitlab_jobs() -> dict[str, dict[str, Any]]:
-    found = workflow(GITLAB)
-    return {name: {**found.get(job.get("extends", ""), {}), **job} for name, job in found.items() if "script" in job}
+    content = workflow(GITLAB)
+    return {
+        name: {**content.get(job.get("extends", ""), {}), **job} for name, job in content.items() if "script" in job
+    }
 
 
 def test_gitlab_images_are_exact_and_jobs_have_a_stage() -> None:
@@ -155,7 +157,8 @@ def test_gitlab_asks_for_the_same_project_before_credentials() -> None:
     for name, job in gitlab_jobs().items():
         conditions = [rule["if"] for rule in job["rules"]]
         alone = all(
-            "$CI_MERGE_REQUEST_SOURCE_PROJECT_ID == $CI_PROJECT_ID" in one or '"schedule"' in one for one in conditions
+            "$CI_MERGE_REQUEST_SOURCE_PROJECT_ID == $CI_PROJECT_ID" in condition or '"schedule"' in condition
+            for condition in conditions
         )
         assert alone == ("environment" in job), name
 
@@ -185,7 +188,7 @@ def test_gitlabs_target_is_checked_out_twice_on_one_runner(tmp_path: Path) -> No
     git(project, "commit", "-qm", "target")
     lines = [line for line in job["before_script"] if "make" not in line]
     lines += [job["script"][0], "ls", "pwd"]
-    said = [
+    places = [
         subprocess.run(
             ["bash", "-ec", "\n".join(lines)],
             cwd=project,
@@ -194,8 +197,8 @@ def test_gitlabs_target_is_checked_out_twice_on_one_runner(tmp_path: Path) -> No
         ).stdout.split()[-2:]
         for _ in range(2)
     ]  # fmt: skip
-    assert [words[0] for words in said] == ["of-the-target"] * 2
-    assert said[0][1] != said[1][1]
+    assert [words[0] for words in places] == ["of-the-target"] * 2
+    assert places[0][1] != places[1][1]
 
 
 def test_gitlab_quotes_every_variable_in_a_command() -> None:

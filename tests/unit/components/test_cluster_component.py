@@ -41,8 +41,8 @@ class Recorder(pulumi.runtime.Mocks):
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         self.resources[args.name] = args
-        said = BUNDLE if "talos secrets" in args.inputs.get("create", "") else f"{CANARY}-{args.name}"
-        return args.name, {**args.inputs, "stdout": said}
+        stdout = BUNDLE if "talos secrets" in args.inputs.get("create", "") else f"{CANARY}-{args.name}"
+        return args.name, {**args.inputs, "stdout": stdout}
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         self.calls.append(args)
@@ -79,7 +79,7 @@ def rollout(limits: Limits = LIMITS) -> Rollout:
 def args(*machines: Machine, **more: Any) -> ClusterArgs:
     def configs(bundle: secrets.SecretsBundle, texts: Any, cilium: str | None) -> dict[str, str]:
         assert texts == {"password": CANARY}
-        return {each.name: f"{CANARY} {bundle.trustd_token} {cilium} {each.name}" for each in machines}
+        return {machine.name: f"{CANARY} {bundle.trustd_token} {cilium} {machine.name}" for machine in machines}
 
     chosen: dict[str, Any] = {
         "cluster": "site",
@@ -102,8 +102,8 @@ def declare(*machines: Machine, preview: bool = False, change: str = "none", **m
         made = Cluster("machines", args(*machines, **more))
         await made.preview.future()
         secret = (made.handle.kubeconfig, made.handle.talosconfig)
-        assert [await each.is_secret() for each in secret] == [True, True]
-        await asyncio.gather(*(each.urn.future() for each in made.handle.ready))
+        assert [await output.is_secret() for output in secret] == [True, True]
+        await asyncio.gather(*(resource.urn.future() for resource in made.handle.ready))
         await wait_for_rpcs()
 
     in_own_runtime(recorder, run, preview=preview)
@@ -111,14 +111,18 @@ def declare(*machines: Machine, preview: bool = False, change: str = "none", **m
 
 
 def commands(recorder: Recorder) -> dict[str, Any]:
-    return {name: each.inputs for name, each in recorder.resources.items() if each.typ == "command:local:Command"}
+    return {
+        name: registered.inputs
+        for name, registered in recorder.resources.items()
+        if registered.typ == "command:local:Command"
+    }
 
 
 SIX = tuple(map(machine, ("cp-1", "cp-2", "cp-3", "hgx-1", "hgx-2", "hgx-3")))
 
 
 def test_every_part_is_declared_once() -> None:
-    nodes = [each.name for each in SIX]
+    nodes = [machine.name for machine in SIX]
     assert sorted(commands(declare(*SIX))) == sorted(
         [
             "machines-identity-secrets",
@@ -151,7 +155,7 @@ def test_each_waits_for_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control planes, bootstrap, workers (at most two side by side), then a chain over all nodes."""
     start = "machines-nodes-"
     needs = {
-        name.removeprefix(start): {each._name.removeprefix(start) for each in opts.depends_on or []}
+        name.removeprefix(start): {resource._name.removeprefix(start) for resource in opts.depends_on or []}
         for name, opts in options_of(monkeypatch).items()
     }
     schematics = {"schematic-aaaaaaaaaaaa", "schematic-bbbbbbbbbbbb"}
@@ -161,7 +165,7 @@ def test_each_waits_for_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert needs["hgx-1-install"] == schematics | {"bootstrap"}
     assert needs["hgx-3-install"] == schematics | {"bootstrap", "hgx-1-install"}
     assert needs["kubeconfig"] == {"bootstrap"}
-    assert needs["cp-1"] == {f"{each.name}-install" for each in SIX}
+    assert needs["cp-1"] == {f"{machine.name}-install" for machine in SIX}
     for before, after in itertools.pairwise(SIX):
         assert needs[after.name] == {before.name, f"{before.name}-install"}
 
@@ -178,8 +182,8 @@ def test_no_secret_is_in_a_plain_input() -> None:
     hidden = [CANARY, examples.bundle().trustd_token, examples.bundle().cluster_secret]
     for name, declared in recorder.resources.items():
         assert [secret for secret in hidden if secret in plain(declared.inputs)] == [], name
-    for each in SIX:
-        inputs = commands(recorder)[f"machines-nodes-{each.name}"]
+    for machine in SIX:
+        inputs = commands(recorder)[f"machines-nodes-{machine.name}"]
         assert CANARY in str(inputs["stdin"])
         assert set(inputs["environment"]["value"]) == {"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}
 
@@ -187,7 +191,7 @@ def test_no_secret_is_in_a_plain_input() -> None:
 def test_a_replaced_node_leaves_before_its_machine_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the engine would install the new machine first, and then erase it."""
     first = {name for name, opts in options_of(monkeypatch).items() if opts.delete_before_replace}
-    assert first == {f"machines-nodes-{each.name}{step}" for each in SIX for step in ("", "-install")}
+    assert first == {f"machines-nodes-{machine.name}{step}" for machine in SIX for step in ("", "-install")}
 
 
 def test_what_cannot_be_made_again_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,25 +211,25 @@ def test_outputs_that_are_secrets_are_not_logged() -> None:
 
 def planned(recorder: Recorder) -> list[str]:
     """The options that each machine was asked with, as a line; all of them by one process."""
-    calls = [each.args for each in recorder.calls if " plan-all " in each.args["command"]]
+    calls = [call.args for call in recorder.calls if " plan-all " in call.args["command"]]
     assert len(calls) == 1, "each process takes longer to start than a machine to answer"
     return [" ".join(entry["options"]) for entry in json.loads(calls[0]["stdin"])]
 
 
 def test_a_preview_asks_each_machine_and_up_asks_none() -> None:
     recorder = declare(*SIX, preview=True)
-    assert [line.split()[3] for line in planned(recorder)] == [each.name for each in SIX]
-    asked = [each.args["command"] for each in recorder.calls]
-    assert [each for each in asked if "plan-all" in each] == [".venv/bin/python -m talos plan-all --at-once 2"]
-    assert sum("factory check" in each for each in asked) == 2
+    assert [line.split()[3] for line in planned(recorder)] == [machine.name for machine in SIX]
+    asked = [call.args["command"] for call in recorder.calls]
+    assert [command for command in asked if "plan-all" in command] == [".venv/bin/python -m talos plan-all --at-once 2"]
+    assert sum("factory check" in command for command in asked) == 2
     assert declare(*SIX).calls == []
 
 
 def test_a_refusal_ends_the_preview_with_every_machine_that_refuses() -> None:
     with pytest.raises(cluster_preview.RefusedError) as caught:
         declare(*SIX, preview=True, change="refused")
-    for each in SIX:
-        assert f"{each.name}: it is refused" in str(caught.value)
+    for machine in SIX:
+        assert f"{machine.name}: it is refused" in str(caught.value)
 
 
 def test_an_answer_that_quotes_a_secret_is_shown_nowhere() -> None:
@@ -249,7 +253,9 @@ def test_commands_keep_their_own_limits_unless_a_program_sets_others() -> None:
     """With the defaults no text of a command changes, so no resource of an existing site changes."""
     ours = rollout(limits=Limits(call_s=1, plan_s=2, install_s=3, bootstrap_s=4, kubeconfig_s=5, health_s=6))
     for preview in (False, True):
-        plain, limited = (_lines(declare(machine("cp-1"), preview=preview, rollout=each)) for each in (rollout(), ours))
+        plain, limited = (
+            _lines(declare(machine("cp-1"), preview=preview, rollout=wanted)) for wanted in (rollout(), ours)
+        )
         assert plain.keys() == limited.keys()
         added = {name: limited[name].removeprefix(line) for name, line in plain.items()}
         assert {name.split()[-1]: words for name, words in added.items() if words} == {
@@ -265,12 +271,12 @@ def test_commands_keep_their_own_limits_unless_a_program_sets_others() -> None:
 def _lines(recorder: Recorder) -> dict[str, str]:
     """Command lines by a name that ends in what they do."""
     ends = {"machines-nodes-cp-1": ("roll", "leave")}
-    found: dict[str, str] = {}
+    lines: dict[str, str] = {}
     for name, inputs in commands(recorder).items():
         create, delete = ends.get(name, (name.rpartition("-")[2], "erase"))
-        found |= {f"{name} {create}": inputs["create"], f"{name} {delete}": inputs.get("delete", "")}
+        lines |= {f"{name} {create}": inputs["create"], f"{name} {delete}": inputs.get("delete", "")}
     plans = planned(recorder) if recorder.calls else []
-    return found | {f"asked {place} plan": line for place, line in enumerate(plans)}
+    return lines | {f"asked {place} plan": line for place, line in enumerate(plans)}
 
 
 def test_a_dead_machine_is_taken_out_and_asked_nothing() -> None:
@@ -285,8 +291,8 @@ def test_a_dead_machine_is_taken_out_and_asked_nothing() -> None:
 
 
 def test_a_preview_lends_machines_the_cluster_to_look_at() -> None:
-    asked = [each.args for each in declare(*SIX[:1], preview=True).calls if " plan-all " in each.args["command"]]
-    assert [set(each["environment"]) for each in asked] == [{"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}]
+    asked = [call.args for call in declare(*SIX[:1], preview=True).calls if " plan-all " in call.args["command"]]
+    assert [set(call["environment"]) for call in asked] == [{"TALOS_SECRETS_TEXT", "KUBECONFIG_TEXT"}]
 
 
 def test_a_replaced_node_leaves_before_its_machine_is_installed_anew() -> None:

@@ -59,7 +59,7 @@ def test_what_holds_data_is_kept_unless_the_site_lets_it_go(keeping: Keeping, ke
     made = requests(keeping)
     assert (made["store-data"].protect, made["store-secrets"].protect) == (kept, kept)
     assert (made["store-data"].retainOnDelete, made["store-secrets"].retainOnDelete) == (False, kept)
-    assert not any(each.deleteBeforeReplace for each in made.values())
+    assert not any(child.deleteBeforeReplace for child in made.values())
     assert not made["store-space"].protect
 
 
@@ -67,7 +67,7 @@ def test_what_holds_data_is_a_child_like_the_others() -> None:
     made = requests("protected")
     data, secrets = made["store-data"], made["store-secrets"]
     assert {data.parent, secrets.parent} == {made["store-space"].parent}
-    assert [each.rpartition("::")[2] for each in data.dependencies] == ["store-space"]
+    assert [urn.rpartition("::")[2] for urn in data.dependencies] == ["store-space"]
     assert list(secrets.additionalSecretOutputs) == ["stdout"]
 
 

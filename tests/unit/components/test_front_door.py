@@ -36,7 +36,7 @@ def lists(**model_lists: str) -> dict[str, Any]:
 
 
 def patches(policy: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [one["operation"] for one in policy["spec"]["jsonPatches"] if one["type"].endswith(kind)]
+    return [patch["operation"] for patch in policy["spec"]["jsonPatches"] if patch["type"].endswith(kind)]
 
 
 def test_tenants_are_in_routes_alone() -> None:
@@ -67,7 +67,7 @@ def test_a_picker_is_asked_on_the_route_of_its_model_alone() -> None:
         if isinstance(value, dict) and "endpointpicker" in value["name"]:
             assert value["disabled"] is True
     switched = patches(policy, ".RouteConfiguration")
-    assert [("m/chat/" in one["jsonPath"], "chat_m_ext_proc" in one["path"]) for one in switched] == [
+    assert [("m/chat/" in patch["jsonPath"], "chat_m_ext_proc" in patch["path"]) for patch in switched] == [
         (True, True),
         (False, False),
     ]
@@ -83,12 +83,14 @@ def test_no_answer_depends_on_a_picker_and_another_is_asked_in_its_place() -> No
     assert (mode["response_header_mode"], mode["response_body_mode"]) == ("SKIP", "NONE")
     again = asking["grpc_service"]["retry_policy"]
     assert again["retry_on"] == "reset"
-    assert [one["name"] for one in again["retry_host_predicate"]] == ["envoy.retry_host_predicates.previous_hosts"]
+    assert [predicate["name"] for predicate in again["retry_host_predicate"]] == [
+        "envoy.retry_host_predicates.previous_hosts"
+    ]
 
 
 def test_the_place_of_the_filters_follows_tls() -> None:
     for tls, chain in ((False, "/default_filter_chain/"), (True, "/filter_chains/0/")):
-        placed = [one["path"] for one in patches(door(tls=tls), ".Listener") if "path" in one]
+        placed = [patch["path"] for patch in patches(door(tls=tls), ".Listener") if "path" in patch]
         assert placed
         assert all(path.startswith(chain) for path in placed)
 

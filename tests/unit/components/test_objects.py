@@ -45,7 +45,7 @@ def of_the_sdk(body: dict[str, Any]) -> None:
     group = body["apiVersion"].partition("/")[0]
     module = importlib.import_module(f"pulumi_kubernetes.{SDK_MODULES.get(group, group)}.v1")
     arguments = {
-        re.sub("([A-Z])", lambda found: f"_{found[1].lower()}", key): value
+        re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", key): value
         for key, value in body.items()
         if key not in ("apiVersion", "kind")
     }

@@ -74,16 +74,16 @@ def test_the_index_has_every_page_once() -> None:
     lines = [line for line in index.read_text().splitlines() if line.startswith("| [")]
     named = [re.match(r"\| \[(.+?)\]\((.+?)\) \| \S", line) for line in lines]
     assert all(named), lines
-    paths = [(index.parent / found[2]).resolve() for found in named if found]
+    paths = [(index.parent / match[2]).resolve() for match in named if match]
     assert len(set(paths)) == len(paths)
     everything = {*PAGES, ROOT / "benchmarks" / "README.md"} - {index}
     assert everything - set(paths) == set()
     titles = {path: re.sub(r"^# ", "", path.read_text().partition("\n")[0]) for path in paths}
     own_words = {ROOT / "README.md": "README"}
     wrong = [
-        found[1]
-        for found, path in zip(named, paths, strict=True)
-        if found and found[1] not in (titles[path], own_words.get(path))
+        match[1]
+        for match, path in zip(named, paths, strict=True)
+        if match and match[1] not in (titles[path], own_words.get(path))
     ]
     assert wrong == []
 
@@ -100,7 +100,7 @@ def test_each_promise_about_security_names_a_test_that_holds_it() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_blocks_say_what_they_hold(page: Path) -> None:
-    assert {said for said, _ in documented.fences(page)} <= LANGUAGES
+    assert {language for language, _ in documented.fences(page)} <= LANGUAGES
 
 
 @pytest.mark.parametrize("page", WRAPPED, ids=shown)
@@ -150,11 +150,11 @@ def test_the_machine_that_the_readme_asks_for_is_the_doctors() -> None:
 def test_no_file_names_the_place_where_it_was_written() -> None:
     # Put together here, or this file would find itself.
     places = ["/" + "work/", "/" + "tmp/venv", "/" + "tmp/prebuild"]
-    found = []
+    places_named = []
     for path in files():
         text = path.read_bytes().decode(errors="ignore")
-        found += [f"{path.relative_to(ROOT)}: {place}" for place in places if place in text]
-    assert found == []
+        places_named += [f"{path.relative_to(ROOT)}: {place}" for place in places if place in text]
+    assert places_named == []
 
 
 def test_each_page_that_the_product_names_is_there() -> None:

@@ -87,9 +87,11 @@ def why_refused(command: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_every_command_is_run_or_read_by_the_real_command_line(page: Path) -> None:
-    ahead = [one for one in documented.commands(page) if one not in run_by_tests() and one not in NOT_RUN]
+    ahead = [
+        command for command in documented.commands(page) if command not in run_by_tests() and command not in NOT_RUN
+    ]
     if shown(page) in RUN_WHOLE:
-        ahead = [one for one in ahead if not one.startswith("python -m ")]
+        ahead = [command for command in ahead if not command.startswith("python -m ")]
     assert {command: why_refused(command) for command in ahead if why_refused(command)} == {}
 
 
@@ -149,9 +151,9 @@ def test_lab_commands_are_understood(page: Path) -> None:
         for command in documented.commands(page, language)
         if "python -m lab " in command
     ]
-    for said in [*inline, *fenced]:
-        words = shlex.split(said.partition(")")[0])
-        assert refusal(cli.COMMAND_LINE, words) == "", said
+    for written in [*inline, *fenced]:
+        words = shlex.split(written.partition(")")[0])
+        assert refusal(cli.COMMAND_LINE, words) == "", written
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
@@ -174,9 +176,9 @@ def test_the_targets_of_make_run_what_they_promise(target: str) -> None:
 
 
 def test_make_and_lab_say_what_there_is() -> None:
-    said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     described = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert described == set(re.findall(r"^  make ([a-z-]+) ", said, re.MULTILINE))
+    assert described == set(re.findall(r"^  make ([a-z-]+) ", printed, re.MULTILINE))
     told = subprocess.run(
         [sys.executable, "-m", "lab", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout

@@ -34,18 +34,18 @@ def walks() -> dict[str, list[tuple[str, str]]]:
 
 def names(module: Path) -> set[str]:
     """Functions, classes, and `Class.field` of a module."""
-    found: set[str] = set()
+    given: set[str] = set()
     for node in ast.parse(module.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            given.add(node.name)
         if not isinstance(node, ast.ClassDef):
             continue
         for inner in node.body:
             if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
-                found.add(f"{node.name}.{inner.target.id}")
+                given.add(f"{node.name}.{inner.target.id}")
             elif isinstance(inner, ast.FunctionDef):
-                found.add(f"{node.name}.{inner.name}")
-    return found
+                given.add(f"{node.name}.{inner.name}")
+    return given
 
 
 @pytest.mark.parametrize("key", walks())

@@ -50,9 +50,9 @@ def test_every_part_says_where_it_is_in_the_row(
     lab: Lab, recorded: tuple[RecordedPart, RecordedPart], capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(lab)
-    said = capsys.readouterr().err
-    assert "[install 1/2] one v1 cached, 2.0 MB" in said
-    assert "[install 2/2] two v1 ok (" in said
+    printed = capsys.readouterr().err
+    assert "[install 1/2] one v1 cached, 2.0 MB" in printed
+    assert "[install 2/2] two v1 ok (" in printed
     assert [part.installed for part in recorded] == [1, 1]
 
 
@@ -87,8 +87,8 @@ def test_the_go_caches_are_offered_for_dropping_and_dropped(
     (lab.cache / "go" / "build").mkdir(parents=True)
     (lab.cache / "go" / "build" / "object").write_bytes(b"x" * 3_000_000)
     install(lab)
-    assert "hold 3.0 MB" in (said := capsys.readouterr().err)
-    assert "--drop-go-cache" in said
+    assert "hold 3.0 MB" in (printed := capsys.readouterr().err)
+    assert "--drop-go-cache" in printed
     install(lab, keep_go_cache=False)
     assert "3.0 MB freed" in capsys.readouterr().err
     assert not (lab.cache / "go").exists()
@@ -131,8 +131,8 @@ def test_a_long_command_says_that_it_lives(tmp_path: Path, capsys: pytest.Captur
     program = "import time; print('compiling things', flush=True); time.sleep(0.5)"
     status = run_logged([sys.executable, "-c", program], log=tmp_path / "log", label="part", heartbeat_s=0.2)
     assert status == 0
-    assert "part: still at it after" in (said := capsys.readouterr().err)
-    assert "compiling things" in said
+    assert "part: still at it after" in (printed := capsys.readouterr().err)
+    assert "compiling things" in printed
 
 
 def test_the_command_takes_parts_and_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def loopback(count: int) -> list[str]:
     """Loopback addresses that no other rack of this test run has."""
     process = os.getpid()
     start = 1 + 8 * (next(_SERIAL) % 31)
-    return [f"127.{100 + process // 256 % 100}.{process % 256}.{start + each}" for each in range(count)]
+    return [f"127.{100 + process // 256 % 100}.{process % 256}.{start + offset}" for offset in range(count)]
 
 
 class PlainChecker:
@@ -61,15 +61,15 @@ class PlainChecker:
 
     def validate(self, config: bytes) -> Verdict:
         documents = list(yaml.safe_load_all(config))
-        if not all(isinstance(each, dict) for each in documents):
+        if not all(isinstance(document, dict) for document in documents):
             return Verdict(("not a machine config",), ())
-        errors = tuple(f"unknown key {each}" for each in documents[0] if each.startswith("wrong"))
-        return Verdict(errors, (), any("machine" in each for each in documents))
+        errors = tuple(f"unknown key {key}" for key in documents[0] if key.startswith("wrong"))
+        return Verdict(errors, (), any("machine" in document for document in documents))
 
     def change(self, old: bytes, new: bytes) -> Change:
         if old == new:
             return Change(True, "", "")
-        before, after = (self._rest(each) for each in (old, new))
+        before, after = (self._rest(config) for config in (old, new))
         live = not old or before == after
         return Change(
             live, "" if live else "this config change can't be applied in immediate mode\ndiff:\n", "-old\n+new\n"
@@ -158,7 +158,7 @@ class Bench:
         with self.client("m1") as client:
             client.bootstrap()
         machines = self.rack.machines.values()
-        eventually(lambda: all(each.node_is_ready for each in machines), what="both nodes")
+        eventually(lambda: all(machine.node_is_ready for machine in machines), what="both nodes")
 
     def wait_stage(self, name: str, stage: str) -> None:
         machine = self.rack.machines[name]

@@ -34,14 +34,14 @@ def test_a_rack_is_read(tmp_path: Path) -> None:
     file = tmp_path / "rack.yaml"
     file.write_text(RACK)
     rack = load_rack(file)
-    assert [each.hardware for each in rack.machines] == ["infra", "hgx-h200"]
+    assert [machine.hardware for machine in rack.machines] == ["infra", "hgx-h200"]
     assert rack.speed.boot_s == 0.5
     assert rack.factory is not None
     assert rack.factory.versions == ("v1.13.9",)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right", "said"),
+    ("wrong", "right", "refusal"),
     [
         ("hardware: hgx-h200", "hardware: gpu", "allowed: infra, hgx-h200"),
         ("198.18.0.11", "198.18.0.10", "address 198.18.0.10:50000 is there twice"),
@@ -50,10 +50,10 @@ def test_a_rack_is_read(tmp_path: Path) -> None:
         ("cluster: recorded", "cluster: k3s", "allowed: recorded, kwok"),
     ],
 )
-def test_mistakes_in_a_rack_are_named(tmp_path: Path, wrong: str, right: str, said: str) -> None:
+def test_mistakes_in_a_rack_are_named(tmp_path: Path, wrong: str, right: str, refusal: str) -> None:
     file = tmp_path / "rack.yaml"
     file.write_text(RACK.replace(wrong, right))
-    with pytest.raises(LabError, match=said):
+    with pytest.raises(LabError, match=refusal):
         load_rack(file)
 
 
@@ -70,7 +70,7 @@ def test_power(bench: Bench, folder: Path) -> None:
 def test_faults_by_the_command_line(bench: Bench, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = ["--folder", str(folder)]
     assert main([*at, "fault", "m2", "die", "--at", "install", "--times", "1"]) == 0
-    assert [each.at for each in bench.rack.machines["m2"].faults.all()] == ["install"]
+    assert [fault.at for fault in bench.rack.machines["m2"].faults.all()] == ["install"]
     assert main([*at, "clear", "all"]) == 0
     assert bench.rack.machines["m2"].faults.all() == ()
     assert main([*at, "show"]) == 0

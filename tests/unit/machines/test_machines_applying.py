@@ -85,7 +85,7 @@ def test_try_reverts_by_itself(running: Bench, hour: threading.Event) -> None:
 def test_a_config_that_is_applied_ends_a_trial(running: Bench, hour: threading.Event) -> None:
     config = running.control_plane("cp", settings=LABELLED)
     apply(running, config, ApplyMode.TRY, try_s=int(HOUR_S))
-    (trial,) = [each for each in threading.enumerate() if each.name == "m1-job"]
+    (trial,) = [thread for thread in threading.enumerate() if thread.name == "m1-job"]
     apply(running, config, ApplyMode.AUTO)
     eventually(lambda: label(running) == "r1")
     hour.set()

@@ -21,14 +21,14 @@ def test_the_config_and_schematic_make_the_node(running: Bench) -> None:
     assert gpu.capacity["nvidia.com/gpu"] == "8"
     assert gpu.kubelet_version == "v1.36.3"
     assert gpu.pod_cidr == "10.244.1.0/24"
-    assert [each.wire() for each in gpu.taints] == [
+    assert [taint.wire() for taint in gpu.taints] == [
         {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     ]
     assert gpu.labels["nvidia.com/gpu.count"] == "8"
     assert gpu.labels["nvidia.com/cuda.driver-version.full"] == "595.91.07"
     assert "nvidia.com/gpu" not in plane.capacity
     assert "nvidia.com/gpu.count" not in plane.labels
-    assert [each.key for each in plane.taints] == ["node-role.kubernetes.io/control-plane"]
+    assert [taint.key for taint in plane.taints] == ["node-role.kubernetes.io/control-plane"]
     assert [plan.endpoint for plan in running.cluster.planes] == [running.spec().endpoint]
 
 
@@ -68,8 +68,8 @@ def test_further_control_planes_join_etcd_by_themselves(tmp_path: Path) -> None:
             with pytest.raises(MachineApiError):
                 client.etcd_members()
             client.bootstrap()
-            eventually(lambda: all(each.etcd_up for each in bench.rack.machines.values()))
-            assert sorted(each.hostname for each in client.etcd_members()) == ["cp-m1", "cp-m2", "cp-m3"]
+            eventually(lambda: all(machine.etcd_up for machine in bench.rack.machines.values()))
+            assert sorted(member.hostname for member in client.etcd_members()) == ["cp-m1", "cp-m2", "cp-m3"]
             bench.rack.machines["m2"].power_off()
             assert len(client.etcd_members()) == 3
             bench.rack.machines["m3"].power_off()
@@ -156,7 +156,7 @@ def test_a_reset_machine_is_in_maintenance_and_its_node_not_ready(running: Bench
 
 def test_a_rack_that_was_killed_comes_back_as_it_was(running: Bench, tmp_path: Path) -> None:
     before = running.rack.machines["m2"].store.disks
-    addresses = [each.address for each in running.rack.machines.values()]
+    addresses = [machine.address for machine in running.rack.machines.values()]
     running.rack.machines["m1"].power_off()
     running.rack.stop()
     again = new_bench(running.rack.folder, "infra", "hgx-h200", addresses=addresses)
@@ -212,7 +212,7 @@ def test_one_of_three_control_planes_may_go(tmp_path: Path) -> None:
         with bench.client("m1") as client:
             client.bootstrap()
         machines = bench.rack.machines.values()
-        eventually(lambda: all(each.node_is_ready for each in machines))
+        eventually(lambda: all(machine.node_is_ready for machine in machines))
         bench.rack.machines["m1"].power_off()
         assert bench.cluster.running
         bench.rack.machines["m2"].power_off()

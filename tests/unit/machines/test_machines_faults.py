@@ -148,7 +148,7 @@ def test_a_skewed_clock_keeps_bootstrap_away_and_certificates_wrong(bench: Bench
     with bench.client("m1") as client:
         with pytest.raises(NotReadyError, match="time is not in sync yet"):
             client.bootstrap()
-        assert any(each.startswith("time:") for each in client.machine_status().unmet)
+        assert any(reason.startswith("time:") for reason in client.machine_status().unmet)
     machine.power_off()
     machine.faults.set((Fault(kind="clock-skew", seconds=7 * 86400),))
     machine.power_on()
@@ -158,7 +158,7 @@ def test_a_skewed_clock_keeps_bootstrap_away_and_certificates_wrong(bench: Bench
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "refusal"),
     [
         ({"kind": "quick"}, "allowed: slow"),
         ({"kind": "die", "at": "lunch"}, "allowed: apply"),
@@ -168,6 +168,6 @@ def test_a_skewed_clock_keeps_bootstrap_away_and_certificates_wrong(bench: Bench
         ({"kind": "slow", "colour": 3}, "colour"),
     ],
 )
-def test_faults_that_do_not_exist(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(LabError, match=said):
+def test_faults_that_do_not_exist(fields: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(LabError, match=refusal):
         parse_fault(fields)

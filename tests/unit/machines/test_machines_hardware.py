@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Lab:
 def test_the_rack_is_a_control_plane_machine_and_hgx_machines(home: Lab) -> None:
     assert lab_rack.write(home, 2)
     rack = load_rack(lab_rack.file(home))
-    assert [(each.name, each.hardware, each.address) for each in rack.machines] == [
+    assert [(machine.name, machine.hardware, machine.address) for machine in rack.machines] == [
         ("cp-1", "infra", "198.18.49.10"),
         ("hgx-1", "hgx-h200", "198.18.49.11"),
         ("hgx-2", "hgx-h200", "198.18.49.12"),
@@ -51,13 +51,15 @@ def test_addresses_and_pod_networks_do_not_meet(home: Lab, index: int) -> None:
     lab_rack.write(lab, lab_rack.MOST_HGX_MACHINES)
     rack = load_rack(lab_rack.file(lab))
     plan = lab.network
-    pods = [IPv4Network(each.pod_cidr) for each in rack.machines]
-    addresses = [IPv4Address(each.address) for each in rack.machines]
+    pods = [IPv4Network(machine.pod_cidr) for machine in rack.machines]
+    addresses = [IPv4Address(machine.address) for machine in rack.machines]
     assert all(network.subnet_of(plan.pods) for network in pods)
     assert not any(address in network for address in addresses for network in pods)
     assert plan.image_factory in plan.whole
     assert all(address in plan.nodes for address in addresses)
-    assert not any(plan.image_factory in each for each in (plan.pods, plan.services, plan.load_balancers, plan.nodes))
+    assert not any(
+        plan.image_factory in network for network in (plan.pods, plan.services, plan.load_balancers, plan.nodes)
+    )
     assert plan.image_factory not in plan.uplink
 
 
@@ -81,7 +83,7 @@ def test_the_checked_in_site_names_machines_of_the_rack_by_their_addresses_and_l
     document = yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text())
     machines = document["config"]["inference-platform:site"]["cluster"]["machines"]
     rack = lab_rack.description(home.network, lab_rack.DEFAULT_HGX_MACHINES)
-    described = {each["name"]: (each["address"], each["hardware"]) for each in rack["machines"]}
+    described = {machine["name"]: (machine["address"], machine["hardware"]) for machine in rack["machines"]}
     hardware_of = {"controlplane": "infra", "hgx": "hgx-h200"}
     named = {name: (node["address"], hardware_of[node["role"]]) for name, node in machines["nodes"].items()}
     assert named.items() < described.items()

@@ -61,14 +61,14 @@ def test_there_is_a_kubeconfig_before_there_is_a_cluster(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("machines", "said"),
+    ("machines", "summary"),
     [
         ([("on", "maintenance")] * 3, "3 in maintenance mode"),
         ([("on", "running"), ("on", "running"), ("off", "unknown")], "2 running, 1 off"),
     ],
 )
-def test_up_says_what_the_machines_are_at(machines: list[tuple[str, str]], said: str) -> None:
-    assert up.summary([{"power": power, "stage": stage} for power, stage in machines]) == said
+def test_up_says_what_the_machines_are_at(machines: list[tuple[str, str]], summary: str) -> None:
+    assert up.summary([{"power": power, "stage": stage} for power, stage in machines]) == summary
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def test_it_tells_what_a_reader_may_know(bench: Bench) -> None:
     with bench.maintenance("m2") as client:
         status = client.machine_status()
         assert (status.stage, status.ready) == ("maintenance", True)
-        assert [each.name for each in client.extensions()] == ["schematic"]
-        assert "kubelet" not in [each.id for each in client.services()]
+        assert [extension.name for extension in client.extensions()] == ["schematic"]
+        assert "kubelet" not in [service.id for service in client.services()]
 
 
 CALLS: dict[str, Callable[[MachineClient], object]] = {
@@ -162,9 +162,9 @@ def test_a_worker_with_a_wrong_token_gets_no_certificate(bench: Bench, monkeypat
     asked, plain = [], bench.rack.trustd
 
     def trustd(config: Config) -> Machine | None:
-        found = plain(config)
-        asked.append(found)
-        return found
+        token = plain(config)
+        asked.append(token)
+        return token
 
     bench.give("m1", bench.control_plane("cp"))
     right = bench.bundle.trustd_token.encode()

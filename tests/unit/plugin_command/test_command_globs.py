@@ -16,7 +16,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("rules", "found"),
+    ("rules", "matching"),
     [
         (["*"], ["a.txt", "odd[1].txt"]),
         (["src/*.js"], ["src/a.js", "src/secret.js", "src/x1.js"]),
@@ -29,5 +29,5 @@ def folder(tmp_path: Path) -> Path:
         ([], []),
     ],
 )
-def test_rules_choose_files(folder: Path, rules: list[str], found: list[str]) -> None:
-    assert matching_files(folder, rules) == found
+def test_rules_choose_files(folder: Path, rules: list[str], matching: list[str]) -> None:
+    assert matching_files(folder, rules) == matching

@@ -7,7 +7,7 @@ from lab.plugins.command import inputs
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("old", "new", "changed"),
     [
         ({"create": "a"}, {"create": "a"}, {}),
         ({"create": "a"}, {"create": "b"}, {"create": "update"}),
@@ -25,8 +25,8 @@ from lab.plugins.command import inputs
         ({"stdin": "a"}, {"stdin": values.UNKNOWN}, {"stdin": "update"}),
     ],
 )
-def test_changes_name_the_property(old: dict[str, Any], new: dict[str, Any], found: dict[str, str]) -> None:
-    assert inputs.changes(old, new) == found
+def test_changes_name_the_property(old: dict[str, Any], new: dict[str, Any], changed: dict[str, str]) -> None:
+    assert inputs.changes(old, new) == changed
 
 
 def test_a_moved_file_with_the_same_content_is_no_change() -> None:
@@ -38,7 +38,7 @@ def test_a_moved_file_with_the_same_content_is_no_change() -> None:
 
 
 def test_failures_name_what_is_allowed_and_never_the_value() -> None:
-    found = inputs.failures(
+    refused = inputs.failures(
         {
             "create": 1.0,
             "environment": {"A": values.secret(2.0)},
@@ -47,10 +47,10 @@ def test_failures_name_what_is_allowed_and_never_the_value() -> None:
             "dir": True,
         }
     )
-    assert sorted(found) == ["create", "dir", "environment", "interpreter", "logging"]
-    assert found["create"] == "got a number, allowed is a string"
-    assert "stdoutAndStderr" in found["logging"]
-    assert "hidden-7" not in str(found)
+    assert sorted(refused) == ["create", "dir", "environment", "interpreter", "logging"]
+    assert refused["create"] == "got a number, allowed is a string"
+    assert "stdoutAndStderr" in refused["logging"]
+    assert "hidden-7" not in str(refused)
 
 
 def test_unknown_and_secret_values_are_accepted() -> None:

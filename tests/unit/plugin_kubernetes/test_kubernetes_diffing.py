@@ -14,8 +14,8 @@ from lab.plugins.kubernetes.properties import UNKNOWN
 
 
 def changes(live: dict[str, Any], new: dict[str, Any], asked: dict[str, Any] | None = None) -> dict[str, Change]:
-    found = compare(live, new, live if asked is None else asked, ())
-    return {path: item.change for path, item in found.items()}
+    items = compare(live, new, live if asked is None else asked, ())
+    return {path: item.change for path, item in items.items()}
 
 
 def test_paths_name_the_leaf() -> None:
@@ -76,10 +76,12 @@ def test_a_broken_path_is_refused() -> None:
 
 
 def test_ignored_changes_are_left_out_with_all_below_them() -> None:
-    found = compare({"spec": {"replicas": 1, "c": [{"i": 1}]}}, {"spec": {"replicas": 2, "c": [{"i": 2}]}}, {}, ())
-    assert set(without_ignored(found, ["spec.replicas"])) == {"spec.c[0].i"}
-    assert set(without_ignored(found, ["spec.c[*].i"])) == {"spec.replicas"}
-    assert without_ignored(found, ["spec"]) == {}
+    differences = compare(
+        {"spec": {"replicas": 1, "c": [{"i": 1}]}}, {"spec": {"replicas": 2, "c": [{"i": 2}]}}, {}, ()
+    )
+    assert set(without_ignored(differences, ["spec.replicas"])) == {"spec.c[0].i"}
+    assert set(without_ignored(differences, ["spec.c[*].i"])) == {"spec.replicas"}
+    assert without_ignored(differences, ["spec"]) == {}
 
 
 @pytest.mark.parametrize(

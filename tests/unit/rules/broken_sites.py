@@ -125,7 +125,7 @@ def bodies() -> Bodies:
     }
 
 
-def resources(found: Bodies, *, protected: bool = True) -> list[Resource]:
+def resources(objects: Bodies, *, protected: bool = True) -> list[Resource]:
     """As the program would declare them."""
     return [
         Resource(
@@ -134,17 +134,17 @@ def resources(found: Bodies, *, protected: bool = True) -> list[Resource]:
             body=body,
             protected=protected,
         )
-        for name, body in copy.deepcopy(found).items()
+        for name, body in copy.deepcopy(objects).items()
     ]
 
 
-def _pod(found: Bodies) -> dict[str, Any]:
-    spec: dict[str, Any] = found["deployment"]["spec"]["template"]["spec"]
+def _pod(objects: Bodies) -> dict[str, Any]:
+    spec: dict[str, Any] = objects["deployment"]["spec"]["template"]["spec"]
     return spec
 
 
-def _add_policy(found: Bodies, target: dict[str, str]) -> None:
-    found["second policy"] = {
+def _add_policy(objects: Bodies, target: dict[str, str]) -> None:
+    objects["second policy"] = {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "SecurityPolicy",
         "metadata": {"name": "second", "namespace": "models"},
@@ -152,8 +152,8 @@ def _add_policy(found: Bodies, target: dict[str, str]) -> None:
     }
 
 
-def _container(found: Bodies) -> dict[str, Any]:
-    first: dict[str, Any] = _pod(found)["containers"][0]
+def _container(objects: Bodies) -> dict[str, Any]:
+    first: dict[str, Any] = _pod(objects)["containers"][0]
     return first
 
 
@@ -170,171 +170,178 @@ class Broken:
 # (rule, what is special about the case) -> case
 BROKEN: Mapping[tuple[str, str], Broken] = {
     ("image-pinned", "latest"): Broken(
-        change=lambda found: _container(found).update(image="vllm/vllm-openai:latest"), says="no exact version"
+        change=lambda objects: _container(objects).update(image="vllm/vllm-openai:latest"), says="no exact version"
     ),
     ("image-pinned", "no tag"): Broken(
-        change=lambda found: _container(found).update(image="registry:5000/vllm"), says="'registry:5000/vllm'"
+        change=lambda objects: _container(objects).update(image="registry:5000/vllm"), says="'registry:5000/vllm'"
     ),
     ("image-pinned", "one number"): Broken(
-        change=lambda found: _container(found).update(image="vllm:24"), says="no exact version"
+        change=lambda objects: _container(objects).update(image="vllm:24"), says="no exact version"
     ),
     ("gpu-limits", "requests fewer"): Broken(
-        change=lambda found: _container(found)["resources"].update(requests={"nvidia.com/gpu": "4"}),
+        change=lambda objects: _container(objects)["resources"].update(requests={"nvidia.com/gpu": "4"}),
         says="requests 4 GPUs and is limited to 8",
     ),
     ("gpu-limits", "no limit"): Broken(
-        change=lambda found: _container(found).update(resources={"requests": {"nvidia.com/gpu": "8"}}),
+        change=lambda objects: _container(objects).update(resources={"requests": {"nvidia.com/gpu": "8"}}),
         says="limited to None",
     ),
     ("requests-set", "none"): Broken(
-        change=lambda found: _pod(found).update(initContainers=[{"name": "wait", "image": "busybox:1.37.0"}]),
+        change=lambda objects: _pod(objects).update(initContainers=[{"name": "wait", "image": "busybox:1.37.0"}]),
         says="container wait requests nothing",
     ),
     ("probes-fit", "too short"): Broken(
-        change=lambda found: _container(found).update(startupProbe={"periodSeconds": 5, "failureThreshold": 100}),
+        change=lambda objects: _container(objects).update(startupProbe={"periodSeconds": 5, "failureThreshold": 100}),
         says="gives up after 500 s, and getting the weights takes 600 s",
     ),
     ("probes-fit", "none"): Broken(
-        change=lambda found: _container(found).pop("livenessProbe"), says="has no livenessProbe"
+        change=lambda objects: _container(objects).pop("livenessProbe"), says="has no livenessProbe"
     ),
     ("grace-outlasts-prestop", ""): Broken(
-        change=lambda found: _pod(found).update(terminationGracePeriodSeconds=10),
+        change=lambda objects: _pod(objects).update(terminationGracePeriodSeconds=10),
         says="preStop sleeps 10 s of a grace period of 10 s",
     ),
     ("no-host-access", "path"): Broken(
-        change=lambda found: _pod(found)["volumes"].append({"name": "host", "hostPath": {"path": "/var"}}),
+        change=lambda objects: _pod(objects)["volumes"].append({"name": "host", "hostPath": {"path": "/var"}}),
         says="hostPath /var",
     ),
     ("no-host-access", "network"): Broken(
-        change=lambda found: _pod(found).update(hostNetwork=True), says="hostNetwork"
+        change=lambda objects: _pod(objects).update(hostNetwork=True), says="hostNetwork"
     ),
     ("no-host-access", "privileged"): Broken(
-        change=lambda found: _container(found).update(securityContext={"privileged": True}),
+        change=lambda objects: _container(objects).update(securityContext={"privileged": True}),
         says="privileged container engine",
     ),
     ("no-host-access", "capability"): Broken(
-        change=lambda found: _container(found).update(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+        change=lambda objects: _container(objects).update(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
         says="capability SYS_ADMIN",
     ),
     ("no-plaintext-secret", "Secret"): Broken(
-        change=lambda found: found["secret"]["stringData"].update({"acme.laptop": "sk-1"}),
+        change=lambda objects: objects["secret"]["stringData"].update({"acme.laptop": "sk-1"}),
         says="stringData holds acme.laptop in plain text",
     ),
     ("no-plaintext-secret", "variable"): Broken(
-        change=lambda found: _container(found)["env"].append({"name": "HF_TOKEN", "value": "hf-1"}),
+        change=lambda objects: _container(objects)["env"].append({"name": "HF_TOKEN", "value": "hf-1"}),
         says="is given HF_TOKEN in plain text",
     ),
     ("no-plaintext-secret", "argument"): Broken(
-        change=lambda found: _container(found)["args"].append("--api-key=abc"), says="is given --api-key in plain text"
+        change=lambda objects: _container(objects)["args"].append("--api-key=abc"),
+        says="is given --api-key in plain text",
     ),
     ("service-account-token", "mounted by default"): Broken(
-        change=lambda found: _pod(found).pop("automountServiceAccountToken"), says="default service account"
+        change=lambda objects: _pod(objects).pop("automountServiceAccountToken"), says="default service account"
     ),
     ("service-account-token", "of the default account by name"): Broken(
-        change=lambda found: _pod(found).update(serviceAccountName="default", automountServiceAccountToken=True),
+        change=lambda objects: _pod(objects).update(serviceAccountName="default", automountServiceAccountToken=True),
         says="default service account",
     ),
     ("namespace-denies-ingress", "egress alone"): Broken(
-        change=lambda found: found["deny"]["spec"].update(policyTypes=["Egress"]),
+        change=lambda objects: objects["deny"]["spec"].update(policyTypes=["Egress"]),
         says="lets every pod of the cluster reach",
     ),
     ("namespace-denies-ingress", "a policy that allows"): Broken(
-        change=lambda found: found["deny"]["spec"].update(ingress=[{}]), says="lets every pod of the cluster reach"
+        change=lambda objects: objects["deny"]["spec"].update(ingress=[{}]), says="lets every pod of the cluster reach"
     ),
     ("namespace-denies-ingress", "for some pods alone"): Broken(
-        change=lambda found: found["deny"]["spec"].update(podSelector={"matchLabels": LABELS}),
+        change=lambda objects: objects["deny"]["spec"].update(podSelector={"matchLabels": LABELS}),
         says="lets every pod of the cluster reach",
     ),
     ("disruption-budget", "none"): Broken(
-        change=lambda found: found["budget"]["spec"]["selector"].update(matchLabels={"app": "other"}),
+        change=lambda objects: objects["budget"]["spec"]["selector"].update(matchLabels={"app": "other"}),
         says="no PodDisruptionBudget selects",
     ),
     ("disruption-budget", "other namespace"): Broken(
-        change=lambda found: found["budget"]["metadata"].update(namespace="elsewhere"),
+        change=lambda objects: objects["budget"]["metadata"].update(namespace="elsewhere"),
         says="no PodDisruptionBudget selects",
     ),
     ("disruption-budget", "lets nothing go"): Broken(
-        change=lambda found: found["budget"]["spec"].update(maxUnavailable=0), says="no node can ever be drained"
+        change=lambda objects: objects["budget"]["spec"].update(maxUnavailable=0), says="no node can ever be drained"
     ),
     ("disruption-budget", "lets all go"): Broken(
-        change=lambda found: found["budget"]["spec"].update(maxUnavailable=2), says="lets all 2 replicas go at once"
+        change=lambda objects: objects["budget"]["spec"].update(maxUnavailable=2), says="lets all 2 replicas go at once"
     ),
     ("spread", ""): Broken(
-        change=lambda found: _pod(found).pop("topologySpreadConstraints"), says="may share one node"
+        change=lambda objects: _pod(objects).pop("topologySpreadConstraints"), says="may share one node"
     ),
     ("update-leaves-a-replica", "recreate"): Broken(
-        change=lambda found: found["deployment"]["spec"].update(strategy={"type": "Recreate"}),
+        change=lambda objects: objects["deployment"]["spec"].update(strategy={"type": "Recreate"}),
         says="stops all of its replicas",
     ),
     ("update-leaves-a-replica", "all at once"): Broken(
-        change=lambda found: found["deployment"]["spec"]["strategy"].update(rollingUpdate={"maxUnavailable": 2}),
+        change=lambda objects: objects["deployment"]["spec"]["strategy"].update(rollingUpdate={"maxUnavailable": 2}),
         says="stops all of its replicas",
     ),
     ("shared-volume", ""): Broken(
-        change=lambda found: found["claim"]["spec"].update(accessModes=["ReadWriteOnce"]), says="ReadWriteOnce"
+        change=lambda objects: objects["claim"]["spec"].update(accessModes=["ReadWriteOnce"]), says="ReadWriteOnce"
     ),
     ("protect-stateful", ""): Broken(change=lambda _: None, says="its data goes with it", protected=False),
     ("protect-stateful", "permission denied"): Broken(
-        change=lambda found: found["claim"]["metadata"].update(annotations={"inference-platform/disposable": "false"}),
+        change=lambda objects: objects["claim"]["metadata"].update(
+            annotations={"inference-platform/disposable": "false"}
+        ),
         says="its data goes with it",
         protected=False,
     ),
     ("gateway-authenticates", "no policy"): Broken(
-        change=lambda found: found["policy"]["spec"].update(targetRefs=[]), says="asks its callers for a key"
+        change=lambda objects: objects["policy"]["spec"].update(targetRefs=[]), says="asks its callers for a key"
     ),
     ("gateway-authenticates", "allows by default"): Broken(
-        change=lambda found: found["policy"]["spec"].update(authorization={"defaultAction": "Allow"}),
+        change=lambda objects: objects["policy"]["spec"].update(authorization={"defaultAction": "Allow"}),
         says="does not deny by default",
     ),
     ("security-at-the-gateway", "a route's own"): Broken(
-        change=lambda found: _add_policy(found, {"kind": "HTTPRoute", "name": "chat"}),
+        change=lambda objects: _add_policy(objects, {"kind": "HTTPRoute", "name": "chat"}),
         says="is attached to HTTPRoute chat",
     ),
     ("security-at-the-gateway", "a listener's own"): Broken(
-        change=lambda found: _add_policy(found, {"kind": "Gateway", "name": "inference", "sectionName": "https"}),
+        change=lambda objects: _add_policy(objects, {"kind": "Gateway", "name": "inference", "sectionName": "https"}),
         says="is attached to Gateway inference",
     ),
     ("route-timeouts", ""): Broken(
-        change=lambda found: found["route"]["spec"]["rules"][0].pop("timeouts"), says="cuts streams after 60 s"
+        change=lambda objects: objects["route"]["spec"]["rules"][0].pop("timeouts"), says="cuts streams after 60 s"
     ),
     ("route-leads-somewhere", ""): Broken(
-        change=lambda found: found["route"]["spec"]["rules"][0]["backendRefs"][0].update(name="gone"),
+        change=lambda objects: objects["route"]["spec"]["rules"][0]["backendRefs"][0].update(name="gone"),
         says="leads to InferencePool models/gone",
     ),
     ("namespace-security", "none"): Broken(
-        change=lambda found: found["namespace"]["metadata"].pop("labels"), says="says nothing of pod security"
+        change=lambda objects: objects["namespace"]["metadata"].pop("labels"), says="says nothing of pod security"
     ),
     ("namespace-security", "privileged"): Broken(
-        change=lambda found: found["namespace"]["metadata"].update(
+        change=lambda objects: objects["namespace"]["metadata"].update(
             labels={"pod-security.kubernetes.io/enforce": "privileged"}
         ),
         says="lets privileged pods run",
     ),
     ("no-wildcard-permissions", ""): Broken(
-        change=lambda found: found["role"]["rules"][0].update(verbs=["*"]), says="grants everything in verbs"
+        change=lambda objects: objects["role"]["rules"][0].update(verbs=["*"]), says="grants everything in verbs"
     ),
     ("sovereign-registries", "image"): Broken(
-        change=lambda found: _container(found).update(image="docker.io/vllm/vllm-openai:v0.32.0"),
+        change=lambda objects: _container(objects).update(image="docker.io/vllm/vllm-openai:v0.32.0"),
         says="not in a registry of this sovereign site (allowed: registry.internal)",
         facts=SOVEREIGN,
     ),
     ("sovereign-registries", "a name that begins alike"): Broken(
-        change=lambda found: _container(found).update(image="registry.internal.example.org/vllm:v0.32.0"),
+        change=lambda objects: _container(objects).update(image="registry.internal.example.org/vllm:v0.32.0"),
         says="not in a registry",
         facts=SOVEREIGN,
     ),
     ("sovereign-egress", "hub"): Broken(
-        change=lambda found: _container(found)["env"].pop(), says="may download weights from the hub", facts=SOVEREIGN
+        change=lambda objects: _container(objects)["env"].pop(),
+        says="may download weights from the hub",
+        facts=SOVEREIGN,
     ),
     ("sovereign-egress", "foreign mirror"): Broken(
-        change=lambda found: _container(found)["env"].__setitem__(
+        change=lambda objects: _container(objects)["env"].__setitem__(
             1, {"name": "HF_ENDPOINT", "value": "https://hf.example"}
         ),
         says="may download weights from https://hf.example",
         facts=SOVEREIGN,
     ),
     ("sovereign-egress", "external name"): Broken(
-        change=lambda found: found["service"].update(spec={"type": "ExternalName", "externalName": "api.example.org"}),
+        change=lambda objects: objects["service"].update(
+            spec={"type": "ExternalName", "externalName": "api.example.org"}
+        ),
         says="leads out of this sovereign site, to api.example.org",
         facts=SOVEREIGN,
     ),

@@ -23,13 +23,13 @@ def test_a_site_that_keeps_the_rules_breaks_none(facts: SiteFacts) -> None:
 @pytest.mark.parametrize(("rule", "case"), list(BROKEN.items()), ids=["-".join(rule) for rule in BROKEN])
 def test_a_broken_rule_is_the_one_that_is_named(rule: tuple[str, str], case: Broken) -> None:
     """Each rule of 15: a violating site, and a message with the fix."""
-    found = copy.deepcopy(bodies())
-    case.change(found)
-    said = violations(resources(found, protected=case.protected), case.facts, RULES)
-    assert {one.rule for one in said} == {rule[0]}
-    assert case.says in said[0].problem
-    assert "\n  fix: " in str(said[0])
-    assert len(said[0].fix) > 10
+    objects = copy.deepcopy(bodies())
+    case.change(objects)
+    broken = violations(resources(objects, protected=case.protected), case.facts, RULES)
+    assert {violation.rule for violation in broken} == {rule[0]}
+    assert case.says in broken[0].problem
+    assert "\n  fix: " in str(broken[0])
+    assert len(broken[0].fix) > 10
 
 
 def test_every_rule_has_a_site_that_breaks_it() -> None:
@@ -41,10 +41,10 @@ def test_names_are_said_once() -> None:
 
 
 def test_one_replica_needs_no_budget() -> None:
-    found = bodies()
-    found["deployment"]["spec"]["replicas"] = 1
-    del found["budget"]
-    assert violations(resources(found), FACTS, RULES) == []
+    objects = bodies()
+    objects["deployment"]["spec"]["replicas"] = 1
+    del objects["budget"]
+    assert violations(resources(objects), FACTS, RULES) == []
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,11 @@ def test_the_secrets_of_machines_go_by_the_sites_permission_alone(
     there = [
         Resource(type="command:local:Command", name=name, body={}, protected=protected) for name in names_of_commands
     ]
-    found = violations(there, facts, RULES)
-    assert [one.rule for one in found] == broken
-    assert all(IDENTITY.name in one.resource and IDENTITY.permission in one.fix for one in found)
+    broken_rules = violations(there, facts, RULES)
+    assert [violation.rule for violation in broken_rules] == broken
+    assert all(
+        IDENTITY.name in violation.resource and IDENTITY.permission in violation.fix for violation in broken_rules
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,28 +76,28 @@ def test_the_secrets_of_machines_go_by_the_sites_permission_alone(
 )
 def test_exact_images_pass(image: str) -> None:
     """12: tags that are a release, or digests."""
-    found = bodies()
-    found["deployment"]["spec"]["template"]["spec"]["containers"][0]["image"] = image
-    assert violations(resources(found), FACTS, RULES) == []
+    objects = bodies()
+    objects["deployment"]["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    assert violations(resources(objects), FACTS, RULES) == []
 
 
 def test_a_listed_workload_may_use_its_host() -> None:
-    found = bodies()
-    found["deployment"]["spec"]["template"]["spec"]["hostNetwork"] = True
+    objects = bodies()
+    objects["deployment"]["spec"]["template"]["spec"]["hostNetwork"] = True
     facts = SiteFacts(name="test", host_access=("Deployment models/chat",))
-    assert violations(resources(found), facts, RULES) == []
+    assert violations(resources(objects), facts, RULES) == []
 
 
 def test_a_chart_counts_as_a_source() -> None:
     chart = Resource(
         type="kubernetes:helm.sh/v3:Release", name="eg", body={"chart": "oci://docker.io/eg", "name": "eg"}
     )
-    said = violations([chart], SOVEREIGN, RULES)
-    assert [one.rule for one in said] == ["sovereign-registries"]
+    broken = violations([chart], SOVEREIGN, RULES)
+    assert [violation.rule for violation in broken] == ["sovereign-registries"]
     foreign = {"chart": "eg", "repositoryOpts": {"repo": "https://charts.example.org"}}
-    [one] = violations([Resource(type=chart.type, name="eg", body=foreign)], SOVEREIGN, RULES)
-    assert "'https://charts.example.org/eg' is not in a registry" in one.problem
-    assert "charts.mirror" in one.fix
+    [violation] = violations([Resource(type=chart.type, name="eg", body=foreign)], SOVEREIGN, RULES)
+    assert "'https://charts.example.org/eg' is not in a registry" in violation.problem
+    assert "charts.mirror" in violation.fix
     for inside in (
         {"chart": "oci://registry.internal/eg"},
         {"chart": "eg", "repositoryOpts": {"repo": "https://registry.internal/charts/"}},
@@ -106,35 +108,37 @@ def test_a_chart_counts_as_a_source() -> None:
 
 
 def test_the_order_of_resources_changes_nothing() -> None:
-    found = bodies()
+    objects = bodies()
     for case in BROKEN.values():
-        case.change(found) if case.facts is FACTS else None
-    there = resources(found, protected=False)
+        case.change(objects) if case.facts is FACTS else None
+    there = resources(objects, protected=False)
     assert violations(there, FACTS, RULES) == violations(there[::-1], FACTS, RULES[::-1])
 
 
 def test_a_section_that_is_not_known_yet_is_no_crash() -> None:
     """A section may be an output of another resource; the rule says that it could not look."""
-    found = bodies()
-    found["deployment"]["spec"] = HIDDEN
-    said = violations(resources(found), FACTS, RULES)
-    assert {one.level for one in said} == {"advice"}
-    assert all("could not look" in one.problem for one in said)
+    objects = bodies()
+    objects["deployment"]["spec"] = HIDDEN
+    noted = violations(resources(objects), FACTS, RULES)
+    assert {violation.level for violation in noted} == {"advice"}
+    assert all("could not look" in violation.problem for violation in noted)
 
 
 def test_a_resource_that_cannot_be_read_does_not_hide_the_others() -> None:
-    found = bodies()
-    BROKEN["no-plaintext-secret", "variable"].change(found)
-    opaque = {**found["secret"], "metadata": {"name": "opaque", "namespace": "models"}, "stringData": "not known yet"}
-    said = violations(resources({**found, "opaque": opaque}), FACTS, RULES)
-    assert [(one.level, one.resource) for one in said] == [
+    objects = bodies()
+    BROKEN["no-plaintext-secret", "variable"].change(objects)
+    opaque = {**objects["secret"], "metadata": {"name": "opaque", "namespace": "models"}, "stringData": "not known yet"}
+    noted = violations(resources({**objects, "opaque": opaque}), FACTS, RULES)
+    assert [(violation.level, violation.resource) for violation in noted] == [
         ("error", "Deployment models/chat"),
         ("advice", "Secret models/opaque"),
     ]
-    assert "could not look" in said[1].problem
+    assert "could not look" in noted[1].problem
 
 
 def test_an_object_without_a_part_that_rules_read_is_no_crash() -> None:
     bare = Resource(type="kubernetes:core/v1:Namespace", name="bare", body={"kind": "Namespace"})
-    said = violations([*resources(bodies()), bare], FACTS, RULES)
-    assert {(one.level, one.resource) for one in said} == {("advice", "kubernetes:core/v1:Namespace bare")}
+    noted = violations([*resources(bodies()), bare], FACTS, RULES)
+    assert {(violation.level, violation.resource) for violation in noted} == {
+        ("advice", "kubernetes:core/v1:Namespace bare")
+    }

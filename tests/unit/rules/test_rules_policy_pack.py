@@ -82,16 +82,18 @@ class Shown:
         return f"urn:pulumi:lab::p::{self.resource_type}::{self.name}"
 
 
-def shown(found: dict[str, dict[str, Any]]) -> list[Shown]:
-    return [Shown(f"kubernetes:{body['apiVersion']}:{body['kind']}", name, view(body)) for name, body in found.items()]
+def shown(objects: dict[str, dict[str, Any]]) -> list[Shown]:
+    return [
+        Shown(f"kubernetes:{body['apiVersion']}:{body['kind']}", name, view(body)) for name, body in objects.items()
+    ]
 
 
-def reports(found: dict[str, dict[str, Any]]) -> list[tuple[str, str | None]]:
-    said: list[tuple[str, str | None]] = []
-    stack = SimpleNamespace(resources=shown(found))
+def reports(objects: dict[str, dict[str, Any]]) -> list[tuple[str, str | None]]:
+    reported: list[tuple[str, str | None]] = []
+    stack = SimpleNamespace(resources=shown(objects))
     for rule in RULES:
-        validation(rule, FACTS)(stack, lambda message, urn: said.append((message, urn)))
-    return said
+        validation(rule, FACTS)(stack, lambda message, urn: reported.append((message, urn)))
+    return reported
 
 
 def test_a_stack_that_keeps_the_rules_has_no_report() -> None:
@@ -100,9 +102,9 @@ def test_a_stack_that_keeps_the_rules_has_no_report() -> None:
 
 @pytest.mark.parametrize("case", ["latest", "no tag"])
 def test_a_broken_rule_is_reported_with_its_fix_and_urn(case: str) -> None:
-    found = bodies()
-    BROKEN["image-pinned", case].change(found)
-    ((message, urn),) = reports(found)
+    objects = bodies()
+    BROKEN["image-pinned", case].change(objects)
+    ((message, urn),) = reports(objects)
     assert message.startswith("Deployment models/chat: container engine runs")
     assert "\nfix: " in message
     assert urn == "urn:pulumi:lab::p::kubernetes:apps/v1:Deployment::deployment"
@@ -118,18 +120,20 @@ def test_what_is_not_known_yet_is_hidden_and_unknown_sections_are_left_out() -> 
 def test_the_kubernetes_providers_own_note_of_the_inputs_is_read() -> None:
     """A stack validation is shown outputs, to which the API server has added much."""
     body = bodies()["deployment"]
-    one = resource(Shown("kubernetes:apps/v1:Deployment", "d", view({**body, "status": {}, "__inputs": body})))
-    assert one.body == body
-    assert one.protected
+    resource_seen = resource(
+        Shown("kubernetes:apps/v1:Deployment", "d", view({**body, "status": {}, "__inputs": body}))
+    )
+    assert resource_seen.body == body
+    assert resource_seen.protected
 
 
 def test_values_of_secrets_reach_no_message() -> None:
     """CrossGuard hands them over in plain text."""
-    found = bodies()
-    found["secret"]["stringData"] = {"key": "sk-plain"}
-    found["secret"]["data"] = {"key": "c2stcGxhaW4="}
-    assert resource(shown(found)[list(found).index("secret")]).body["data"] == HIDDEN
-    assert reports(found) == []
+    objects = bodies()
+    objects["secret"]["stringData"] = {"key": "sk-plain"}
+    objects["secret"]["data"] = {"key": "c2stcGxhaW4="}
+    assert resource(shown(objects)[list(objects).index("secret")]).body["data"] == HIDDEN
+    assert reports(objects) == []
 
 
 def test_the_pack_hosts_the_one_list_and_adds_nothing() -> None:

@@ -58,7 +58,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch = pytest.MonkeyPatch()
     patch.setattr(checkout, "declare", remembering)
     folder = make_checkout(tmp_path_factory.mktemp("rules") / "project")
-    for name, said in {
+    for name, text in {
         "broken": yaml.safe_dump(SOVEREIGN),
         "waived": yaml.safe_dump(waived("2999-01-01")),
         "expired": yaml.safe_dump(waived("2026-01-01")),
@@ -66,7 +66,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "unclosed": "registries: [ghcr.io\nsovereign: true\n",
     }.items():
         shutil.copy(ROOT / "Pulumi.lab.yaml", folder / f"Pulumi.{name}.yaml")
-        (folder / f"rules.{name}.yaml").write_text(said)
+        (folder / f"rules.{name}.yaml").write_text(text)
     for name, (site, rules) in SITES.items():
         document = yaml.safe_load((ROOT / f"Pulumi.{site}.yaml").read_text())
         CHANGES[name](document["config"]["inference-platform:site"])
@@ -87,8 +87,8 @@ def outcomes(project: Path) -> dict[str, Any]:
         sites.append(f"{path.name.split('.')[1]}={content}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", RUN, str(out), *sites], cwd=project, env=environment, check=True)
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    results: dict[str, Any] = json.loads(out.read_text())
+    return results
 
 
 @pytest.mark.parametrize("site", ["lab", "prod"])
@@ -118,10 +118,10 @@ def test_a_sovereign_site_can_keep_its_own_rules(outcomes: dict[str, Any], site:
 
 
 def test_a_sovereign_site_may_not_ask_the_hub(outcomes: dict[str, Any]) -> None:
-    said = outcomes["hub"]["error"]
-    assert said.startswith("hub: 2 violations")
-    assert said.count("may download weights from the hub [sovereign-egress]") == 2
-    assert "set storage.weights.source: volume" in said
+    error = outcomes["hub"]["error"]
+    assert error.startswith("hub: 2 violations")
+    assert error.count("may download weights from the hub [sovereign-egress]") == 2
+    assert "set storage.weights.source: volume" in error
 
 
 def test_a_mirror_with_a_way_back_to_the_registry_does_not_count(outcomes: dict[str, Any]) -> None:
@@ -131,9 +131,9 @@ def test_a_mirror_with_a_way_back_to_the_registry_does_not_count(outcomes: dict[
 def test_volumes_are_protected_unless_the_site_says_that_they_may_go(outcomes: dict[str, Any]) -> None:
     claims = {
         site: {
-            one["inputs"]["metadata"]["name"]: one["protect"]
-            for one in outcomes[site]["resources"]
-            if one["type"].endswith(":PersistentVolumeClaim")
+            resource["inputs"]["metadata"]["name"]: resource["protect"]
+            for resource in outcomes[site]["resources"]
+            if resource["type"].endswith(":PersistentVolumeClaim")
         }
         for site in ("prod", "lab", "keeping")
     }
@@ -147,48 +147,51 @@ def test_volumes_are_protected_unless_the_site_says_that_they_may_go(outcomes: d
 def test_what_is_protected_is_what_holds_data(outcomes: dict[str, Any]) -> None:
     """The list that the rule works from has each resource that the components protect, and the other way round."""
     declared = outcomes["prod"]["resources"]
-    stateful = [one["name"] for one in declared if holder(one["type"], one["name"])]
-    assert stateful == [one["name"] for one in declared if one["protect"]]
+    stateful = [resource["name"] for resource in declared if holder(resource["type"], resource["name"])]
+    assert stateful == [resource["name"] for resource in declared if resource["protect"]]
     assert sorted(stateful) == ["glm-5-1-weights", "machines-identity-secrets", "qwen3-32b-weights"]
 
 
 def test_a_site_may_let_the_secrets_of_its_machines_go(outcomes: dict[str, Any], project: Path) -> None:
     assert "error" not in outcomes["disposable"]
     assert run(project, "rules", "disposable", "--json").data["disposable"]["errors"] == []
-    kept = {one["name"]: one["protect"] for one in outcomes["disposable"]["resources"]}
+    kept = {resource["name"]: resource["protect"] for resource in outcomes["disposable"]["resources"]}
     assert (kept["machines-identity-secrets"], kept["glm-5-1-weights"]) == (False, True)
 
 
 def test_a_broken_rule_stops_the_program_before_anything_is_registered(outcomes: dict[str, Any]) -> None:
     assert "resources" not in outcomes["broken"]
-    said = outcomes["broken"]["error"]
-    assert said.startswith("broken: 2 violations of the platform's rules, so nothing was touched\n")
+    error = outcomes["broken"]["error"]
+    assert error.startswith("broken: 2 violations of the platform's rules, so nothing was touched\n")
     for resource in PICKERS:
-        assert f"\n  {resource}: 'registry.k8s.io/" in said
-    assert said.count("[sovereign-registries]\n    fix: mirror it") == 2
-    assert "in rules.broken.yaml" in said
+        assert f"\n  {resource}: 'registry.k8s.io/" in error
+    assert error.count("[sovereign-registries]\n    fix: mirror it") == 2
+    assert "in rules.broken.yaml" in error
 
 
 def test_the_program_and_sitectl_say_the_same(outcomes: dict[str, Any], project: Path) -> None:
     """What a pull request's job without credentials says is what `up` does."""
     errors = run(project, "rules", "broken", "--json").data["broken"]["errors"]
     assert len(errors) == 2
-    for one in errors:
+    for error in errors:
         assert (
-            f"{one['resource']}: {one['problem']} [{one['rule']}]\n    fix: {one['fix']}" in outcomes["broken"]["error"]
+            f"{error['resource']}: {error['problem']} [{error['rule']}]\n    fix: {error['fix']}"
+            in outcomes["broken"]["error"]
         )
 
 
 def test_a_waiver_lets_the_program_through(outcomes: dict[str, Any]) -> None:
     assert outcomes["waived"].get("error", "") == ""
-    names = [{(one["type"], one["name"]) for one in outcomes[site]["resources"]} for site in ("waived", "lab")]
+    names = [
+        {(resource["type"], resource["name"]) for resource in outcomes[site]["resources"]} for site in ("waived", "lab")
+    ]
     assert names[0] == names[1]
 
 
 def test_an_expired_waiver_stops_the_program(outcomes: dict[str, Any]) -> None:
-    said = outcomes["expired"]["error"]
-    assert said.startswith("expired: 4 violations of the platform's rules")
-    assert f"{PICKERS[0]}: its waiver expired on 2026-01-01 (reason: the mirror is being filled)" in said
+    error = outcomes["expired"]["error"]
+    assert error.startswith("expired: 4 violations of the platform's rules")
+    assert f"{PICKERS[0]}: its waiver expired on 2026-01-01 (reason: the mirror is being filled)" in error
 
 
 def test_a_rules_file_with_mistakes_is_one_error_with_all_of_them(outcomes: dict[str, Any]) -> None:
@@ -211,15 +214,15 @@ def test_a_rules_file_with_mistakes_is_one_error_with_all_of_them(outcomes: dict
 
 
 def test_sitectl_says_each_mistake_of_each_site(project: Path) -> None:
-    said = run(project, "rules", "misspelt", "unclosed", "broken")
-    assert said.status == 1
+    told = run(project, "rules", "misspelt", "unclosed", "broken")
+    assert told.status == 1
     for part in ("rules.misspelt.yaml:3:sovereing", "rules.unclosed.yaml:1", "broken: 2 broken"):
-        assert part in said.out, part
-    assert str(project) not in said.out
+        assert part in told.out, part
+    assert str(project) not in told.out
 
 
 def test_a_site_that_breaks_a_rule_can_still_be_rendered(project: Path, tmp_path: Path) -> None:
     """To fix the site, an engineer needs to see what it declares."""
-    said = run(project, "render", "broken", "--out", str(tmp_path))
-    assert said.status == 0
+    told = run(project, "render", "broken", "--out", str(tmp_path))
+    assert told.status == 0
     assert (tmp_path / "broken" / "inference-models" / "deployment.apps_glm-5-1-epp.yaml").is_file()

@@ -84,11 +84,11 @@ def broken() -> None:
 def test_a_broken_rule_says_all_and_registers_nothing() -> None:
     with pytest.raises(RulesError) as caught:
         run(broken)
-    said = str(caught.value)
-    assert said.startswith("test: 2 violations of the platform's rules, so nothing was touched\n")
-    assert "Namespace silent: says nothing of pod security" in said
-    assert "Namespace open: lets privileged pods run" in said
-    assert said.count("[namespace-security]\n    fix: ") == 2
+    error = str(caught.value)
+    assert error.startswith("test: 2 violations of the platform's rules, so nothing was touched\n")
+    assert "Namespace silent: says nothing of pod security" in error
+    assert "Namespace open: lets privileged pods run" in error
+    assert error.count("[namespace-security]\n    fix: ") == 2
     assert broken.__dict__["made"] == []
 
 
@@ -158,15 +158,15 @@ def test_what_is_only_read_is_not_judged(caplog: pytest.LogCaptureFixture) -> No
 
 def test_no_secret_value_reaches_a_message(caplog: pytest.LogCaptureFixture) -> None:
     """A site that breaks every rule it can, with every value in it secret: the message has none of them."""
-    found = bodies()
+    objects = bodies()
     for case in BROKEN.values():
-        case.change(found) if case.facts is FACTS else None
-    found["namespace"]["metadata"].pop("labels", None)
+        case.change(objects) if case.facts is FACTS else None
+    objects["namespace"]["metadata"].pop("labels", None)
     kept = ("apiVersion", "kind", "metadata")
 
     def program() -> None:
         with enforced(SOVEREIGN, (), TODAY):
-            for name, body in found.items():
+            for name, body in objects.items():
                 declare(name, {key: inner if key in kept else secret(inner) for key, inner in body.items()}, NO_OPTIONS)
 
     caplog.set_level(logging.DEBUG)
@@ -194,9 +194,11 @@ def test_advice_is_said_once_and_stops_nothing(caplog: pytest.LogCaptureFixture)
             declare("one", bodies()["service"], NO_OPTIONS)
 
     assert run(program) == ["one"]
-    said = [record.getMessage() for record in caplog.records if "advised" in record.getMessage()]
-    assert [one.partition(": ")[2].splitlines()[:1] for one in said] == [["advised by the platform's rules"]]
-    assert "waives nothing" in said[0]
+    messages = [record.getMessage() for record in caplog.records if "advised" in record.getMessage()]
+    assert [message.partition(": ")[2].splitlines()[:1] for message in messages] == [
+        ["advised by the platform's rules"]
+    ]
+    assert "waives nothing" in messages[0]
 
 
 def test_bodies_are_seen_in_wire_format_with_outputs_hidden() -> None:

@@ -22,30 +22,32 @@ RESOURCE = "Deployment models/chat"
 
 
 def waiver(**changes: Any) -> Waiver:
-    said = {"rule": "spread", "resource": RESOURCE, "reason": "one node until the rack grows", "expires": TODAY}
-    return Waiver.model_validate(said | changes)
+    values = {"rule": "spread", "resource": RESOURCE, "reason": "one node until the rack grows", "expires": TODAY}
+    return Waiver.model_validate(values | changes)
 
 
 def broken() -> Any:
-    found = bodies()
-    BROKEN["spread", ""].change(found)
-    return resources(found)
+    objects = bodies()
+    BROKEN["spread", ""].change(objects)
+    return resources(objects)
 
 
 def test_without_a_waiver_it_is_an_error() -> None:
-    found = judge(broken(), FACTS, [], TODAY)
-    assert [one.rule for one in found.errors] == ["spread"]
+    verdict = judge(broken(), FACTS, [], TODAY)
+    assert [violation.rule for violation in verdict.errors] == ["spread"]
 
 
 def test_a_waiver_holds_on_its_last_day() -> None:
-    found = judge(broken(), FACTS, [waiver()], TODAY)
-    assert (found.errors, found.advice) == ([], [])
-    assert [(one.rule, held.reason) for one, held in found.waived] == [("spread", "one node until the rack grows")]
+    verdict = judge(broken(), FACTS, [waiver()], TODAY)
+    assert (verdict.errors, verdict.advice) == ([], [])
+    assert [(violation.rule, held.reason) for violation, held in verdict.waived] == [
+        ("spread", "one node until the rack grows")
+    ]
 
 
 def test_an_expired_waiver_is_an_error_beside_what_it_waived() -> None:
-    found = judge(broken(), FACTS, [waiver()], TODAY + datetime.timedelta(days=1))
-    assert [one.problem.partition(" (")[0] for one in found.errors] == [
+    verdict = judge(broken(), FACTS, [waiver()], TODAY + datetime.timedelta(days=1))
+    assert [violation.problem.partition(" (")[0] for violation in verdict.errors] == [
         "its replicas may share one node, whose failure takes all of them",
         "its waiver expired on 2026-06-15",
     ]
@@ -53,26 +55,26 @@ def test_an_expired_waiver_is_an_error_beside_what_it_waived() -> None:
 
 @pytest.mark.parametrize("other", [{"resource": "Deployment models/other"}, {"rule": "image-pinned"}])
 def test_a_waiver_covers_nothing_else(other: dict[str, str]) -> None:
-    found = judge(broken(), FACTS, [waiver(**other)], TODAY)
-    assert [one.rule for one in found.errors] == ["spread"]
-    assert "waives nothing" in found.advice[0].problem
+    verdict = judge(broken(), FACTS, [waiver(**other)], TODAY)
+    assert [violation.rule for violation in verdict.errors] == ["spread"]
+    assert "waives nothing" in verdict.advice[0].problem
 
 
 def test_an_unprotected_volume_is_an_error_and_can_be_waived() -> None:
     open_ = resources(bodies(), protected=False)
-    assert [one.rule for one in judge(open_, FACTS, [], TODAY).errors] == ["protect-stateful"]
+    assert [violation.rule for violation in judge(open_, FACTS, [], TODAY).errors] == ["protect-stateful"]
     held = waiver(rule="protect-stateful", resource="PersistentVolumeClaim models/chat-weights")
-    found = judge(open_, FACTS, [held], TODAY)
-    assert (found.errors, found.advice) == ([], [])
+    verdict = judge(open_, FACTS, [held], TODAY)
+    assert (verdict.errors, verdict.advice) == ([], [])
 
 
 def test_advice_stays_advice_and_can_be_waived() -> None:
     opaque = bodies()
     opaque["deployment"]["spec"] = HIDDEN
-    found = judge(resources(opaque), FACTS, [], TODAY)
-    assert found.errors == []
-    assert {(one.resource, one.level) for one in found.advice} == {(RESOURCE, "advice")}
-    held = [waiver(rule=one.rule) for one in found.advice]
+    verdict = judge(resources(opaque), FACTS, [], TODAY)
+    assert verdict.errors == []
+    assert {(violation.resource, violation.level) for violation in verdict.advice} == {(RESOURCE, "advice")}
+    held = [waiver(rule=violation.rule) for violation in verdict.advice]
     assert judge(resources(opaque), FACTS, held, TODAY).advice == []
 
 
@@ -91,8 +93,8 @@ def test_a_waiver_that_says_too_little_is_refused(change: dict[str, str], says: 
 
 
 def test_a_sites_own_words_become_facts() -> None:
-    said = RulesSpec(sovereign=True, registries=("r",), privileged_namespaces=("storage",))
-    facts = said.facts("berlin", {"chat": 1.0})
+    spec = RulesSpec(sovereign=True, registries=("r",), privileged_namespaces=("storage",))
+    facts = spec.facts("berlin", {"chat": 1.0})
     assert (facts.sovereign, facts.registries, facts.load_s) == (True, ("r",), {"chat": 1.0})
     assert {"storage", "envoy-gateway-system"} <= set(facts.privileged_namespaces)
 

@@ -68,8 +68,8 @@ def conditions(subject: dict[str, Any], states: list[ContainerState]) -> dict[st
 def test_ready_needs_every_container_and_every_gate() -> None:
     ready = container(RUNNING, ready=True, started=True)
     assert conditions(pod(), [ready])["Ready"]["status"] == "True"
-    found = conditions(pod(), [ready, container(RUNNING, name="slow")])
-    assert found["Ready"]["message"] == "containers with unready status: [slow]"
+    by_type = conditions(pod(), [ready, container(RUNNING, name="slow")])
+    assert by_type["Ready"]["message"] == "containers with unready status: [slow]"
     gated = pod()
     gated["spec"]["readinessGates"] = [{"conditionType": "site/loaded"}]
     assert conditions(gated, [ready])["Ready"]["reason"] == "ReadinessGatesNotReady"
@@ -103,10 +103,10 @@ def test_container_status_is_complete() -> None:
     state = container(
         RUNNING, last=ended(7), ready=True, started=True, restarts=2, container_id="lab://x", image_id="i"
     )
-    found = pod_status(pod(), [state], PLACED, now=NOW)["containerStatuses"][0]
-    assert found["state"] == {"running": {"startedAt": EARLIER}}
-    assert found["lastState"]["terminated"]["exitCode"] == 7
-    assert (found["restartCount"], found["ready"], found["started"]) == (2, True, True)
+    status = pod_status(pod(), [state], PLACED, now=NOW)["containerStatuses"][0]
+    assert status["state"] == {"running": {"startedAt": EARLIER}}
+    assert status["lastState"]["terminated"]["exitCode"] == 7
+    assert (status["restartCount"], status["ready"], status["started"]) == (2, True, True)
 
 
 @pytest.mark.parametrize(

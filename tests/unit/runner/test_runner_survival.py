@@ -125,7 +125,7 @@ def test_what_no_record_tells_of_is_ended_and_what_is_kept_is_not(lab: Lab) -> N
 
         asyncio.run(next_runner(kept))
         assert (mark in processes.variables(RUN_MARK).values()) is kept
-        assert processes.end_started_with(RUN_MARK, lambda found: found == mark) == set()
+        assert processes.end_started_with(RUN_MARK, lambda value: value == mark) == set()
 
 
 def test_reused_process_id_is_not_taken_for_the_container(lab: Lab) -> None:

@@ -32,8 +32,8 @@ def test_secret_and_config_map() -> None:
     assert files({"secret": {"secretName": "tls", "defaultMode": 0o400}}) == {
         "tls.crt": Entry(content=b"cert", mode=0o400)
     }
-    found = files({"configMap": {"name": "conf"}})
-    assert {path: entry.content for path, entry in found.items()} == {"a": b"1", "b": b"2", "c": b"\x00\x01"}
+    entries = files({"configMap": {"name": "conf"}})
+    assert {path: entry.content for path, entry in entries.items()} == {"a": b"1", "b": b"2", "c": b"\x00\x01"}
 
 
 def test_items_choose_place_and_mode() -> None:
@@ -60,8 +60,12 @@ def test_projected_volume_joins_its_sources() -> None:
         }
     }
     assert token_requests(volume) == [("vault", 600)]
-    found = files(volume)
-    assert {path: entry.content for path, entry in found.items()} == {"token": b"token-text", "a": b"1", "ns": b"team"}
+    entries = files(volume)
+    assert {path: entry.content for path, entry in entries.items()} == {
+        "token": b"token-text",
+        "a": b"1",
+        "ns": b"team",
+    }
     owned = {**POD, "spec": {**POD["spec"], "securityContext": {"fsGroup": 2000}}}
     assert files(volume, owned)["token"].mode == 0o600
 

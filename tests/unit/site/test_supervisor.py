@@ -134,7 +134,7 @@ def test_a_control_plane_that_is_created_later_is_watched_and_the_others_stay(ho
 
 
 def test_machines_run_before_there_is_a_cluster(home: Lab) -> None:
-    names = [each.name for each in supervisor.components(home)]
+    names = [component.name for component in supervisor.components(home)]
     assert names == ["machines", "kube-proxy", "assigner", "pod-runner", "guard"]
 
 

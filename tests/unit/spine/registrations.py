@@ -33,14 +33,14 @@ class Registrations(mocked_program.Recorder):
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the engine's name
         answer = super().RegisterResource(request)
         if request.type != _STACK_TYPE:
-            said = {
+            options = {
                 "parent": "" if f"::{_STACK_TYPE}::" in request.parent else request.parent.split("::")[-1],
                 "provider": "".join(request.provider.split("::")[3:4]),
                 "protect": request.protect,
                 "retain": request.retainOnDelete,
                 "aliases": [" ".join(str(alias).split()) for alias in request.aliases],
             }
-            words = [f"{key}={value}" for key, value in said.items() if value]
+            words = [f"{key}={value}" for key, value in options.items() if value]
             FOUND.append(" ".join([answer.urn.split("::", 2)[2], *words]))
         return answer
 

@@ -102,7 +102,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         gateway_protection.routes_policy(["g", "m"], "inference-platform-lab"),
         gateway_protection.routes_binding(),
         tiers.tier_policy(
-            "g", gateway.target_gateway(), {name: one.tier for name, one in site.tenants.items() if one.tier}
+            "g", gateway.target_gateway(), {name: tenant.tier for name, tenant in site.tenants.items() if tenant.tier}
         ),
         *(
             tiers.inference_objective(tier, spec, name, "m")
@@ -204,12 +204,12 @@ def test_every_header_that_decides_inside_is_dropped_at_the_door() -> None:
 def test_no_name_becomes_code() -> None:
     """What runs in Envoy is the same on every site: tenants and tiers are its data."""
     target = gateway.target_gateway()
-    one, other = (
+    first, other = (
         tiers.tier_policy("g", target, of)["spec"]["lua"][0] for of in ({}, {"a": "b", "'..os.exit()..'": "c"})
     )
-    assert one["inline"] == other["inline"]
+    assert first["inline"] == other["inline"]
     assert other["filterContext"] == {"a": "b", "'..os.exit()..'": "c"}
-    assert f'"{OBJECTIVE_HEADER}"' in one["inline"]
+    assert f'"{OBJECTIVE_HEADER}"' in first["inline"]
     assert OBJECTIVE_HEADER in TRUSTED_HEADERS
 
 

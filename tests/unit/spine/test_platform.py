@@ -111,20 +111,20 @@ def test_preview_says_each_model_and_then_where_all_find_room(
     lab_site: SiteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One block a model, and one for the site."""
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "info", said.append)
+    texts: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", texts.append)
     declare(lab_site, tmp_path)
-    assert [text.split(":")[0] for text in said] == ["glm-5-1", "qwen3-32b", "placement"]
+    assert [text.split(":")[0] for text in texts] == ["glm-5-1", "qwen3-32b", "placement"]
 
 
 def test_each_tier_is_known_to_each_picker(lab_site: SiteConfig, tmp_path: Path) -> None:
     recorder, _ = declare(lab_site, tmp_path)
-    found = {
+    objectives = {
         args.inputs["metadata"]["name"]: args.inputs["spec"]
         for args in recorder.resources.values()
         if args.typ.endswith(":InferenceObjective")
     }
-    assert {name: (spec["poolRef"]["name"], spec["priority"]) for name, spec in found.items()} == {
+    assert {name: (spec["poolRef"]["name"], spec["priority"]) for name, spec in objectives.items()} == {
         f"{tier}.{model}": (model, spec.priority) for tier, spec in lab_site.tiers.items() for model in lab_site.models
     }
     policy = recorder.resources["tiers-policy"].inputs["spec"]
@@ -162,17 +162,17 @@ def test_the_session_seed_is_made_once_and_kept(tmp_path: Path) -> None:
 
 @pytest.mark.row("000.31")
 @pytest.mark.parametrize(
-    ("said", "models", "drains"), [(None, (60, 60), "60s"), (600, (60, 60), "600s"), (50, (60, 70), "70s")]
+    ("set_s", "models", "drains"), [(None, (60, 60), "60s"), (600, (60, 60), "600s"), (50, (60, 70), "70s")]
 )
 def test_the_gateway_drains_for_its_longest_stream(
-    lab_site: SiteConfig, tmp_path: Path, said: int | None, models: tuple[int, int], drains: str
+    lab_site: SiteConfig, tmp_path: Path, set_s: int | None, models: tuple[int, int], drains: str
 ) -> None:
     """A changed listener, or an Envoy that stops, cuts nothing shorter."""
     sized = {
         name: spec.model_copy(update={"server": spec.server.model_copy(update={"longest_stream_s": longest})})
         for (name, spec), longest in zip(lab_site.models.items(), models, strict=True)
     }
-    gateway = lab_site.gateway.model_copy(update={"longest_stream_s": said})
+    gateway = lab_site.gateway.model_copy(update={"longest_stream_s": set_s})
     recorder, _ = declare(lab_site.model_copy(update={"models": sized, "gateway": gateway}), tmp_path)
     (proxy,) = [args.inputs for args in recorder.resources.values() if args.typ.endswith(":EnvoyProxy")]
     assert proxy["spec"]["shutdown"]["drainTimeout"] == drains

@@ -51,11 +51,13 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
     built = model_server.deployment("m", "n", spec.server, plan, model.engine)
     container = built["spec"]["template"]["spec"]["containers"][0]
     text = inference_pool.picker_config("m", "n", spec.pool, model.picker)["data"]["config.yaml"]
-    plugins = {each.get("name", each["type"]): each.get("parameters", {}) for each in yaml.safe_load(text)["plugins"]}
+    plugins = {
+        plugin.get("name", plugin["type"]): plugin.get("parameters", {}) for plugin in yaml.safe_load(text)["plugins"]
+    }
     detector, shedding = plugins["utilization-detector"], plugins["shedding"]
     limit = model_route.parallel_limit("m", "n", requests=model.parallel_requests, connections=65_536)
     budget = model_server.disruption_budget("m", "n", max_unavailable=plan.max_unavailable)
-    told = {one["name"]: one.get("value") for one in container["env"]}
+    told = {variable["name"]: variable.get("value") for variable in container["env"]}
     return {
         **dict(flag.partition("=")[::2] for flag in container["args"]),
         "ready": told.get("VLLM_ENGINE_READY_TIMEOUT_S", ""),
@@ -76,8 +78,8 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
 
 def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     config = site()
-    found = set(planned(config).settings)
-    assert found == DEFINITIONS.keys()
+    names = set(planned(config).settings)
+    assert names == DEFINITIONS.keys()
     assert all(bool(definition.used) != bool(definition.unused) for definition in DEFINITIONS.values())
     assert DEFINITIONS["max_num_seqs"].effect.startswith("yes: ")
     assert "no autoscaler" in DEFINITIONS["autoscale_queue_tokens"].effect
@@ -85,8 +87,8 @@ def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
 
 def test_objects_say_what_is_derived() -> None:
     config = site()
-    found = planned(config).settings
-    said = places()
+    settings = planned(config).settings
+    rendered = places()
     for setting, place in {
         "max_num_seqs": "--max-num-seqs",
         "max_num_queued_reqs": "--max-num-queued-reqs",
@@ -101,16 +103,16 @@ def test_objects_say_what_is_derived() -> None:
         "startup_probe_failures": "failures",
         "disruption_max_unavailable": "unavailable",
     }.items():
-        assert float(said[place]) == found[setting].number, setting
-    assert said["--override-generation-config"] == f'{{"max_new_tokens": {found["gateway_max_tokens"].value}}}'
-    assert said["period"] == PROBE_PERIOD_S
+        assert float(rendered[place]) == settings[setting].number, setting
+    assert rendered["--override-generation-config"] == f'{{"max_new_tokens": {settings["gateway_max_tokens"].value}}}'
+    assert rendered["period"] == PROBE_PERIOD_S
 
 
 @pytest.mark.parametrize(("queue", "most"), [(900, "128"), (100, "100")], ids=["long", "short"])
 def test_one_request_asks_for_no_more_answers_than_the_queue_has_places(queue: int, most: str) -> None:
     """vLLM counts each of its `n` answers; what it can never hold is the client's error, not a full engine."""
-    said = places(overrides={"max_num_seqs": 64, "max_num_queued_reqs": queue})
-    assert said["answers"] == most
+    rendered = places(overrides={"max_num_seqs": 64, "max_num_queued_reqs": queue})
+    assert rendered["answers"] == most
 
 
 @pytest.mark.parametrize(
@@ -155,9 +157,9 @@ def test_the_simulator_queues_as_many_as_vllm_would() -> None:
 
 def test_what_may_be_shed_leaves_half_of_the_queue_to_the_others() -> None:
     """At the full queue the gateway refuses every client, so a tier would come too late."""
-    said = places()
-    assert 1 < said["shedding queue"] == said["picker queue"] // 2
-    assert said["shedding cache"] == said["picker cache"]
+    rendered = places()
+    assert 1 < rendered["shedding queue"] == rendered["picker queue"] // 2
+    assert rendered["shedding cache"] == rendered["picker cache"]
     assert places(overrides={"picker_queue_threshold": 1})["shedding queue"] == 1, "the picker takes no 0"
 
 
@@ -170,8 +172,8 @@ def test_the_picker_prefers_another_replica_by_the_derived_thresholds() -> None:
     assert picker["saturationDetector"] == {"pluginRef": "shedding"}
     (profile,) = picker["schedulingProfiles"]
     assert profile["plugins"][0] == {"pluginRef": "utilization-detector"}
-    defined = {each.get("name", each["type"]) for each in picker["plugins"]}
-    assert {each["pluginRef"] for each in profile["plugins"]} <= defined
+    defined = {plugin.get("name", plugin["type"]) for plugin in picker["plugins"]}
+    assert {plugin["pluginRef"] for plugin in profile["plugins"]} <= defined
 
 
 def test_the_limit_of_a_model_names_every_default_that_would_win_over_the_gateways() -> None:

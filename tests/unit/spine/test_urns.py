@@ -74,7 +74,7 @@ def test_resources_are_where_existing_sites_have_them(project: Path) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text("".join(f"{line}\n" for line in registered))
     agreed = golden.read_text().splitlines()
-    gone, new = (sorted(set(one) - set(other)) for one, other in ((agreed, registered), (registered, agreed)))
+    gone, new = (sorted(set(left) - set(other)) for left, other in ((agreed, registered), (registered, agreed)))
     assert not gone, "existing sites have these:\n  " + "\n  ".join(gone) + _now(new)
     assert registered == agreed
 

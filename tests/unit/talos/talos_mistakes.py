@@ -15,7 +15,7 @@ _ANY: Any = "of another choice"
 class Mistake(NamedTuple):
     document: Document
     where: str
-    said: str
+    refusal: str
     by_talos: bool = True
 
 

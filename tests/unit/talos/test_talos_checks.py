@@ -25,19 +25,21 @@ def test_a_mistake_is_one_problem_with_its_place(what: str) -> None:
     [problem] = mistake.document.problems()
     assert problem.document == identity(mistake.document.document())
     assert problem.place.endswith(f", {mistake.where}")
-    assert mistake.said in str(problem)
+    assert mistake.refusal in str(problem)
     assert "\n  fix: " in str(problem)
     assert examples.CANARY not in str(problem)
 
 
 def test_no_example_has_a_problem() -> None:
-    assert [list(each.problems()) for each in examples.all_documents()] == [[] for _ in examples.all_documents()]
+    assert [list(document.problems()) for document in examples.all_documents()] == [
+        [] for _ in examples.all_documents()
+    ]
 
 
 def test_all_mistakes_are_named_at_once() -> None:
     base = examples.plain_cluster().worker(INSTALL)
     bonds = [mistake.document for mistake in MISTAKES.values() if isinstance(mistake.document, BondConfig)]
-    named = [replace(each, name=f"bond{at}") for at, each in enumerate(bonds)]
+    named = [replace(bond, name=f"bond{at}") for at, bond in enumerate(bonds)]
     with pytest.raises(ConfigError) as failure:
         MachineConfig(documents=(base, base, *named))
     places = [problem.document for problem in failure.value.problems]
@@ -103,7 +105,7 @@ def test_wrong_selectors_are_refused(expression: str, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "refusal"),
     [
         (MachineSettings(node_taints={"gpu": "present:Never"}), "v1alpha1, machine.node_taints: does not fit"),
         (MachineSettings(node_labels={"a b": "c"}), "Kubernetes labels"),
@@ -115,10 +117,10 @@ def test_wrong_selectors_are_refused(expression: str, what: str) -> None:
         (MachineSettings(kernel_modules=(KernelModule(name="a"), KernelModule(name="a"))), "has a module twice; got a"),
     ],
 )
-def test_mistakes_in_settings(settings: MachineSettings, said: str) -> None:
+def test_mistakes_in_settings(settings: MachineSettings, refusal: str) -> None:
     with pytest.raises(ConfigError) as failure:
         MachineConfig(documents=(examples.plain_cluster().worker(INSTALL, settings),))
-    assert said in str(failure.value)
+    assert refusal in str(failure.value)
 
 
 @pytest.mark.parametrize(

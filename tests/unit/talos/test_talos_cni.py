@@ -49,15 +49,15 @@ def text(objects: Objects) -> str:
 
 def test_the_order_of_objects_and_keys_says_nothing_but_namespaces_are_first() -> None:
     manifest = cilium_manifest(text(rendered()))
-    turned = text([dict(reversed(each.items())) for each in reversed(rendered())])
+    turned = text([dict(reversed(entry.items())) for entry in reversed(rendered())])
     assert cilium_manifest(turned) == manifest
     objects = list(yaml.safe_load_all(manifest))
     assert objects[0]["kind"] == "Namespace"
     assert sorted(map(_name, objects)) == sorted(map(_name, rendered()))
 
 
-def _name(each: dict[str, Any]) -> str:
-    return f"{each['kind']} {each['metadata']['name']}"
+def _name(entry: dict[str, Any]) -> str:
+    return f"{entry['kind']} {entry['metadata']['name']}"
 
 
 def test_the_manifest_goes_to_control_planes_alone() -> None:
@@ -95,12 +95,12 @@ SPOILED: dict[str, tuple[Callable[[Objects], object], str]] = {
 
 @pytest.mark.parametrize("what", SPOILED)
 def test_what_a_cold_cluster_could_not_use_is_refused(what: str) -> None:
-    change, said = SPOILED[what]
+    change, refusal = SPOILED[what]
     objects = copy.deepcopy(rendered())
     change(objects)
     with pytest.raises(ConfigError) as failure:
         cilium_manifest(text(objects))
-    assert said in str(failure.value)
+    assert refusal in str(failure.value)
     assert len(failure.value.problems) == 1
     assert examples.CANARY not in str(failure.value)
 
@@ -118,4 +118,4 @@ def test_an_external_network_leaves_kube_proxy_and_opens_no_port_of_its_own() ->
     assert base["cluster"]["network"]["cni"] == {"name": "none"}
     assert "disabled" not in base["cluster"]["proxy"]
     rules = cluster_rules("worker", admins=("10.1.0.0/24",), control_planes=(), nodes=("10.5.0.0/24",), cni="external")
-    assert not [each for each in rules if each.document().get("name") in {"pod-network", "cilium-health"}]
+    assert not [rule for rule in rules if rule.document().get("name") in {"pod-network", "cilium-health"}]

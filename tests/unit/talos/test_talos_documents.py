@@ -52,7 +52,7 @@ def readable() -> SecretsBundle:
 
 
 def wire(documents: Sequence[Document]) -> list[Wire]:
-    return [each.document() for each in documents]
+    return [document.document() for document in documents]
 
 
 def with_readable_secrets(config: MachineConfig, build: Callable[[TalosCluster], Document]) -> list[Wire]:
@@ -89,26 +89,26 @@ def test_documents_are_as_agreed(case: str) -> None:
 def test_every_kind_has_an_example() -> None:
     """So that a kind that is added is also put before Talos's validator."""
     kinds = {
-        each.kind
+        kind.kind
         for module in (network, block, runtime, registry, firewall, v1alpha1)
-        for _, each in inspect.getmembers(module, inspect.isclass)
-        if issubclass(each, Document) and hasattr(each, "kind")
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Document) and hasattr(kind, "kind")
     }
-    assert kinds == {each.kind for each in examples.all_documents()} | {"v1alpha1"}
+    assert kinds == {document.kind for document in examples.all_documents()} | {"v1alpha1"}
     assert kinds <= V1_13.kinds
 
 
 def emptiness(value: Any, path: str = "") -> list[str]:
     if isinstance(value, dict):
-        return [found for name, each in value.items() for found in emptiness(each, f"{path}.{name}")]
+        return [place for name, inner in value.items() for place in emptiness(inner, f"{path}.{name}")]
     if isinstance(value, list):
-        return [found for each in value for found in emptiness(each, f"{path}[]")]
+        return [place for inner in value for place in emptiness(inner, f"{path}[]")]
     return [path] if value is None else []
 
 
 def test_no_field_is_written_without_a_value() -> None:
     config = MachineConfig(documents=(*examples.control_plane_config().documents[:1], *examples.all_documents()))
-    assert [emptiness(each) for each in config.wire()] == [[] for _ in config.wire()]
+    assert [emptiness(document) for document in config.wire()] == [[] for _ in config.wire()]
 
 
 def test_the_order_of_documents_says_nothing() -> None:
@@ -117,7 +117,7 @@ def test_the_order_of_documents_says_nothing() -> None:
     assert turned.render() == config.render()
     first, *rest = config.wire()
     assert first["version"] == "v1alpha1"
-    assert [each["kind"] for each in rest] == sorted(each["kind"] for each in rest)
+    assert [document["kind"] for document in rest] == sorted(document["kind"] for document in rest)
 
 
 def test_equal_inputs_give_equal_bytes() -> None:
@@ -222,9 +222,9 @@ def test_discovery_is_nobodys_the_vendors_or_the_sites(discovery: str, written: 
 def test_the_firewall_lets_etcd_reach_control_planes_alone() -> None:
     documents = wire(examples.firewall_documents("controlplane"))
     assert documents[0] == {"apiVersion": "v1alpha1", "kind": "NetworkDefaultActionConfig", "ingress": "block"}
-    [etcd] = [each for each in documents if each.get("name") == "etcd"]
+    [etcd] = [document for document in documents if document.get("name") == "etcd"]
     assert etcd["ingress"] == [{"subnet": "10.5.0.0/28"}]
-    names = {each.get("name") for each in wire(examples.firewall_documents("worker"))}
+    names = {document.get("name") for document in wire(examples.firewall_documents("worker"))}
     assert not names & {"etcd", "trustd", "kubernetes-api"}
     assert "load-balancers" in names
 

@@ -42,7 +42,7 @@ def test_the_factorys_check_is_content_with_the_list() -> None:
     names = HGXProfile(fork="lts", extra_extensions=("siderolabs/intel-ucode",)).extensions
     driver = "580.178.04-v1.13.9"
     official = [Extension(name, f"ghcr.io/{name}:{driver if 'nvidia' in name else 'v1.13.9'}") for name in names]
-    toolkit = [Extension(each.name, each.ref) for each in official]
+    toolkit = [Extension(extension.name, extension.ref) for extension in official]
     check_extensions(Schematic(extensions=names), toolkit, talos_version="v1.13.9", nvswitch=True)
 
 
@@ -86,15 +86,18 @@ def test_the_node_registers_tainted() -> None:
 def test_longhorn_knows_where_talos_made_its_disks(engine: str, kind: str, path: str, disk_type: str) -> None:
     profile = examples.hgx_profile(engine)
     assert profile.storage is not None
-    documents = [each.document() for each in profile.documents]
-    assert [(each["kind"], each["name"]) for each in documents] == [(kind, "longhorn-0"), (kind, "longhorn-1")]
+    documents = [document.document() for document in profile.documents]
+    assert [(document["kind"], document["name"]) for document in documents] == [
+        (kind, "longhorn-0"),
+        (kind, "longhorn-1"),
+    ]
     settings = profile.settings()
     [listed, _] = json.loads(settings.node_annotations["node.longhorn.io/default-disks-config"])
     assert (listed["path"], listed["diskType"], listed["tags"]) == (path, disk_type, ["nvme"])
     assert settings.node_labels["node.longhorn.io/create-default-disk"] == "config"
     mounted = [mount.destination for mount in settings.kubelet_mounts]
     assert mounted == (["/var/lib/longhorn", path, "/var/mnt/longhorn-1"] if engine == "v1" else [])
-    assert {"vfio_pci", "ublk_drv"} <= {each.name for each in profile.kernel_modules} or engine == "v1"
+    assert {"vfio_pci", "ublk_drv"} <= {module.name for module in profile.kernel_modules} or engine == "v1"
 
 
 def test_storage_needs_a_disk() -> None:

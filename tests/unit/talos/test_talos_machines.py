@@ -22,8 +22,8 @@ from tests.unit.talos import talos_sites as sites
 
 def documents(config: bytes) -> dict[tuple[str, str], Any]:
     return {
-        (each.get("kind", "v1alpha1"), str(each.get("name", ""))): each
-        for each in yaml.load_all(config, Loader=yaml.CSafeLoader)
+        (document.get("kind", "v1alpha1"), str(document.get("name", ""))): document
+        for document in yaml.load_all(config, Loader=yaml.CSafeLoader)
     }
 
 
@@ -109,12 +109,12 @@ def node(
     name: str, change: Callable[[NodeDescription], NodeDescription]
 ) -> Callable[[ClusterDescription], ClusterDescription]:
     return lambda description: replace(
-        description, nodes=tuple(change(each) if each.name == name else each for each in description.nodes)
+        description, nodes=tuple(change(machine) if machine.name == name else machine for machine in description.nodes)
     )
 
 
 def with_network(*more: Document) -> Callable[[NodeDescription], NodeDescription]:
-    return lambda each: replace(each, network=(*each.network, *more))
+    return lambda machine: replace(machine, network=(*machine.network, *more))
 
 
 def link(address: str, name: str = "eth9") -> network.LinkConfig:
@@ -123,7 +123,9 @@ def link(address: str, name: str = "eth9") -> network.LinkConfig:
 
 MISTAKES: dict[str, tuple[Callable[[ClusterDescription], ClusterDescription], str]] = {
     "no control plane": (
-        lambda description: replace(description, nodes=tuple(each for each in description.nodes if each.profile)),
+        lambda description: replace(
+            description, nodes=tuple(machine for machine in description.nodes if machine.profile)
+        ),
         "nodes: has no control plane; allowed: one or more, best three",
     ),
     "a node twice": (
@@ -148,21 +150,22 @@ MISTAKES: dict[str, tuple[Callable[[ClusterDescription], ClusterDescription], st
     ),
     "an installer of another version": (
         node(
-            "hgx-1", lambda each: replace(each, install=Install(disk="/dev/sda", image="f/metal-installer/a:v1.13.8"))
+            "hgx-1",
+            lambda machine: replace(machine, install=Install(disk="/dev/sda", image="f/metal-installer/a:v1.13.8")),
         ),
         "hgx-1, install.image: is not of Talos v1.13.9; got f/metal-installer/a:v1.13.8; allowed: FACTORY",
     ),
     "no installer": (
-        node("cp-1", lambda each: replace(each, install=Install(disk="/dev/sda"))),
+        node("cp-1", lambda machine: replace(machine, install=Install(disk="/dev/sda"))),
         "cp-1, install.image: is not of Talos v1.13.9; got no image",
     ),
-    "a domain in the name": (node("cp-2", lambda each: replace(each, name="cp-2.example")), "has dots"),
+    "a domain in the name": (node("cp-2", lambda machine: replace(machine, name="cp-2.example")), "has dots"),
     "a name in capitals": (
-        node("cp-2", lambda each: replace(each, name="CP2")),
+        node("cp-2", lambda machine: replace(machine, name="CP2")),
         "allowed: a DNS name in small letters",
     ),
     "GPUs on a control plane": (
-        node("cp-1", lambda each: replace(each, profile=examples.hgx_profile())),
+        node("cp-1", lambda machine: replace(machine, profile=examples.hgx_profile())),
         "cp-1, profile: is on a control plane",
     ),
     "a VIP on a worker": (
@@ -182,11 +185,11 @@ MISTAKES: dict[str, tuple[Callable[[ClusterDescription], ClusterDescription], st
         "patches: has patch p of another level; got node; allowed: cluster",
     ),
     "a cluster's patch for a node": (
-        node("cp-1", lambda each: replace(each, patches=(parse_patch("p", "cluster", "debug: true"),))),
+        node("cp-1", lambda machine: replace(machine, patches=(parse_patch("p", "cluster", "debug: true"),))),
         "cp-1, patches: has patch p of another level; got cluster; allowed: node",
     ),
     "a document twice": (
-        node("cp-1", lambda each: replace(each, documents=(network.HostnameConfig(hostname="x"),))),
+        node("cp-1", lambda machine: replace(machine, documents=(network.HostnameConfig(hostname="x"),))),
         "cp-1, HostnameConfig: is there twice",
     ),
     "a document of another kind of node": (
@@ -198,10 +201,10 @@ MISTAKES: dict[str, tuple[Callable[[ClusterDescription], ClusterDescription], st
 
 @pytest.mark.parametrize("what", MISTAKES)
 def test_a_mistake_names_node_and_place(what: str) -> None:
-    change, said = MISTAKES[what]
+    change, refusal = MISTAKES[what]
     with pytest.raises(ConfigError) as failure:
         machine_configs(change(sites.reference_site()))
-    assert said in str(failure.value)
+    assert refusal in str(failure.value)
     assert len(failure.value.problems) == 1
     assert examples.CANARY not in str(failure.value)
 

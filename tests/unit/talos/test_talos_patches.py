@@ -39,8 +39,8 @@ def patched(*texts: str, level: Level = "cluster") -> list[Wire]:
 
 
 def machine(*texts: str) -> Wire:
-    found: Wire = patched(*texts)[0]["machine"]
-    return found
+    section: Wire = patched(*texts)[0]["machine"]
+    return section
 
 
 def test_cluster_then_role_then_node_whatever_the_order_given() -> None:
@@ -73,7 +73,7 @@ def test_documents_are_found_by_kind_and_name() -> None:
     assert result[1]["mtu"] == 9000
     assert result[0]["machine"]["certSANs"] == ["a", "z"]
     added = patched("apiVersion: v1alpha1\nkind: LinkConfig\nname: eth1\nmtu: 9000")
-    assert [each.get("name") for each in added] == [None, "eth0", "eth1"]
+    assert [document.get("name") for document in added] == [None, "eth0", "eth1"]
 
 
 def test_deletions_take_fields_elements_and_documents() -> None:

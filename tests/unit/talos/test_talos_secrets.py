@@ -70,7 +70,7 @@ def test_authorities_are_made_as_talos_makes_them() -> None:
     }
     for organization, pair in organizations.items():
         made = certificate(pair)
-        named = [each.value for each in made.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+        named = [attribute.value for attribute in made.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
         assert named == ([organization] if organization else [])
         assert made.not_valid_before_utc == examples.NOW
         assert made.not_valid_after_utc == examples.NOW + timedelta(hours=87600)
@@ -102,14 +102,14 @@ def test_the_same_sources_give_the_same_bundle_and_others_another() -> None:
     again = secrets.generate(examples.entropy(5), lambda: examples.NOW)
     other = secrets.generate(examples.entropy(6), lambda: examples.NOW)
     assert once.export() == again.export()
-    shared = {each.name for each in fields(once) if getattr(once, each.name) == getattr(other, each.name)}
+    shared = {field.name for field in fields(once) if getattr(once, field.name) == getattr(other, field.name)}
     assert shared == {"service_account_key", "aescbc_encryption_secret"}
 
 
 def test_real_bundles_differ() -> None:
-    one, two = (secrets.generate(replace(secrets.system_entropy(), rsa_key=examples.rsa_key)) for _ in range(2))
-    assert one.talos.key != two.talos.key
-    assert one.cluster_secret != two.cluster_secret
+    first, two = (secrets.generate(replace(secrets.system_entropy(), rsa_key=examples.rsa_key)) for _ in range(2))
+    assert first.talos.key != two.talos.key
+    assert first.cluster_secret != two.cluster_secret
 
 
 def test_tokens_favour_no_character() -> None:
@@ -177,12 +177,12 @@ SPOILED: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("case", SPOILED)
 def test_a_spoiled_bundle_is_one_error_that_quotes_nothing(case: str) -> None:
-    change, said = SPOILED[case]
+    change, refusal = SPOILED[case]
     content = exported()
     change(content)
     with pytest.raises(ConfigError) as failure:
         secrets.load(yaml.safe_dump(content))
-    assert said in failure.value.what
+    assert refusal in failure.value.what
     shown = "".join(traceback.format_exception(failure.value))
     assert not leaks(shown)
 
@@ -193,16 +193,18 @@ def test_everything_that_is_wrong_with_a_bundle_is_said_at_once() -> None:
         SPOILED[case][0](content)
     with pytest.raises(ConfigError) as failure:
         secrets.load(yaml.safe_dump(content))
-    said = [SPOILED[case][1] for case in ("no secret", "a token of another form", "a key of another CA", "not base64")]
-    assert len(failure.value.problems) == len(said)
-    assert all(what in failure.value.what for what in said)
+    refusals = [
+        SPOILED[case][1] for case in ("no secret", "a token of another form", "a key of another CA", "not base64")
+    ]
+    assert len(failure.value.problems) == len(refusals)
+    assert all(what in failure.value.what for what in refusals)
 
 
 @pytest.mark.parametrize("authority", ["talos", "kubernetes"])
 def test_a_new_authority_changes_nothing_else(authority: Literal["talos", "kubernetes"]) -> None:
     before = examples.bundle()
     after = secrets.with_new_authority(before, authority, examples.entropy(7), lambda: examples.NOW)
-    changed = {each.name for each in fields(before) if getattr(before, each.name) != getattr(after, each.name)}
+    changed = {field.name for field in fields(before) if getattr(before, field.name) != getattr(after, field.name)}
     assert changed == {authority}
     assert secrets.load(after.export()) == after
     old, new = (certificate(getattr(bundle, authority)) for bundle in (before, after))
@@ -271,7 +273,7 @@ def test_no_secret_is_in_the_repr_of_anything() -> None:
             assert not leaks(shown), type(thing)
             assert issued.key.splitlines()[1] not in shown
     _, key = examples.authority()
-    assert not [each for each in examples.all_documents() if key.splitlines()[1] in repr(each)]
+    assert not [document for document in examples.all_documents() if key.splitlines()[1] in repr(document)]
 
 
 def test_the_canary_test_would_notice() -> None:
@@ -298,7 +300,7 @@ def test_a_talosconfig_names_role_and_lifetime_in_its_certificate(role: taloscon
     context = content["contexts"][content["context"]]
     assert (context["endpoints"], context["nodes"]) == (["10.5.0.11"], ["10.5.0.21"])
     made = x509.load_pem_x509_certificate(base64.b64decode(context["crt"]))
-    assert [each.value for each in made.subject] == [role]
+    assert [attribute.value for attribute in made.subject] == [role]
     assert made.not_valid_after_utc == issued.not_after == examples.NOW + timedelta(hours=8)
     extended = made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(extended) == [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -309,7 +311,7 @@ def test_a_talosconfig_names_role_and_lifetime_in_its_certificate(role: taloscon
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "refusal"),
     [
         ({"role": "admin"}, "no role is called 'admin'; allowed: os:admin"),
         ({"lifetime": timedelta(0)}, "over before it starts"),
@@ -317,8 +319,8 @@ def test_a_talosconfig_names_role_and_lifetime_in_its_certificate(role: taloscon
         ({"now": lambda: datetime(2040, 1, 1, tzinfo=UTC)}, "outlive"),
     ],
 )
-def test_wrong_wishes_for_a_talosconfig_are_refused(changes: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_wrong_wishes_for_a_talosconfig_are_refused(changes: Any, refusal: str) -> None:
+    with pytest.raises(ConfigError, match=refusal):
         issue(**changes)
 
 

@@ -101,9 +101,9 @@ class Kubectl:
     def plane(self, name: str, address: str, api_server: str) -> None:
         """Make a node a control plane with an address and the version of its API server."""
         state = self.read()
-        found = state["nodes"].setdefault(name, {"metadata": {}, "spec": {}, "status": {}})
-        found["metadata"]["name"], found["apiServer"] = name, api_server
-        found["status"]["addresses"] = [{"type": "InternalIP", "address": address}]
+        node = state["nodes"].setdefault(name, {"metadata": {}, "spec": {}, "status": {}})
+        node["metadata"]["name"], node["apiServer"] = name, api_server
+        node["status"]["addresses"] = [{"type": "InternalIP", "address": address}]
         self.write(state)
 
     def calls(self) -> list[str]:

@@ -116,7 +116,7 @@ def _handler(machine: Machine, call: Call) -> Any:
         assert answer is not None
         return answer
 
-    def one(request: Any, context: Any) -> Any:
+    def unary(request: Any, context: Any) -> Any:
         return note(request, context)(request, context)
 
     def several(request: Any, context: Any) -> Iterator[Any]:
@@ -130,4 +130,4 @@ def _handler(machine: Machine, call: Call) -> Any:
         return grpc.stream_unary_rpc_method_handler(uploaded, read, write)
     if call.streams:
         return grpc.unary_stream_rpc_method_handler(several, read, write)
-    return grpc.unary_unary_rpc_method_handler(one, read, write)
+    return grpc.unary_unary_rpc_method_handler(unary, read, write)

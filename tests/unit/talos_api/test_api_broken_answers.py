@@ -42,8 +42,8 @@ def broken(
     script: Callable[[int], list[Step]] | list[Step], **options: Any
 ) -> Iterator[tuple[BrokenServer, MachineClient]]:
     owner = cluster()
-    each = script if callable(script) else lambda _: script
-    server = BrokenServer(owner.machine(), owner.ca, each)
+    scripted = script if callable(script) else lambda _: script
+    server = BrokenServer(owner.machine(), owner.ca, scripted)
     try:
         with connect(LOOPBACK, owner.client(), node="hgx-1", port=server.port, **options) as client:
             client._sleep = lambda _: None

@@ -86,8 +86,8 @@ def acknowledged(reply: str, message: str, **fields: Any) -> Callable[[Any, Any]
 
 def test_version(machine: Machine, client: MachineClient) -> None:
     machine.answers["Version"] = lambda _request, _context: version_reply()
-    found = client.version()
-    assert (found.tag, found.arch, found.platform, found.mode) == ("v1.13.9", "amd64", "metal", "metal")
+    version = client.version()
+    assert (version.tag, version.arch, version.platform, version.mode) == ("v1.13.9", "amd64", "metal", "metal")
 
 
 def test_a_call_may_be_passed_on_to_another_machine(machine: Machine) -> None:
@@ -120,8 +120,12 @@ def test_services_and_members_and_status(machine: Machine, client: MachineClient
     )
     assert [(s.id, s.healthy) for s in client.services()] == [("etcd", True), ("udevd", None), ("trustd", False)]
     assert client.etcd_members()[0].peer_urls == ("https://10.0.0.2:2380",)
-    found = client.machine_status()
-    assert (found.stage, found.ready, found.unmet) == ("running", False, ("nodeReady: node is not ready",))
+    machine_status = client.machine_status()
+    assert (machine_status.stage, machine_status.ready, machine_status.unmet) == (
+        "running",
+        False,
+        ("nodeReady: node is not ready",),
+    )
     assert machine.asked(calls.RESOURCE_GET)[0].type == "MachineStatuses.runtime.talos.dev"
 
 

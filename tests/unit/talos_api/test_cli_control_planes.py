@@ -30,7 +30,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         eventually(lambda: made.rack.machines["m1"].cri_up)
         with made.client("m1") as client:
             client.bootstrap()
-        eventually(lambda: all(each.node_is_ready for each in made.rack.machines.values()))
+        eventually(lambda: all(machine.node_is_ready for machine in made.rack.machines.values()))
         yield made
 
 
@@ -51,7 +51,7 @@ def site(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Si
 
 def members(bench: Bench, by: str = "m1") -> list[str]:
     with bench.client(by) as client:
-        return sorted(each.hostname for each in client.etcd_members())
+        return sorted(member.hostname for member in client.etcd_members())
 
 
 def test_a_dead_control_plane_is_forgotten_by_etcd_once(bench: Bench, site: Site, kubectl: Kubectl) -> None:
@@ -89,17 +89,17 @@ def test_a_dead_worker_is_no_member(bench: Bench, site: Site, kubectl: Kubectl) 
 def test_without_a_majority_nobody_is_forgotten(bench: Bench, site: Site, kubectl: Kubectl) -> None:
     for machine in ("m2", "m3"):
         bench.rack.machines[machine].power_off()
-    said = site("leave", "m3", "--dead", "--timeout", "3s", code=4)
-    assert "cp-3: waited" in said
-    assert "no control plane could list the members of etcd" in said
-    assert "cp-1: " in said
-    assert "cp-2: " in said
+    answer = site("leave", "m3", "--dead", "--timeout", "3s", code=4)
+    assert "cp-3: waited" in answer
+    assert "no control plane could list the members of etcd" in answer
+    assert "cp-1: " in answer
+    assert "cp-2: " in answer
     assert kubectl.calls() == []
 
 
 def test_what_etcd_says_of_members_that_cannot_go(bench: Bench) -> None:
     with bench.client("m1") as client:
-        ids = {each.hostname: each.id for each in client.etcd_members()}
+        ids = {member.hostname: member.id for member in client.etcd_members()}
         with pytest.raises(AbsentError, match="member not found"):
             client.etcd_remove_member(1)
         bench.rack.machines["m3"].power_off()
@@ -140,8 +140,8 @@ def test_no_kubelet_gets_ahead_of_an_api_server(bench: Bench, site: Site, kubect
     newer = bumped(worker, "kubelet")
     assert site("plan", "m4", *image, config=newer)["change"] == "live"
     kubectl.plane("cp-2", bench.rack.machines["m2"].address, "v1.37.0")
-    said = site("roll", "m4", *image, "--timeout", "3s", config=newer, code=4)
-    assert "its kubelet would be 1.37, and there are API servers of v1.36.3 on cp-3" in said
+    answer = site("roll", "m4", *image, "--timeout", "3s", config=newer, code=4)
+    assert "its kubelet would be 1.37, and there are API servers of v1.36.3 on cp-3" in answer
     kubectl.plane("cp-3", bench.rack.machines["m3"].address, "v1.37.0")
     site("roll", "m4", *image, config=newer)
     assert bench.cluster.nodes["worker"].kubelet_version == "v1.37.0"

@@ -55,7 +55,7 @@ def test_each_machine_answers_for_itself_and_in_order(
     assert ended(monkeypatch, json.dumps(asked), "--at-once", at_once) == 0
     shown = capsys.readouterr()
     answers = json.loads(shown.out)
-    assert [(each["node"], each["change"]) for each in answers] == [
+    assert [(answer["node"], answer["change"]) for answer in answers] == [
         ("m3", "unreachable"),
         ("m2", "refused"),
         ("m1", "install"),
@@ -72,9 +72,9 @@ def test_what_is_no_list_of_machines_is_an_error_that_does_not_quote_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     assert ended(monkeypatch, text) == Exit.USAGE
-    said = capsys.readouterr().err
-    assert "stdin is no JSON list of objects with `options` and `config`" in said
-    assert "canary" not in said
+    errors = capsys.readouterr().err
+    assert "stdin is no JSON list of objects with `options` and `config`" in errors
+    assert "canary" not in errors
 
 
 def test_the_credentials_of_a_command_are_made_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

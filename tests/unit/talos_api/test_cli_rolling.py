@@ -52,7 +52,7 @@ def bring_up(bench: Bench) -> None:
     eventually(lambda: bench.rack.machines["m1"].cri_up)
     with bench.client("m1") as client:
         client.bootstrap()
-    eventually(lambda: all(each.node_is_ready for each in bench.rack.machines.values()))
+    eventually(lambda: all(machine.node_is_ready for machine in bench.rack.machines.values()))
 
 
 def labelled(bench: Bench, label: str) -> bytes:
@@ -71,9 +71,9 @@ def test_a_plan_says_what_a_machine_would_do(bench: Bench, site: Site) -> None:
     assert site("plan", "m2", *image, config=labelled(bench, "r1"))["change"] == "live"
     assert "REBOOTS for its config" in site("plan", "m2", *image, config=rebooting(bench))["says"]
     newer = ("--image", bench.installer(Schematic(), "v1.13.8"), "--insecure")
-    said = site("plan", "m2", *newer, config=labelled(bench, "r1"))
-    assert (said["change"], said["config"]) == ("upgrade", "live")
-    assert "Talos v1.13.9 becomes v1.13.8" in said["says"]
+    plan = site("plan", "m2", *newer, config=labelled(bench, "r1"))
+    assert (plan["change"], plan["config"]) == ("upgrade", "live")
+    assert "Talos v1.13.9 becomes v1.13.8" in plan["says"]
     refused = site("plan", "m2", *image, config=b"wrong: true\nmachine: {}\n")
     assert refused["change"] == "refused"
     assert "unknown key" in refused["reason"]
@@ -92,8 +92,8 @@ def test_a_machine_of_another_cluster_is_refused(
     monkeypatch.setenv("TALOS_SECRETS_TEXT", (tmp_path / "other").read_text())
     assert site("plan", "m2", *image, config=bench.worker("gpu"))["change"] == "refused"
     monkeypatch.delenv("TALOS_SECRETS_TEXT")
-    said = site("plan", "m2", *image)
-    assert said["change"] == "refused", "its secrets are unknown, so it is not ours"
+    plan = site("plan", "m2", *image)
+    assert plan["change"] == "refused", "its secrets are unknown, so it is not ours"
 
 
 def test_only_what_must_reboot_is_drained(bench: Bench, site: Site, kubectl: Kubectl) -> None:
@@ -170,9 +170,9 @@ def test_a_version_that_does_not_exist_disturbs_nothing(bench: Bench, site: Site
     bring_up(bench)
     before = bench.rack.machines["m2"].store.disks.boot_id
     bad = bench.installer(Schematic(), "v1.13.99")
-    said = site("roll", "m2", "--image", bad, "--timeout", "5s", config=bench.worker("gpu", image=bad), code=6)
-    assert "gpu" in said
-    assert "v1.13.99" in said
+    answer = site("roll", "m2", "--image", bad, "--timeout", "5s", config=bench.worker("gpu", image=bad), code=6)
+    assert "gpu" in answer
+    assert "v1.13.99" in answer
     assert "drain" not in kubectl.calls()
     assert bench.rack.machines["m2"].store.disks.boot_id == before
 
@@ -181,8 +181,8 @@ def test_a_disruption_budget_stops_it_and_the_next_run_goes_on(bench: Bench, sit
     bring_up(bench)
     before = bench.rack.machines["m2"].store.disks.boot_id
     kubectl.write(kubectl.read() | {"stuck": True})
-    said = site("roll", "m2", "--image", bench.image, config=rebooting(bench), code=6)
-    assert "disruption budget" in said
+    answer = site("roll", "m2", "--image", bench.image, config=rebooting(bench), code=6)
+    assert "disruption budget" in answer
     assert bench.rack.machines["m2"].store.disks.boot_id == before
     kubectl.write(kubectl.read() | {"stuck": False})
     assert site("roll", "m2", "--image", bench.image, config=rebooting(bench))["done"] == ["config", "reboot"]
@@ -203,9 +203,9 @@ def test_a_machine_that_dies_in_its_reboot_is_named_and_taken_up_again(
 ) -> None:
     bring_up(bench)
     bench.rack.machines["m2"].faults.set((Fault(kind="die", at="reboot", times=1),))
-    said = site("roll", "m2", "--image", bench.image, "--timeout", "5s", config=rebooting(bench), code=4)
-    assert "gpu: waited" in said
-    assert "to reboot" in said
+    answer = site("roll", "m2", "--image", bench.image, "--timeout", "5s", config=rebooting(bench), code=4)
+    assert "gpu: waited" in answer
+    assert "to reboot" in answer
     assert kubectl.read()["nodes"]["gpu"]["spec"] == {"unschedulable": True}
     bench.rack.machines["m2"].power_on()
     site("roll", "m2", "--image", bench.image, config=rebooting(bench))

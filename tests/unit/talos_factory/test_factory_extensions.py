@@ -63,15 +63,15 @@ def test_an_hgx_machine_without_any_stack_is_refused() -> None:
 
 
 def test_forks_must_not_be_mixed() -> None:
-    found = problems(*STACK[:2], "nvidia-fabricmanager-production")
-    assert "take siderolabs/nvidia-fabricmanager-lts" in found
+    problem_text = problems(*STACK[:2], "nvidia-fabricmanager-production")
+    assert "take siderolabs/nvidia-fabricmanager-lts" in problem_text
 
 
 @pytest.mark.parametrize("part", ["nvidia-fabricmanager-lts", "nvidia-container-toolkit-lts"])
 def test_driver_versions_must_be_one(part: str) -> None:
-    found = problems(*STACK, changed={part: "580.179.01-v1"})
-    assert "is for driver 580.179.01" in found
-    assert "is driver 580.178.04" in found
+    problem_text = problems(*STACK, changed={part: "580.179.01-v1"})
+    assert "is for driver 580.179.01" in problem_text
+    assert "is driver 580.178.04" in problem_text
 
 
 def test_two_sets_of_kernel_modules_are_refused() -> None:
@@ -79,8 +79,8 @@ def test_two_sets_of_kernel_modules_are_refused() -> None:
 
 
 def test_all_mistakes_are_named_at_once() -> None:
-    found = problems("iscsi-tool", *STACK[:2], "nvidia-fabricmanager-production")
-    assert len(found.splitlines()) == 2
+    problem_text = problems("iscsi-tool", *STACK[:2], "nvidia-fabricmanager-production")
+    assert len(problem_text.splitlines()) == 2
 
 
 def test_a_saved_list_is_as_good_as_a_fresh_one() -> None:

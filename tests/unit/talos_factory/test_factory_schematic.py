@@ -32,9 +32,9 @@ def test_the_id_is_the_factory_s(expected: str, schematic: Schematic) -> None:
 
 
 def test_the_order_of_extensions_does_not_change_the_image() -> None:
-    one = Schematic(extensions=("siderolabs/b", "siderolabs/a", "siderolabs/b"))
-    assert one.id == Schematic(extensions=("siderolabs/a", "siderolabs/b")).id
-    assert one.document()["customization"] == {
+    doubled = Schematic(extensions=("siderolabs/b", "siderolabs/a", "siderolabs/b"))
+    assert doubled.id == Schematic(extensions=("siderolabs/a", "siderolabs/b")).id
+    assert doubled.document()["customization"] == {
         "systemExtensions": {"officialExtensions": ["siderolabs/a", "siderolabs/b"]}
     }
 
