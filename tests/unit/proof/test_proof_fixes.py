@@ -50,8 +50,8 @@ def test_targets_out_of_reach_are_answered_with_a_proven_fix(
 
 def test_the_lowest_that_the_hardware_reaches_is_named() -> None:
     wanted = order("qwen3-32b-fp8", slo=Slo.of(ttft_p95_ms=20, itl_p95_ms=1), load=BUSY, replicas=2, one_node=True)
-    said = out_of_reach(prove(wanted))
-    lowest = {name: float(value) for name, value in re.findall(r"(\w+) p95 ([\d.]+) ms", said)}
+    text = out_of_reach(prove(wanted))
+    lowest = {name: float(value) for name, value in re.findall(r"(\w+) p95 ([\d.]+) ms", text)}
     assert set(lowest) == {"TTFT", "ITL"}
     assert lowest["ITL"] > 1
     assert lowest["TTFT"] > 20

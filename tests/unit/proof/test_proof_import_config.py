@@ -312,14 +312,14 @@ def test_families_refuse_what_they_cannot_express(family: str, change: dict[str,
 
 
 def test_nvidia_s_own_file_says_what_is_quantised() -> None:
-    found = geometry(CONFIGS["glm-5.1-fp8"])
+    shape = geometry(CONFIGS["glm-5.1-fp8"])
     listed = {
         "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head", "model.layers.3.self_attn.kv_b_proj"]}
     }
-    stored = quantisation({}, found, nvidia=listed)
+    stored = quantisation({}, shape, nvidia=listed)
     assert stored == {"format": "nvfp4", "parts": ["dense", "experts", "shared"]}
     with pytest.raises(NotUnderstoodError, match="quant_algo: got 'W4A8'"):
-        quantisation({}, found, nvidia={"quantization": {"quant_algo": "W4A8"}})
+        quantisation({}, shape, nvidia={"quantization": {"quant_algo": "W4A8"}})
 
 
 def test_a_file_keeps_its_keys_in_order() -> None:

@@ -48,9 +48,9 @@ def flags(model: str) -> dict[str, str]:
     ],
 )
 def test_a_layout_becomes_just_its_flags_and_gpus(model: str, sizes: dict[str, str], gpus: int) -> None:
-    found = flags(model)
-    about = {key for key in found if "parallel" in key or key == "--api-server-count"}
-    assert {key: found[key] for key in about} == sizes
+    given = flags(model)
+    about = {key for key in given if "parallel" in key or key == "--api-server-count"}
+    assert {key: given[key] for key in about} == sizes
     planned = MODELS[model]
     built = deployment(model, "m", planned.spec.server, planned.server, planned.engine)
     pod = built["spec"]["template"]["spec"]
@@ -67,17 +67,17 @@ def test_each_data_parallel_rank_gets_its_own_slots() -> None:
 
 
 def test_the_simulator_stands_for_all_ranks_at_once() -> None:
-    found, plan = flags("glm"), MODELS["glm"].server
-    assert not [key for key in found if "parallel" in key]
-    assert int(found["--max-num-seqs"]) == plan.max_num_seqs
-    assert int(found["--kv-cache-size"]) == plan.kv_blocks
+    given, plan = flags("glm"), MODELS["glm"].server
+    assert not [key for key in given if "parallel" in key]
+    assert int(given["--max-num-seqs"]) == plan.max_num_seqs
+    assert int(given["--kv-cache-size"]) == plan.kv_blocks
 
 
 def test_the_block_says_which_layout_and_why() -> None:
-    said = {name: model.text() for name, model in MODELS.items()}
-    assert "TP1 DP8 EP: as the site says; 8 schedulers, each with a cache of its own" in said["deepseek"]
+    texts = {name: model.text() for name, model in MODELS.items()}
+    assert "TP1 DP8 EP: as the site says; 8 schedulers, each with a cache of its own" in texts["deepseek"]
     assert (
-        "layout      TP1: the fewest GPUs that do, and tensor parallelism alone where that is enough" in said["small"]
+        "layout      TP1: the fewest GPUs that do, and tensor parallelism alone where that is enough" in texts["small"]
     )
     assert MODELS["llama"].settings["pipeline_parallel_size"].origin == "site"
     assert MODELS["small"].settings["tensor_parallel_size"].origin == "derived"

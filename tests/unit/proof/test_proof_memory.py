@@ -145,7 +145,7 @@ def test_the_worked_example_of_glm() -> None:
 def test_more_gpus_never_hold_less(name: str, gpu: str) -> None:
     """Twice the tensor-parallel ranks never shorten the longest request, where both are legal."""
     model = catalogue.load(name)
-    layouts = [each for each in candidates(model, GPUS[gpu]) if each.tensor_alone and not each.expert_parallel]
+    layouts = [layout for layout in candidates(model, GPUS[gpu]) if layout.tensor_alone and not layout.expert_parallel]
     asked = order(name, gpu, kv_dtype="bf16", max_num_seqs=64, max_num_batched_tokens=2048)
     longest = [Case(asked, layout, 1).longest for layout in layouts if cache_of(model, layout, "bf16").per_token]
     assert longest == sorted(longest)

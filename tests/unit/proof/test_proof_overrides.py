@@ -20,7 +20,7 @@ pytestmark = pytest.mark.row("opening 2", "001.37")
 REASON = "somebody measured it"
 PROOF = prove(order("qwen3-32b-fp8", gpus=1, replicas=4, simple=True, load=CHAT, slo=TARGETS))
 CASE = PROOF.case
-DERIVED = {key: each.number for key, each in derive(PROOF).items() if not isinstance(each.value, str)}
+DERIVED = {key: setting.number for key, setting in derive(PROOF).items() if not isinstance(setting.value, str)}
 RUNNING = CASE.slots * CASE.layout.data
 
 
@@ -34,7 +34,7 @@ def test_the_example_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said", "fix"),
+    ("key", "value", "what", "fix"),
     [
         ("max_num_queued_reqs", RUNNING, "while the replica could still start one", "lower overrides.max_num_seqs"),
         ("max_num_queued_reqs", DERIVED["max_num_queued_reqs"] + 1, "longer than the TTFT target", "raise slo.ttft"),
@@ -50,10 +50,10 @@ def test_the_example_holds() -> None:
         ("disruption_max_unavailable", 4, "fewer replicas than the", "raise server.replicas"),
     ],
 )
-def test_what_breaks_the_proof_is_refused_with_what_is_allowed(key: str, value: float, said: str, fix: str) -> None:
+def test_what_breaks_the_proof_is_refused_with_what_is_allowed(key: str, value: float, what: str, fix: str) -> None:
     (broken,) = broken_overrides(PROOF, serving(**{key: value}))
     assert broken.path[-1] == key
-    assert said in broken.what
+    assert what in broken.what
     assert fix in broken.fix
     assert broken.got
     assert broken.allowed.startswith(("from", "at"))
@@ -72,20 +72,20 @@ def test_what_breaks_the_proof_is_refused_with_what_is_allowed(key: str, value: 
     ],
 )
 def test_what_goes_with_the_proof_is_taken_and_says_so(key: str, value: float) -> None:
-    said = serving(**{key: value})
-    assert not [*broken_overrides(PROOF, said)]
-    setting = derive(PROOF, said)[key]
+    serves = serving(**{key: value})
+    assert not [*broken_overrides(PROOF, serves)]
+    setting = derive(PROOF, serves)[key]
     assert (setting.value, setting.origin, setting.reason) == (value, "override", REASON)
 
 
 def test_what_follows_from_an_overridden_setting_follows_from_the_sites_value() -> None:
     """A site that lets more wait does not have to say so to picker, gateway and scaling again."""
     free = prove(replace(PROOF.order, slo=TARGETS.but(ttft_p95_ms=None)))
-    found = derive(free, serving(max_num_queued_reqs=1200))
+    derived = derive(free, serving(max_num_queued_reqs=1200))
     waiting = 1200 - free.case.slots
-    assert found["picker_queue_threshold"].number == waiting
-    assert found["gateway_parallel_requests"].number == 4 * 1200
-    assert found["gateway_parallel_requests"].origin == "derived"
+    assert derived["picker_queue_threshold"].number == waiting
+    assert derived["gateway_parallel_requests"].number == 4 * 1200
+    assert derived["gateway_parallel_requests"].origin == "derived"
     start = derive(PROOF, serving(start_budget_s=1001))
     assert start["startup_probe_failures"].number == math.ceil(1001 / 5)
     cache = derive(PROOF, serving(picker_kv_threshold=0.6))
@@ -118,7 +118,11 @@ def test_the_fix_for_longer_answers_works() -> None:
 
 def test_all_of_them_are_told_at_once() -> None:
     broken = broken_overrides(PROOF, serving(start_budget_s=1, picker_kv_threshold=1.0, gateway_max_tokens=10**6))
-    assert sorted(each.path[-1] for each in broken) == ["gateway_max_tokens", "picker_kv_threshold", "start_budget_s"]
+    assert sorted(problem.path[-1] for problem in broken) == [
+        "gateway_max_tokens",
+        "picker_kv_threshold",
+        "start_budget_s",
+    ]
 
 
 def test_a_model_that_writes_nothing_has_no_answers_to_cap() -> None:

@@ -17,11 +17,11 @@ QWEN = Demand(model="qwen", gpu="h200-sxm", gpus=1, replicas=4)
 
 
 def used(placement: Placement) -> dict[str, int]:
-    found: dict[str, int] = {}
+    gpus_by_node: dict[str, int] = {}
     for replica in placement.replicas:
         for name in replica.nodes:
-            found[name] = found.get(name, 0) + replica.gpus_per_node
-    return found
+            gpus_by_node[name] = gpus_by_node.get(name, 0) + replica.gpus_per_node
+    return gpus_by_node
 
 
 def test_whole_nodes_go_first_and_small_replicas_fill_the_rest() -> None:
@@ -38,9 +38,9 @@ def test_replicas_of_a_model_are_apart() -> None:
 
 
 def test_fragments_are_filled_before_a_free_node_is_broken() -> None:
-    one = Demand(model="a", gpu="h200-sxm", gpus=4, replicas=1)
+    four_gpus = Demand(model="a", gpu="h200-sxm", gpus=4, replicas=1)
     two = Demand(model="b", gpu="h200-sxm", gpus=2, replicas=1)
-    placement = place(H200, [one, two])
+    placement = place(H200, [four_gpus, two])
     assert sorted(placement.free.values()) == [2, 8, 8]
 
 
@@ -139,7 +139,11 @@ def test_names_are_given_once() -> None:
 def test_order_of_nodes_and_demands_does_not_matter() -> None:
     demands = [GLM, QWEN, Demand(model="x", gpu="h200-sxm", gpus=2, replicas=1)]
     results = {
-        tuple(sorted((each.model, each.number, each.nodes) for each in place(list(nodes), list(wanted)).replicas))
+        tuple(
+            sorted(
+                (replica.model, replica.number, replica.nodes) for replica in place(list(nodes), list(wanted)).replicas
+            )
+        )
         for nodes in itertools.permutations(H200)
         for wanted in itertools.permutations(demands)
     }

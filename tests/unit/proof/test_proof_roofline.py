@@ -103,8 +103,8 @@ def test_more_work_never_takes_less_time(name: str) -> None:
 def test_experts_are_read_as_tokens_touch_them() -> None:
     """One token reads 4 of 128 experts, hundreds read all: gpt-oss-120b decodes 256 in far less than 256 times."""
     roofline = Roofline(catalogue.load("gpt-oss-120b"), GPUS["h200-sxm"], Layout(), "fp8")
-    one, many = (roofline.step_s(decodes=batch, context=1000) for batch in (1, 256))
-    assert 4 * one < many < 20 * one
+    single, many = (roofline.step_s(decodes=batch, context=1000) for batch in (1, 256))
+    assert 4 * single < many < 20 * single
 
 
 def test_a_window_and_an_indexer_bound_what_a_decode_step_reads() -> None:

@@ -21,18 +21,18 @@ GLM = order("glm-5.1-fp8", gpus=8, replicas=4, simple=True, load=CHAT, slo=TARGE
 
 
 def values(proof: Proof) -> dict[str, object]:
-    return {key: each.value for key, each in derive(proof).items()}
+    return {key: setting.value for key, setting in derive(proof).items()}
 
 
-def number(found: dict[str, Setting], key: str) -> float:
-    value = found[key].value
+def number(settings: dict[str, Setting], key: str) -> float:
+    value = settings[key].value
     assert isinstance(value, int | float)
     return value
 
 
 @pytest.mark.parametrize("name", GENERATING)
 def test_every_setting_has_formula_and_origin(name: str) -> None:
-    found = derive(prove(order(name, load=CHAT, slo=TARGETS)))
+    derived = derive(prove(order(name, load=CHAT, slo=TARGETS)))
     assert {
         "tensor_parallel_size",
         "kv_cache_dtype",
@@ -49,31 +49,33 @@ def test_every_setting_has_formula_and_origin(name: str) -> None:
         "autoscale_queue_tokens",
         "autoscale_window_s",
         "disruption_max_unavailable",
-    } <= set(found)
-    assert all(each.formula and each.origin == "derived" for each in found.values())
+    } <= set(derived)
+    assert all(setting.formula and setting.origin == "derived" for setting in derived.values())
 
 
 @pytest.mark.parametrize("name", GENERATING)
 def test_settings_never_promise_more_than_is_proven(name: str) -> None:
     proof = prove(order(name, load=CHAT, slo=TARGETS))
-    found = derive(proof)
+    derived = derive(proof)
     case = proof.case
     # The picker sees one rank of a replica.
-    waiting = number(found, "picker_queue_threshold") * case.layout.data
-    running = number(found, "max_num_seqs") * case.layout.data
+    waiting = number(derived, "picker_queue_threshold") * case.layout.data
+    running = number(derived, "max_num_seqs") * case.layout.data
     # vLLM's own bound counts both, so a bound on waiting ones alone would keep its batch from filling.
-    assert number(found, "max_num_queued_reqs") == running + waiting
-    assert number(found, "gateway_parallel_requests") == case.replicas * (running + waiting)
-    assert number(found, "max_num_seqs") <= max(1, case.held)
-    assert number(found, "max_model_len") <= min(case.order.model.max_context_tokens, case.longest)
+    assert number(derived, "max_num_queued_reqs") == running + waiting
+    assert number(derived, "gateway_parallel_requests") == case.replicas * (running + waiting)
+    assert number(derived, "max_num_seqs") <= max(1, case.held)
+    assert number(derived, "max_model_len") <= min(case.order.model.max_context_tokens, case.longest)
     assert (
-        number(found, "gateway_max_tokens") <= number(found, "gateway_context_tokens") == number(found, "max_model_len")
+        number(derived, "gateway_max_tokens")
+        <= number(derived, "gateway_context_tokens")
+        == number(derived, "max_model_len")
     )
-    assert number(found, "autoscale_kv_share") < number(found, "picker_kv_threshold") < 1
-    assert number(found, "start_budget_s") > proof.cold_start["cold_start"].value
-    assert number(found, "startup_probe_failures") == math.ceil(number(found, "start_budget_s") / 5)
-    assert number(found, "autoscale_window_s") >= proof.cold_start["cold_start"].value
-    assert 1 <= number(found, "disruption_max_unavailable") <= max(1, case.replicas)
+    assert number(derived, "autoscale_kv_share") < number(derived, "picker_kv_threshold") < 1
+    assert number(derived, "start_budget_s") > proof.cold_start["cold_start"].value
+    assert number(derived, "startup_probe_failures") == math.ceil(number(derived, "start_budget_s") / 5)
+    assert number(derived, "autoscale_window_s") >= proof.cold_start["cold_start"].value
+    assert 1 <= number(derived, "disruption_max_unavailable") <= max(1, case.replicas)
 
 
 @pytest.mark.parametrize("name", GENERATING)
@@ -120,10 +122,10 @@ def test_a_changed_target_moves_all_that_follow_from_it() -> None:
 
 
 def test_inputs_are_named_with_the_setting() -> None:
-    found = derive(prove(GLM))
-    assert found["max_num_seqs"].inputs["itl_p95_ms"] == TARGETS.by_key["itl_p95_ms"]
-    assert found["max_num_queued_reqs"].inputs["ttft_p95_ms"] == TARGETS.by_key["ttft_p95_ms"]
-    assert found["max_model_len"].inputs["model_limit"] == 202_752
+    derived = derive(prove(GLM))
+    assert derived["max_num_seqs"].inputs["itl_p95_ms"] == TARGETS.by_key["itl_p95_ms"]
+    assert derived["max_num_queued_reqs"].inputs["ttft_p95_ms"] == TARGETS.by_key["ttft_p95_ms"]
+    assert derived["max_model_len"].inputs["model_limit"] == 202_752
 
 
 def test_an_override_says_so_and_keeps_its_reason() -> None:
@@ -133,16 +135,18 @@ def test_an_override_says_so_and_keeps_its_reason() -> None:
         "max_num_seqs": Override(value=12, reason=reason),
         "max_model_len": Override(value=65_536, reason=reason),
     }
-    found = derive(proof, Serving(overrides=overrides))
-    assert (found["max_num_seqs"].value, found["max_num_seqs"].origin) == (12, "override")
-    assert found["max_num_seqs"].reason == reason
-    assert (found["max_model_len"].value, found["max_model_len"].origin) == (65_536, "override")
-    assert found["max_num_batched_tokens"].origin == "derived"
+    derived = derive(proof, Serving(overrides=overrides))
+    assert (derived["max_num_seqs"].value, derived["max_num_seqs"].origin) == (12, "override")
+    assert derived["max_num_seqs"].reason == reason
+    assert (derived["max_model_len"].value, derived["max_model_len"].origin) == (65_536, "override")
+    assert derived["max_num_batched_tokens"].origin == "derived"
 
 
 def test_longer_streams_allow_longer_answers() -> None:
     proof = prove(GLM)
-    short, long = (number(derive(proof, Serving(longest_stream_s=each)), "gateway_max_tokens") for each in (300, 3000))
+    short, long = (
+        number(derive(proof, Serving(longest_stream_s=longest_s)), "gateway_max_tokens") for longest_s in (300, 3000)
+    )
     assert long == pytest.approx(10 * short, rel=0.01)
 
 
@@ -175,7 +179,7 @@ def test_spare_replicas_may_go_at_once() -> None:
 
 def test_data_parallel_ranks_count_in_the_picker() -> None:
     spread = prove(replace(GLM, simple=False, layout=None, gpus=8))
-    found = derive(spread)
+    derived = derive(spread)
     ranks = spread.case.layout.data
-    assert number(found, "data_parallel_size") == ranks
-    assert number(found, "max_num_queued_reqs") % ranks == 0
+    assert number(derived, "data_parallel_size") == ranks
+    assert number(derived, "max_num_queued_reqs") % ranks == 0

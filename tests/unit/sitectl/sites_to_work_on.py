@@ -93,9 +93,9 @@ def remembering(
     keys = {name: (program, name, path.read_text()) for name, path in files.items()}
     missing = {name: files[name] for name, key in keys.items() if not _is_remembered(key)}
     if missing:
-        for name, one in really_declare(project, missing, progress).items():
-            _remembered[keys[name]] = one
-            _share(keys[name], one)
+        for name, rendered in really_declare(project, missing, progress).items():
+            _remembered[keys[name]] = rendered
+            _share(keys[name], rendered)
     return {name: _remembered[key] for name, key in keys.items()}
 
 
@@ -112,17 +112,17 @@ def _file(key: tuple[str, str, str]) -> Path | None:
 def _is_remembered(key: tuple[str, str, str]) -> bool:
     file = _file(key)
     if key not in _remembered and file and file.exists():
-        said = json.loads(file.read_text())
-        said["resources"] = [Resource(**one) for one in said["resources"]]
-        _remembered[key] = checkout.Declared(**said)
+        values = json.loads(file.read_text())
+        values["resources"] = [Resource(**resource) for resource in values["resources"]]
+        _remembered[key] = checkout.Declared(**values)
     return key in _remembered
 
 
-def _share(key: tuple[str, str, str], one: checkout.Declared) -> None:
+def _share(key: tuple[str, str, str], rendered: checkout.Declared) -> None:
     if file := _file(key):
         file.parent.mkdir(exist_ok=True)
         draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(asdict(one)))
+        draft.write_text(json.dumps(asdict(rendered)))
         draft.replace(file)
 
 
@@ -137,16 +137,16 @@ def _digest_of_ours() -> str:
 
 
 def _digest_of(project: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     paths = [project / name for name in PROGRAM if name != "docs"]
     for path in sorted(below for top in paths for below in (top.rglob("*") if top.is_dir() else [top])):
         if path.is_file() and "__pycache__" not in path.parts:
-            found.update(str(path.relative_to(project)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
+            digest.update(str(path.relative_to(project)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """What a command printed and its status."""
 
     status: int
@@ -158,9 +158,9 @@ class Said:
         return json.loads(self.out)
 
 
-def run(folder: Path, *words: str) -> Said:
+def run(folder: Path, *words: str) -> CommandResult:
     """`python -m sitectl ARGUMENTS` on the checkout in `folder`, in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stderr(err):
         status = main([words[0], "--project", str(folder), *words[1:]], out=out)
-    return Said(status, out.getvalue(), err.getvalue())
+    return CommandResult(status, out.getvalue(), err.getvalue())

@@ -173,8 +173,8 @@ def test_a_site_that_fails_leaves_the_others_theirs(own: Path, helm: StandInHelm
 def test_doctor_looks_for_definitions_where_the_sites_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or its note stays, whatever `bundle` fetches."""
     own = make_checkout(tmp_path / "own", sites=["lab"])
-    one = versions.load().model_copy(update={"crds": {"a.json": hashlib.sha256(b"a").hexdigest()}})
-    monkeypatch.setattr("sitectl.commands.doctor.versions.load", lambda: one)
+    pins = versions.load().model_copy(update={"crds": {"a.json": hashlib.sha256(b"a").hexdigest()}})
+    monkeypatch.setattr("sitectl.commands.doctor.versions.load", lambda: pins)
     bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
 
     def bundle() -> Check:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from sitectl.errors import Exit
-from tests.unit.sitectl.sites_to_work_on import ROOT, Said, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, CommandResult, make_checkout, run
 from tests.unit.stacks.site_mutations import SECRETS, TRACES, places
 
 REFERENCE = ROOT / "Pulumi.prod.yaml"
@@ -61,8 +61,8 @@ def _as_name(section: Any, key: Any, secret: str) -> bool:
     return True
 
 
-def is_silent(said: Said, path: object) -> None:
-    told = (said.out + said.err).lower()
+def is_silent(result: CommandResult, path: object) -> None:
+    told = (result.out + result.err).lower()
     assert not [trace for trace in TRACES if trace in told], f"{path}: {told}"
     assert "traceback" not in told and "has a bug" not in told, f"{path}: {told}"
 
@@ -73,10 +73,10 @@ def nowhere_printed(own: Path, step: int) -> None:
     file, tried, refused = own / "Pulumi.prod.yaml", 0, 0
     for path, changed in islice(planted(site, list(SECRETS)), 0, None, step):
         file.write_text(json.dumps({"config": {KEY: changed}}))
-        said = run(own, "validate", *(["--json"] if tried % 2 else []))
-        is_silent(said, path)
+        result = run(own, "validate", *(["--json"] if tried % 2 else []))
+        is_silent(result, path)
         tried += 1
-        refused += said.status == Exit.REFUSED
+        refused += result.status == Exit.REFUSED
     assert tried > 300 / step
     assert refused > tried * 0.9
 
@@ -119,9 +119,9 @@ def test_secrets_in_many_places_are_printed_by_no_command(own: Path) -> None:
         ["plan", "prod", "--from", str(preview)],
         *([command, secret] for command in ("validate", "docs", "diff") for secret in ISSUED),
     ):
-        said = run(own, *words)
-        assert said.status in (Exit.REFUSED, Exit.USAGE, Exit.UNABLE), words
-        is_silent(said, words)
+        result = run(own, *words)
+        assert result.status in (Exit.REFUSED, Exit.USAGE, Exit.UNABLE), words
+        is_silent(result, words)
 
 
 def test_a_secret_in_a_tenants_models_is_one_problem(own: Path) -> None:
@@ -145,10 +145,10 @@ def test_a_secret_of_a_machine_in_a_patch_is_refused_whatever_its_form(own: Path
     ):
         roles["hgx"]["patches"] = {"join": patch}
         (own / "Pulumi.prod.yaml").write_text(yaml.safe_dump(document))
-        said = run(own, "validate")
-        assert (said.status, "hunter" in said.out) == (Exit.REFUSED, False)
-        assert "looks like a secret in plain text" in said.out
-        assert "`up` makes the machines' secrets" in said.out
+        result = run(own, "validate")
+        assert (result.status, "hunter" in result.out) == (Exit.REFUSED, False)
+        assert "looks like a secret in plain text" in result.out
+        assert "`up` makes the machines' secrets" in result.out
 
 
 def test_a_secret_in_a_rules_file_is_not_printed(own: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_secret_in_a_preview_is_not_printed(own: Path, command: list[str], pre
     for path, changed in planted(preview(), ISSUED):
         file.write_text(json.dumps(changed))
         is_silent(run(own, *command, "--from", str(file), "--markdown", str(own / "plan.md")), path)
-        is_silent(Said(0, (own / "plan.md").read_text() if (own / "plan.md").exists() else "", ""), path)
+        is_silent(CommandResult(0, (own / "plan.md").read_text() if (own / "plan.md").exists() else "", ""), path)
 
 
 @pytest.fixture

@@ -37,17 +37,17 @@ def files(own: Path) -> dict[str, str]:
 
 
 def test_list_names_every_model(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "catalogue", "list")
-    assert said.status == Exit.OK
-    assert [name for name in catalogue.names() if f"\n{name} " not in said.out] == []
+    result = run(checkout_folder, "catalogue", "list")
+    assert result.status == Exit.OK
+    assert [name for name in catalogue.names() if f"\n{name} " not in result.out] == []
     assert sorted(run(checkout_folder, "catalogue", "list", "--json").data) == catalogue.names()
 
 
 def test_show_says_what_a_replica_takes(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "catalogue", "show", "glm-5.1-fp8", "--json").data
-    assert said["repository"] == "zai-org/GLM-5.1-FP8"
-    assert said["replica"]["h200-sxm"].startswith("8 GPUs (TP8)")
-    assert said["replica"]["l4"] == "does not fit on a node"
+    shown = run(checkout_folder, "catalogue", "show", "glm-5.1-fp8", "--json").data
+    assert shown["repository"] == "zai-org/GLM-5.1-FP8"
+    assert shown["replica"]["h200-sxm"].startswith("8 GPUs (TP8)")
+    assert shown["replica"]["l4"] == "does not fit on a node"
 
 
 def test_show_of_an_unknown_model_leads_on(checkout_folder: Path) -> None:
@@ -59,22 +59,22 @@ def test_show_of_an_unknown_model_leads_on(checkout_folder: Path) -> None:
 
 
 def test_add_writes_a_file_that_loads_and_says_what_is_next(own: Path) -> None:
-    said = run(own, *add(own, CONFIGS["qwen3-32b-fp8"], "--flag=--reasoning-parser=qwen3"))
-    assert said.status == Exit.OK, said.err
+    result = run(own, *add(own, CONFIGS["qwen3-32b-fp8"], "--flag=--reasoning-parser=qwen3"))
+    assert result.status == Exit.OK, result.err
     written = own / "stacks" / "facts" / "catalogue" / "qwen3-32b-new.yaml"
     assert written.read_text().startswith("# Qwen/Qwen3-32B-New: 32.8 billion, 34.3 GB.")
     model = CatalogueModel.model_validate(yaml.safe_load(written.read_text()))
     assert parameters(model) == parameters(catalogue.load("qwen3-32b-fp8"))
     assert model.engine_flags == ("--reasoning-parser=qwen3",)
-    assert "wrote stacks/facts/catalogue/qwen3-32b-new.yaml" in said.out
-    assert "next: make docs" in said.out
+    assert "wrote stacks/facts/catalogue/qwen3-32b-new.yaml" in result.out
+    assert "next: make docs" in result.out
 
 
 def test_add_overwrites_nothing(own: Path) -> None:
     before = files(own)
-    said = run(own, *add(own, CONFIGS["qwen3-32b-fp8"], repository="Qwen/Qwen3-32B-FP8"))
-    assert said.status == Exit.REFUSED
-    assert "in the catalogue already" in said.err
+    result = run(own, *add(own, CONFIGS["qwen3-32b-fp8"], repository="Qwen/Qwen3-32B-FP8"))
+    assert result.status == Exit.REFUSED
+    assert "in the catalogue already" in result.err
     assert files(own) == before
 
 
@@ -93,10 +93,10 @@ def test_add_overwrites_nothing(own: Path) -> None:
 def test_what_is_refused_writes_no_file(own: Path, content: object, more: list[str], status: Exit, reason: str) -> None:
     """A refusal left an empty file behind, on which every command failed: the output was redirected into it."""
     before = files(own)
-    said = run(own, *add(own, content, *more))
-    assert said.status == status
-    assert reason in said.err
-    assert "Traceback" not in said.err
+    result = run(own, *add(own, content, *more))
+    assert result.status == status
+    assert reason in result.err
+    assert "Traceback" not in result.err
     assert files(own) == before
     assert not (own / "stacks" / "facts" / "up.yaml").exists()
 
@@ -114,6 +114,6 @@ def test_what_is_refused_writes_no_file(own: Path, content: object, more: list[s
 )
 def test_add_refuses_figures_without_a_source_or_a_size(own: Path, more: list[str], says: str) -> None:
     before = files(own)
-    said = run(own, *add(own, CONFIGS["qwen3-32b-fp8"], *more))
-    assert (said.status, says in said.err, "\n  fix: " in said.err) == (Exit.USAGE, True, True), said
+    result = run(own, *add(own, CONFIGS["qwen3-32b-fp8"], *more))
+    assert (result.status, says in result.err, "\n  fix: " in result.err) == (Exit.USAGE, True, True), result
     assert files(own) == before

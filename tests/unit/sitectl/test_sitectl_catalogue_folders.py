@@ -12,7 +12,7 @@ import yaml
 from sitectl.errors import Exit
 from stacks.facts.catalogue import CatalogueModel
 from tests.unit.proof.test_proof_import_config import CONFIGS
-from tests.unit.sitectl.sites_to_work_on import Said, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
 
 pytestmark = pytest.mark.row("000.40", "003.01", "000.07")
 
@@ -60,7 +60,7 @@ def fill(path: Path, *, config: object = None, card: str = CARD, size: int | Non
         (path / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def add(own: Path, path: Path, *more: str) -> Said:
+def add(own: Path, path: Path, *more: str) -> CommandResult:
     return run(own, "catalogue", "add", str(path), *GIVEN, *more)
 
 

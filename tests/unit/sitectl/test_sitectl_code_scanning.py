@@ -37,18 +37,18 @@ def lines(file: Path, *words: str) -> list[int]:
 
 
 def located(log: dict[str, Any]) -> list[tuple[str, str, str, int]]:
-    found = []
+    places = []
     for result in log["runs"][0]["results"]:
         place = result["locations"][0]["physicalLocation"]
         at = (place["artifactLocation"]["uri"], place["region"]["startLine"])
-        found.append((result["ruleId"], result["level"], *at))
-    return found
+        places.append((result["ruleId"], result["level"], *at))
+    return places
 
 
 def test_mistakes_of_a_site_are_results_at_their_lines(wrong: Path) -> None:
-    said = run(wrong, "validate", "--format", "sarif")
-    assert said.status == 1
-    log = json.loads(said.out)
+    ran = run(wrong, "validate", "--format", "sarif")
+    assert ran.status == 1
+    log = json.loads(ran.out)
     assert (log["version"], log["runs"][0]["tool"]["driver"]["name"]) == ("2.1.0", "sitectl")
     at = lines(wrong / "Pulumi.bad.yaml", "glm-5,1%", "priority: high")
     assert sorted(located(log)) == [("site-file", "error", "Pulumi.bad.yaml", line) for line in at]
@@ -57,9 +57,9 @@ def test_mistakes_of_a_site_are_results_at_their_lines(wrong: Path) -> None:
 
 
 def test_broken_rules_are_results_of_the_sites_file(wrong: Path) -> None:
-    said = run(wrong, "rules", "lab", "--format", "sarif")
-    assert said.status == 1
-    log = json.loads(said.out)
+    ran = run(wrong, "rules", "lab", "--format", "sarif")
+    assert ran.status == 1
+    log = json.loads(ran.out)
     ids = {rule["id"] for rule in log["runs"][0]["tool"]["driver"]["rules"]}
     assert ids >= set(names())
     assert set(located(log)) == {("sovereign-registries", "error", "Pulumi.lab.yaml", 1)}
@@ -72,11 +72,11 @@ def test_a_site_that_cannot_be_rendered_is_a_result(wrong: Path) -> None:
 
 
 def test_annotations_name_file_line_and_fix(wrong: Path) -> None:
-    said = run(wrong, "validate", "bad", "--format", "github")
-    assert said.status == 1
+    result = run(wrong, "validate", "bad", "--format", "github")
+    assert result.status == 1
     at = lines(wrong / "Pulumi.bad.yaml", "glm-5,1%", "priority: high")
     starts = [f"::error file=Pulumi.bad.yaml,line={line},title=site-file::" for line in at]
-    told = said.out.splitlines()
+    told = result.out.splitlines()
     assert [line[: len(start)] for line, start in zip(told, starts, strict=True)] == starts
     assert "glm-5,1%25" in told[0]
     assert all("%0A  fix: " in line for line in told)
@@ -84,8 +84,8 @@ def test_annotations_name_file_line_and_fix(wrong: Path) -> None:
 
 def test_what_is_right_says_nothing(wrong: Path) -> None:
     assert located(json.loads(run(wrong, "validate", "lab", "--format", "sarif").out)) == []
-    said = run(wrong, "validate", "lab", "--format", "github")
-    assert (said.status, said.out.strip()) == (0, "")
+    result = run(wrong, "validate", "lab", "--format", "github")
+    assert (result.status, result.out.strip()) == (0, "")
 
 
 def test_no_text_ends_an_annotation_or_begins_another() -> None:

@@ -29,21 +29,21 @@ def own(tmp_path: Path) -> Path:
 
 def test_from_init_to_a_checked_site_by_the_printed_words_alone(own: Path) -> None:
     """A user who follows `next:` gets from nothing to a site that is valid and keeps the rules."""
-    said = run(own, "validate")
+    result = run(own, "validate")
     walked = []
-    assert said.status == Exit.REFUSED
-    command = re.search(r"fix: python -m sitectl (init) NAME", said.err)
+    assert result.status == Exit.REFUSED
+    command = re.search(r"fix: python -m sitectl (init) NAME", result.err)
     assert command
-    said = run(own, command[1], "berlin")
-    while found := re.search(r"^next: python -m sitectl (.+)$", said.out, re.MULTILINE):
-        assert said.status == Exit.OK, said.err
-        words = shlex.split(found[1])
+    result = run(own, command[1], "berlin")
+    while match := re.search(r"^next: python -m sitectl (.+)$", result.out, re.MULTILINE):
+        assert result.status == Exit.OK, result.err
+        words = shlex.split(match[1])
         walked.append(words[0])
         if words[0] == "plan":
             break
-        said = run(own, *words)
+        result = run(own, *words)
     assert walked == ["validate", "proof", "rules", "plan"]
-    assert "docs add-a-site" in said.out, "the walk ends where a cluster is needed, and says how to get one"
+    assert "docs add-a-site" in result.out, "the walk ends where a cluster is needed, and says how to get one"
     assert "pulumi stack init" in run(own, "docs", "add-a-site").out
 
 
@@ -51,10 +51,10 @@ def test_from_init_to_a_checked_site_by_the_printed_words_alone(own: Path) -> No
     "command", [["validate"], ["proof"], ["rules"], ["render", "--out", "out"]], ids=lambda words: words[0]
 )
 def test_without_a_site_a_command_says_how_to_make_one(own: Path, command: list[str]) -> None:
-    said = run(own, *command)
-    assert said.status == Exit.REFUSED
-    assert said.out == ""
-    assert "error: there is no site yet\n  fix: python -m sitectl init NAME" in said.err
+    result = run(own, *command)
+    assert result.status == Exit.REFUSED
+    assert result.out == ""
+    assert "error: there is no site yet\n  fix: python -m sitectl init NAME" in result.err
 
 
 def test_validate_tells_all_mistakes_of_all_sites(own: Path) -> None:
@@ -63,8 +63,8 @@ def test_validate_tells_all_mistakes_of_all_sites(own: Path) -> None:
     edit(own, "berlin", gateway={"replica": 2, "port": 443})
     edit(own, "oslo", cluster={"kubeconfig": "k", "gpu": "h900"})
     (own / "rules.oslo.yaml").write_text("waivers: [{rule: spreads, resource: a}]\n")
-    said = run(own, "validate")
-    assert said.status == Exit.REFUSED
+    result = run(own, "validate")
+    assert result.status == Exit.REFUSED
     for part in (
         "Pulumi.berlin.yaml:",
         "gateway.replica",
@@ -74,8 +74,8 @@ def test_validate_tells_all_mistakes_of_all_sites(own: Path) -> None:
         "did you mean 'spread'?",
         "2 sites: 2 not valid (berlin, oslo)",
     ):
-        assert part in said.out, part
-    assert str(own) not in said.out, "files are named as the user sees them"
+        assert part in result.out, part
+    assert str(own) not in result.out, "files are named as the user sees them"
     data = run(own, "validate", "--json").data
     assert not data["berlin"]["valid"]
     assert {problem["key"] for problem in data["berlin"]["problems"]} >= {"gateway.replica"}
@@ -86,24 +86,25 @@ def test_rules_refuse_and_waive(own: Path) -> None:
     run(own, "init", "berlin")
     sovereign = {"sovereign": True, "registries": ["registry.internal"]}
     (own / "rules.berlin.yaml").write_text(yaml.safe_dump(sovereign))
-    said = run(own, "rules", "berlin", "--json")
-    assert said.status == Exit.REFUSED
-    broken = said.data["berlin"]["errors"]
+    result = run(own, "rules", "berlin", "--json")
+    assert result.status == Exit.REFUSED
+    broken = result.data["berlin"]["errors"]
     assert any(
-        "not in a registry of this sovereign site (allowed: registry.internal)" in one["problem"] for one in broken
+        "not in a registry of this sovereign site (allowed: registry.internal)" in violation["problem"]
+        for violation in broken
     )
     held = {"reason": "the mirror is empty", "expires": "2999-01-01"}
-    waivers = [{"rule": one["rule"], "resource": one["resource"], **held} for one in broken]
+    waivers = [{"rule": violation["rule"], "resource": violation["resource"], **held} for violation in broken]
     (own / "rules.berlin.yaml").write_text(yaml.safe_dump({**sovereign, "waivers": waivers}))
-    said = run(own, "rules", "berlin")
-    assert said.status == Exit.OK
-    assert "waived until 2999-01-01" in said.out
+    result = run(own, "rules", "berlin")
+    assert result.status == Exit.OK
+    assert "waived until 2999-01-01" in result.out
 
 
 def test_rules_list_says_each_rule(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "rules", "--list")
-    assert "image-pinned" in said.out
-    assert "Every image is a release tag or a digest." in said.out
+    result = run(checkout_folder, "rules", "--list")
+    assert "image-pinned" in result.out
+    assert "Every image is a release tag or a digest." in result.out
 
 
 @pytest.mark.parametrize(
@@ -121,9 +122,9 @@ def test_an_unknown_site_lists_those_that_are_there(own: Path, words: list[str])
     """Before the engine is looked for, and before anything is rendered."""
     for site in ("lab", "prod"):
         (own / f"Pulumi.{site}.yaml").write_text((ROOT / f"Pulumi.{site}.yaml").read_text())
-    said = run(own, *words)
-    assert said.status == Exit.USAGE
-    assert said.err.splitlines()[1:] == [
+    result = run(own, *words)
+    assert result.status == Exit.USAGE
+    assert result.err.splitlines()[1:] == [
         "  got: prud",
         "  allowed: lab, prod",
         "  fix: name one of these, or make one: python -m sitectl init NAME",
@@ -131,14 +132,14 @@ def test_an_unknown_site_lists_those_that_are_there(own: Path, words: list[str])
 
 
 def test_outside_of_a_checkout(tmp_path: Path) -> None:
-    said = run(tmp_path, "validate")
-    assert said.status == Exit.USAGE
-    assert "in no checkout" in said.err
+    result = run(tmp_path, "validate")
+    assert result.status == Exit.USAGE
+    assert "in no checkout" in result.err
 
 
 def test_errors_are_data_with_json(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "validate", "prud", "--json")
-    assert said.data["error"]["got"] == "prud"
+    result = run(checkout_folder, "validate", "prud", "--json")
+    assert result.data["error"]["got"] == "prud"
 
 
 def test_versions_name_every_pin(checkout_folder: Path) -> None:
@@ -160,9 +161,9 @@ def test_versions_tells_a_digest_from_a_version(checkout_folder: Path) -> None:
 def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: Path) -> None:
     """One block a model; each figure with formula and fidelity."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
-    said = run(own, "proof", "berlin")
-    assert said.status == Exit.OK
-    assert "chat: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in said.out
+    result = run(own, "proof", "berlin")
+    assert result.status == Exit.OK
+    assert "chat: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in result.out
     model = json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["models"]["chat"]
     for name, figure in model["figures"].items():
         assert figure["source"] and figure["fidelity"] in ("published", "calibrated", "estimated"), name
@@ -174,8 +175,10 @@ def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path)
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     assert "\n\nplacement: unknown, as cluster.kubeconfig does not say the nodes. 2 GPUs are" in run(own, "proof").out
     assert json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["placement"]["known"] is False
-    said = run(checkout_folder, "proof", "lab")
-    assert "\n\nplacement: fits, every model outlives any one node. 18 of 32 GPUs on 4 nodes of 8 h200-sxm" in said.out
+    result = run(checkout_folder, "proof", "lab")
+    assert (
+        "\n\nplacement: fits, every model outlives any one node. 18 of 32 GPUs on 4 nodes of 8 h200-sxm" in result.out
+    )
     placement = json.loads(run(checkout_folder, "proof", "--json", "lab").out)["lab"]["placement"]
     assert sum(placement["free"].values()) == 14
     assert placement["lost_node"]["hgx-1"] == {"verdict": "degraded", "missing": {"glm-5-1": 1}}
@@ -185,10 +188,10 @@ def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path)
 def test_proof_refuses_what_does_not_fit_with_the_nearest_fix(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=glm-5.1-fp8")
     edit(own, "berlin", models={"chat": {"catalogue": "glm-5.1-fp8", "server": {"gpus": 4}}})
-    said = run(own, "proof", "berlin")
-    assert said.status == Exit.REFUSED
-    assert "does not fit" in said.out
-    assert "fix: " in said.out
+    result = run(own, "proof", "berlin")
+    assert result.status == Exit.REFUSED
+    assert "does not fit" in result.out
+    assert "fix: " in result.out
 
 
 def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: Path) -> None:
@@ -196,9 +199,9 @@ def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: 
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     override = {"value": 60, "reason": "the team is in a hurry"}
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"start_budget_s": override}}})
-    said = run(own, "validate", "berlin")
-    assert said.status == Exit.REFUSED
-    told = " ".join((said.out + said.err).split())
+    result = run(own, "validate", "berlin")
+    assert result.status == Exit.REFUSED
+    told = " ".join((result.out + result.err).split())
     assert "models.chat.overrides.start_budget_s: a replica needs 429 s to start, 275 s of it to download" in told
     assert "got 60 s; allowed: from 429 to 1,000,000,000 fix: write at least 429" in told
 

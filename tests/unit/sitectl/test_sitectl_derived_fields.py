@@ -53,14 +53,14 @@ def explained(folder: Path, *words: str) -> Any:
 
 
 def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_folder: Path, prod: SitePlan) -> None:
-    said = explained(checkout_folder, "deployment/qwen3-32b", ARGS)
+    shown = explained(checkout_folder, "deployment/qwen3-32b", ARGS)
     known = prod.models["qwen3-32b"].stable.settings
-    told = {one["setting"]: one for one in said["settings"]}
+    told = {entry["setting"]: entry for entry in shown["settings"]}
     assert set(told) >= {"max_num_seqs", "max_model_len", "max_num_batched_tokens", "kv_cache_dtype"}
-    for name, one in told.items():
-        assert one["at"].partition("=")[2] == str(known[name].value)
-        assert one["formula"] == known[name].formula
-        assert one["key"] == f"models.qwen3-32b.settings.{name}"
+    for name, entry in told.items():
+        assert entry["at"].partition("=")[2] == str(known[name].value)
+        assert entry["formula"] == known[name].formula
+        assert entry["key"] == f"models.qwen3-32b.settings.{name}"
     assert told["max_num_seqs"]["inputs"]["cache_bytes_per_gpu"] > 1e9
     again = explained(checkout_folder, told["max_num_seqs"]["key"])
     assert (again["formula"], again["inputs"]) == (told["max_num_seqs"]["formula"], told["max_num_seqs"]["inputs"])
@@ -76,8 +76,8 @@ def test_one_value_alone_and_in_words(checkout_folder: Path) -> None:
 
 
 def test_the_pickers_configuration_is_text_and_known_all_the_same(checkout_folder: Path) -> None:
-    said = explained(checkout_folder, "configmap/qwen3-32b-epp", 'data["config.yaml"]')
-    assert {one["setting"] for one in said["settings"]} == {
+    shown = explained(checkout_folder, "configmap/qwen3-32b-epp", 'data["config.yaml"]')
+    assert {entry["setting"] for entry in shown["settings"]} == {
         "kv_blocks",
         "max_model_len",
         "picker_queue_threshold",
@@ -95,25 +95,25 @@ def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: 
     """Over whole objects: a renamed flag or a moved field shows here."""
     files = checkout.site_files(checkout_folder)
     resources = remembering(checkout_folder, files)["prod"].resources
-    found = {one["setting"] for each in resources for one in derivations(each, prod, "", each.body)}
-    assert found >= RENDERED
+    rendered = {entry["setting"] for resource in resources for entry in derivations(resource, prod, "", resource.body)}
+    assert rendered >= RENDERED
 
 
 def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: SitePlan) -> None:
     known = prod.models["qwen3-32b"].stable.settings["max_num_seqs"].value
-    for value, said in ((known, ["max_num_seqs"]), (7, [])):
-        one = deployment("qwen3-32b", [f"--max-num-seqs={value}", "--max-num-seqs", "--port=8000"])
-        assert [each["setting"] for each in derivations(one, prod, "", one.body)] == said
+    for value, settings in ((known, ["max_num_seqs"]), (7, [])):
+        engine = deployment("qwen3-32b", [f"--max-num-seqs={value}", "--max-num-seqs", "--port=8000"])
+        assert [entry["setting"] for entry in derivations(engine, prod, "", engine.body)] == settings
 
 
 def test_a_flag_without_a_value_is_a_yes() -> None:
     """Of a layout for which the engine needs whole experts."""
     words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "tenants": {}}
     site = plan_values({**words, "models": {"m": {"catalogue": "qwen3-235b-a22b-fp8", "server": {"gpus": 8}}}}, "a")
-    one = deployment("m", ["--enable-expert-parallel"])
+    engine = deployment("m", ["--enable-expert-parallel"])
     whole = site.models["m"].stable.settings["enable_expert_parallel"].value
     assert whole is True
-    assert [each["setting"] for each in derivations(one, site, "", one.body)] == ["enable_expert_parallel"]
+    assert [entry["setting"] for entry in derivations(engine, site, "", engine.body)] == ["enable_expert_parallel"]
 
 
 def test_objects_of_no_model_and_of_a_model_by_label(prod: SitePlan) -> None:
@@ -121,7 +121,7 @@ def test_objects_of_no_model_and_of_a_model_by_label(prod: SitePlan) -> None:
     args = [f"--max-num-seqs={value}"]
     assert derivations(deployment("gateway", args), prod, "", {"args": args}) == []
     labelled = deployment("other", args, **{"app.kubernetes.io/instance": "qwen3-32b"})
-    assert [one["at"] for one in derivations(labelled, prod, "", {"args": args})] == args
+    assert [entry["at"] for entry in derivations(labelled, prod, "", {"args": args})] == args
 
 
 def test_an_override_says_its_reason(prod: SitePlan) -> None:

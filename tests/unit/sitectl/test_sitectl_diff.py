@@ -37,13 +37,13 @@ def test_two_revisions_say_what_changes_on_each_site(history: Path, tmp_path: Pa
         return sorted(path for path in history.rglob("*") if not {".git", "__pycache__"} & set(path.parts))
 
     before = there()
-    said = run(history, "diff", "before", "HEAD", "--markdown", str(tmp_path / "diff.md"))
-    assert said.status == Exit.OK, said.err
-    assert "changed   Deployment inference-models/qwen3-32b" in said.out
-    assert "spec.replicas: 4 -> 3" in said.out
-    assert "4 -> 3 replicas" in said.out
-    assert "Site oslo (a new site)" in said.out
-    assert "added     Deployment inference-models/qwen3-32b" in said.out
+    result = run(history, "diff", "before", "HEAD", "--markdown", str(tmp_path / "diff.md"))
+    assert result.status == Exit.OK, result.err
+    assert "changed   Deployment inference-models/qwen3-32b" in result.out
+    assert "spec.replicas: 4 -> 3" in result.out
+    assert "4 -> 3 replicas" in result.out
+    assert "Site oslo (a new site)" in result.out
+    assert "added     Deployment inference-models/qwen3-32b" in result.out
     assert "| `prod` |" in (tmp_path / "diff.md").read_text()
     assert there() == before, "the checkout is left as it was"
     assert not (history / ".git" / "worktrees").exists()
@@ -52,16 +52,16 @@ def test_two_revisions_say_what_changes_on_each_site(history: Path, tmp_path: Pa
 @pytest.mark.row("001.34")
 def test_price_and_targets_are_those_of_the_sites_own_files(history: Path, tmp_path: Path) -> None:
     """The reference site has both; `diff` reported that no price is known and no target declared."""
-    said = run(history, "diff", "before", "HEAD", "--site", "prod", "--markdown", str(tmp_path / "diff.md"))
+    result = run(history, "diff", "before", "HEAD", "--site", "prod", "--markdown", str(tmp_path / "diff.md"))
     data = run(history, "diff", "before", "HEAD", "--site", "prod", "--json").data["prod"]
     assert (data["cost_per_month"], data["currency"]) == (-1 * 3.5 * 730, "EUR")
-    assert "-2,555 EUR" in said.out
-    assert "no price known" not in said.out
+    assert "-2,555 EUR" in result.out
+    assert "no price known" not in result.out
     (moved,) = [row for row in data["headroom"] if (row["model"], row["figure"]) == ("qwen3-32b", "TTFT p95")]
     assert (moved["before_target_ms"], moved["after_target_ms"]) == (2000, 2000)
     assert moved["after_ms"] >= moved["before_ms"] > 0
-    assert "SLO headroom, least" in said.out
-    assert "declares a target" not in said.out
+    assert "SLO headroom, least" in result.out
+    assert "declares a target" not in result.out
     posted = (tmp_path / "diff.md").read_text()
     assert "-2,555 EUR" in posted
     assert "TTFT p95 | " in posted
@@ -72,33 +72,35 @@ def test_a_target_alone_is_a_change(history: Path) -> None:
     text = file.read_text()
     file.write_text(text.replace("slo: {ttft_p95_ms: 2000, itl_p95_ms: 60}", "slo: {ttft_p95_ms: 900, itl_p95_ms: 60}"))
     try:
-        said = run(history, "diff", "HEAD", "--site", "prod")
+        result = run(history, "diff", "HEAD", "--site", "prod")
     finally:
         file.write_text(text)
-    assert "of 2,000 ->" in said.out
-    assert "of 900" in said.out
+    assert "of 2,000 ->" in result.out
+    assert "of 900" in result.out
 
 
 def test_the_files_as_they_are_are_the_default(history: Path) -> None:
-    said = run(history, "diff", "HEAD")
-    assert (said.status, said.out) == (Exit.OK, "Site oslo: no change\nSite prod: no change\n")
+    result = run(history, "diff", "HEAD")
+    assert (result.status, result.out) == (Exit.OK, "Site oslo: no change\nSite prod: no change\n")
 
 
 def test_one_site_alone_as_data(history: Path) -> None:
     data = run(history, "diff", "before", "--site", "prod", "--json").data
     assert list(data) == ["prod"]
     assert data["prod"]["gpus"] == -1
-    (changed,) = [one for one in data["prod"]["objects"] if "Deployment" in one["object"]]
+    (changed,) = [
+        changed_object for changed_object in data["prod"]["objects"] if "Deployment" in changed_object["object"]
+    ]
     assert (changed["op"], changed["fields"]) == ("update", ["spec.replicas: 4 -> 3"])
 
 
 @pytest.mark.parametrize("revision", ["nowhere", "--output=x", "HEAD:stacks"])
 def test_what_is_no_revision_is_refused(history: Path, revision: str) -> None:
     """A branch's name comes from a pull request and must not become an option of git."""
-    said = run(history, "diff", "--", revision)
-    assert said.status == Exit.USAGE
-    assert "revision" in said.err
-    assert f"got: {revision}" in said.err
+    result = run(history, "diff", "--", revision)
+    assert result.status == Exit.USAGE
+    assert "revision" in result.err
+    assert f"got: {revision}" in result.err
     assert not (history / "x").exists()
 
 
@@ -106,20 +108,20 @@ def test_what_is_no_revision_is_refused(history: Path, revision: str) -> None:
 def test_a_copy_without_git_says_to_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     folder = make_checkout(tmp_path / "copy", sites=("lab",))
     monkeypatch.setattr(engine, "preview", lambda *_, **__: {"steps": []})
-    said = run(folder, *command)
-    assert said.status == Exit.UNABLE
-    assert f"git reads no revision of {folder}: fatal: not a git repository" in said.err
-    assert "fix: clone the repository" in said.err
+    result = run(folder, *command)
+    assert result.status == Exit.UNABLE
+    assert f"git reads no revision of {folder}: fatal: not a git repository" in result.err
+    assert "fix: clone the repository" in result.err
 
 
 def test_a_checkout_of_another_owner_says_how_to_trust_it(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As git refuses it in a container, by the variable of git's own tests."""
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    said = run(history, "diff", "HEAD")
-    assert said.status == Exit.UNABLE
-    assert "detected dubious ownership" in said.err
-    assert f"git config --global --add safe.directory {history}" in said.err
+    result = run(history, "diff", "HEAD")
+    assert result.status == Exit.UNABLE
+    assert "detected dubious ownership" in result.err
+    assert f"git config --global --add safe.directory {history}" in result.err
 
 
 def test_a_link_out_of_the_checkout_is_refused(tmp_path: Path) -> None:
@@ -129,10 +131,10 @@ def test_a_link_out_of_the_checkout_is_refused(tmp_path: Path) -> None:
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "link")
-    said = run(folder, "diff", "HEAD")
-    assert said.status == Exit.REFUSED
-    assert "is a link to an absolute path" in said.err
-    assert "Traceback" not in said.err
+    result = run(folder, "diff", "HEAD")
+    assert result.status == Exit.REFUSED
+    assert "is a link to an absolute path" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_revision_with_a_broken_site_says_so(history: Path) -> None:
@@ -140,24 +142,24 @@ def test_a_revision_with_a_broken_site_says_so(history: Path) -> None:
     text = file.read_text()
     file.write_text(text.replace("      port: 443\n", "      port: lots\n"))
     try:
-        said = run(history, "diff", "HEAD")
+        result = run(history, "diff", "HEAD")
     finally:
         file.write_text(text)
-    assert said.status == Exit.REFUSED
-    assert "the files as they are cannot be rendered" in said.err
-    assert "gateway.port" in said.err
+    assert result.status == Exit.REFUSED
+    assert "the files as they are cannot be rendered" in result.err
+    assert "gateway.port" in result.err
 
 
 def test_a_rendered_folder_and_something_else_are_not_compared(history: Path, tmp_path: Path) -> None:
     assert run(history, "render", "prod", "--out", str(tmp_path)).status == Exit.OK
     for folder in (tmp_path, tmp_path / "prod"):
         for words in ([str(folder)], ["HEAD", str(folder)], [str(folder), "HEAD"]):
-            said = run(history, "diff", *words)
-            assert (said.status, "a rendered folder is compared with a rendered folder alone" in said.err) == (
+            result = run(history, "diff", *words)
+            assert (result.status, "a rendered folder is compared with a rendered folder alone" in result.err) == (
                 Exit.USAGE,
                 True,
-            ), said
-            assert "fix: render the other side too" in said.err
+            ), result
+            assert "fix: render the other side too" in result.err
 
 
 def test_two_folders(history: Path, tmp_path: Path) -> None:
@@ -166,14 +168,14 @@ def test_two_folders(history: Path, tmp_path: Path) -> None:
     changed = tmp_path / "b" / "prod" / "inference-models" / "deployment.apps_glm-5-1.yaml"
     changed.write_text(changed.read_text().replace("replicas: 2", "replicas: 1"))
     (tmp_path / "b" / "prod" / "inference-models" / "service_glm-5-1-epp.yaml").unlink()
-    said = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "b"))
-    assert "spec.replicas: 2 -> 1" in said.out
-    assert "removed   Service inference-models/glm-5-1-epp" in said.out
-    assert "cost per month             not known: a rendered folder holds no prices" in said.out
+    result = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert "spec.replicas: 2 -> 1" in result.out
+    assert "removed   Service inference-models/glm-5-1-epp" in result.out
+    assert "cost per month             not known: a rendered folder holds no prices" in result.out
     (tmp_path / "empty").mkdir()
-    said = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "empty"))
-    assert said.status == Exit.USAGE
-    assert "holds no rendered site" in said.err
+    result = run(history, "diff", str(tmp_path / "a"), str(tmp_path / "empty"))
+    assert result.status == Exit.USAGE
+    assert "holds no rendered site" in result.err
 
 
 @pytest.mark.parametrize(

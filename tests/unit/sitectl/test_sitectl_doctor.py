@@ -22,20 +22,20 @@ def own(tmp_path: Path) -> Path:
 def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, tmp_path: Path) -> None:
     """Everything is missing on a machine without programs; nothing of that is an error for work without a cluster."""
     bare = Machine(environment={"PULUMI_HOME": str(tmp_path)}, which=lambda _: None, say=lambda _: "")
-    found = {one.name: one for one in checks(checkout_folder, bare)}
+    by_name = {check.name: check for check in checks(checkout_folder, bare)}
     for name in ("git", "pulumi", "plugin kubernetes", "plugin command", "kubectl", "CRD bundle"):
-        notes = [one for one in checks(checkout_folder, bare) if one.name == name and one.state == "note"]
+        notes = [check for check in checks(checkout_folder, bare) if check.name == name and check.state == "note"]
         assert notes, name
         assert notes[0].fix
-    assert found["site prod"].state == "ok"
-    assert [one for one in found.values() if one.state == "bad"] == []
+    assert by_name["site prod"].state == "ok"
+    assert [check for check in by_name.values() if check.state == "bad"] == []
 
 
 def test_doctor_names_a_clusters_file_that_is_not_there(own: Path) -> None:
     run(own, "init", "berlin")
     bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
-    found = {one.name: one for one in checks(own, bare)}
-    assert (found["cluster of berlin"].state, found["cluster of berlin"].fix) == (
+    by_name = {check.name: check for check in checks(own, bare)}
+    assert (by_name["cluster of berlin"].state, by_name["cluster of berlin"].fix) == (
         "note",
         "put the kubeconfig of berlin there",
     )
@@ -45,17 +45,17 @@ def test_doctor_names_the_pod_network_of_a_site_of_machines(own: Path) -> None:
     """Without it `up` ends; doctor, which the way from the rack begins with, looked at the CRDs alone."""
     bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
     assert run(own, "init", "rack", "--machines", "3+6", "--network", "10.1.0.0/24").status == Exit.OK
-    found = {one.name: one for one in checks(own, bare)}["pod network of rack"]
-    assert (found.state, found.fix) == ("note", "python -m sitectl bundle rack")
+    pod_network = {check.name: check for check in checks(own, bare)}["pod network of rack"]
+    assert (pod_network.state, pod_network.fix) == ("note", "python -m sitectl bundle rack")
     manifest = own / ".bundle" / "cilium" / "cilium.yaml"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("another one")
-    assert {one.name: one for one in checks(own, bare)}["pod network of rack"].state == "note"
+    assert {check.name: check for check in checks(own, bare)}["pod network of rack"].state == "note"
 
 
 def test_doctor_refuses_a_broken_site(own: Path) -> None:
     run(own, "init", "berlin")
     edit(own, "berlin", gateway={"port": 1})
-    said = run(own, "doctor")
-    assert said.status == Exit.REFUSED
-    assert "fix: python -m sitectl validate berlin" in said.out
+    result = run(own, "doctor")
+    assert result.status == Exit.REFUSED
+    assert "fix: python -m sitectl validate berlin" in result.out

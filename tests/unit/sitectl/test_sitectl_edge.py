@@ -17,14 +17,14 @@ import pytest
 from sitectl import cli
 from sitectl.command import Command
 from sitectl.errors import Exit
-from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, Said, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, CommandResult, make_checkout, run
 
 pytestmark = pytest.mark.processes
 
 SECRET = "sk-0123456789abcdef0123456789abcdef"
 
 
-def process(folder: Path, *words: str, root: Path = ROOT, **environment: str) -> Said:
+def process(folder: Path, *words: str, root: Path = ROOT, **environment: str) -> CommandResult:
     """`python -m sitectl` as a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "sitectl", *words],
@@ -36,14 +36,14 @@ def process(folder: Path, *words: str, root: Path = ROOT, **environment: str) ->
         check=False,
         timeout=120,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def is_told(said: Said, status: Exit, says: str) -> None:
-    assert said.status == status, said
-    assert says in said.err
-    assert "fix: " in said.err
-    assert "Traceback" not in said.err + said.out
+def is_told(result: CommandResult, status: Exit, says: str) -> None:
+    assert result.status == status, result
+    assert says in result.err
+    assert "fix: " in result.err
+    assert "Traceback" not in result.err + result.out
 
 
 @pytest.fixture
@@ -94,10 +94,10 @@ def test_plan_tells_of_a_pulumi_that_does_not_answer(
     program.write_bytes(script)
     program.chmod(mode)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    said = run(own, "plan", "lab")
-    assert (said.status in (Exit.UNABLE, Exit.USAGE), "Traceback" in said.err) == (True, False)
-    assert says in said.err
-    assert "fix: " in said.err
+    result = run(own, "plan", "lab")
+    assert (result.status in (Exit.UNABLE, Exit.USAGE), "Traceback" in result.err) == (True, False)
+    assert says in result.err
+    assert "fix: " in result.err
 
 
 def test_render_refuses_a_file_in_the_place_of_its_folder(checkout_folder: Path, tmp_path: Path) -> None:
@@ -128,17 +128,17 @@ def test_a_reader_that_has_seen_enough_is_no_error(own: Path) -> None:
 @pytest.mark.parametrize("module", ["yaml", "click"])
 def test_an_interrupt_during_imports_is_silent(tmp_path: Path, module: str) -> None:
     (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt\n")
-    said = process(ROOT, "validate", PYTHONPATH=f"{tmp_path}:{ROOT}")
-    assert (said.status, said.out, said.err) == (Exit.INTERRUPTED, "", "")
+    result = process(ROOT, "validate", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert (result.status, result.out, result.err) == (Exit.INTERRUPTED, "", "")
 
 
 def test_a_fifo_as_a_sites_file_is_told_and_not_waited_for(own: Path) -> None:
     os.mkfifo(own / "Pulumi.pipe.yaml")
-    said = process(ROOT, "validate", "--project", str(own), "pipe")
-    assert (said.status, "a FIFO, not a file" in said.out) == (Exit.REFUSED, True)
+    result = process(ROOT, "validate", "--project", str(own), "pipe")
+    assert (result.status, "a FIFO, not a file" in result.out) == (Exit.REFUSED, True)
     for command in (["rules", "pipe"], ["proof", "pipe"], ["render", "pipe", "--out", str(own / "out")]):
-        said = process(ROOT, *command, "--project", str(own))
-        assert (said.status, "a FIFO, not a file" in said.out) == (Exit.REFUSED, True), command
+        result = process(ROOT, *command, "--project", str(own))
+        assert (result.status, "a FIFO, not a file" in result.out) == (Exit.REFUSED, True), command
 
 
 @pytest.mark.parametrize("file", ["hardware/h200-sxm.yaml", "versions.yaml", "catalogue/glm-5.1-fp8.yaml"])
@@ -151,9 +151,9 @@ def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, 
     (copy / "stacks" / "facts" / file).write_text("")
     for words in (["--help"], ["init", "--help"], ["docs"]):
         assert process(copy, *words, root=copy).status == Exit.OK
-    said = process(copy, "validate", root=copy)
-    assert (said.status, "Traceback" in said.out + said.err) == (Exit.REFUSED, False)
-    assert f"stacks/facts/{file}: " in said.out + said.err
+    result = process(copy, "validate", root=copy)
+    assert (result.status, "Traceback" in result.out + result.err) == (Exit.REFUSED, False)
+    assert f"stacks/facts/{file}: " in result.out + result.err
     if file == "versions.yaml":
         assert f"stacks/facts/{file}: " in process(copy, "versions", root=copy).err
 
@@ -164,25 +164,27 @@ def test_a_missing_file_of_versions_is_named_by_every_command(tmp_path: Path) ->
         shutil.copytree(ROOT / package, copy / package)
     (copy / "stacks" / "facts" / "versions.yaml").unlink()
     for words in (["validate"], ["rules"], ["init", "oslo"], ["doctor"]):
-        said = process(copy, *words, root=copy)
-        told = said.out + said.err
-        assert (said.status, "stacks/facts/versions.yaml: 1 error in the file" in told) == (Exit.REFUSED, True), said
+        result = process(copy, *words, root=copy)
+        told = result.out + result.err
+        assert (result.status, "stacks/facts/versions.yaml: 1 error in the file" in told) == (Exit.REFUSED, True), (
+            result
+        )
         assert "change the argument" not in told and "Traceback" not in told
     assert "bad   site lab" in told and "ok    python" in told, "doctor goes on"
 
 
 def test_a_site_that_is_a_link_to_nowhere_stops_no_other_site(own: Path) -> None:
     (own / "Pulumi.dang.yaml").symlink_to("/nonexistent")
-    said = process(ROOT, "rules", "--project", str(own))
-    assert (said.status, said.err.count("error")) == (Exit.REFUSED, 0), said
-    assert "Pulumi.dang.yaml: no such file" in said.out and "lab: 0 broken" in said.out
+    result = process(ROOT, "rules", "--project", str(own))
+    assert (result.status, result.err.count("error")) == (Exit.REFUSED, 0), result
+    assert "Pulumi.dang.yaml: no such file" in result.out and "lab: 0 broken" in result.out
 
 
 @pytest.mark.parametrize("words", [["catalogue", "show"], ["catalogue", "nope"], ["catalogue", "list", "--nope"]])
 def test_a_mistake_below_a_command_has_the_same_form(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status = cli.main(words)
-    said = capsys.readouterr().err
-    assert (status, said.startswith("error: "), "\n  fix: " in said) == (Exit.USAGE, True, True), said
+    errors = capsys.readouterr().err
+    assert (status, errors.startswith("error: "), "\n  fix: " in errors) == (Exit.USAGE, True, True), errors
 
 
 def fails(*_: Any) -> int:
@@ -194,9 +196,9 @@ def test_what_nobody_foresaw_is_one_line_that_says_where_to_report_it(
 ) -> None:
     broken = Command("validate", callback=fails)
     monkeypatch.setitem(sys.modules, "sitectl.commands.validate", SimpleNamespace(command=broken))
-    said = run(own, "validate")
-    assert said.status == Exit.BUG
-    assert said.err.splitlines() == [
+    result = run(own, "validate")
+    assert result.status == Exit.BUG
+    assert result.err.splitlines() == [
         f"error: sitectl has a bug: RuntimeError in test_sitectl_edge.py:{fails.__code__.co_firstlineno + 1}",
         "  fix: report it in the project's issue tracker, with the command line and what --debug shows",
     ]
@@ -218,10 +220,10 @@ def test_validate_takes_a_path(own: Path, tmp_path: Path) -> None:
     """A file that is in no checkout, by its own path and by one from where the user is."""
     (tmp_path / "Pulumi.oslo.yaml").write_text((own / "Pulumi.lab.yaml").read_text().replace("name: lab", "name: oslo"))
     for named in ("Pulumi.oslo.yaml", str(tmp_path / "Pulumi.oslo.yaml")):
-        said = run(tmp_path, "validate", named)
-        assert (said.status, said.out.count("valid; ")) == (Exit.OK, 1), said
-    said = run(tmp_path, "validate", "none.yaml")
-    assert (said.status, "no such file" in said.out) == (Exit.REFUSED, True)
+        result = run(tmp_path, "validate", named)
+        assert (result.status, result.out.count("valid; ")) == (Exit.OK, 1), result
+    result = run(tmp_path, "validate", "none.yaml")
+    assert (result.status, "no such file" in result.out) == (Exit.REFUSED, True)
 
 
 def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,9 +257,9 @@ def test_errors_that_nobody_can_read_leave_the_status(own: Path, words: str, sta
 
 def test_a_letter_that_stdout_has_not_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.müll.yaml").write_text("config: {}\n")
-    said = process(tmp_path, "validate", "Pulumi.müll.yaml", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    assert (said.status, said.err) == (Exit.REFUSED, ""), said
-    assert "Pulumi.m\\xfcll.yaml: " in said.out
+    result = process(tmp_path, "validate", "Pulumi.müll.yaml", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (result.status, result.err) == (Exit.REFUSED, ""), result
+    assert "Pulumi.m\\xfcll.yaml: " in result.out
 
 
 def test_the_next_step_works_from_where_the_user_is(own: Path, tmp_path: Path) -> None:
@@ -265,8 +267,8 @@ def test_the_next_step_works_from_where_the_user_is(own: Path, tmp_path: Path) -
     assert run(own, "validate", "lab").out.splitlines()[-1] == f"next: python -m sitectl proof lab --project {own}"
     prod = tmp_path / "Pulumi.prod.yaml"
     prod.write_text((ROOT / prod.name).read_text())
-    said = run(ROOT, "validate", str(prod))
-    assert (said.status, "next: " in said.out) == (Exit.OK, False)
+    result = run(ROOT, "validate", str(prod))
+    assert (result.status, "next: " in result.out) == (Exit.OK, False)
 
 
 WITHOUT_A_FIX = [
@@ -280,5 +282,5 @@ WITHOUT_A_FIX = [
 
 @pytest.mark.parametrize("words", WITHOUT_A_FIX)
 def test_a_wrong_command_line_has_a_fix(checkout_folder: Path, words: list[str]) -> None:
-    said = run(checkout_folder, *words)
-    assert (said.status, "\n  fix: " in said.err) == (Exit.USAGE, True), said
+    result = run(checkout_folder, *words)
+    assert (result.status, "\n  fix: " in result.err) == (Exit.USAGE, True), result

@@ -24,10 +24,10 @@ def own(tmp_path: Path) -> Path:
 @pytest.mark.row("opening 13")
 def test_explain_a_key(checkout_folder: Path) -> None:
     """Value, origin, meaning."""
-    said = run(checkout_folder, "explain", "--site", "prod", "models.glm-5-1.server.replicas", "--json").data
-    assert (said["value"], said["layer"]) == (2, "site")
-    assert re.fullmatch(r"Pulumi\.prod\.yaml:\d+", said["origin"])
-    assert said["meaning"].startswith("Pods that serve the model")
+    record = run(checkout_folder, "explain", "--site", "prod", "models.glm-5-1.server.replicas", "--json").data
+    assert (record["value"], record["layer"]) == (2, "site")
+    assert re.fullmatch(r"Pulumi\.prod\.yaml:\d+", record["origin"])
+    assert record["meaning"].startswith("Pods that serve the model")
     default = run(checkout_folder, "explain", "--site", "lab", "models.glm-5-1.server.replicas", "--json").data
     assert (default["layer"], default["origin"]) == ("default", "default of components/specs/model_server.py")
 
@@ -47,8 +47,8 @@ def test_explain_a_key(checkout_folder: Path) -> None:
     ],
 )
 def test_explain_gives_values_of_their_own_type(checkout_folder: Path, key: str, value: object) -> None:
-    said = run(checkout_folder, "explain", "--site", "prod", key, "--json").data
-    assert (type(said["value"]), said["value"]) == (type(value), value)
+    record = run(checkout_folder, "explain", "--site", "prod", key, "--json").data
+    assert (type(record["value"]), record["value"]) == (type(value), value)
     words = run(checkout_folder, "explain", "--site", "prod", key).out.splitlines()
     plain = value if isinstance(value, str) else json.dumps(value)
     assert words[1].split(maxsplit=1) == ["value", "not set" if value is None else plain]
@@ -57,23 +57,25 @@ def test_explain_gives_values_of_their_own_type(checkout_folder: Path, key: str,
 def test_explain_gives_every_key_a_value(checkout_folder: Path) -> None:
     """Those of pins and the catalogue too, whose names hold dots."""
     for section in ("versions", "catalogue", "cluster", "models"):
-        said = run(checkout_folder, "explain", "--site", "prod", section, "--json").data
-        assert len(said) > 20
-        assert all(set(one) == {"value", "origin"} for one in said.values())
-        unset = [key for key, one in said.items() if one["value"] is None and "default" not in one["origin"]]
+        records = run(checkout_folder, "explain", "--site", "prod", section, "--json").data
+        assert len(records) > 20
+        assert all(set(record) == {"value", "origin"} for record in records.values())
+        unset = [
+            key for key, record in records.items() if record["value"] is None and "default" not in record["origin"]
+        ]
         assert unset == []
 
 
 def test_explain_a_section_lists_its_keys(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "explain", "--site", "prod", "models.glm-5-1.pool")
-    assert "models.glm-5-1.pool.prefix_weight" in said.out
+    result = run(checkout_folder, "explain", "--site", "prod", "models.glm-5-1.pool")
+    assert "models.glm-5-1.pool.prefix_weight" in result.out
 
 
 def test_explain_an_object_says_its_fields(checkout_folder: Path) -> None:
     """Without a field the error was that the site has no such key."""
-    said = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1")
-    assert said.status == Exit.OK
-    assert said.out.splitlines() == [
+    result = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1")
+    assert result.status == Exit.OK
+    assert result.out.splitlines() == [
         "object       Deployment inference-models/glm-5-1",
         "declared as  kubernetes:apps/v1:Deployment glm-5-1-server",
         "fields       metadata, spec",
@@ -85,11 +87,11 @@ def test_explain_an_object_says_its_fields(checkout_folder: Path) -> None:
 
 def test_explain_counts_one_as_one_and_writes_values_as_the_file_does(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
-    said = run(own, "explain", "--site", "berlin", "models.chat.settings").out
-    assert re.search(r"^tensor_parallel_size +1 GPU \(derived\)$", said, re.MULTILINE)
-    assert re.search(r"^disruption_max_unavailable +1 replica \(derived\)$", said, re.MULTILINE)
-    assert re.search(r"^enable_expert_parallel +false \(derived\)$", said, re.MULTILINE)
-    assert re.search(r"^max_num_seqs +4\d requests \(derived\)$", said, re.MULTILINE)
+    printed = run(own, "explain", "--site", "berlin", "models.chat.settings").out
+    assert re.search(r"^tensor_parallel_size +1 GPU \(derived\)$", printed, re.MULTILINE)
+    assert re.search(r"^disruption_max_unavailable +1 replica \(derived\)$", printed, re.MULTILINE)
+    assert re.search(r"^enable_expert_parallel +false \(derived\)$", printed, re.MULTILINE)
+    assert re.search(r"^max_num_seqs +4\d requests \(derived\)$", printed, re.MULTILINE)
     key = run(own, "explain", "--site", "berlin", "models.chat.server.replicas").out
     assert re.search(r"^default +2$", key, re.MULTILINE)
     args = run(own, "explain", "--site", "berlin", "deployment/chat", "spec.template.spec.containers.0.args").out
@@ -97,9 +99,9 @@ def test_explain_counts_one_as_one_and_writes_values_as_the_file_does(own: Path)
 
 
 def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1", "spec.replicas", "--json").data
-    assert said["value"] == 2
-    assert said["object"] == "Deployment inference-models/glm-5-1"
+    record = run(checkout_folder, "explain", "--site", "prod", "deployment/glm-5-1", "spec.replicas", "--json").data
+    assert record["value"] == 2
+    assert record["object"] == "Deployment inference-models/glm-5-1"
 
 
 @pytest.mark.parametrize(
@@ -117,9 +119,9 @@ def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
     ],
 )
 def test_explain_with_a_mistake_says_the_near_one(checkout_folder: Path, words: list[str], says: str) -> None:
-    said = run(checkout_folder, "explain", "--site", "prod", *words)
-    assert said.status == Exit.USAGE
-    assert says in said.err
+    result = run(checkout_folder, "explain", "--site", "prod", *words)
+    assert result.status == Exit.USAGE
+    assert says in result.err
 
 
 def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> None:

@@ -33,7 +33,9 @@ PICKER = "Deployment inference-models/qwen3-32b-epp"
 
 
 def recorded() -> dict[str, ForeignFields]:
-    return {one.resource: one for one in foreign_fields(RECORDED["declared"], RECORDED["live"], stack="lab")}
+    return {
+        entry_of.resource: entry_of for entry_of in foreign_fields(RECORDED["declared"], RECORDED["live"], stack="lab")
+    }
 
 
 def operations(command: str) -> Any:
@@ -43,7 +45,9 @@ def operations(command: str) -> Any:
 
 
 def test_fields_are_named_with_their_managers() -> None:
-    assert {name: [(field.path, field.manager) for field in one.fields] for name, one in recorded().items()} == {
+    assert {
+        name: [(field.path, field.manager) for field in foreign.fields] for name, foreign in recorded().items()
+    } == {
         "Deployment inference-models/glm-5-1-epp": [("metadata.labels[example.com/team]", "kubectl-label")],
         PICKER: [
             ("spec.replicas", "kubectl"),
@@ -71,16 +75,16 @@ def test_what_the_program_declares_comes_back_by_up_and_the_rest_by_kubectl() ->
 
 
 def test_a_default_that_comes_back_is_not_kubectls_and_the_front_door_knows_the_stack() -> None:
-    found = recorded()
-    assert "--field-manager=pulumi-kubernetes" in shlex.split(found[PICKER].take_back[-1])
-    (door,) = found["SecurityPolicy inference-gateway/tenants"].take_back
+    foreign = recorded()
+    assert "--field-manager=pulumi-kubernetes" in shlex.split(foreign[PICKER].take_back[-1])
+    (door,) = foreign["SecurityPolicy inference-gateway/tenants"].take_back
     assert f"--field-manager={STACK}" in shlex.split(door)
 
 
 def test_the_order_of_objects_and_entries_does_not_matter() -> None:
     live = copy.deepcopy(RECORDED["live"])[::-1]
-    for one in live:
-        one["metadata"]["managedFields"].reverse()
+    for live_object in live:
+        live_object["metadata"]["managedFields"].reverse()
     assert foreign_fields(RECORDED["declared"][::-1], live, stack="lab") == list(recorded().values())
 
 
@@ -106,9 +110,9 @@ def test_items_of_a_list_go_from_the_last_one_on() -> None:
     """A removal moves what is behind it."""
     keys: dict[str, Any] = {f'k:{{"name":"{name}"}}': {".": {}, "f:name": {}, "f:value": {}} for name in "bcd"}
     items = [{"name": name, "value": "1"} for name in "abcd"]
-    (found,) = look({"spec": {"env": items}}, entry("someone", {"f:spec": {"f:env": keys}}))
-    assert [field.path for field in found.fields] == ["spec.env[b]", "spec.env[c]", "spec.env[d]"]
-    removed = [one["path"] for one in operations(found.take_back[0]) if one["op"] == "remove"]
+    (foreign,) = look({"spec": {"env": items}}, entry("someone", {"f:spec": {"f:env": keys}}))
+    assert [field.path for field in foreign.fields] == ["spec.env[b]", "spec.env[c]", "spec.env[d]"]
+    removed = [operation["path"] for operation in operations(foreign.take_back[0]) if operation["op"] == "remove"]
     assert removed == ["/spec/env/3", "/spec/env/2", "/spec/env/1"]
 
 
@@ -116,8 +120,8 @@ def test_items_of_a_list_go_from_the_last_one_on() -> None:
 def test_places_are_numbers_not_texts(count: int) -> None:
     items = [f"item-{number}" for number in range(count)]
     fields: dict[str, Any] = {f'v:"{item}"': {} for item in items}
-    (found,) = look({"metadata_like": items}, entry("someone", {"f:metadata_like": fields}))
-    removed = [one["path"] for one in operations(found.take_back[0]) if one["op"] == "remove"]
+    (foreign,) = look({"metadata_like": items}, entry("someone", {"f:metadata_like": fields}))
+    removed = [operation["path"] for operation in operations(foreign.take_back[0]) if operation["op"] == "remove"]
     assert removed == [f"/metadata_like/{place}" for place in reversed(range(count))]
 
 
@@ -132,11 +136,11 @@ def test_an_encrypted_value_of_the_state_counts_as_declared() -> None:
     """Which keys a Secret has, only the engine can tell."""
     secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "v1:..."}
     theirs = entry("kubectl-edit", {"f:data": {"f:acme.laptop": {}}})
-    (found,) = look({"data": {"acme.laptop": "eA=="}}, theirs, declared={"stringData": secret}, kind="Secret")
-    assert found.take_back == ("pulumi up --refresh --stack berlin",)
-    (found,) = look({"data": {"acme.laptop": "eA=="}}, theirs, declared={"stringData": {"other": "1"}}, kind="Secret")
-    assert found.take_back[0].startswith("kubectl patch secret/x ")
-    assert "eA==" not in str(found)
+    (foreign,) = look({"data": {"acme.laptop": "eA=="}}, theirs, declared={"stringData": secret}, kind="Secret")
+    assert foreign.take_back == ("pulumi up --refresh --stack berlin",)
+    (foreign,) = look({"data": {"acme.laptop": "eA=="}}, theirs, declared={"stringData": {"other": "1"}}, kind="Secret")
+    assert foreign.take_back[0].startswith("kubectl patch secret/x ")
+    assert "eA==" not in str(foreign)
 
 
 def test_an_object_that_is_not_ours_or_not_there_is_not_looked_at() -> None:
@@ -178,8 +182,8 @@ def test_controllers_own_writes_are_no_drift(kind: str, manager: str, fields: di
     ],
 )
 def test_the_same_by_kubectl_is_drift(fields: dict[str, Any], path: str) -> None:
-    (found,) = look({"spec": {"replicas": 3}}, entry("kubectl", fields), kind="Deployment", finalizers=["held"])
-    assert found.fields == (ForeignField(path=path, manager="kubectl"),)
+    (foreign,) = look({"spec": {"replicas": 3}}, entry("kubectl", fields), kind="Deployment", finalizers=["held"])
+    assert foreign.fields == (ForeignField(path=path, manager="kubectl"),)
 
 
 def test_each_known_writer_has_a_reason_and_valid_patterns() -> None:
@@ -191,14 +195,16 @@ def test_each_known_writer_has_a_reason_and_valid_patterns() -> None:
 
 def test_protected_objects_are_those_of_the_front_door() -> None:
     theirs = entry("kubectl", {"f:spec": {"f:x": {}}})
-    (found,) = look({"spec": {"x": 1}}, theirs, labels=dict(PROTECTED))
-    assert f"--field-manager={STACK}" in found.take_back[0]
+    (foreign,) = look({"spec": {"x": 1}}, theirs, labels=dict(PROTECTED))
+    assert f"--field-manager={STACK}" in foreign.take_back[0]
 
 
 @pytest.fixture
 def drifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout whose `pulumi` and `kubectl` answer as a lab did: nothing to change, and fields of others."""
-    state = {"deployment": {"resources": [{"type": "kubernetes:x:Y", "inputs": one} for one in RECORDED["declared"]]}}
+    state = {
+        "deployment": {"resources": [{"type": "kubernetes:x:Y", "inputs": inputs} for inputs in RECORDED["declared"]]}
+    }
     (tmp_path / "state.json").write_text(json.dumps(state))
     (tmp_path / "live.json").write_text(json.dumps({"items": RECORDED["live"]}))
     (tmp_path / "quiet.json").write_text((FIXTURES / "previews" / "no-change.json").read_text())
@@ -221,14 +227,14 @@ def test_drift_looks_at_a_site_now(drifted: Path) -> None:
     assert "spec.template.spec.containers[epp].env[DEBUG]  set by kubectl-set" in shown.out
     assert all(command in shown.out for command in recorded()[PICKER].take_back)
     record = json.loads(run(drifted, "drift", "--site", "lab", "--json").out)
-    assert record["lab"]["foreign"] == json.loads(json.dumps([one.record() for one in recorded().values()]))
+    assert record["lab"]["foreign"] == json.loads(json.dumps([foreign.record() for foreign in recorded().values()]))
 
 
 def test_drift_is_told_to_code_scanning_and_jobs(drifted: Path) -> None:
     log = json.loads(run(drifted, "drift", "--site", "lab", "--format", "sarif", "--quiet").out)
     results = log["runs"][0]["results"]
-    assert [one["ruleId"] for one in results] == ["set-by-others"] * 4
-    assert {one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results} == {
+    assert [result["ruleId"] for result in results] == ["set-by-others"] * 4
+    assert {result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in results} == {
         "Pulumi.lab.yaml"
     }
     lines = run(drifted, "drift", "--site", "lab", "--format", "github", "--quiet").out.splitlines()

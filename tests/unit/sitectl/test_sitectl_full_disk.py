@@ -14,12 +14,12 @@ import pytest
 
 from sitectl import manifests_folder, whole_files
 from sitectl.errors import Exit, SitectlError
-from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, Said, make_checkout
+from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, CommandResult, make_checkout
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
 
 
-def limited(limit: str, folder: Path, *words: str) -> Said:
+def limited(limit: str, folder: Path, *words: str) -> CommandResult:
     """`python -m sitectl ARGUMENTS` under a limit of the shell."""
     command = shlex.join([sys.executable, "-m", "sitectl", *words, "--project", str(folder)])
     # Python leaves half of a compiled module where a write is cut short, and every later import of it fails.
@@ -28,7 +28,7 @@ def limited(limit: str, folder: Path, *words: str) -> Said:
         ["bash", "-c", f"{limit} && exec {command}"],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_init_leaves_no_half_of_a_site(own: Path) -> None:
-    said = limited("ulimit -f 1", own, "init", "oslo")
-    assert said.status == Exit.UNABLE, said
-    assert "Pulumi.oslo.yaml: File too large" in said.err and "fix: " in said.err
+    result = limited("ulimit -f 1", own, "init", "oslo")
+    assert result.status == Exit.UNABLE, result
+    assert "Pulumi.oslo.yaml: File too large" in result.err and "fix: " in result.err
     assert not list(own.glob("*oslo*")) and not list(own.glob(".*.part"))
 
 
@@ -47,8 +47,8 @@ def test_a_preview_that_cannot_be_saved_leaves_the_old_one(own: Path, tmp_path: 
     file = tmp_path / "q.json"
     before = (PREVIEWS / "replica-cut.json").read_text()
     file.write_text(before)
-    said = limited("ulimit -f 8", own, "plan", "lab", "--from", str(file), "--save", str(file))
-    assert (said.status, "q.json: File too large" in said.err) == (Exit.UNABLE, True), said
+    result = limited("ulimit -f 8", own, "plan", "lab", "--from", str(file), "--save", str(file))
+    assert (result.status, "q.json: File too large" in result.err) == (Exit.UNABLE, True), result
     assert file.read_text() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "q.json"]
 
@@ -73,7 +73,7 @@ def test_half_of_a_rendered_folder_is_not_read_and_is_written_again(
     with pytest.raises(SitectlError, match=f"render lab --out {tmp_path}"):
         manifests_folder.read(folder)
     manifests_folder.write(folder, {"a.yaml": files["a.yaml"]})
-    assert [one.name for one in manifests_folder.read(folder)] == ["a"]
+    assert [manifest.name for manifest in manifests_folder.read(folder)] == ["a"]
 
 
 def test_a_folder_with_the_name_of_a_manifest_is_left_alone(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_folder_with_the_name_of_a_manifest_is_left_alone(tmp_path: Path) -> N
     manifests_folder.write(tmp_path, {"a.yaml": manifest})
     (tmp_path / "dir.yaml").mkdir()
     manifests_folder.write(tmp_path, {"a.yaml": manifest})
-    assert [one.name for one in manifests_folder.read(tmp_path)] == ["a"]
+    assert [manifest.name for manifest in manifests_folder.read(tmp_path)] == ["a"]
 
 
 def test_a_file_is_replaced_where_its_link_leads_and_keeps_its_mode(tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     ],
 )
 def test_rules_say_what_the_machine_lacks(own: Path, limit: str, says: str) -> None:
-    said = limited(limit, own, "rules", "lab")
-    assert (said.status, says in said.err) == (Exit.UNABLE, True), said
+    result = limited(limit, own, "rules", "lab")
+    assert (result.status, says in result.err) == (Exit.UNABLE, True), result
 
 
 def test_a_deleted_folder_is_told(tmp_path: Path) -> None:
-    said = limited(f"mkdir {tmp_path}/a; cd {tmp_path}/a; rmdir {tmp_path}/a", Path("own"), "validate")
-    assert (said.status, "the current folder was deleted\n  fix: " in said.err) == (Exit.USAGE, True), said
+    result = limited(f"mkdir {tmp_path}/a; cd {tmp_path}/a; rmdir {tmp_path}/a", Path("own"), "validate")
+    assert (result.status, "the current folder was deleted\n  fix: " in result.err) == (Exit.USAGE, True), result

@@ -101,10 +101,10 @@ def test_words_of_the_tightest() -> None:
     assert targets([row(80)]) == [("chat TTFT p95", "50 ms of 100 -> 80 ms of 100", "20 % (-30 points)")]
 
 
-@pytest.mark.parametrize("said", [7, [7], [{}], [{**row(1).record(), "after_ms": "soon"}], {"a": 1}])
-def test_a_saved_preview_of_another_form_is_refused(said: Any) -> None:
+@pytest.mark.parametrize("records", [7, [7], [{}], [{**row(1).record(), "after_ms": "soon"}], {"a": 1}])
+def test_a_saved_preview_of_another_form_is_refused(records: Any) -> None:
     with pytest.raises(SitectlError, match="has not the form"):
-        of_records(said)
+        of_records(records)
 
 
 def test_a_records_way_through_a_saved_preview() -> None:
@@ -134,23 +134,23 @@ def berlin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_plan_says_headroom_against_the_last_commit(berlin: Path, tmp_path: Path) -> None:
     """In the table, in a block of its own, as data, as Markdown, and out of a saved preview."""
     saved, posted = tmp_path / "saved.json", tmp_path / "plan.md"
-    said = run(berlin, "plan", "berlin", "--save", str(saved), "--markdown", str(posted))
-    assert said.status == Exit.OK, said.err
+    result = run(berlin, "plan", "berlin", "--save", str(saved), "--markdown", str(posted))
+    assert result.status == Exit.OK, result.err
     (told,) = run(berlin, "plan", "berlin", "--from", str(saved), "--json").data["headroom"]
     assert told["before_percent"] > told["after_percent"] > 0 > told["change"]
     left = f"{told['after_percent']:.3g} % ({told['change']:+.3g} points)"
-    assert f"SLO headroom, least        {left}, chat TTFT p95" in said.out
-    assert "SLO HEADROOM: what the proof leaves to each target, estimated" in said.out
+    assert f"SLO headroom, least        {left}, chat TTFT p95" in result.out
+    assert "SLO HEADROOM: what the proof leaves to each target, estimated" in result.out
     latency = f"{told['before_ms']:,.0f} ms of 4,000 -> {told['after_ms']:,.0f} ms of 4,000"
-    assert f"  chat TTFT p95  {latency}  left {left}" in said.out
+    assert f"  chat TTFT p95  {latency}  left {left}" in result.out
     assert "SLO headroom, least" in posted.read_text()
     assert "chat TTFT p95" in posted.read_text()
-    assert run(berlin, "plan", "berlin", "--from", str(saved)).out == said.out
+    assert run(berlin, "plan", "berlin", "--from", str(saved)).out == result.out
 
 
 def test_a_revision_that_is_not_there_is_refused_and_no_git_is_fine(berlin: Path, tmp_path: Path) -> None:
-    said = run(berlin, "plan", "berlin", "--since", "nowhere")
-    assert (said.status, "got: nowhere" in said.err) == (Exit.USAGE, True)
+    result = run(berlin, "plan", "berlin", "--since", "nowhere")
+    assert (result.status, "got: nowhere" in result.err) == (Exit.USAGE, True)
     (berlin / ".git").rename(tmp_path / "git")
     (told,) = run(berlin, "plan", "berlin", "--json").data["headroom"]
     assert (told["before_ms"], told["change"]) == (None, None)

@@ -51,11 +51,11 @@ def test_the_page_on_gpus_adds_one(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    said = {words[0]: program("sitectl", *words) for words in shown(page, "sitectl")}
-    assert set(said) == {"catalogue", "init", "proof"}
-    assert re.search(rf"^  {named[1]} +1 GPU \(TP1\)", said["catalogue"], re.MULTILINE)
-    assert f"on {named[1]}, 2 x TP1 = 2 GPUs" in said["proof"]
-    assert "calibrated" not in said["proof"]
+    printed = {words[0]: program("sitectl", *words) for words in shown(page, "sitectl")}
+    assert set(printed) == {"catalogue", "init", "proof"}
+    assert re.search(rf"^  {named[1]} +1 GPU \(TP1\)", printed["catalogue"], re.MULTILINE)
+    assert f"on {named[1]}, 2 x TP1 = 2 GPUs" in printed["proof"]
+    assert "calibrated" not in printed["proof"]
     program("stacks.site.reference")
     for file in ("configuration.md", "site.schema.json"):
         assert named[1] in (own / "docs" / file).read_text(), "make docs"
@@ -83,16 +83,16 @@ def test_the_page_on_tenants_shows_what_a_tenant_is(tmp_path: Path) -> None:
     document["config"][SITE]["tenants"]["archive"] = tenant
     file.write_text(yaml.safe_dump(document))
     for words in shown(page, "sitectl"):
-        said = run(own, *words)
-        assert said.status == 0, said.err
-    new = re.findall(r"^  added +(.+)$", said.out, re.MULTILINE)
+        result = run(own, *words)
+        assert result.status == 0, result.err
+    new = re.findall(r"^  added +(.+)$", result.out, re.MULTILINE)
     assert sorted(new) == [
         "Secret inference-gateway/keys-archive",
         "command:local:Command access-archive-laptop",
         "command:local:Command access-archive-nightly",
     ]
-    assert "tenant archive may call qwen3-32b" in said.out
-    assert [title for title in ("IRREVERSIBLE", "REPLACED", "RESTARTS") if title in said.out] == []
+    assert "tenant archive may call qwen3-32b" in result.out
+    assert [title for title in ("IRREVERSIBLE", "REPLACED", "RESTARTS") if title in result.out] == []
     git(own, "commit", "-qam", "a tenant")
     del document["config"][SITE]["tenants"]["archive"]
     file.write_text(yaml.safe_dump(document))

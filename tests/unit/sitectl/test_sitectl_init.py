@@ -20,8 +20,8 @@ def own(tmp_path: Path) -> Path:
 
 def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
     words = ["--model", "chat=qwen3-32b-fp8", "--model", "glm-5-1=glm-5.1-fp8", "--tenant", "search", "--tenant", "ops"]
-    said = run(own, "init", "berlin", *words, "--gpu-hour", "2.5", "--currency", "NOK")
-    assert said.status == Exit.OK, said.err
+    result = run(own, "init", "berlin", *words, "--gpu-hour", "2.5", "--currency", "NOK")
+    assert result.status == Exit.OK, result.err
     site = plan_file(own / "Pulumi.berlin.yaml").site
     assert (site.name, sorted(site.models), sorted(site.tenants)) == ("berlin", ["chat", "glm-5-1"], ["ops", "search"])
     assert site.prices and (site.prices.gpu_hour, site.prices.currency) == (2.5, "NOK")
@@ -34,10 +34,10 @@ def test_init_writes_a_commented_site_that_loads(own: Path) -> None:
 def test_init_overwrites_nothing(own: Path) -> None:
     run(own, "init", "berlin")
     before = (own / "Pulumi.berlin.yaml").read_text()
-    said = run(own, "init", "berlin", "--tenant", "other")
-    assert said.status == Exit.REFUSED
-    assert "already there" in said.err
-    assert "fix: " in said.err
+    result = run(own, "init", "berlin", "--tenant", "other")
+    assert result.status == Exit.REFUSED
+    assert "already there" in result.err
+    assert "fix: " in result.err
     assert (own / "Pulumi.berlin.yaml").read_text() == before
 
 
@@ -69,11 +69,11 @@ MACHINES = ["--machines", "3+2", "--network", "10.1.0.0/24"]
 def test_init_with_a_mistake_writes_nothing_and_says_what_would_do(
     own: Path, words: list[str], status: Exit, says: str
 ) -> None:
-    said = run(own, "init", "berlin", *words)
-    assert said.status == status
-    assert says in said.err
-    assert "fix: " in said.err
-    assert "Traceback" not in said.err
+    result = run(own, "init", "berlin", *words)
+    assert result.status == status
+    assert says in result.err
+    assert "fix: " in result.err
+    assert "Traceback" not in result.err
     assert not (own / "Pulumi.berlin.yaml").exists()
 
 
@@ -88,9 +88,9 @@ def test_init_refuses_what_another_site_has(own: Path, words: list[str], says: s
     """`validate` would refuse the file that `init` just called valid."""
     assert run(own, "init", "berlin").status == Exit.OK
     assert run(own, "init", "oslo", "--machines", "3+2", "--network", "10.5.0.0/24").status == Exit.OK
-    said = run(own, "init", "bergen", *words)
-    assert (said.status, says in said.err) == (Exit.REFUSED, True), said
-    assert "fix: change the argument" in said.err
+    result = run(own, "init", "bergen", *words)
+    assert (result.status, says in result.err) == (Exit.REFUSED, True), result
+    assert "fix: change the argument" in result.err
     assert not (own / "Pulumi.bergen.yaml").exists()
 
 
@@ -108,9 +108,9 @@ def test_init_refuses_what_another_site_has(own: Path, words: list[str], says: s
     ids=lambda words: words[0] if isinstance(words, list) else "",
 )
 def test_an_option_without_the_one_that_it_belongs_to_names_it(own: Path, words: list[str], says: str) -> None:
-    said = run(own, "init", "oslo", *words)
-    assert said.status == Exit.USAGE
-    assert said.err.startswith(says), said.err
+    result = run(own, "init", "oslo", *words)
+    assert result.status == Exit.USAGE
+    assert result.err.startswith(says), result.err
 
 
 def test_init_says_where_the_kubeconfig_goes_as_long_as_it_is_not_there(own: Path) -> None:

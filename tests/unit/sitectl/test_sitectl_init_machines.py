@@ -11,7 +11,7 @@ import pytest
 from sitectl.errors import Exit
 from stacks.plan.site_plan import plan_file
 from stacks.site.machines import MachinesSpec
-from tests.unit.sitectl.sites_to_work_on import Said, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
 
 pytestmark = pytest.mark.row("C.05")
 
@@ -21,13 +21,13 @@ def own(tmp_path: Path) -> Path:
     return make_checkout(tmp_path / "own", sites=())
 
 
-def init(own: Path, *words: str) -> tuple[Said, MachinesSpec, str]:
-    said = run(own, "init", "berlin", *words)
-    assert said.status == Exit.OK, said.err
+def init(own: Path, *words: str) -> tuple[CommandResult, MachinesSpec, str]:
+    result = run(own, "init", "berlin", *words)
+    assert result.status == Exit.OK, result.err
     file = own / "Pulumi.berlin.yaml"
     machines = plan_file(file).site.cluster.machines
     assert machines is not None
-    return said, machines, file.read_text()
+    return result, machines, file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def init(own: Path, *words: str) -> tuple[Said, MachinesSpec, str]:
     [("3+6", 2, "10.1.0.0/24"), ("1+1", 0, "192.168.7.0/26"), ("5+40", 4, "10.96.0.0/16"), ("3+2", 2, "10.244.0.0/24")],
 )
 def test_the_machines_are_those_that_were_asked_for(own: Path, count: str, gateway_nodes: int, network: str) -> None:
-    said, machines, text = init(own, "--machines", count, "--gateway-nodes", str(gateway_nodes), "--network", network)
+    result, machines, text = init(own, "--machines", count, "--gateway-nodes", str(gateway_nodes), "--network", network)
     control_planes, hgx = map(int, count.split("+"))
     roles = Counter(node.role for node in machines.nodes.values())
     assert (roles["controlplane"], roles["worker"], roles["hgx"]) == (control_planes, gateway_nodes, hgx)
@@ -43,7 +43,7 @@ def test_the_machines_are_those_that_were_asked_for(own: Path, count: str, gatew
     assert len(set(addresses)) == len(addresses)
     assert all(address in ipaddress.ip_network(network) for address in addresses)
     assert machines.networks.vip not in [str(address) for address in addresses]
-    assert "valid as it is" in said.out
+    assert "valid as it is" in result.out
     assert max(map(len, text.splitlines())) <= 120
     assert run(own, "validate", "berlin").status == Exit.OK
     assert run(own, "proof", "berlin").status == Exit.OK
@@ -70,9 +70,9 @@ def test_what_an_option_names_is_not_marked(own: Path) -> None:
         "--resolver",
         "10.1.0.2",
     ]
-    said, machines, text = init(own, "--machines", "3+2", "--network", "10.1.0.0/24", *facts)
+    result, machines, text = init(own, "--machines", "3+2", "--network", "10.1.0.0/24", *facts)
     assert text.count("FILL IN") == 2, "addresses of machines and their disks have no option"
-    assert "2 facts to fill in" in said.out
+    assert "2 facts to fill in" in result.out
     assert machines.endpoint == "https://10.1.0.99:6443"
     assert machines.bonds["bond0"].links == ("eno1", "eno2")
     assert machines.bonds["bond0"].routes[0].gateway == "10.1.0.254"
@@ -93,7 +93,7 @@ def test_what_an_option_names_is_not_marked(own: Path) -> None:
     ],
 )
 def test_a_mistake_writes_nothing_and_names_the_way_out(own: Path, words: list[str], says: str) -> None:
-    said = run(own, "init", "berlin", *words)
-    assert said.status == Exit.USAGE
-    assert says in said.err
+    result = run(own, "init", "berlin", *words)
+    assert result.status == Exit.USAGE
+    assert says in result.err
     assert not (own / "Pulumi.berlin.yaml").exists()

@@ -25,7 +25,7 @@ PACKAGES = ("bundle", "components", "floor", "manifests", "policy", "sitectl", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class CommandResult:
     """What the installed command printed."""
 
     status: int
@@ -69,7 +69,7 @@ def project(environment: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def sitectl(environment: Path, folder: Path, *words: str) -> Said:
+def sitectl(environment: Path, folder: Path, *words: str) -> CommandResult:
     """The installed command, found on PATH, where nothing leads to the checkout."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SITECTL_CALLED_AS")}
     variables = kept | {"PATH": f"{environment / 'bin'}:{os.environ['PATH']}"}
@@ -80,7 +80,7 @@ def sitectl(environment: Path, folder: Path, *words: str) -> Said:
     )  # fmt: skip
     assert str(ROOT) not in done.stdout + done.stderr
     assert "python -m sitectl" not in done.stdout + done.stderr
-    return Said(status=done.returncode, out=done.stdout, err=done.stderr)
+    return CommandResult(status=done.returncode, out=done.stdout, err=done.stderr)
 
 
 def ours(*folders: str) -> set[str]:
@@ -105,9 +105,9 @@ def test_building_leaves_nothing_in_the_checkout(wheel: Path) -> None:
 
 
 def test_an_installed_command_says_its_version_and_place(environment: Path, tmp_path: Path) -> None:
-    said = sitectl(environment, tmp_path, "--version")
-    assert (said.status, said.err) == (0, "")
-    assert said.out.startswith(f"sitectl 0.1.0 ({environment}/lib/")
+    result = sitectl(environment, tmp_path, "--version")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith(f"sitectl 0.1.0 ({environment}/lib/")
 
 
 def test_an_installed_command_knows_what_is_pinned_and_what_can_be_ordered(environment: Path, tmp_path: Path) -> None:
@@ -171,19 +171,19 @@ def test_a_new_site_of_an_installed_command_names_what_is_there(environment: Pat
 
 
 def test_an_installed_command_outside_of_a_project_says_what_one_is(environment: Path, tmp_path: Path) -> None:
-    said = sitectl(environment, tmp_path, "validate")
-    assert said.status == 2
-    assert "no folder above it holds Pulumi.yaml and __main__.py" in said.err
-    assert "copy these two from a checkout" in said.err
+    result = sitectl(environment, tmp_path, "validate")
+    assert result.status == 2
+    assert "no folder above it holds Pulumi.yaml and __main__.py" in result.err
+    assert "copy these two from a checkout" in result.err
 
 
 def test_only_a_checkouts_catalogue_takes_a_model(environment: Path, project: Path) -> None:
     config = project / "config.json"
     config.write_text("{}")
     given = ["--repository", "a/b", "--licence", "MIT", "--source", "x", "--parameters", "1e9", "--published", "x"]
-    said = sitectl(environment, project, "catalogue", "add", str(config), *given)
-    assert said.status == 1
-    assert f"{project} has no stacks/facts/catalogue, and a model is added there" in said.err
+    result = sitectl(environment, project, "catalogue", "add", str(config), *given)
+    assert result.status == 1
+    assert f"{project} has no stacks/facts/catalogue, and a model is added there" in result.err
     assert not (project / "stacks").exists()
 
 
@@ -193,16 +193,16 @@ def test_a_checkout_with_another_program_is_noted(environment: Path, project: Pa
     shutil.copytree(ROOT / "stacks" / "facts", facts, ignore=shutil.ignore_patterns("__pycache__"))
     assert sitectl(environment, project, "validate", "lab").err == ""
     (facts / "versions.yaml").write_text((facts / "versions.yaml").read_text() + "# another\n")
-    said = sitectl(environment, project, "validate", "lab")
-    assert said.status == 0
-    assert said.err.startswith("note: stacks/facts/versions.yaml of this checkout is not as installed")
+    result = sitectl(environment, project, "validate", "lab")
+    assert result.status == 0
+    assert result.err.startswith("note: stacks/facts/versions.yaml of this checkout is not as installed")
     assert sitectl(environment, project, "validate", "lab", "--json").err == ""
 
 
 def test_the_doctor_of_an_installed_command_names_no_target_of_make_here(environment: Path, project: Path) -> None:
-    said = sitectl(environment, project, "doctor", "--json")
-    assert said.status == 0, said.out
-    fixes = {one["name"]: one["fix"] for one in json.loads(said.out)}
+    result = sitectl(environment, project, "doctor", "--json")
+    assert result.status == 0, result.out
+    fixes = {check["name"]: check["fix"] for check in json.loads(result.out)}
     assert fixes["CRD bundle"] == "sitectl bundle"
 
 
@@ -237,9 +237,9 @@ def test_without_its_dependencies_it_says_so(environment: Path, tmp_path: Path) 
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "sitectl").symlink_to(packages / "sitectl")
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-S", "-m", "sitectl", "--version"], cwd=alone, capture_output=True, text=True, check=False
     )
-    assert said.returncode == 1
-    assert said.stderr.splitlines()[0].endswith("lacks packages")
-    assert "Traceback" not in said.stderr
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[0].endswith("lacks packages")
+    assert "Traceback" not in result.stderr

@@ -70,12 +70,12 @@ def test_the_launcher_makes_its_environment_once_and_again_for_another_lock(own:
         (tmp_path, [launcher, "validate", "lab", "--project", str(own)]),
         (tmp_path, [launcher, "validate", str(own / "Pulumi.lab.yaml")]),
     ):
-        said = call(folder, *words)
-        assert (said.returncode, said.stderr) == (0, ""), words
+        done = call(folder, *words)
+        assert (done.returncode, done.stderr) == (0, ""), words
         # A file that is named by its path is in no checkout that `rules` would know.
         if not words[-1].endswith(".yaml"):
             called = words[0] if words[0] != launcher else "own/bin/sitectl"
-            assert f"next: {called} proof" in said.stdout, words
+            assert f"next: {called} proof" in done.stdout, words
     (own / "requirements.lock").write_text("a==2\n")
     assert call(own, "bin/sitectl", "--version").stderr == "[venv] making it\n"
     assert call(own, "bin/sitectl", "--version").stderr == ""
@@ -83,8 +83,8 @@ def test_the_launcher_makes_its_environment_once_and_again_for_another_lock(own:
 
 def test_an_environment_that_cannot_be_made_ends_with_the_bootstraps_words(own: Path) -> None:
     (own / "lab" / "bootstrap.py").write_text("import sys\nsys.exit('error: no network\\n  fix: connect')\n")
-    said = call(own, "bin/sitectl", "--help")
-    assert (said.returncode, said.stderr) == (1, "error: no network\n  fix: connect\n")
+    done = call(own, "bin/sitectl", "--help")
+    assert (done.returncode, done.stderr) == (1, "error: no network\n  fix: connect\n")
 
 
 def test_an_environment_of_another_user_is_an_error_with_a_fix(own: Path) -> None:
@@ -92,10 +92,10 @@ def test_an_environment_of_another_user_is_an_error_with_a_fix(own: Path) -> Non
     python = own / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text("no program\n")
-    said = call(own, "bin/sitectl", "--version")
-    assert said.returncode == 3
-    assert said.stdout == ""
-    assert said.stderr.splitlines() == [
+    done = call(own, "bin/sitectl", "--version")
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
         f"error: {python} cannot be run: Permission denied",
         "  fix: use a checkout of your own, or have its owner make .venv with a Python that you can run",
     ]
@@ -104,24 +104,24 @@ def test_an_environment_of_another_user_is_an_error_with_a_fix(own: Path) -> Non
 def test_the_launcher_is_named_in_an_activated_environment_too(own: Path) -> None:
     """There its own Python is first on PATH, as after `lab env`, and nothing has to be found."""
     (own / ".venv").symlink_to(sys.prefix)
-    said = call(own, "bash", "-ec", f'export PATH="{sys.prefix}/bin:$PATH"; bin/sitectl validate lab')
-    assert "next: bin/sitectl proof lab" in said.stdout
+    done = call(own, "bash", "-ec", f'export PATH="{sys.prefix}/bin:$PATH"; bin/sitectl validate lab')
+    assert "next: bin/sitectl proof lab" in done.stdout
 
 
 def test_the_name_of_the_launcher_can_be_copied_from_a_folder_with_blanks(own: Path, tmp_path: Path) -> None:
     (own / ".venv").symlink_to(sys.prefix)
     spaced = tmp_path / "my checkout"
     own.rename(spaced)
-    said = call(tmp_path, "my checkout/bin/sitectl", "validat", "--project", str(spaced))
-    assert "fix: 'my checkout/bin/sitectl' --help" in said.stderr
+    done = call(tmp_path, "my checkout/bin/sitectl", "validat", "--project", str(spaced))
+    assert "fix: 'my checkout/bin/sitectl' --help" in done.stderr
 
 
 def test_the_launcher_works_in_a_folder_that_was_deleted(own: Path, tmp_path: Path) -> None:
     (own / ".venv").symlink_to(sys.prefix)
     (tmp_path / "gone").mkdir()
-    said = call(tmp_path, "bash", "-c", f"cd gone; rmdir ../gone; {sys.executable} {own}/bin/sitectl validate")
-    assert said.returncode == 2
-    assert said.stderr.splitlines()[-2:] == [
+    done = call(tmp_path, "bash", "-c", f"cd gone; rmdir ../gone; {sys.executable} {own}/bin/sitectl validate")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-2:] == [
         "error: the current folder was deleted",
         "  fix: change into one that is there",
     ]
@@ -129,15 +129,15 @@ def test_the_launcher_works_in_a_folder_that_was_deleted(own: Path, tmp_path: Pa
 
 def test_a_linked_environment_is_somebody_elses_and_left_alone(own: Path) -> None:
     (own / ".venv").symlink_to(sys.prefix)
-    said = call(own, "bin/sitectl", "--version")
-    assert (said.returncode, said.stderr) == (0, "")
+    done = call(own, "bin/sitectl", "--version")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_module_without_an_environment_is_the_launcher(own: Path) -> None:
     """-S: a Python that has none of the packages."""
-    said = call(own, sys.executable, "-S", "-m", "sitectl", "--version")
-    assert (said.returncode, said.stdout) == (0, f"sitectl 0.1.0 ({own})\n")
-    assert "Traceback" not in said.stderr
+    done = call(own, sys.executable, "-S", "-m", "sitectl", "--version")
+    assert (done.returncode, done.stdout) == (0, f"sitectl 0.1.0 ({own})\n")
+    assert "Traceback" not in done.stderr
 
 
 def test_an_old_python_can_read_the_launcher() -> None:
@@ -193,8 +193,8 @@ def test_completion_offers_commands_options_and_sites(words: list[str], offered:
     script.write_text(call(ROOT, sys.executable, "-m", "sitectl", "completion", "bash").stdout)
     given = f"COMP_WORDS=(sitectl {' '.join(words)}); COMP_CWORD={len(words)}"
     ask = f"source {script}; {given}; _sitectl_completion {ROOT}/bin/sitectl"
-    said = call(ROOT, "bash", "-c", f'{ask}; printf "%s\\n" "${{COMPREPLY[@]}}"')
-    assert said.stdout.split() == offered
+    done = call(ROOT, "bash", "-c", f'{ask}; printf "%s\\n" "${{COMPREPLY[@]}}"')
+    assert done.stdout.split() == offered
 
 
 def test_the_launcher_is_called_as_its_page_says(own: Path) -> None:
@@ -204,10 +204,10 @@ def test_the_launcher_is_called_as_its_page_says(own: Path) -> None:
         documented.shell('eval "$(sitectl completion bash)"'),
     )
     (own / ".venv").symlink_to(sys.prefix)
-    said = call(own, "bash", "-ec", "\n".join((*shown, "complete -p sitectl; sitectl validate lab")))
-    assert (said.returncode, said.stderr) == (0, "")
-    assert "complete -o nosort -F _sitectl_completion sitectl" in said.stdout
-    assert "next: sitectl proof lab" in said.stdout
+    done = call(own, "bash", "-ec", "\n".join((*shown, "complete -p sitectl; sitectl validate lab")))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "complete -o nosort -F _sitectl_completion sitectl" in done.stdout
+    assert "next: sitectl proof lab" in done.stdout
 
 
 def test_the_readme_begins_without_a_lab(own: Path) -> None:
@@ -217,10 +217,10 @@ def test_the_readme_begins_without_a_lab(own: Path) -> None:
         documented.shell("bin/sitectl proof berlin"),
         documented.shell("bin/sitectl render berlin --out rendered"),
     )
-    said = call(own, "bash", "-ec", "\n".join(shown))
-    assert said.returncode == 0, said.stderr
-    assert "chat: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in said.stdout
-    assert "EUR/h" in said.stdout
+    done = call(own, "bash", "-ec", "\n".join(shown))
+    assert done.returncode == 0, done.stderr
+    assert "chat: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in done.stdout
+    assert "EUR/h" in done.stdout
     assert (own / "rendered" / "berlin" / "inference-models" / "deployment.apps_chat.yaml").exists()
 
 

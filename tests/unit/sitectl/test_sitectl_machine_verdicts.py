@@ -95,15 +95,15 @@ CASES: dict[str, tuple[Change, Severity, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_machine_s_change_is_judged(name: str) -> None:
     made, severity, what = CASES[name]
-    (said,) = classify(made)
-    assert said.severity is severity
-    assert what in said.what
+    (verdict,) = classify(made)
+    assert verdict.severity is severity
+    assert what in verdict.what
 
 
 def test_the_machine_s_own_answer_is_the_reason() -> None:
     answer = "the node is drained and the machine REBOOTS for its config: machine.install"
-    (said,) = classify(change("update", roll(NODE), notes=(f"hgx-2: {answer}",)))
-    assert said.reason == answer
+    (verdict,) = classify(change("update", roll(NODE), notes=(f"hgx-2: {answer}",)))
+    assert verdict.reason == answer
 
 
 def test_what_a_preview_says_of_a_resource_goes_with_its_change() -> None:

@@ -65,8 +65,8 @@ def misfits(value: Any, type_: str, at: str = "") -> Iterator[str]:
         yield f"{at}: not base64"
 
 
-def _version(found: dict[str, Any]) -> str:
-    return str(found["apiVersion"]).rpartition("/")[2].capitalize()
+def _version(manifest: dict[str, Any]) -> str:
+    return str(manifest["apiVersion"]).rpartition("/")[2].capitalize()
 
 
 def test_the_same_site_gives_the_same_bytes(
@@ -74,19 +74,19 @@ def test_the_same_site_gives_the_same_bytes(
 ) -> None:
     """A diff of renders shows the change and nothing else. The second one runs in a process of its own."""
     again = really_declare(checkout_folder, checkout.site_files(checkout_folder))
-    for site, one in declared.items():
+    for site, rendered in declared.items():
         write(tmp_path / site, contents(again[site].resources))
         files = {
             str(path.relative_to(tmp_path / site)): path.read_bytes() for path in (tmp_path / site).rglob("*.yaml")
         }
-        assert files == {name: text.encode() for name, text in contents(one.resources).items()}
+        assert files == {name: text.encode() for name, text in contents(rendered.resources).items()}
 
 
 def test_render_writes_a_folder_a_site(checkout_folder: Path, tmp_path: Path) -> None:
-    said = run(checkout_folder, "render", "prod", "--out", str(tmp_path))
-    assert said.status == 0
+    result = run(checkout_folder, "render", "prod", "--out", str(tmp_path))
+    assert result.status == 0
     assert [path.name for path in tmp_path.iterdir()] == ["prod"]
-    assert f"prod: {len(list(tmp_path.rglob('*.yaml')))} files in" in said.out
+    assert f"prod: {len(list(tmp_path.rglob('*.yaml')))} files in" in result.out
 
 
 def test_one_file_an_object_with_the_object_in_its_name(declared: dict[str, checkout.Declared]) -> None:
@@ -98,17 +98,19 @@ def test_one_file_an_object_with_the_object_in_its_name(declared: dict[str, chec
         "cluster/namespace_inference-models.yaml",
         "program/command-local-Command.access-acme-laptop.yaml",
     } <= set(files)
-    found = yaml.safe_load(files["inference-models/deployment.apps_glm-5-1.yaml"])
-    assert (found["kind"], found["spec"]["replicas"]) == ("Deployment", 2)
-    assert list(found) == ["apiVersion", "kind", "metadata", "spec"]
+    manifest = yaml.safe_load(files["inference-models/deployment.apps_glm-5-1.yaml"])
+    assert (manifest["kind"], manifest["spec"]["replicas"]) == ("Deployment", 2)
+    assert list(manifest) == ["apiVersion", "kind", "metadata", "spec"]
 
 
 def test_secrets_have_no_values(declared: dict[str, checkout.Declared]) -> None:
     """And no placeholder: if applied, every client could use the placeholder as a key."""
     files = contents(declared["lab"].resources)
-    found = yaml.safe_load(files["inference-gateway/secret_keys-acme.yaml"])
-    assert set(found) == {"apiVersion", "kind", "metadata", "type"}
-    assert "`pulumi up` makes the values" in found["metadata"]["annotations"]["inference-platform/values-not-rendered"]
+    manifest = yaml.safe_load(files["inference-gateway/secret_keys-acme.yaml"])
+    assert set(manifest) == {"apiVersion", "kind", "metadata", "type"}
+    assert (
+        "`pulumi up` makes the values" in manifest["metadata"]["annotations"]["inference-platform/values-not-rendered"]
+    )
     assert "sk-" not in "".join(text for name, text in files.items() if not name.startswith("program/command"))
 
 
@@ -126,17 +128,19 @@ def test_rendered_objects_have_the_structure_of_their_kind(declared: dict[str, c
     """As a strict validator reads them: no unknown field, and each of its type, by the API's own definition."""
     checked = set()
     for name, text in contents(declared[site].resources).items():
-        found = yaml.safe_load(text)
+        manifest = yaml.safe_load(text)
         if name.startswith("program/"):
             continue
-        core = "." not in str(found["apiVersion"]) or str(found["apiVersion"]).partition("/")[0].endswith(".k8s.io")
-        model = f"{_version(found)}{found['kind']}" if core else ""
+        core = "." not in str(manifest["apiVersion"]) or str(manifest["apiVersion"]).partition("/")[0].endswith(
+            ".k8s.io"
+        )
+        model = f"{_version(manifest)}{manifest['kind']}" if core else ""
         if hasattr(client, model):
-            assert list(misfits(found, model)) == [], name
-            checked.add(found["kind"])
+            assert list(misfits(manifest, model)) == [], name
+            checked.add(manifest["kind"])
         else:
-            assert set(found) <= {"apiVersion", "kind", "metadata", "spec"}, name
-            assert list(misfits(found["metadata"], "V1ObjectMeta")) == [], name
+            assert set(manifest) <= {"apiVersion", "kind", "metadata", "spec"}, name
+            assert list(misfits(manifest["metadata"], "V1ObjectMeta")) == [], name
     assert checked >= {"Secret", "PersistentVolumeClaim", "Deployment", "Service", "RoleBinding", "PodDisruptionBudget"}
 
 
@@ -155,9 +159,13 @@ def test_a_wrong_structure_is_seen(change: dict[str, Any], says: str) -> None:
 
 def test_committed_sites_keep_the_rules(declared: dict[str, checkout.Declared]) -> None:
     """The rules as a test over what is declared."""
-    for site, one in declared.items():
-        assert one.resources
-        errors = [found for found in violations(one.resources, SiteFacts(name=site), RULES) if found.level == "error"]
+    for site, rendered in declared.items():
+        assert rendered.resources
+        errors = [
+            violation
+            for violation in violations(rendered.resources, SiteFacts(name=site), RULES)
+            if violation.level == "error"
+        ]
         assert errors == []
 
 
@@ -189,15 +197,15 @@ def test_two_resources_for_one_object_are_refused() -> None:
 def test_no_name_leads_out_of_the_folder(name: str, tmp_path: Path) -> None:
     """A site's file comes from a pull request."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": name}}
-    one = Resource(type="kubernetes:core/v1:ConfigMap", name=name, body=body)
-    assert (tmp_path / file_name(one)).resolve().is_relative_to(tmp_path.resolve())
+    config_map = Resource(type="kubernetes:core/v1:ConfigMap", name=name, body=body)
+    assert (tmp_path / file_name(config_map)).resolve().is_relative_to(tmp_path.resolve())
 
 
 def test_a_program_that_fails_says_why_and_the_others_go_on(checkout_folder: Path, tmp_path: Path) -> None:
     broken = tmp_path / "Pulumi.broken.yaml"
     broken.write_text("config: {'inference-platform:site': {name: broken}}\n")
     files = {"broken": broken, "lab": checkout_folder / "Pulumi.lab.yaml"}
-    found = checkout.declare(checkout_folder, files)
-    assert "cluster" in found["broken"].error
-    assert "Traceback" not in found["broken"].error
-    assert found["lab"].resources
+    rendered = checkout.declare(checkout_folder, files)
+    assert "cluster" in rendered["broken"].error
+    assert "Traceback" not in rendered["broken"].error
+    assert rendered["lab"].resources

@@ -44,11 +44,11 @@ def commands(page: Path) -> list[tuple[str, str]]:
     blocks = re.findall(r"^ *```[^\n]*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL))
-    found = []
+    shown_commands = []
     for line in [*lines, *spans]:
         if match := re.search(r"python -m (sitectl|talos|ci\.\w+)\b([^|>]*)", line):
-            found.append((match[1], re.split(r"\s{2,}#", match[2])[0]))
-    return found
+            shown_commands.append((match[1], re.split(r"\s{2,}#", match[2])[0]))
+    return shown_commands
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
@@ -73,8 +73,8 @@ def test_the_way_from_the_rack_begins_with_commands_that_work(tmp_path: Path) ->
     walked = [words for words in ours if words and words[0] in ("init", "validate", "proof", "rules")]
     assert [words[0] for words in walked] == ["init", "validate", "proof", "rules"]
     for words in walked:
-        said = run(own, *words)
-        assert said.status == Exit.OK, said.err + said.out
+        result = run(own, *words)
+        assert result.status == Exit.OK, result.err + result.out
 
 
 def test_options_that_the_way_names_are_those_of_init() -> None:
@@ -103,10 +103,10 @@ def test_the_second_source_is_as_large_as_the_page_says() -> None:
     (mark,) = [mark for mark in marks if mark.name == "parametrize"]
     cases: list[tuple[str, str, Layout]] = mark.args[1]
     text = " ".join((DOCS / "proof.md").read_text().split())
-    found = re.search(r"`make test-all` compares (\d+) steps of (\w+) models on (\w+) kinds of GPU", text)
-    assert found
-    said = (int(found[1]), COUNTS[found[2]], COUNTS[found[3]])
-    assert said == (3 * len(cases), len({name for name, _, _ in cases}), len({gpu for _, gpu, _ in cases}))
+    match = re.search(r"`make test-all` compares (\d+) steps of (\w+) models on (\w+) kinds of GPU", text)
+    assert match
+    counts = (int(match[1]), COUNTS[match[2]], COUNTS[match[3]])
+    assert counts == (3 * len(cases), len({name for name, _, _ in cases}), len({gpu for _, gpu, _ in cases}))
     with (ROOT / "tests" / "unit" / "proof" / "aiconfigurator-0.12.csv").open() as stream:
         rows = list(csv.reader(line for line in stream if not line.startswith("#")))
     assert f"{len(rows) - 1} recorded step times" in text

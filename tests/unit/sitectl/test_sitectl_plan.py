@@ -19,12 +19,12 @@ PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
 def test_plan_out_of_a_saved_preview(checkout_folder: Path, tmp_path: Path) -> None:
     saved = PREVIEWS / "model-removed.json"
-    said = run(checkout_folder, "plan", "lab", "--from", str(saved), "--markdown", str(tmp_path / "plan.md"))
-    assert said.status == Exit.OK
-    first = said.out.index("IRREVERSIBLE")
-    assert first < said.out.index("REPLACED") < said.out.index("RESTARTS") < said.out.index("LIVE")
-    assert re.search(r"GPUs +-2", said.out)
-    assert "tenants touched            acme, globex" in said.out
+    result = run(checkout_folder, "plan", "lab", "--from", str(saved), "--markdown", str(tmp_path / "plan.md"))
+    assert result.status == Exit.OK
+    first = result.out.index("IRREVERSIBLE")
+    assert first < result.out.index("REPLACED") < result.out.index("RESTARTS") < result.out.index("LIVE")
+    assert re.search(r"GPUs +-2", result.out)
+    assert "tenants touched            acme, globex" in result.out
     assert "**irreversible**" in (tmp_path / "plan.md").read_text()
 
 
@@ -64,21 +64,21 @@ def test_plan_and_comment_say_how_long_a_cold_start_takes(
     ],
 )
 def test_plan_refuses_as_severe_or_worse(checkout_folder: Path, name: str, refuse: str, status: Exit) -> None:
-    said = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / f"{name}.json"), "--refuse", refuse)
-    assert said.status == status
+    result = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / f"{name}.json"), "--refuse", refuse)
+    assert result.status == status
 
 
 def test_plan_says_what_the_engine_refused(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "model-swapped.json"))
-    assert said.status == Exit.REFUSED
-    assert "field can not be less than" in " ".join(said.out.split())
+    result = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "model-swapped.json"))
+    assert result.status == Exit.REFUSED
+    assert "field can not be less than" in " ".join(result.out.split())
 
 
 def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Path) -> None:
-    said = json.loads((PREVIEWS / "replica-cut.json").read_text())
-    site = json.loads(said["config"][KEY])
-    said["config"][KEY] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK"}})
-    (tmp_path / "p.json").write_text(json.dumps(said))
+    preview = json.loads((PREVIEWS / "replica-cut.json").read_text())
+    site = json.loads(preview["config"][KEY])
+    preview["config"][KEY] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK"}})
+    (tmp_path / "p.json").write_text(json.dumps(preview))
     shown = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json")).out
     assert "-14,600 NOK" in shown
     without = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json")).out
@@ -91,18 +91,18 @@ def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monk
     program.write_text(f"#!/bin/sh\n{print_recording('no-change')}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    said = run(checkout_folder, "plan", "prod", "--save", str(tmp_path / "saved.json"))
-    assert said.status == Exit.OK
-    assert "qwen3-32b: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in said.out
+    result = run(checkout_folder, "plan", "prod", "--save", str(tmp_path / "saved.json"))
+    assert result.status == Exit.OK
+    assert "qwen3-32b: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in result.out
     again = run(checkout_folder, "plan", "prod", "--from", str(tmp_path / "saved.json"))
-    assert again.out == said.out
+    assert again.out == result.out
 
 
 @pytest.mark.row("C.06")
 def test_a_saved_preview_of_another_stack_is_refused(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "plan", "prod", "--from", str(PREVIEWS / "replica-cut.json"))
-    assert (said.status, said.out) == (Exit.USAGE, "")
-    assert "is a preview of another stack than prod\n  got: lab\n  allowed: prod\n  fix: " in said.err
+    result = run(checkout_folder, "plan", "prod", "--from", str(PREVIEWS / "replica-cut.json"))
+    assert (result.status, result.out) == (Exit.USAGE, "")
+    assert "is a preview of another stack than prod\n  got: lab\n  allowed: prod\n  fix: " in result.err
 
 
 def test_a_preview_without_resources_fits_every_site(checkout_folder: Path, tmp_path: Path) -> None:
@@ -112,24 +112,24 @@ def test_a_preview_without_resources_fits_every_site(checkout_folder: Path, tmp_
 
 @pytest.mark.parametrize("option", [["--refresh"], ["--config-file", "/nonexistent"], ["--since", "nope"]])
 def test_what_a_saved_preview_would_ignore_is_refused(checkout_folder: Path, option: list[str]) -> None:
-    said = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json"), *option)
-    assert said.status == Exit.USAGE
-    assert f"error: {option[0]}: not with --from" in said.err and "fix: leave out --from" in said.err
+    result = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json"), *option)
+    assert result.status == Exit.USAGE
+    assert f"error: {option[0]}: not with --from" in result.err and "fix: leave out --from" in result.err
 
 
 @pytest.mark.parametrize("content", ["not json", "[]", "{}"])
 def test_plan_of_something_else_is_refused(checkout_folder: Path, tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
-    said = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "x.json"))
-    assert said.status in (Exit.USAGE, Exit.UNABLE)
-    assert "fix: " in said.err
+    result = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "x.json"))
+    assert result.status in (Exit.USAGE, Exit.UNABLE)
+    assert "fix: " in result.err
 
 
 def test_plan_without_an_engine_says_how_to_get_one(
     checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = run(checkout_folder, "plan", "lab")
-    assert said.status == Exit.UNABLE
-    assert "there is no pulumi on PATH" in said.err
-    assert "fix: https://www.pulumi.com/docs/install/" in said.err
+    result = run(checkout_folder, "plan", "lab")
+    assert result.status == Exit.UNABLE
+    assert "there is no pulumi on PATH" in result.err
+    assert "fix: https://www.pulumi.com/docs/install/" in result.err

@@ -58,15 +58,15 @@ def _words(part: ast.expr) -> str:
 @cache
 def proposals() -> list[tuple[str, str, str]]:
     """(where, module, its arguments) of each command in a text; in help, the text after two blanks explains it."""
-    found = []
+    proposed = []
     # Each test worker calls this: a text without such a command need not be parsed.
     for path in (path for path in SOURCES if "python -m" in path.read_text()):
         for line, text in texts(path):
             for match in COMMAND.finditer(text):
                 # Without explanation, pipe, redirection, the brackets of a usage line, and the end of the sentence.
                 words = re.split(r"\s{2,}| [|<>] ?", match[2])[0].translate(str.maketrans("", "", "[]")).rstrip('),". ')
-                found.append((f"{path.relative_to(ROOT)}:{line}", match[1], words))
-    return found
+                proposed.append((f"{path.relative_to(ROOT)}:{line}", match[1], words))
+    return proposed
 
 
 def test_commands_are_found() -> None:
@@ -108,5 +108,5 @@ def test_plan_leaves_a_file_that_is_no_preview_alone(checkout_folder: Path) -> N
 
 
 def test_rules_of_two_sites_lead_to_a_plan_of_each(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "rules", "lab", "prod")
-    assert re.findall(r"^next: python -m sitectl (.+)$", said.out, re.MULTILINE) == ["plan lab", "plan prod"]
+    result = run(checkout_folder, "rules", "lab", "prod")
+    assert re.findall(r"^next: python -m sitectl (.+)$", result.out, re.MULTILINE) == ["plan lab", "plan prod"]

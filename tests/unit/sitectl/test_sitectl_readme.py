@@ -38,12 +38,12 @@ def not_in_order(shown: Sequence[str], printed: Sequence[str]) -> list[str]:
 def test_the_proof_on_the_first_screen_is_printed_so(checkout_folder: Path) -> None:
     program, *words = documented.argv("bin/sitectl proof prod")
     assert program == "bin/sitectl"
-    said = run(checkout_folder, *words)
-    assert said.status == Exit.OK, said.err
+    result = run(checkout_folder, *words)
+    assert result.status == Exit.OK, result.err
     (shown,) = (content for _, content in documented.fences(README) if content.startswith("glm-5-1: holds."))
     lines = shown.splitlines()
     assert len(lines) > 8 and max(map(len, lines)) <= WIDTH
-    assert not_in_order(lines, wrapped(said.out, WIDTH).splitlines()) == []
+    assert not_in_order(lines, wrapped(result.out, WIDTH).splitlines()) == []
 
 
 def test_the_comment_on_the_first_screen_is_posted_so(reviewed: Path) -> None:
@@ -51,8 +51,8 @@ def test_the_comment_on_the_first_screen_is_posted_so(reviewed: Path) -> None:
     before, two, after = file.read_text().partition("          replicas: 2\n")
     assert two and "glm-5-1:" in before
     file.write_text(f"{before}          replicas: 1\n{after}")
-    said = run(reviewed, "diff", "HEAD", "--markdown", str(reviewed / "diff.md"))
-    assert said.status == Exit.OK, said.err
+    result = run(reviewed, "diff", "HEAD", "--markdown", str(reviewed / "diff.md"))
+    assert result.status == Exit.OK, result.err
     posted = (reviewed / "diff.md").read_text().replace("\u200b", "").splitlines()
     screen = README.read_text().partition("What [CI]")[2].partition("\n## ")[0]
     rows = [line for line in screen.splitlines() if line.startswith("|")]

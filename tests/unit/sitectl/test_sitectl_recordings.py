@@ -21,17 +21,17 @@ FOLDER = Path(__file__).parents[2] / "fixtures" / "previews"
 BY_HAND = {"drift-replicas"}
 
 
-def said(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
-    return found
+def recording(name: str) -> dict[str, Any]:
+    preview: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return preview
 
 
 def judged(name: str) -> SiteReport:
-    return of_preview_document("lab", said(name))
+    return of_preview_document("lab", recording(name))
 
 
 # Few enough resources that every one of their rows is expected above.
-WHOLE = [name for name, one in EXPECTED.items() if len(one.rows) == len(judged(name).rows)]
+WHOLE = [name for name, expected in EXPECTED.items() if len(expected.rows) == len(judged(name).rows)]
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
@@ -39,7 +39,7 @@ def test_a_recorded_change_is_judged_as_it_should_be(name: str) -> None:
     report, expected = judged(name), EXPECTED[name]
     there = [(row.severity, row.resource, row.what) for row in report.rows]
     for severity, resource, what in expected.rows:
-        assert [one for one in there if one[0] is severity and one[1].endswith(resource) and what in one[2]], (
+        assert [row for row in there if row[0] is severity and row[1].endswith(resource) and what in row[2]], (
             severity,
             resource,
             what,
@@ -57,7 +57,7 @@ def test_the_worst_is_first_and_every_row_has_a_reason(name: str) -> None:
     rows = judged(name).rows
     assert [row.severity for row in rows] == sorted(row.severity for row in rows)
     assert all(row.reason and row.what for row in rows)
-    worst = min((one[0] for one in EXPECTED[name].rows), default=None)
+    worst = min((row[0] for row in EXPECTED[name].rows), default=None)
     assert judged(name).worst is worst
 
 
@@ -74,17 +74,21 @@ def test_each_scenario_has_a_recording_and_an_expectation() -> None:
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_a_comparison_of_inputs_agrees_with_the_engine(name: str) -> None:
     """`diff`, which asks no engine, names the same operations and the same forcing fields."""
-    engine = [change for change in of_preview(said(name)) if change.replaced_by != ("provider",)]
-    before = [Resource(type=one.type, name=one.name, body=one.before) for one in engine if one.before]
-    after = [Resource(type=one.type, name=one.name, body=one.after) for one in engine if one.after]
+    engine = [change for change in of_preview(recording(name)) if change.replaced_by != ("provider",)]
+    before = [Resource(type=change.type, name=change.name, body=change.before) for change in engine if change.before]
+    after = [Resource(type=change.type, name=change.name, body=change.after) for change in engine if change.after]
     # A moved object is one that goes and one that comes to those who only see objects.
-    moved = {one.name for one in engine if "metadata.namespace" in one.replaced_by}
+    moved = {change.name for change in engine if "metadata.namespace" in change.replaced_by}
     # Of a Secret, and of a machine's config, inputs cannot tell that a value changed: both sides are hidden.
-    hidden = {one.name for one in engine if one.op == "update" and (one.kind == "Secret" or "stdin" in one.touched)}
-    offline = {one.name: one.op for one in between(before, after)}
-    for one in engine:
-        if one.name not in moved | hidden:
-            assert offline[one.name] == one.op, one.label
+    hidden = {
+        change.name
+        for change in engine
+        if change.op == "update" and (change.kind == "Secret" or "stdin" in change.touched)
+    }
+    offline = {change.name: change.op for change in between(before, after)}
+    for step in engine:
+        if step.name not in moved | hidden:
+            assert offline[step.name] == step.op, step.label
 
 
 def test_no_recording_holds_a_secret_or_a_place() -> None:

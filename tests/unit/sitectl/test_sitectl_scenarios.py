@@ -38,7 +38,7 @@ def declared(folder: Path, name: str) -> dict[str, Resource]:
     file.write_text(yaml.safe_dump(document))
     site = checkout.declare(project, {"lab": file})["lab"]
     assert not site.error, site.error
-    return {one.name: one for one in site.resources}
+    return {resource.name: resource for resource in site.resources}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resource]:
     return declared(tmp_path_factory.mktemp("unchanged") / "project", "no-change")
 
 
-PROGRAMS = sorted(name for name, one in SCENARIOS.items() if one.program != "__main__" or one.versions)
+PROGRAMS = sorted(name for name, scenario in SCENARIOS.items() if scenario.program != "__main__" or scenario.versions)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -55,11 +55,11 @@ def test_another_program_changes_what_the_engine_recorded(
 ) -> None:
     after = declared(tmp_path / "project", name)
     kept = unchanged.keys() & after.keys()
-    changed = {one for one in unchanged.keys() | after.keys() if one not in kept or unchanged[one] != after[one]}
+    changed = {name for name in unchanged.keys() | after.keys() if name not in kept or unchanged[name] != after[name]}
     steps = of_preview(json.loads((PREVIEWS / f"{name}.json").read_text()))
     # A machine's config is hidden on both sides, so only the engine sees that it changes.
-    hidden = {one.name for one in steps if "stdin" in one.touched}
-    assert changed - hidden == {one.name for one in steps} - hidden
+    hidden = {step.name for step in steps if "stdin" in step.touched}
+    assert changed - hidden == {step.name for step in steps} - hidden
 
 
 def test_another_name_of_the_site_is_another_identity_of_its_provider(

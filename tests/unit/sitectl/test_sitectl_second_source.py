@@ -77,51 +77,53 @@ def no_fake_outlives_its_test() -> Iterator[None]:
 @pytest.mark.skipif(available(), reason="aiconfigurator is installed, and this says what happens without it")
 def test_without_the_package_one_error_says_how_to_get_it(berlin: Path) -> None:
     """Asked for and not there is exit status 3, also as data; the proof without the option needs nothing."""
-    said = run(berlin, *ASK)
-    assert (said.status, said.out) == (Exit.UNABLE, "")
-    assert said.err.startswith("error: the second source is not installed\n  got: no aiconfigurator\n")
-    assert f"fix: pip install 'aiconfigurator~={SERIES}.0'" in said.err
+    result = run(berlin, *ASK)
+    assert (result.status, result.out) == (Exit.UNABLE, "")
+    assert result.err.startswith("error: the second source is not installed\n  got: no aiconfigurator\n")
+    assert f"fix: pip install 'aiconfigurator~={SERIES}.0'" in result.err
     assert run(berlin, *ASK, "--json").data["error"]["allowed"] == f"aiconfigurator {SERIES}.*"
     assert run(berlin, "proof", "berlin").status == Exit.OK
 
 
 def test_another_series_is_refused(berlin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_package(tmp_path / "fake", monkeypatch, RECORDED, version="0.11.3")
-    said = run(berlin, *ASK)
-    assert said.status == Exit.UNABLE
-    assert "got: aiconfigurator 0.11.3" in said.err
+    result = run(berlin, *ASK)
+    assert result.status == Exit.UNABLE
+    assert "got: aiconfigurator 0.11.3" in result.err
 
 
 def test_figures_stand_beside_each_other(berlin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the model that it knows, each step with ratio and verdict; the other is reported, and refuses nothing."""
     fake_package(tmp_path / "fake", monkeypatch, RECORDED)
-    said = run(berlin, *ASK)
-    assert said.status == Exit.OK, said.out
+    result = run(berlin, *ASK)
+    assert result.status == Exit.OK, result.out
     assert (
         f"compared    aiconfigurator {SERIES}.0: prompts of 2,048 tokens or as named, 16-bit cache; band {BAND}"
-        in said.out
+        in result.out
     )
-    assert "nothing to compare, aiconfigurator does not know Qwen/Qwen3-Embedding-8B" in said.out
+    assert "nothing to compare, aiconfigurator does not know Qwen/Qwen3-Embedding-8B" in result.out
     told = run(berlin, *ASK, "--json").data["berlin"]
     assert told["agrees"]
     steps = told["models"]["chat"]["beside"]["steps"]
     # The model's own batch is what its one scheduler holds of requests of the usual length.
     batch = round(prove(order("qwen3-32b-fp8", simple=True)).memory["parallel_requests"].value)
     own = ["prefill of 1 at 16,384", f"decode of {batch} at 16,384"]
-    assert [one["step"] for one in steps] == ["prefill of 1", "decode of 1", "decode of 32", *own]
-    assert [one["theirs_ms"] for one in steps] == [133.17, 20.58, 30.45, 1500.0, 60.0]
-    for one in steps:
-        assert one["inside"]
-        assert one["ratio"] == pytest.approx(one["ours_ms"] / one["theirs_ms"], abs=0.01)
-        assert f"{one['step']:<23}{one['ours_ms']:>9.1f} ms here" in said.out
+    assert [step["step"] for step in steps] == ["prefill of 1", "decode of 1", "decode of 32", *own]
+    assert [step["theirs_ms"] for step in steps] == [133.17, 20.58, 30.45, 1500.0, 60.0]
+    for step in steps:
+        assert step["inside"]
+        assert step["ratio"] == pytest.approx(step["ours_ms"] / step["theirs_ms"], abs=0.01)
+        assert f"{step['step']:<23}{step['ours_ms']:>9.1f} ms here" in result.out
     assert told["models"]["texts"]["beside"]["unknown"]
 
 
 def test_a_step_outside_of_the_band_is_refused(berlin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_package(tmp_path / "fake", monkeypatch, RECORDED | {("static_gen", 32): 90.0})
-    said = run(berlin, *ASK)
-    assert said.status == Exit.REFUSED
-    assert [line.split()[0:3] for line in said.out.splitlines() if line.endswith("OUTSIDE")] == [["decode", "of", "32"]]
+    result = run(berlin, *ASK)
+    assert result.status == Exit.REFUSED
+    assert [line.split()[0:3] for line in result.out.splitlines() if line.endswith("OUTSIDE")] == [
+        ["decode", "of", "32"]
+    ]
 
 
 def test_a_site_that_is_not_valid_is_told_without_the_second_source(
@@ -132,17 +134,17 @@ def test_a_site_that_is_not_valid_is_told_without_the_second_source(
     document = yaml.safe_load(file.read_text())
     document["config"]["inference-platform:site"]["gateway"]["port"] = "x"
     file.write_text(yaml.safe_dump(document))
-    said = run(berlin, *ASK)
-    assert said.status == Exit.REFUSED
-    assert "gateway.port" in said.out
+    result = run(berlin, *ASK)
+    assert result.status == Exit.REFUSED
+    assert "gateway.port" in result.out
 
 
 @pytest.mark.second_source
 def test_with_the_package_the_reference_site_is_inside_the_band() -> None:
-    said = run(ROOT, "proof", "--with-aiconfigurator", "--json", "prod")
-    assert said.status == Exit.OK
-    models = said.data["prod"]["models"]
-    assert {len(one["beside"]["steps"]) for one in models.values()} == {5}
+    result = run(ROOT, "proof", "--with-aiconfigurator", "--json", "prod")
+    assert result.status == Exit.OK
+    models = result.data["prod"]["models"]
+    assert {len(model["beside"]["steps"]) for model in models.values()} == {5}
 
 
 def test_the_extra_names_the_series_that_the_proof_is_held_against() -> None:

@@ -38,7 +38,7 @@ def of_objective(op: Op, before: int | None, after: int | None) -> Change:
 
 
 def rows(change: Change) -> list[tuple[Severity, str, tuple[str, ...]]]:
-    return [(one.severity, one.what, one.tenants) for one in classify(change)]
+    return [(verdict.severity, verdict.what, verdict.tenants) for verdict in classify(change)]
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_another_script_replaces_the_listener() -> None:
     change = of_policy("update", {"acme": "batch"}, {"acme": "batch"})
     spec = change.after["spec"]
     spec["lua"] = [{**spec["lua"][0], "inline": "-- another"}]
-    found = classify(change)
-    assert [one.severity for one in found] == [AGAIN]
-    assert "spec.lua[0].inline" in found[0].reason
+    verdicts = classify(change)
+    assert [verdict.severity for verdict in verdicts] == [AGAIN]
+    assert "spec.lua[0].inline" in verdicts[0].reason
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,6 @@ def test_bodies_that_say_nothing_have_a_verdict(kind: str, op: Op) -> None:
         before={} if op == "create" else body,
         after={} if op == "delete" else {**body, "spec": {"x": 1}},
     )
-    found: list[Verdict] = classify(change)
-    assert found
-    assert all(one.what and one.reason for one in found)
+    verdicts: list[Verdict] = classify(change)
+    assert verdicts
+    assert all(verdict.what and verdict.reason for verdict in verdicts)

@@ -96,7 +96,7 @@ def test_docs_takes_a_page_as_links_and_people_name_it(checkout_folder: Path, pa
 
 
 def test_docs_with_a_beginning_of_several_pages_names_them(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "docs", "add-a")
-    assert said.status == Exit.USAGE
-    assert "error: several pages begin with 'add-a'" in said.err
-    assert "allowed: add-a-component, add-a-gpu, add-a-model, add-a-site, add-a-tenant" in said.err
+    result = run(checkout_folder, "docs", "add-a")
+    assert result.status == Exit.USAGE
+    assert "error: several pages begin with 'add-a'" in result.err
+    assert "allowed: add-a-component, add-a-gpu, add-a-model, add-a-site, add-a-tenant" in result.err

@@ -164,14 +164,14 @@ def test_policies_of_the_front_door_are_told_for_what_they_do(
     """Patches of keys, models, errors were shown as limits or timeouts; a missing SecurityPolicy as an open door."""
     body = {"kind": kind, "metadata": {"name": name, "namespace": "g"}, "spec": {"jsonPatches": []}}
     before, after = ({}, body) if op == "create" else (body, {})
-    (said,) = classify(Change(op=op, type=f"kubernetes:g/v1:{kind}", name=name, before=before, after=after))
-    assert what in said.what
-    assert reason in said.reason
+    (verdict,) = classify(Change(op=op, type=f"kubernetes:g/v1:{kind}", name=name, before=before, after=after))
+    assert what in verdict.what
+    assert reason in verdict.reason
 
 
 def test_what_nobody_knows_says_so() -> None:
-    said = classify(CASES["unknown kind changed"][0])[0]
-    assert "not known here" in said.reason
+    verdict = classify(CASES["unknown kind changed"][0])[0]
+    assert "not known here" in verdict.reason
 
 
 @pytest.mark.parametrize("op", ["create", "update", "replace", "delete"])
@@ -196,9 +196,9 @@ def test_every_operation_on_anything_has_a_verdict(type_: str, op: Op) -> None:
     kind = type_.rpartition(":")[2]
     body = {"kind": kind, "metadata": {"name": "a"}}
     before, after = ({} if op == "create" else body), ({} if op == "delete" else {**body, "spec": {"x": 1}})
-    found = classify(Change(op=op, type=type_, name="a", before=before, after=after))
-    assert all(one.what and one.reason for one in found)
-    assert found or (op == "update" and kind == "Deployment")
+    verdicts = classify(Change(op=op, type=type_, name="a", before=before, after=after))
+    assert all(verdict.what and verdict.reason for verdict in verdicts)
+    assert verdicts or (op == "update" and kind == "Deployment")
 
 
 def test_cost_is_gpus_by_price_by_hours() -> None:
@@ -210,9 +210,9 @@ def test_cost_is_gpus_by_price_by_hours() -> None:
         return {"spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}}}
 
     change = kube("update", "Deployment", body(1), body(3))
-    found = report("a", [change], {}, price=Price(gpu_hour=2.5, currency="EUR"))
-    assert (found.gpus, found.cost_per_month, found.currency) == (8, 8 * 2.5 * HOURS_A_MONTH, "EUR")
-    assert found.cost_per_month == 14_600
+    total = report("a", [change], {}, price=Price(gpu_hour=2.5, currency="EUR"))
+    assert (total.gpus, total.cost_per_month, total.currency) == (8, 8 * 2.5 * HOURS_A_MONTH, "EUR")
+    assert total.cost_per_month == 14_600
     assert report("a", [change], {}).cost_per_month is None
 
 
@@ -232,13 +232,13 @@ def test_rows_that_say_the_same_are_one_with_all_names() -> None:
     ]
     rows = report("a", changes, {"acme": set()}).rows
     assert len(rows) == 7
-    (one,) = folded(rows)
-    assert one.resource == "7 x CustomResourceDefinition"
-    assert all(f"d{number}" in one.reason for number in range(7))
+    (row,) = folded(rows)
+    assert row.resource == "7 x CustomResourceDefinition"
+    assert all(f"d{number}" in row.reason for number in range(7))
     assert folded(rows[:3]) == rows[:3]
     mixed = [*reversed(rows)]
-    (one,) = folded(mixed)
-    assert "(d0, d1, d2, d3, d4, d5, d6)" in one.reason, "names in their order, whichever model they belong to"
+    (row,) = folded(mixed)
+    assert "(d0, d1, d2, d3, d4, d5, d6)" in row.reason, "names in their order, whichever model they belong to"
 
 
 def engine(
@@ -298,7 +298,7 @@ def test_only_a_start_without_weights_counts_the_download(
     op: Op, before: dict[str, Any], after: dict[str, Any], cold_start_s: int
 ) -> None:
     change = kube(op, "Deployment", before, after)
-    assert max((one.cold_start_s for one in classify(change)), default=0) == cold_start_s
+    assert max((verdict.cold_start_s for verdict in classify(change)), default=0) == cold_start_s
 
 
 def test_a_rotated_key_touches_its_own_tenant_whatever_dashes_the_names_have() -> None:

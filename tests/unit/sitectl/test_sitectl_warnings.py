@@ -44,9 +44,9 @@ def line_of(folder: Path) -> int:
 
 @pytest.mark.parametrize("command", ["validate", "proof", "rules", "plan"])
 def test_each_command_shows_the_warning_with_its_line_and_ends_well(folder: Path, command: str) -> None:
-    said = run(folder, command, "prod")
-    assert said.status == Exit.OK, said.out
-    words = " ".join(said.out.split())
+    result = run(folder, command, "prod")
+    assert result.status == Exit.OK, result.out
+    words = " ".join(result.out.split())
     assert f"warning: Pulumi.prod.yaml:{line_of(folder)}:{KEY}: {SAID} fix: have an odd number" in words
     data = run(folder, command, "prod", "--json").data
     if command == "plan":
@@ -81,9 +81,9 @@ def test_the_program_tells_the_engine(folder: Path) -> None:
 
 
 def test_a_site_without_warnings_says_none(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "validate")
-    assert "warning" not in said.out
-    assert {name: one["warnings"] for name, one in run(checkout_folder, "validate", "--json").data.items()} == {
+    result = run(checkout_folder, "validate")
+    assert "warning" not in result.out
+    assert {name: record["warnings"] for name, record in run(checkout_folder, "validate", "--json").data.items()} == {
         "lab": [],
         "prod": [],
     }

@@ -23,43 +23,43 @@ PAGE = ROOT / "docs" / "what-if.md"
 def test_the_page_shows_what_is_printed(checkout_folder: Path) -> None:
     """UPDATE_GOLDEN=1 writes the block of the page again."""
     words = documented.argv("python -m sitectl whatif prod --spike 20")
-    said = run(checkout_folder, *words[3:])
-    assert said.status == Exit.REFUSED, said.err
+    result = run(checkout_folder, *words[3:])
+    assert result.status == Exit.REFUSED, result.err
     (shown,) = (content for _, content in documented.fences(PAGE) if content.startswith("qwen3-32b: "))
-    printed = next(block for block in said.out.split("\n\n") if block.startswith("qwen3-32b: ")).rstrip("\n") + "\n"
+    printed = next(block for block in result.out.split("\n\n") if block.startswith("qwen3-32b: ")).rstrip("\n") + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         PAGE.write_text(PAGE.read_text().replace(shown, printed))
     else:
         assert shown == printed
-    assert said.out.startswith("site prod: what if 20 times the load for 60 s? Simulated with seed 1;")
-    assert "simulate qwen3-32b ..." in said.err
+    assert result.out.startswith("site prod: what if 20 times the load for 60 s? Simulated with seed 1;")
+    assert "simulate qwen3-32b ..." in result.err
 
 
 def test_the_page_s_lost_node_keeps_its_targets(checkout_folder: Path) -> None:
     words = documented.argv("python -m sitectl whatif prod --lose-node --model glm-5-1")
-    said = run(checkout_folder, *words[3:])
-    assert said.status == Exit.OK, said.err
-    assert "hgx-1 is lost" in said.out
-    lines = {line.split()[0]: " ".join(line.split()) for line in said.out.splitlines() if line.startswith("  ")}
+    result = run(checkout_folder, *words[3:])
+    assert result.status == Exit.OK, result.err
+    assert "hgx-1 is lost" in result.out
+    lines = {line.split()[0]: " ".join(line.split()) for line in result.out.splitlines() if line.startswith("  ")}
     assert lines["replicas"] == "replicas 2 1"
     assert lines["recovers"] == "recovers not by itself"
-    assert "qwen3-32b" not in said.out
+    assert "qwen3-32b" not in result.out
 
 
 def test_without_a_change_there_is_one_column(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "whatif", "prod", "--quiet")
-    assert (said.status, said.err) == (Exit.OK, "")
-    assert said.out.startswith("site prod: as declared. Simulated with seed 1;")
-    assert "scenario" not in said.out
-    assert "glm-5-1: keeps its targets." in said.out
+    result = run(checkout_folder, "whatif", "prod", "--quiet")
+    assert (result.status, result.err) == (Exit.OK, "")
+    assert result.out.startswith("site prod: as declared. Simulated with seed 1;")
+    assert "scenario" not in result.out
+    assert "glm-5-1: keeps its targets." in result.out
 
 
 def test_data_has_every_figure_with_unit_source_and_label(checkout_folder: Path) -> None:
     words = ("whatif", "prod", "--lose-gpus", "8", "--model", "qwen3-32b", "--json")
-    said = run(checkout_folder, *words)
-    assert said.status == Exit.REFUSED
-    model = said.data["models"]["qwen3-32b"]
-    assert (said.data["kept"], said.data["scenario"], said.data["seed"]) == (False, "each model loses 8 GPUs", 1)
+    result = run(checkout_folder, *words)
+    assert result.status == Exit.REFUSED
+    model = result.data["models"]["qwen3-32b"]
+    assert (result.data["kept"], result.data["scenario"], result.data["seed"]) == (False, "each model loses 8 GPUs", 1)
     assert (model["fallback_share"], model["targets"]["ttft_p95"], model["replicas"]) == (None, 2000, 4)
     for column in (model["as_declared"], model["scenario"]):
         figures = [*column["figures"].values(), *(f for tier in column["tiers"] for f in tier["figures"].values())]
@@ -69,7 +69,7 @@ def test_data_has_every_figure_with_unit_source_and_label(checkout_folder: Path)
     # No request got so far: no number, which JSON has none for.
     assert urgent["figures"]["ttft_p95"]["value"] is None
     assert urgent["misses"] == ["95 % are refused, at most 0.1 % may be"]
-    assert run(checkout_folder, *words).out == said.out
+    assert run(checkout_folder, *words).out == result.out
 
 
 @pytest.mark.parametrize(
@@ -90,33 +90,33 @@ def test_data_has_every_figure_with_unit_source_and_label(checkout_folder: Path)
     ids=lambda words: " ".join(words),
 )
 def test_a_wrong_command_line_says_what_is_allowed(checkout_folder: Path, words: list[str], says: list[str]) -> None:
-    said = run(checkout_folder, *words)
-    assert (said.status, said.out) == (Exit.USAGE, "")
-    assert [part for part in says if part.lower() not in said.err.lower()] == [], said.err
+    result = run(checkout_folder, *words)
+    assert (result.status, result.out) == (Exit.USAGE, "")
+    assert [part for part in says if part.lower() not in result.err.lower()] == [], result.err
 
 
 def test_a_site_that_is_not_valid_is_told_how_to_look(tmp_path: Path) -> None:
     folder = make_checkout(tmp_path / "own", sites=("prod",))
     edit(folder, "prod", prices={"gpu_hours": 3})
-    said = run(folder, "whatif", "prod")
-    assert said.status == Exit.REFUSED
-    assert "did you mean 'gpu_hour'?" in said.err
-    assert "fix: python -m sitectl validate prod" in said.err
+    result = run(folder, "whatif", "prod")
+    assert result.status == Exit.REFUSED
+    assert "did you mean 'gpu_hour'?" in result.err
+    assert "fix: python -m sitectl validate prod" in result.err
 
 
 def test_models_without_a_load_are_named(tmp_path: Path) -> None:
     folder = make_checkout(tmp_path / "own", sites=("prod",))
     edit(folder, "prod", models={"chat": {"catalogue": "qwen3-32b-fp8"}}, tenants={})
-    said = run(folder, "whatif", "prod", "--spike", "20")
-    assert said.status == Exit.OK
-    assert "chat: not simulated, it declares no load; set models.chat.load" in said.out
+    result = run(folder, "whatif", "prod", "--spike", "20")
+    assert result.status == Exit.OK
+    assert "chat: not simulated, it declares no load; set models.chat.load" in result.out
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")
 def test_without_matplotlib_a_plot_says_how_to_get_it_before_anything_is_simulated(checkout_folder: Path) -> None:
-    said = run(checkout_folder, "whatif", "prod", "--plot", "spike.svg")
-    assert (said.status, said.out) == (Exit.UNABLE, "")
-    assert said.err.startswith("error: matplotlib is not installed\n  fix: pip install 'matplotlib~=3.11'")
+    result = run(checkout_folder, "whatif", "prod", "--plot", "spike.svg")
+    assert (result.status, result.out) == (Exit.UNABLE, "")
+    assert result.err.startswith("error: matplotlib is not installed\n  fix: pip install 'matplotlib~=3.11'")
 
 
 def test_the_extra_is_what_the_message_installs() -> None:
@@ -148,11 +148,11 @@ def test_a_plot_has_a_panel_for_each_model(
         monkeypatch.delitem(sys.modules, name)
     file = tmp_path / "spike.svg"
     try:
-        said = run(checkout_folder, "whatif", "prod", "--spike", "20", "--plot", str(file))
+        result = run(checkout_folder, "whatif", "prod", "--spike", "20", "--plot", str(file))
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
             del sys.modules[name]
-    assert said.status == Exit.REFUSED, said.err
+    assert result.status == Exit.REFUSED, result.err
     lines = file.read_text().splitlines()
     assert [line for line in lines if not line.startswith("(")] == ["glm-5-1", "qwen3-32b"]
     curves = [line for line in lines if line.startswith("(")]

@@ -44,8 +44,8 @@ def test_names_as_clients_write_them_are_taken(alias: str) -> None:
     ["", " glm", "glm 5", "glm\n", "glm\x00", "glm\x7f", 'glm"', "glm\\", "glm{5}", "-glm", "/glm", "glmé", "a" * 129],
 )
 def test_what_is_no_name_is_refused_at_its_key(alias: str) -> None:
-    said = problems(site_with(["glm-5.1", alias], []))
-    assert said.keys() == {f"{FIRST}.1"}
+    refused = problems(site_with(["glm-5.1", alias], []))
+    assert refused.keys() == {f"{FIRST}.1"}
 
 
 def test_a_model_has_a_bounded_number_of_them() -> None:
@@ -63,17 +63,17 @@ def test_a_model_has_a_bounded_number_of_them() -> None:
     ids=["another model's alias", "twice", "another model", "its own name"],
 )
 def test_a_name_leads_to_one_model(first: list[str], second: list[str], key: str, holder: str) -> None:
-    said = problems(site_with(first, second))
-    assert said.keys() == {key}
-    assert f"is taken already, by {holder}" in said[key]
+    refused = problems(site_with(first, second))
+    assert refused.keys() == {key}
+    assert f"is taken already, by {holder}" in refused[key]
 
 
 def test_a_tenant_names_the_model_and_no_alias_of_it() -> None:
     site = site_with(["glm-5.1"], [])
     site["tenants"]["search"]["models"] = ["glm-5.1"]
-    said = problems(site)
-    assert said.keys() == {"tenants.search.models"}
-    assert "write glm-5-1" in said["tenants.search.models"]
+    refused = problems(site)
+    assert refused.keys() == {"tenants.search.models"}
+    assert "write glm-5-1" in refused["tenants.search.models"]
 
 
 def test_the_script_runs_between_the_ai_gateway_and_who_decides_by_the_model() -> None:

@@ -28,8 +28,8 @@ def errors(change: Callable[[Machines], object]) -> str:
 
 
 def document(config: str, kind: str, name: str = "") -> Any:
-    found = [each for each in yaml.safe_load_all(config) if each.get("kind", "v1alpha1") == kind]
-    return next(each for each in found if not name or each.get("name") == name)
+    of_kind = [entry for entry in yaml.safe_load_all(config) if entry.get("kind", "v1alpha1") == kind]
+    return next(entry for entry in of_kind if not name or entry.get("name") == name)
 
 
 def test_a_cluster_is_one_that_exists_or_machines() -> None:
@@ -98,10 +98,12 @@ MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), [each[1:] for each in MISTAKES], ids=[each[0] for each in MISTAKES])
-def test_a_mistake_is_told_with_key_and_fix(change: Callable[[Machines], object], said: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "refusal"), [mistake[1:] for mistake in MISTAKES], ids=[mistake[0] for mistake in MISTAKES]
+)
+def test_a_mistake_is_told_with_key_and_fix(change: Callable[[Machines], object], refusal: str) -> None:
     told = errors(change)
-    assert said in told
+    assert refusal in told
     assert "site.yaml:cluster.machines" in told
 
 
@@ -113,12 +115,12 @@ def test_mistakes_of_keys_and_between_keys_are_told_together() -> None:
 
     told = errors(change)
     assert "3 errors in the site" in told
-    for said in (
+    for refusal in (
         "did you mean 'role'",
         "is also that of hgx-1",
         "parallel: out of range; got 0; allowed: a whole number of at least 1",
     ):
-        assert said in told
+        assert refusal in told
 
 
 def test_what_works_and_is_not_wise_is_a_warning() -> None:

@@ -192,11 +192,11 @@ def test_a_forbidden_set_stops_every_site_with_row_source_and_both_owners(monkey
     monkeypatch.setattr(versions, "load", lambda: broken)
     with pytest.raises(SiteError) as caught:
         plan_file(ROOT / "Pulumi.prod.yaml")
-    said = {
+    refused = {
         problem.fix.partition("stacks/facts/compatibility.yaml: ")[2].partition(";")[0]
         for problem in caught.value.problems
     }
-    assert said == {
+    assert refused == {
         "talos-iscsi-records",
         "envoy-gateway-1.8-end-of-life",
         "envoy-gateway-1.8-kubernetes",

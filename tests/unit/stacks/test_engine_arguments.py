@@ -65,10 +65,10 @@ def test_all_free_flags_are_accepted_together() -> None:
 def test_each_decided_flag_is_refused_with_what_decides_it(flag: str) -> None:
     decided = VLLM.decision[flag]
     assert decided is not None
-    found = problems(flag)
+    refused = problems(flag)
     named = {"catalogue": "stacks/facts/catalogue/qwen3-32b-fp8.yaml", "proof": "the proof", "platform": "the platform"}
-    assert [problem.key for problem in found] == ["models.qwen3-32b.server.extra_args.0"]
-    assert named.get(decided.by, f"models.qwen3-32b.{decided.by}") in found[0].what + found[0].fix
+    assert [problem.key for problem in refused] == ["models.qwen3-32b.server.extra_args.0"]
+    assert named.get(decided.by, f"models.qwen3-32b.{decided.by}") in refused[0].what + refused[0].fix
 
 
 @pytest.mark.parametrize(

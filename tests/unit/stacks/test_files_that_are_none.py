@@ -56,21 +56,21 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def refused(kind: str, folder: Path) -> str:
     """What the reader says, within a few seconds."""
-    said: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             READERS[kind][1](folder)
         except BaseException as error:  # noqa: BLE001 - the thread hands it on
-            said.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(60)
     assert not thread.is_alive(), "the reader waits"
-    assert len(said) == 1 and isinstance(said[0], SiteError), said
-    assert all(problem.what and problem.fix for problem in said[0].problems)
-    return str(said[0])
+    assert len(errors) == 1 and isinstance(errors[0], SiteError), errors
+    assert all(problem.what and problem.fix for problem in errors[0].problems)
+    return str(errors[0])
 
 
 BROKEN: dict[str, tuple[bytes, str]] = {
@@ -159,7 +159,9 @@ def test_a_role_that_is_no_word_is_one_problem_at_its_line(role: str, tmp_path: 
     with pytest.raises(SiteError) as caught:
         plan_file(path)
     line = next(number for number, line in enumerate(text.splitlines(), 1) if "infra-1: {role" in line)
-    assert ("cluster.machines.nodes.infra-1.role", line) in [(one.key, one.line) for one in caught.value.problems]
+    assert ("cluster.machines.nodes.infra-1.role", line) in [
+        (problem.key, problem.line) for problem in caught.value.problems
+    ]
 
 
 SHAPES = [
@@ -174,9 +176,9 @@ def test_a_file_of_facts_of_another_shape_says_what_is_allowed(
     kind: str, tmp_path: Path, content: str, says: str
 ) -> None:
     (tmp_path / READERS[kind][0]).write_text(content)
-    said = refused(kind, tmp_path)
-    assert f"{says}; got {GOT[content]}; allowed: lines" in said
-    assert "instance of" not in said
+    message = refused(kind, tmp_path)
+    assert f"{says}; got {GOT[content]}; allowed: lines" in message
+    assert "instance of" not in message
 
 
 def test_a_tab_behind_a_colon_is_told_with_the_one_that_indents() -> None:

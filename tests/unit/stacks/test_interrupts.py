@@ -32,5 +32,5 @@ def test_interrupted_program_says_nothing() -> None:
     assert program.stdout is not None
     assert program.stdout.readline() == "declaring\n"
     program.send_signal(signal.SIGINT)
-    said, complained = program.communicate(timeout=60)
-    assert (said, complained, program.returncode) == ("", "", -signal.SIGINT)
+    printed, complained = program.communicate(timeout=60)
+    assert (printed, complained, program.returncode) == ("", "", -signal.SIGINT)

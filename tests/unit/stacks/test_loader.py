@@ -210,5 +210,5 @@ def test_other_kinds_of_keys_are_told_as_well(
     monkeypatch.setattr(validation, "SiteConfig", House)
     monkeypatch.setattr(fields, "SiteConfig", House)
     checked = validation.check({"door": door})
-    assert [(one.key, one.what, one.got, one.fix) for one in checked.problems] == told
+    assert [(problem.key, problem.what, problem.got, problem.fix) for problem in checked.problems] == told
     assert checked.site or told

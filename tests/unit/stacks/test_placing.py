@@ -53,24 +53,24 @@ def test_nodes_are_the_machines_that_take_replicas() -> None:
 
 def test_every_replica_takes_the_gpus_of_its_layout() -> None:
     config = site(llama={"replicas": 1, "layout": {"tensor": 2, "pipeline": 2}})
-    found = [(each.model, each.gpus, each.replicas) for each in demands_of(proofs(config))]
-    assert found == [("glm", 8, 1), ("llama", 4, 1), ("qwen", 1, 2)]
+    demands = [(demand.model, demand.gpus, demand.replicas) for demand in demands_of(proofs(config))]
+    assert demands == [("glm", 8, 1), ("llama", 4, 1), ("qwen", 1, 2)]
 
 
 def test_a_site_that_is_full_says_what_a_lost_node_ends() -> None:
-    said = told(site())
-    assert said.startswith("placement: fits, A LOST NODE ENDS A MODEL. 16 of 16 GPUs on 2 nodes of 8 h200-sxm\n")
-    assert "free        0 GPUs; not counted: hgx-3 (taint example.org/training)" in said
-    assert "lost node   hgx-1: glm has no replica until a node is back" in said
-    assert "without a replica meanwhile: glm; no room for one more of any" in said
+    text = told(site())
+    assert text.startswith("placement: fits, A LOST NODE ENDS A MODEL. 16 of 16 GPUs on 2 nodes of 8 h200-sxm\n")
+    assert "free        0 GPUs; not counted: hgx-3 (taint example.org/training)" in text
+    assert "lost node   hgx-1: glm has no replica until a node is back" in text
+    assert "without a replica meanwhile: glm; no room for one more of any" in text
 
 
 def test_one_replica_more_than_there_is_room_for_is_refused_with_the_fix() -> None:
     with pytest.raises(SiteError) as caught:
         site(qwen={"replicas": 3})
-    said = str(caught.value)
-    assert "models.qwen.server.replicas: 1 of 3 replicas find no room: each takes 1 GPU of one node" in said
-    assert "fix: lower models.qwen.server.replicas from 3 to 2; or add 1 node of role hgx" in said
+    message = str(caught.value)
+    assert "models.qwen.server.replicas: 1 of 3 replicas find no room: each takes 1 GPU of one node" in message
+    assert "fix: lower models.qwen.server.replicas from 3 to 2; or add 1 node of role hgx" in message
 
 
 def test_the_fixes_work() -> None:
@@ -114,13 +114,13 @@ def test_a_cut_that_misses_targets_is_no_fix() -> None:
 
 def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
     values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
-    said = told(plan_values(values, "site.yaml").site)
-    assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and keeps its targets" in said
-    assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in said
+    text = told(plan_values(values, "site.yaml").site)
+    assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and keeps its targets" in text
+    assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in text
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.5
-    said = told(plan_values(values, "site.yaml").site)
-    assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and misses its targets" in said
-    assert "beyond their targets meanwhile: glm-5-1" in said
+    text = told(plan_values(values, "site.yaml").site)
+    assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and misses its targets" in text
+    assert "beyond their targets meanwhile: glm-5-1" in text
 
 
 def test_a_dead_node_is_no_room_and_no_refusal() -> None:
@@ -129,17 +129,17 @@ def test_a_dead_node_is_no_room_and_no_refusal() -> None:
     values["cluster"]["machines"]["nodes"]["hgx-2"]["dead"] = True
     config = plan_values(values, "site.yaml").site
     assert list(crowds(config, proofs(config))) == []
-    said = told(config)
-    assert said.startswith("placement: DOES NOT FIT\n")
-    assert "llama       3 of 3 replicas find no room" in said
-    assert "not counted: hgx-2 (dead), hgx-3 (taint example.org/training)" in said
+    text = told(config)
+    assert text.startswith("placement: DOES NOT FIT\n")
+    assert "llama       3 of 3 replicas find no room" in text
+    assert "not counted: hgx-2 (dead), hgx-3 (taint example.org/training)" in text
 
 
 def test_nodes_that_nobody_names_are_unknown() -> None:
     config = plan_file(VALID / "three-hundred-nodes.yaml").site
-    said = told(config)
-    assert said.startswith("placement: unknown, as cluster.kubeconfig does not say the nodes. 2,400 GPUs are needed")
-    assert said.endswith("on at least 300 nodes of 8 h200-sxm")
+    text = told(config)
+    assert text.startswith("placement: unknown, as cluster.kubeconfig does not say the nodes. 2,400 GPUs are needed")
+    assert text.endswith("on at least 300 nodes of 8 h200-sxm")
 
 
 def test_the_fewest_nodes_hold_all_and_one_less_does_not() -> None:
@@ -160,7 +160,7 @@ def test_a_large_site_is_a_few_lines() -> None:
         address = f"10.5.{1 + number // 100}.{number % 100 + 1}"
         machines["nodes"][f"hgx-{number:03}"] = {"role": "hgx", "address": address}
     values["cluster"] = {"machines": machines}
-    said = told(SiteConfig.model_validate(values))
-    assert said.startswith("placement: fits, every model outlives any one node. 2,400 of 2,400 GPUs on 300 nodes")
-    assert len(said.splitlines()) < 16
-    assert max(map(len, said.splitlines())) < 240
+    text = told(SiteConfig.model_validate(values))
+    assert text.startswith("placement: fits, every model outlives any one node. 2,400 of 2,400 GPUs on 300 nodes")
+    assert len(text.splitlines()) < 16
+    assert max(map(len, text.splitlines())) < 240

@@ -64,8 +64,8 @@ def test_what_people_have_to_read_is_shown(text: str) -> None:
 
 def test_a_private_key_is_hidden_with_all_its_lines() -> None:
     for text in (PEM, PEM.replace("\n", "\\n"), PEM.partition("-----END")[0]):
-        said = without_secrets(f"key: {text} and on")
-        assert "MII" not in said and "secretsecret" not in said and HIDDEN in said
+        shown = without_secrets(f"key: {text} and on")
+        assert "MII" not in shown and "secretsecret" not in shown and HIDDEN in shown
 
 
 def test_random_bytes_in_base64_are_hidden_wherever_their_slashes_are() -> None:
@@ -96,10 +96,10 @@ def test_every_field_of_a_secrets_bundle_is_hidden(seed: int) -> None:
 
 def test_a_masked_value_holds_nothing_that_was_found() -> None:
     value: Any = {"a": ["sk-0123456789abcdef", 1], "sk-0123456789abcdefg": {"b": PEM}, "patches": {"x": {"token": "t"}}}
-    found: list[PlainSecret] = []
-    clean = masked(value, found)
+    secrets: list[PlainSecret] = []
+    clean = masked(value, secrets)
     assert clean == {"a": [HIDDEN, 1], f"{HIDDEN} 2": {"b": HIDDEN}, "patches": {"x": {"token": HIDDEN}}}
-    assert [secret.written for secret in found] == [
+    assert [secret.written for secret in secrets] == [
         ("a", "0"),
         ("sk-0123456789abcdefg",),
         ("sk-0123456789abcdefg", "b"),
@@ -126,17 +126,17 @@ def test_a_long_text_is_read_once(part: str) -> None:
     ids=["JSON of a flag", "password of a registry", "token of a registry", "query of a patch", "query of a mirror"],
 )
 def test_what_a_name_calls_a_secret_is_one(value: dict[str, Any]) -> None:
-    found: list[PlainSecret] = []
-    assert "hunter2" not in str(masked(value, found))
-    (secret,) = found
+    secrets: list[PlainSecret] = []
+    assert "hunter2" not in str(masked(value, secrets))
+    (secret,) = secrets
     assert secret.got == HIDDEN and "revoke it" in secret.fix
 
 
 def test_a_key_that_names_where_a_secret_is_holds_none() -> None:
     value = {"cluster": {"machines": {"registries": {"auth": {"r": {"password_secret": "registry-password"}}}}}}
-    found: list[PlainSecret] = []
-    assert masked(value, found) == value
-    assert not found
+    secrets: list[PlainSecret] = []
+    assert masked(value, secrets) == value
+    assert not secrets
 
 
 def test_a_password_in_the_place_of_its_name_is_hidden() -> None:

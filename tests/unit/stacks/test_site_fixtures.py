@@ -87,8 +87,8 @@ def test_an_invalid_site_gives_the_error_that_it_begins_with(path: Path, monkeyp
     wanted = expected(text)
     assert re.fullmatch(rf"{re.escape(path.name)}: \d+ errors? in the site", wanted[0] if wanted else "")
     error = refusal(path, monkeypatch)
-    said = re.sub(r"[0-9.]+ \(stacks/facts/versions\.yaml:\d+\)", "{pin}", str(error))
-    assert said.splitlines() == wanted
+    message = re.sub(r"[0-9.]+ \(stacks/facts/versions\.yaml:\d+\)", "{pin}", str(error))
+    assert message.splitlines() == wanted
     assert len(error.problems) == int(re.findall(r": (\d+) error", wanted[0])[0])
     assert all(problem.fix for problem in error.problems)
 
@@ -110,7 +110,7 @@ def test_the_engines_configuration_gives_the_same_problems(
 
     def told(error: SiteError) -> list[tuple[str, str, str, str]]:
         # `what` may name lines, which are known offline alone.
-        return sorted((one.key, one.got, one.allowed, one.fix) for one in error.problems)
+        return sorted((problem.key, problem.got, problem.allowed, problem.fix) for problem in error.problems)
 
     assert told(caught.value) == told(offline)
 
@@ -135,8 +135,8 @@ def test_words_mean_what_they_mean_to_the_engine() -> None:
     ours = [meaning(word) for word in words]
     differ = [
         word
-        for word, one, other in zip(words, ours, theirs, strict=True)
-        if (one, isinstance(one, bool)) != (other, isinstance(other, bool))
+        for word, ours_value, other in zip(words, ours, theirs, strict=True)
+        if (ours_value, isinstance(ours_value, bool)) != (other, isinstance(other, bool))
     ]
     # A point in time is refused by both ways into the program, so its exact wording does not matter.
     assert differ == ["2026-11-21T10:00:00Z"]

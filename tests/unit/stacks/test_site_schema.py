@@ -41,7 +41,7 @@ def mistakes(value: Any, node: dict[str, Any], path: str = "") -> Iterator[str]:
     assert set(node) <= CHECKED | SPOKEN, set(node) - CHECKED - SPOKEN
     if "$ref" in node:
         yield from mistakes(value, SCHEMA["$defs"][node["$ref"].rpartition("/")[2]], path)
-    if "anyOf" in node and not any(not list(mistakes(value, one, path)) for one in node["anyOf"]):
+    if "anyOf" in node and not any(not list(mistakes(value, choice, path)) for choice in node["anyOf"]):
         yield path
     kind = node.get("type")
     if kind and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
@@ -101,5 +101,5 @@ def test_the_schema_takes_every_valid_site(path: Path) -> None:
     ],
 )
 def test_the_schema_sees_what_an_editor_can_see(name: str, where: str) -> None:
-    found = seen(SITES / "invalid" / f"{name}.yaml")
-    assert f".config.{KEY}.{where}" in found
+    places = seen(SITES / "invalid" / f"{name}.yaml")
+    assert f".config.{KEY}.{where}" in places

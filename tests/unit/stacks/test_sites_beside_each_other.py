@@ -32,11 +32,11 @@ def told(path: Path) -> dict[str, str]:
 
 def test_a_copied_site_is_refused_for_all_that_it_shares(tmp_path: Path) -> None:
     prod_file = file_of(tmp_path, "prod", PROD)
-    said = told(file_of(tmp_path, "rome", PROD))
-    assert said["name"] == "is not the name of the file, rome, which is the stack's"
-    assert re.fullmatch(r"10\.5\.0\.10 is also that of .*vip \(Pulumi\.prod\.yaml:\d+\)", said[f"{N}.vip"])
-    assert said[f"{M}.endpoint"].startswith("https://10.5.0.10:6443 is also that of cluster.machines.endpoint")
-    assert said[f"{M}.nodes"].startswith("9 machines have addresses of machines of Pulumi.prod.yaml:")
+    refused = told(file_of(tmp_path, "rome", PROD))
+    assert refused["name"] == "is not the name of the file, rome, which is the stack's"
+    assert re.fullmatch(r"10\.5\.0\.10 is also that of .*vip \(Pulumi\.prod\.yaml:\d+\)", refused[f"{N}.vip"])
+    assert refused[f"{M}.endpoint"].startswith("https://10.5.0.10:6443 is also that of cluster.machines.endpoint")
+    assert refused[f"{M}.nodes"].startswith("9 machines have addresses of machines of Pulumi.prod.yaml:")
     assert plan_file(prod_file).site, "a copy that is not finished does not stop the site that it was copied from"
 
 
@@ -86,6 +86,8 @@ def test_marks_of_init_that_are_left_are_a_warning(tmp_path: Path) -> None:
     lines = PROD.splitlines(keepends=True)
     lines[20] = f"{lines[20].rstrip()}  # FILL IN: the true one\n"
     lines[30] = f"{lines[30].rstrip()}  # FILL IN: this too\n"
-    (warning,) = [one for one in plan_file(file_of(tmp_path, "prod", "".join(lines))).warnings if "FILL IN" in one.what]
+    (warning,) = [
+        warned for warned in plan_file(file_of(tmp_path, "prod", "".join(lines))).warnings if "FILL IN" in warned.what
+    ]
     assert (warning.what, warning.line) == ("2 values still marked FILL IN: lines 21, 31", 21)
     assert "FILL IN" not in str(plan_file(file_of(tmp_path, "prod", PROD)).warnings)

@@ -132,26 +132,26 @@ TWINS = (
 )
 
 
-def said(hint: Any) -> Any:
+def plain_type(hint: Any) -> Any:
     """A type without what a site's file adds: rules for a value, None for a key that is left out."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return said(arguments[0])
+        return plain_type(arguments[0])
     if origin in (Union, types.UnionType):
-        options = {said(each) for each in arguments if each is not type(None)}
+        options = {plain_type(argument) for argument in arguments if argument is not type(None)}
         return options.pop() if len(options) == 1 else frozenset(options)
     if origin in (dict, Mapping):
-        return (Mapping, *map(said, arguments))
+        return (Mapping, *map(plain_type, arguments))
     return hint
 
 
 @pytest.mark.parametrize("twins", TWINS, ids=lambda twins: twins.site.__name__)
 def test_a_key_is_called_and_typed_as_in_talos(twins: Twins) -> None:
-    keys, parts = set(twins.site.model_fields), {each.name for each in fields(twins.talos)}
+    keys, parts = set(twins.site.model_fields), {part.name for part in fields(twins.talos)}
     assert keys - parts == set(twins.site_alone)
     assert parts - keys == set(twins.talos_alone)
     ours, theirs = get_type_hints(twins.site), get_type_hints(twins.talos)
-    assert {key for key in keys & parts if said(ours[key]) != said(theirs[key])} == set(twins.other_type)
+    assert {key for key in keys & parts if plain_type(ours[key]) != plain_type(theirs[key])} == set(twins.other_type)
 
 
 def test_each_section_of_a_machine_is_compared() -> None:

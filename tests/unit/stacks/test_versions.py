@@ -47,12 +47,12 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
 
 def attributes() -> set[str]:
     """Dotted endings that the code reads, such as `charts.envoy_gateway`."""
-    found: set[str] = set()
+    chains: set[str] = set()
     for path in READERS:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
-                found.add(ast.unparse(node))
-    return found
+                chains.add(ast.unparse(node))
+    return chains
 
 
 @pytest.mark.parametrize("path", READERS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -87,7 +87,7 @@ def test_every_pin_has_a_reader() -> None:
     for path in PINS:
         # Files and charts are handed on as a whole.
         wanted = path[:1] if path[0].startswith(("crd", "cilium")) else path[:-1] if path[-1] == "chart" else path
-        if not any(re.search(rf"(^|\.){re.escape('.'.join(wanted))}$", one) for one in read):
+        if not any(re.search(rf"(^|\.){re.escape('.'.join(wanted))}$", chain) for chain in read):
             unread.append(".".join(path))
     assert unread == []
 

@@ -9,7 +9,7 @@ import pytest
 from stacks.plan.site_plan import plan_values
 from stacks.site.checks.selectors import canonical, evaluate
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 D = f"{M}.hgx.storage.disks"
 BUS = "/pci0000:5d/0000:5d:00.0/nvme"
@@ -18,14 +18,14 @@ W = f"{M}.roles.worker"
 EPHEMERAL = f"{M}.system_volumes.EPHEMERAL.provisioning"
 
 
-def longhorn(selector: str, said: str) -> Wrong:
+def longhorn(selector: str, what: str) -> Wrong:
     key = f"{D}.longhorn-0.selector"
-    return Wrong({key: selector}, key, said, {key: OTHER})
+    return Wrong({key: selector}, key, what, {key: OTHER})
 
 
-def device(path: str, said: str, right: str = "/dev/sda") -> Wrong:
+def device(path: str, what: str, right: str = "/dev/sda") -> Wrong:
     key = f"{W}.install_disk"
-    return Wrong({key: {"device": path}}, f"{key}.device", said, {key: {"device": right}})
+    return Wrong({key: {"device": path}}, f"{key}.device", what, {key: {"device": right}})
 
 
 def cache(**provisioning: Any) -> dict[str, Any]:
@@ -114,7 +114,7 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_disk_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)
 
 
 RIGHT: dict[str, dict[str, Any]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.stacks.wrong_sites import M, Wrong, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, Wrong, refused_and_fixed
 
 pytestmark = pytest.mark.row("C.01", "000.40")
 
@@ -59,4 +59,4 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_what_belongs_to_one_is_not_for_several(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)

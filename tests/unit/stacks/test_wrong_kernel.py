@@ -6,18 +6,18 @@ import pytest
 
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 S = f"{M}.sysctls"
 A = f"{M}.kernel_args"
 
 
-def sysctl(name: str, value: str, said: str, right: str) -> Wrong:
-    return Wrong({S: {name: value}}, f"{S}.{name}", said, {S: {name: right}})
+def sysctl(name: str, value: str, what: str, right: str) -> Wrong:
+    return Wrong({S: {name: value}}, f"{S}.{name}", what, {S: {name: right}})
 
 
-def argument(text: str, said: str) -> Wrong:
-    return Wrong({A: ["console=ttyS1", text]}, f"{A}.1", said, {A: ["console=ttyS1"]})
+def argument(text: str, what: str) -> Wrong:
+    return Wrong({A: ["console=ttyS1", text]}, f"{A}.1", what, {A: ["console=ttyS1"]})
 
 
 WRONG: dict[str, Wrong] = {
@@ -69,7 +69,7 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_kernel_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)
 
 
 def test_what_a_kernel_takes_is_valid() -> None:

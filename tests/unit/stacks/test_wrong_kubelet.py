@@ -9,14 +9,14 @@ import pytest
 from stacks.facts import kubelet_fields
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 K = f"{M}.kubelet_config"
 OPEN = {"authentication": {"anonymous": {"enabled": True}}}
 
 
-def wrong(config: dict[str, Any], key: str, said: str, fixed: dict[str, Any] | None = None) -> Wrong:
-    return Wrong({K: config}, f"{K}.{key}", said, None if fixed is None else {K: fixed})
+def wrong(config: dict[str, Any], key: str, what: str, fixed: dict[str, Any] | None = None) -> Wrong:
+    return Wrong({K: config}, f"{K}.{key}", what, None if fixed is None else {K: fixed})
 
 
 WRONG: dict[str, Wrong] = {
@@ -217,7 +217,7 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_kubelet_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)
 
 
 def test_what_the_kubelet_takes_is_valid() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.stacks.wrong_sites import M, Wrong, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, Wrong, refused_and_fixed
 
 WRONG: dict[str, Wrong] = {
     # The machine's own address
@@ -144,4 +144,4 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)

@@ -7,7 +7,7 @@ import pytest
 from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_mended
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 OVERRIDES = "models.qwen3-32b.overrides"
 REASON = "somebody measured it"
@@ -113,7 +113,7 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_load_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)
 
 
 def test_prompts_without_end_are_told_once() -> None:

@@ -7,7 +7,7 @@ import pytest
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS
 from stacks.site.checks import crosschecks
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 OVERRIDES = "models.qwen3-32b.overrides"
 REASON = "somebody measured it"
@@ -351,7 +351,7 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)
 
 
 def test_volumes_of_longhorn_without_its_disks_are_warned_of() -> None:

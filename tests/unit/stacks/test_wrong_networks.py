@@ -8,7 +8,7 @@ import pytest
 
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import M, N, Wrong, changed, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, N, Wrong, changed, refused_and_fixed
 
 WRONG: dict[str, Wrong] = {
     # Address plan
@@ -278,7 +278,7 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)
 
 
 RIGHT: dict[str, dict[str, Any]] = {

@@ -8,16 +8,16 @@ import pytest
 
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 PATCH = f"{M}.patches.own"
 
 
-def wrong(dotted: str, value: Any, said: str, key: str = "") -> Wrong:
+def wrong(dotted: str, value: Any, what: str, key: str = "") -> Wrong:
     patch: Any = value
     for part in reversed(dotted.split(".")):
         patch = {part: patch}
-    return Wrong({PATCH: patch}, f"{PATCH}.{key or dotted}", said, {PATCH: None})
+    return Wrong({PATCH: patch}, f"{PATCH}.{key or dotted}", what, {PATCH: None})
 
 
 def document(kind: str, *, at: str = "kind", says: str = "", **fields: Any) -> Wrong:
@@ -292,7 +292,7 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_patch_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)
 
 
 RIGHT: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ import pytest
 from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_mended
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 MIRROR = {"skip_fallback": True, "endpoints": ["https://registry.site.example"]}
 WRONG: dict[str, Wrong] = {
@@ -72,9 +72,9 @@ WRONG: dict[str, Wrong] = {
     ),
     **{
         f"weights from {mirror}": Wrong(
-            {"storage.weights.mirror": mirror}, "storage.weights.mirror", said, {"storage.weights.mirror": right}
+            {"storage.weights.mirror": mirror}, "storage.weights.mirror", what, {"storage.weights.mirror": right}
         )
-        for mirror, said, right in (
+        for mirror, what, right in (
             ("https://hub..site.example", "names no host", "https://hub.site.example"),
             ("https://256.1.1.1", "names no host", "https://10.5.0.9"),
             ("https://hub.site.example:99999", "from 1 to 65535", "https://hub.site.example:8443"),
@@ -85,8 +85,8 @@ WRONG: dict[str, Wrong] = {
         )
     },
     **{
-        f"charts from {mirror}": Wrong({"charts.mirror": mirror}, "charts.mirror", said, {"charts.mirror": right})
-        for mirror, said, right in (
+        f"charts from {mirror}": Wrong({"charts.mirror": mirror}, "charts.mirror", what, {"charts.mirror": right})
+        for mirror, what, right in (
             ("oci://gateway-helm/Charts", "write oci://gateway-helm/charts", "oci://gateway-helm/charts"),
             (
                 "oci://registry.site.example/Charts/gateway-helm",
@@ -144,7 +144,7 @@ WRONG: dict[str, Wrong] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -> None:
-    refused_and_mended(wrong)
+    refused_and_fixed(wrong)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ class Wrong(NamedTuple):
 
     change: dict[str, Any]
     key: str
-    said: str
+    what: str
     fixed: dict[str, Any] | None = None
 
 
@@ -42,13 +42,13 @@ def changed(site: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     return site
 
 
-def refused_and_mended(wrong: Wrong) -> None:
+def refused_and_fixed(wrong: Wrong) -> None:
     """The site is refused at this key alone, because consequences of a mistake are not reported too; the fix works."""
     with pytest.raises(SiteError) as caught:
         plan_values(changed(prod(), wrong.change), "site.yaml")
     error = caught.value
     assert {problem.key for problem in error.problems} == {wrong.key}, str(error)
-    assert wrong.said in str(error)
+    assert wrong.what in str(error)
     assert all(problem.fix for problem in error.problems)
     if wrong.fixed is not None:
         assert plan_values(changed(changed(prod(), wrong.change), wrong.fixed), "site.yaml").site
