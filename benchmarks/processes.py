@@ -45,7 +45,7 @@ class Sampler:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        # A process that ended and was not waited for yet still says what it used.
+        # A process that ended and was not waited for yet still shows what it used.
         self._look()
 
     def by_role(self) -> dict[str, float]:

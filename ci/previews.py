@@ -3,7 +3,7 @@
 It holds the sites' credentials and no token of the forge; it runs the code of the change. The job that posts holds the
 token and runs the code of the target branch. `python -m ci.previews --out DIR [--base REV] [--refresh]`
 
-SITE_KUBECONFIGS: JSON of site -> text of its kubeconfig, written to where the site's file says.
+SITE_KUBECONFIGS: JSON of site -> text of its kubeconfig, written to where the site's file states.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ R = TypeVar("R", bound=pulumi.Resource)
 class Component(pulumi.ComponentResource):
     """A named part of the platform.
 
-    Its type is `inference-platform:<module>:<Class>` and its children are `<name>-<suffix>`, so a URN tells where a
+    Its type is `inference-platform:<module>:<Class>` and its children are `<name>-<suffix>`, so a URN shows where a
     resource was declared. The caller's options stay on the component; children inherit the provider alone.
     """
 

@@ -1,7 +1,7 @@
 """Who may reach which pod: ingress is denied by default, and each policy opens what its pods need.
 
 Builders alone: each component declares the policies of its own pods, and each namespace denies the rest. The kubelet's
-probes pass on every CNI. What pods may reach is restricted where a policy says so.
+probes pass on every CNI. What pods may reach is restricted where a policy does so.
 """
 
 from __future__ import annotations

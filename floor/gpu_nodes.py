@@ -1,4 +1,4 @@
-"""How nodes with GPUs are told apart: what replicas ask for, select and tolerate there."""
+"""How nodes with GPUs differ: what replicas ask for, select and tolerate there."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ TRUSTED_HEADERS = (
     "x-slo-ttft-ms",
     "x-vllm-priority",
 )
-# Beginnings of the names of response headers that tell of the inside.
+# Beginnings of the names of response headers that reveal the inside.
 INNER_HEADERS = (
     "endpoint-load-metrics",
     "server",

@@ -46,7 +46,7 @@ Name = Annotated[str, AfterValidator(_plain_name), WithJsonSchema({"type": "stri
 
 
 class Spec(BaseModel):
-    """What a site may say of one thing. Unknown keys are errors; values never change after loading.
+    """What a site may set of one thing. Unknown keys are errors; values never change after loading.
 
     The docstring below a key is its meaning in the reference (`stacks.site.docstrings`).
     """

@@ -1,6 +1,6 @@
 """Makes the virtual environment; run by the machine's own Python before anything is installed, so only with the stdlib.
 
-Its syntax is that of Python 3.6: an old one must get as far as the sentence that says what is missing.
+Its syntax is that of Python 3.6: an old one must get as far as the sentence that names what is missing.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 
 class LabError(Exception):
-    """Something the user can fix: says what failed, and how to fix it.
+    """Something the user can fix: states what failed, and how to fix it.
 
     The command line prints it as `error: WHAT` and `fix: FIX`, and exits with 1.
     """

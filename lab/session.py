@@ -22,7 +22,7 @@ from lab.install.choices import PluginChoice, plugin_choice, pulumi_choice
 from lab.paths import CHECKOUT, Lab, NetworkPlan
 
 STACK = "lab"
-# Published on purpose: docs/adr/0003-lab-secrets.md says why, and what it does not protect.
+# Published on purpose: docs/adr/0003-lab-secrets.md has the reason, and what it does not protect.
 PASSPHRASE = "inference-platform-lab"  # noqa: S105
 PLUGINS = ("kubernetes", "command")
 # pulumi takes each of its options from a variable too; an option that is given goes first.
@@ -46,7 +46,7 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
         "PULUMI_STACK": STACK,
         # Pods of the lab start within a second, and every Service of every `up` would wait ten for stragglers.
         "LAB_ENDPOINTS_SETTLE_S": environment.get("LAB_ENDPOINTS_SETTLE_S") or "1",
-        # The v3.76 language host takes the first python on PATH, whatever Pulumi.yaml says of a virtual environment.
+        # The v3.76 language host takes the first python on PATH, whatever Pulumi.yaml sets as virtual environment.
         "PATH": _path(folders, environment),
     }
     if all(choice.kind == "stand-in" for choice in plugins(lab, environment)):
@@ -86,7 +86,7 @@ def plugins(lab: Lab, environment: Mapping[str, str] = os.environ) -> tuple[Plug
 
 def environment(lab: Lab, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """A whole process environment for `pulumi` and for programs that talk to the lab."""
-    # What an outer session says of its stack file is not for this one.
+    # What an outer session sets for its stack file is not for this one.
     rest = {name: value for name, value in base.items() if name != _STACK_FILE_OPTION}
     return {**rest, **settings(lab, base)}
 

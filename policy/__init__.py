@@ -1,1 +1,1 @@
-"""A CrossGuard host for the platform's rules; it holds none of its own."""
+"""The rules that a site's resources keep: pure functions, waivers, and their hosts in the program and in CrossGuard."""

@@ -20,7 +20,7 @@ def namespace_security(resources: Sequence[Resource], facts: SiteFacts) -> Itera
         if level not in ("restricted", "baseline", "privileged"):
             yield Finding(
                 resource=space.label,
-                problem="says nothing of pod security, so any pod may run in it",
+                problem="sets no level of pod security, so any pod may run in it",
                 fix=f"label it {_ENFORCE}: restricted (or baseline)",
             )
         elif level == "privileged" and meta.get("name") not in facts.privileged_namespaces:

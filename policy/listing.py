@@ -60,7 +60,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="protect-stateful",
-        says="What holds data is protected from deletion, or the site says that it may go.",
+        says="What holds data is protected from deletion, or the site states that it may go.",
         check=serving.protect_stateful,
     ),
     Rule(

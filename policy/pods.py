@@ -107,7 +107,7 @@ def probes_fit(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Find
 
 
 def startup_budget_s(container: Mapping[str, Any]) -> int:
-    """Longest start that the startup probe lets pass; Kubernetes' defaults where it says nothing."""
+    """Longest start that the startup probe lets pass; Kubernetes' defaults where it sets nothing."""
     probe = container.get("startupProbe") or {}
     delay_s = int(probe.get("initialDelaySeconds", 0))
     return delay_s + int(probe.get("periodSeconds", 10)) * int(probe.get("failureThreshold", 3))

@@ -36,7 +36,7 @@ def path(project: Path, stack: str) -> Path:
 
 
 def read(project: Path, stack: str) -> RulesSpec:
-    """What the file says; defaults without one. Raises SiteError with every mistake."""
+    """What the file sets; defaults without one. Raises SiteError with every mistake."""
     file = path(project, stack)
     try:
         document = read_file(file, plain_days=True)

@@ -97,7 +97,7 @@ def protect_stateful(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
             yield Finding(
                 resource=resource.label,
                 problem="its data goes with it when a name in the site's file changes",
-                fix=f"declare it with protect=True, or say that its data may go: {holder.permission}",
+                fix=f"declare it with protect=True, or state that its data may go: {holder.permission}",
             )
 
 

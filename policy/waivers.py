@@ -21,7 +21,7 @@ class Waiver(Spec):
     """Lets one resource break one rule until a date."""
 
     rule: str
-    """Name of the rule, as `sitectl rules --list` says it."""
+    """Name of the rule, as `sitectl rules --list` shows it."""
     resource: str
     """The resource as violations name it: `Deployment inference-models/glm-5-1`."""
     reason: str = Field(min_length=10)
@@ -94,7 +94,7 @@ class Expired(Violation):
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What the rules say of a site once its waivers are taken into account."""
+    """The rules' verdict of a site once its waivers are taken into account."""
 
     errors: list[Violation]
     advice: list[Violation]

@@ -17,9 +17,9 @@ Op = Literal["create", "update", "replace", "delete"]
 _MISSING: Any = object()
 # Pairs of items beyond which lists are compared place by place: a saved preview may be of any size.
 _MOST_COMPARED = 1_000_000
-# Halves of a replacement, which the engine's own `replace` step says as a whole.
+# Halves of a replacement, which the engine's own `replace` step shows as a whole.
 _HALVES = ("create-replacement", "delete-replaced", "discard-replaced", "remove-pending-replace")
-# Fields that Kubernetes does not change in place, by kind; what the provider would say in a preview.
+# Fields that Kubernetes does not change in place, by kind; what the provider would report in a preview.
 _FIXED: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("spec.selector",),
     "StatefulSet": ("spec.selector", "spec.serviceName", "spec.volumeClaimTemplates"),
@@ -56,7 +56,7 @@ class Change:
     replaced_by: tuple[str, ...] = ()
     """Properties that force the replacement."""
     touched: tuple[str, ...] = ()
-    """Paths that the provider says differ, where inputs alone do not show it."""
+    """Paths that differ, by the provider, where inputs alone do not show it."""
     notes: tuple[str, ...] = ()
     """Messages of the program itself about this resource in a preview."""
     retained: bool = False

@@ -39,7 +39,7 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What a command says of one site."""
+    """What a command reports about one site."""
 
     lines: list[str]
     """For people."""
@@ -99,7 +99,7 @@ def chosen_sites(project: Path, names: Sequence[str]) -> dict[str, Path]:
 
 
 def tell(sites: Mapping[str, Subject], look: Callable[[str, Subject], Told]) -> ToldOfAll:
-    """What `look` says of each site, one after the other."""
+    """What `look` reports about each site, one after the other."""
     all_sites = ToldOfAll()
     for name, subject in sites.items():
         told = look(name, subject)

@@ -118,7 +118,7 @@ def _failed(error: Exception, context: CommandContext) -> int:
 
 
 def _print_error(error: SitectlError) -> None:
-    """On stderr; where that is full the status says it alone."""
+    """On stderr; where that is full, the status alone shows it."""
     with contextlib.suppress(OSError):
         print(terminal.shown(invocation.as_called(without_secrets(error.text())), sys.stderr), file=sys.stderr)
 

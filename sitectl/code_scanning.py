@@ -32,7 +32,7 @@ class Result:
 
 
 def sarif(results: Iterable[Result], rules: Mapping[str, str]) -> dict[str, Any]:
-    """The log of one run. rules: every rule that was looked at, with what it says."""
+    """The log of one run. rules: every rule that was looked at, with its meaning."""
     driver = {
         "name": "sitectl",
         "rules": [{"id": name, "shortDescription": {"text": says}} for name, says in rules.items()],

@@ -1,7 +1,7 @@
 """Which fields of rendered objects follow from a model's proof, and from which of its settings.
 
 The registry of settings knows their places. `explain` links a field to a setting only if it has that setting's value,
-so a place that has become wrong says nothing instead of something false.
+so a place that has become wrong shows nothing instead of something false.
 """
 
 from __future__ import annotations

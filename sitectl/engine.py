@@ -11,7 +11,7 @@ from sitectl.errors import SitectlError
 
 
 def preview(project: Path, stack: str, *, refresh: bool = False, config_file: Path | None = None) -> dict[str, Any]:
-    """`pulumi preview --json` of a stack, also when it failed half-way. Raises SitectlError when it says nothing."""
+    """`pulumi preview --json` of a stack, also when it failed half-way. Raises SitectlError when it prints nothing."""
     command = ["pulumi", "preview", "--json", "--non-interactive", "--stack", stack]
     command += ["--refresh"] if refresh else []
     command += ["--config-file", str(config_file)] if config_file else []

@@ -1,4 +1,4 @@
-"""The one form of an error that a user can fix, and what the exit status says."""
+"""The one form of an error that a user can fix, and what the exit status means."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _pointer(path: Path, body: Any) -> Pointer | None:
 
 
 def _declares(body: Any, path: Path) -> bool:
-    """Whether the program says something of this field, so that `up` can put it back."""
+    """Whether the program declares something of this field, so that `up` can put it back."""
     for depth in range(len(path) + 1):
         pointer = _pointer(path[:depth], body)
         if pointer is None:

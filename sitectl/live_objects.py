@@ -19,7 +19,7 @@ _LIMIT = "--request-timeout=60s"
 
 
 def records(project: Path, site: str, file: Path, preview: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What `look` finds, for a saved preview; nothing after a preview that failed, whose error says enough."""
+    """What `look` finds, for a saved preview; nothing after a preview that failed, whose error is enough."""
     if any(diagnostic.get("severity") == "error" for diagnostic in preview.get("diagnostics") or ()):
         return []
     return [fields.record() for fields in look(project, site, file)]

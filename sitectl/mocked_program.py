@@ -139,7 +139,7 @@ def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, 
 
 
 def _leave_files_out(site: Any) -> None:
-    """What a site reads from disk is left to others, where it has the form of a site; else the program says so."""
+    """What a site reads from disk is left to others, where it has the form of a site; else the program reports it."""
     if not isinstance(site, dict):
         return
     crds, cluster = site.get("crds", {}), site.get("cluster")

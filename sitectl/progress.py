@@ -43,11 +43,11 @@ class Progress:
         return f"slowest: {name}, {seconds:.1f} s"
 
     def note(self, text: str) -> None:
-        """Say what is no step, but changes how the result is read."""
+        """Print what is no step, but changes how the result is read."""
         self._say(text)
 
     def end(self) -> None:
-        """Say what was slow."""
+        """Print what was slow."""
         if text := self.slowest():
             self._say(text)
 

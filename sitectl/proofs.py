@@ -15,7 +15,7 @@ from stacks.plan.site_plan import SitePlan, plan_file
 
 
 def texts_of_file(file: Path) -> list[str]:
-    """The texts of a stack file's plan; nothing for one that is not valid, which the engine tells with its mistakes."""
+    """The texts of a stack file's plan; nothing for one that is not valid, whose mistakes the engine reports."""
     try:
         return plan_file(file).texts
     except SiteError:

@@ -24,14 +24,14 @@ from stacks.site.reading.raw import mapping
 # Hours of a year by twelve.
 HOURS_A_MONTH = 730
 _MOST_A_GPU_HOUR = 1e9
-# More than this many rows that say the same are one.
+# More than this many rows with the same words are one.
 _MOST_ALIKE = 4
 # Lines of the engine and its language host next to an error of the program.
 _NO_MORE_THAN_FAILED = (
     "preview failed",
     "an unhandled error occurred: program exited with non-zero exit code: 1",
 )
-# What a program says, in a traceback, when the engine left because of another error.
+# What a program prints, in a traceback, when the engine left because of another error.
 _CUT_OFF = "the client connection is closing"
 _SITE_KEY = "inference-platform:site"
 Access = dict[str, set[str]]
@@ -267,7 +267,7 @@ def _rank(row: Verdict) -> int:
 
 
 def folded(rows: Sequence[Verdict]) -> list[Verdict]:
-    """Rows for people: many that say the same of one kind are one row with their names."""
+    """Rows for people: many with the same words about one kind are one row with their names."""
     groups: dict[tuple[Any, ...], list[Verdict]] = {}
     for row in rows:
         kind, _, own = row.resource.rpartition(" ")

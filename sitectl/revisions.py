@@ -66,7 +66,7 @@ def _no_repository(project: Path, reason: str) -> SitectlError:
     is_of_another_owner = "safe.directory" in reason
     trust = f"if you trust its owner: git config --global --add safe.directory {project}"
     return SitectlError(
-        f"git reads no revision of {project}: {reason.splitlines()[0] if reason else 'it says no reason'}",
+        f"git reads no revision of {project}: {reason.splitlines()[0] if reason else 'it gives no reason'}",
         fix=trust if is_of_another_owner else "clone the repository: a copy without .git has no revisions",
     )
 

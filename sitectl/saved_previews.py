@@ -89,7 +89,7 @@ def read(file: Path, *, site: str = "") -> dict[str, Any]:
 
 
 def in_form(document: Any, name: str) -> dict[str, Any]:
-    """The preview, if it has the engine's form. Raises SitectlError that says where it has not."""
+    """The preview, if it has the engine's form. Raises SitectlError that names where it has not."""
     try:
         _Preview.model_validate(document)
     except ValidationError as error:

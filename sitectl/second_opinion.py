@@ -65,5 +65,5 @@ def lines(told: dict[str, Any]) -> str:
 
 
 def agrees(told: dict[str, Any]) -> bool:
-    """Whether no step leaves the band; a model that the source does not know says nothing against the proof."""
+    """Whether no step leaves the band; a model that the source does not know is nothing against the proof."""
     return all(step["inside"] for step in told["steps"])

@@ -27,7 +27,7 @@ _COLOURS = (
 
 def prepare_streams() -> None:
     """Make stdout and stderr take any text: a caller may have closed them, or set an encoding that lacks a letter."""
-    # Until the process ends; types do not say that a closed stream is None.
+    # Until the process ends; types do not show that a closed stream is None.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -38,7 +38,7 @@ def records(problems: Iterable[Problem], origin: str, project: Path) -> list[dic
 
 
 def of_file(file: Path, project: Path) -> list[str]:
-    """Warnings of a stack file, one text each; none of one that is not valid, which the engine tells."""
+    """Warnings of a stack file, one text each; none of one that is not valid, which the engine reports."""
     try:
         plan = plan_file(file)
     except SiteError:

@@ -126,7 +126,7 @@ def plan(report: SiteReport) -> str:
 
 
 def drift(report: SiteReport) -> str:
-    """What of a live site is not as its file says, for a terminal."""
+    """What of a live site differs from its file, for a terminal."""
     if report.empty:
         return f"{report.site}: no drift"
     lines = [f"Site {report.site}"]

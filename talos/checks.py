@@ -1,4 +1,4 @@
-"""What a field of a document may hold. Each check looks at a value and says, if it does not fit, why and what would."""
+"""What a field of a document may hold. Each check looks at a value and reports why one does not fit, and what would."""
 
 from __future__ import annotations
 

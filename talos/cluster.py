@@ -51,7 +51,7 @@ class MachineSettings:
     node_ip_subnets: tuple[str, ...] = ()
 
     def joined(self, further: MachineSettings) -> MachineSettings:
-        """Both: what `further` says of a key wins, its list elements come after ours, equal ones once."""
+        """Both: what `further` sets for a key wins, its list elements come after ours, equal ones once."""
         both: dict[str, Any] = {}
         for setting in fields(self):
             ours, theirs = getattr(self, setting.name), getattr(further, setting.name)

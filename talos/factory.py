@@ -103,7 +103,7 @@ class ImageFactory:
 
     def _error(self, answer: httpx.Response, what: str) -> FactoryError:
         fix = {
-            400: "the schematic or version is not valid for this factory; see what it says",
+            400: "the schematic or version is not valid for this factory; see what it reports",
             401: "this factory requires a login, which only its Enterprise edition has; use one without",
             402: "this needs the factory's Enterprise edition",
             404: "check the Talos version and that the address is an image factory's",

@@ -22,7 +22,7 @@ class ExtensionError(FactoryError):
 
     def __init__(self, talos_version: str, problems: tuple[str, ...]) -> None:
         head = f"the extensions do not fit Talos {talos_version}:"
-        super().__init__("\n  - ".join((head, *problems)), fix="change the schematic's extensions as each line says")
+        super().__init__("\n  - ".join((head, *problems)), fix="change the schematic's extensions as each line states")
         self.problems = problems
 
 

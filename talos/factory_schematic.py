@@ -23,7 +23,7 @@ Plain = str | int | float | bool | None | list["Plain"] | Mapping[str, "Plain"]
 
 
 class FactoryError(Exception):
-    """Something about an image that the user can fix: says what, and how to fix it."""
+    """Something about an image that the user can fix: states what, and how to fix it."""
 
     def __init__(self, what: str, *, fix: str) -> None:
         super().__init__(f"{what}\n  fix: {fix}")

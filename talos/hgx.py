@@ -32,7 +32,7 @@ class HGXProfile:
 
     `modules` is NVIDIA's open or proprietary kernel driver; `fork` names the one line that driver, toolkit and fabric
     manager all come from, whose versions the Talos version fixes. `rdma` is served by the kernel's own mlx5 modules
-    (Talos loads no others); `gpu_direct` says how network cards reach GPU memory. `huge_pages_2mib` is a count of
+    (Talos loads no others); `gpu_direct` sets how network cards reach GPU memory. `huge_pages_2mib` is a count of
     2 MiB pages. `extra_extensions` are names such as `siderolabs/intel-ucode`.
     """
 
@@ -78,7 +78,7 @@ class HGXProfile:
 
     @property
     def all_sysctls(self) -> dict[str, str]:
-        """Defaults, huge pages (the profile's own and the storage engine's), and what the site says over both."""
+        """Defaults, huge pages (the profile's own and the storage engine's), and what the site sets over both."""
         # Pages that the kernel moves between sockets while NCCL holds them cost latency; pods watch many files.
         chosen = {"kernel.numa_balancing": "0", "fs.inotify.max_user_instances": "8192"}
         pages = self.huge_pages_2mib + (self.storage.huge_pages_2mib if self.storage else 0)

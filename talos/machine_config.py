@@ -36,7 +36,7 @@ class MachineConfig:
         return [document.document() for document in self.documents]
 
     def wire(self) -> list[Wire]:
-        """All documents in wire form: v1alpha1 first, the rest by kind and name, so that their order says nothing."""
+        """All documents in wire form: v1alpha1 first, the rest by kind and name, so that their order means nothing."""
         patched = apply_patches(self._written, self.patches)
         problems = [
             ConfigProblem(
@@ -68,7 +68,7 @@ def _wrong_patches(documents: Sequence[Wire], patches: Sequence[Patch]) -> Seque
 
 
 def _doubles(documents: Sequence[Wire]) -> Iterator[ConfigProblem]:
-    """Documents that Talos could not tell apart."""
+    """Documents that are one to Talos."""
     for document, count in Counter(map(identity, documents)).items():
         if count > 1:
             yield ConfigProblem(

@@ -44,7 +44,7 @@ class Firewall:
 class NodeDescription:
     """One machine.
 
-    `name` is its host name and its name in Kubernetes. `install` says on which disk Talos goes, and the installer
+    `name` is its host name and its name in Kubernetes. `install` names the disk for Talos, and the installer
     image of the node's schematic, `FACTORY/metal-installer/ID:VERSION`. `network` are its links, addresses and VIP;
     with none at all Talos asks every link for DHCP. `documents` are others of its own, such as volumes. `takes_pods`:
     a control plane on which pods run as on workers.

@@ -77,7 +77,7 @@ class Route(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Link(Part):
-    """What every kind of link can say. `mtu` is in bytes."""
+    """What every kind of link can set. `mtu` is in bytes."""
 
     name: str = field(metadata=checked(checks.link_name))
     up: bool | None = None

@@ -46,7 +46,7 @@ _ARGUMENTS = frozenset(
         ("cluster", "etcd"),
     )
 )
-# (document kind, path) -> the key that tells elements apart, and whether a match is merged or replaced.
+# (document kind, path) -> the key that identifies elements, and whether a match is merged or replaced.
 _MATCHED: dict[tuple[str, Path], tuple[str, Literal["merge", "replace"]]] = {
     (API_VERSION, ("cluster", "apiServer", "admissionControl")): ("name", "merge"),
     ("ExtensionServiceConfig", ("configFiles",)): ("mountPath", "merge"),
@@ -132,7 +132,7 @@ def _apply(documents: dict[Identity, Wire], patch: Patch, document: Wire) -> Non
 
 
 def _merged(left: Wire, right: Wire, place: _Place) -> Wire:
-    """`right` into `left`; deletions of one mapping come before what else it says."""
+    """`right` into `left`; deletions of one mapping come before what else it sets."""
     result = dict(left)
     for name, value in right.items():
         if isinstance(value, Mapping) and value.get("$patch") == "delete":
@@ -199,7 +199,7 @@ def _selected(elements: list[Any], selector: Mapping[str, Any], place: _Place) -
     """The first element that has the selector's first field; Talos looks at no second one."""
     wanted = next(((name, value) for name, value in selector.items() if name != "$patch"), None)
     if wanted is None:
-        raise place.error("the deletion does not say of which element", "add a field that tells it, such as its name")
+        raise place.error("the deletion does not name its element", "add a field that identifies it, such as its name")
     name, value = wanted
     for element in elements:
         if isinstance(element, Mapping) and str(element.get(name)) == str(value):

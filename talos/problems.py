@@ -54,7 +54,7 @@ class ConfigProblem(Problem):
 
 
 class ConfigError(ValueError):
-    """What cannot be made, for one or several reasons; each says what, got, allowed, fix. `problems` has them all.
+    """What cannot be made, for one or several reasons; each states what, got, allowed, fix. `problems` has them all.
 
     Values of fields that may be secret are never quoted.
     """

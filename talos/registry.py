@@ -101,7 +101,7 @@ class Keyless(Part):
 
     def disagreements(self) -> Iterator[ConfigProblem]:
         if not self.subject and not self.subject_regex:
-            yield ConfigProblem(path=("subject",), what="is missing, and so is subject_regex", fix="say who signs")
+            yield ConfigProblem(path=("subject",), what="is missing, and so is subject_regex", fix="name who signs")
 
 
 @dataclass(frozen=True, kw_only=True)

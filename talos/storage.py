@@ -13,7 +13,7 @@ from talos.v1alpha1 import ExtraMount, KernelModule
 
 LonghornEngine = Literal["v1", "v2"]
 
-# What a node must say of itself before Longhorn reads its disks from the annotation.
+# What a node must have before Longhorn reads its disks from the annotation.
 _LABEL = {"node.longhorn.io/create-default-disk": "config"}
 _ANNOTATION = "node.longhorn.io/default-disks-config"
 _HUGE_PAGES_2MIB = 1024

@@ -18,6 +18,6 @@ _LINE = re.compile(rf"({_PART})+|#.*|")
 
 
 def is_rule(text: str) -> bool:
-    """Whether udevd reads every line; it leaves out one that it cannot read, and tells its own log alone."""
+    """Whether udevd reads every line; it leaves out one that it cannot read, and reports its own log alone."""
     lines = [line.strip() for line in text.replace("\\\n", " ").splitlines()]
     return any(lines) and all(map(_LINE.fullmatch, lines))

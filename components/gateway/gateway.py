@@ -138,7 +138,7 @@ def _patient_liveness() -> dict[str, Any]:
 
 
 def gateway_config(namespace: str) -> dict[str, Any]:
-    """Token counts that every route reports, and what its processor tells of requests.
+    """Token counts that every route reports, and what its processor knows of requests.
 
     Without a count, streams carry no usage and could not be metered. Traces would hold prompts and answers by default.
     """

@@ -115,7 +115,7 @@ class GatewayControllersArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayControllersHandle:
-    """Running controllers; empty where the site says `external`."""
+    """Running controllers; empty where the site sets `external`."""
 
     ready: list[pulumi.Resource]
 

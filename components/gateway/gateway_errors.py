@@ -85,7 +85,7 @@ _ANSWERS = (
         param="model",
         instead_of=_all(_status("EQ", 404), _header(MODEL_HEADER, {"present_match": True})),
     ),
-    # The AI gateway's header cannot hold such a name, and Envoy says 500.
+    # The AI gateway's header cannot hold such a name, and Envoy answers 500.
     _Answer(
         status=400,
         code="invalid_value",
@@ -103,7 +103,7 @@ _ANSWERS = (
         param="model",
         instead_of=_all(_status("EQ", 500), _details("header_mutation_result_exceeds_limit")),
     ),
-    # A path for which the AI gateway has no way to speak to the model, and says 500.
+    # A path for which the AI gateway has no way to speak to the model, and answers 500.
     _Answer(
         status=404,
         code="unknown_path",

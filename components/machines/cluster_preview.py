@@ -1,4 +1,4 @@
-"""What a preview says of machines: a dry run on each, a report, and a refusal before anything happens."""
+"""What a preview shows about machines: a dry run on each, a report, and a refusal before anything happens."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def _known(value: pulumi.Output[str]) -> str:
 
 
 def _content(file: str | None) -> str:
-    """A file's text; nothing where it cannot be read, which the command that imports it says better."""
+    """A file's text; nothing where it cannot be read, which the command that imports it reports better."""
     try:
         return Path(file).read_text(encoding="utf-8") if file else ""
     except (OSError, UnicodeDecodeError):

@@ -83,7 +83,7 @@ def install(machine: Machine, limits: Limits = LIMITS) -> str:
 
 
 def plan_all(at_once: int) -> str:
-    """Says of each machine on stdin what `roll` would do."""
+    """Reports for each machine on stdin what `roll` would do."""
     return talos("plan-all", "--at-once", str(at_once))
 
 

@@ -21,7 +21,7 @@ class Engine:
 
     image: str
     owned_by: str
-    """Who the model card says made the model's answers."""
+    """Who made the model's answers, by the model card."""
     args: list[str]
     env: dict[str, str]
     ready_path: str

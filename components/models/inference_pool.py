@@ -47,7 +47,7 @@ def inference_pool(model: str, namespace: str, *, selector: Mapping[str, str], p
                 "kind": "Service",
                 "name": picker_name(model),
                 "port": {"number": _GRPC_PORT},
-                # The AI gateway knows this mode alone; saying so keeps preview honest.
+                # The AI gateway knows this mode alone; writing it keeps preview honest.
                 "failureMode": "FailClose",
             },
         },

@@ -34,7 +34,7 @@ class ModelArgs:
     namespace: NamespaceHandle
     storage_class: str
     volume: Keeping
-    """Whether the weights' volume may be deleted, where the model's own key does not say it."""
+    """Whether the weights' volume may be deleted, where the model's own key does not set it."""
     picker_image: str
     gateway: GatewayHandle
     needs: Sequence[pulumi.Resource]

@@ -60,7 +60,7 @@ def parallel_limit(model: str, namespace: str, *, requests: int, connections: in
         "spec": {
             # The AI gateway makes an HTTPRoute of the same name out of each of its routes.
             "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": model}],
-            # All else stays as the Gateway's own policy says.
+            # All else stays as the Gateway's own policy sets it.
             "mergeType": "StrategicMerge",
             "circuitBreaker": {
                 "maxConnections": connections,

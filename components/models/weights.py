@@ -26,7 +26,7 @@ def environment(spec: WeightsSpec) -> Mapping[str, str]:
 
 
 def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
-    """What an engine may reach for its weights; None where its policy cannot say it.
+    """What an engine may reach for its weights; None where its policy cannot express it.
 
     A NetworkPolicy knows no host names. The hub and the stores that it redirects to are anywhere, behind HTTPS. A
     mirror redirects to whatever it likes, and the port of a Service is not that of its pods.

@@ -36,7 +36,7 @@ class ModelServerSpec(Spec):
     """How a model is served."""
 
     engine: Literal["vllm", "simulator"] = "vllm"
-    """`simulator` answers with random text at the speed of the model's figures, and its model card says so."""
+    """`simulator` answers with random text at the speed of the model's figures, and its model card states so."""
     replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
     """Pods that serve the model; two is the minimum for a rolling update without a gap."""
     gpus: int | None = Field(default=None, ge=1)
@@ -74,7 +74,7 @@ class ModelServerSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelServerPlan:
-    """What the capacity figures say of a replica, as plain numbers."""
+    """The capacity figures of a replica, as plain numbers."""
 
     layout: LayoutSpec
     weight_bytes: float

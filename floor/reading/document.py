@@ -18,7 +18,7 @@ from floor.reading.files import UnreadableError, text_of
 from floor.reading.scalars import is_day, meaning, trap
 from floor.reading.yaml_errors import not_yaml, too_deep
 
-# The C parser reads a site in a tenth of the time; its errors are worded otherwise, so the Python one tells them.
+# The C parser reads a site in a tenth of the time; its errors are worded otherwise, so the Python one reports them.
 _Fast: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN, _QUOTED = "plain", "quoted"
 # An anchor that is used by anchors that are used by anchors makes a small file a large site.
@@ -26,7 +26,7 @@ _MOST_VALUES = 200_000
 
 
 class _Reader(_Fast):  # type: ignore[misc]
-    """Leaves the meaning of a scalar to us: its tag says only whether it was quoted."""
+    """Leaves the meaning of a scalar to us: its tag shows only whether it was quoted."""
 
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
         if kind is yaml.ScalarNode:

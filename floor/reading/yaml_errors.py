@@ -13,7 +13,7 @@ from floor.problems import Problem
 _DEEPEST = 100
 _LARGEST_PARSED_TWICE = 100_000
 
-# What the parser says -> the same in plain English, and the fix.
+# The parser's words -> the same in plain English, and the fix.
 _PLAINLY = (
     ("another document", "a second document begins here", "keep one document a file: take the line --- out"),
     ("quoted scalar", "a quote is not closed", "close the quote that begins here"),

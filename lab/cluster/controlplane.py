@@ -250,7 +250,7 @@ def _create(lab: Lab, pki: Mapping[str, str]) -> None:
     if done.returncode != 0:
         raise LabError(
             f"kwokctl could not create the control plane (exit status {done.returncode})",
-            fix=f"read {work_folder(lab) / 'kwokctl.log'}; `python -m lab down` then `up` starts afresh",
+            fix=f"read {work_folder(lab) / 'kwokctl.log'}; `python -m lab down` then `up` starts again from the start",
         )
 
 

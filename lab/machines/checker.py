@@ -18,7 +18,7 @@ _INCOMPLETE = "the v1alpha1 document is missing"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What Talos says of a config; `complete` is False where it only lacks what a machine needs to boot."""
+    """Talos's verdict of a config; `complete` is False where it only lacks what a machine needs to boot."""
 
     errors: tuple[str, ...]
     warnings: tuple[str, ...]

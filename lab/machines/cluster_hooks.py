@@ -14,7 +14,7 @@ from talos.pki import KeyPair, base64_of
 
 @dataclass(frozen=True, kw_only=True)
 class ControlPlane:
-    """What a machine's config says of the control plane that it is to run. CAs are PEM."""
+    """What a machine's config sets of the control plane that it is to run. CAs are PEM."""
 
     cluster_name: str
     endpoint: str
@@ -77,7 +77,7 @@ class Cluster(Protocol):
         """An administrator's kubeconfig."""
 
     def node_ready(self, node: NodeFacts) -> None:
-        """The kubelet registers its node, or brings it to what these facts say."""
+        """The kubelet registers its node, or brings it to these facts."""
 
     def node_not_ready(self, name: str, why: str) -> None:
         """The kubelet is gone. The Node object stays, as it does when a machine breaks or is reset."""

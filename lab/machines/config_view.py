@@ -38,7 +38,7 @@ class Config:
         return tuple(document for document in self.documents if document.get("kind") == kind)
 
     def machine(self, path: str, default: Any = None) -> Any:
-        """A value below `machine`, by a path with dots; `default` also where the config says null."""
+        """A value below `machine`, by a path with dots; `default` also where the config has null."""
         return _at(self._base.get("machine"), path, default)
 
     def cluster(self, path: str, default: Any = None) -> Any:

@@ -190,7 +190,7 @@ class Front:
 
 
 class TlsStream:
-    """The server's end of one TLS connection. Unlike asyncio's own it says why a handshake failed: as an alert."""
+    """The server's end of one TLS connection. Unlike asyncio's own it reports why a handshake failed: as an alert."""
 
     def __init__(self, tls: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

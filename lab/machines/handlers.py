@@ -324,7 +324,7 @@ def _lifecycle_upgrade(machine: Machine, request: Any, _roles: frozenset[str]) -
 
 
 def _install(machine: Machine, image: Image, reference: str) -> Iterator[str | int]:
-    """What the installer says, and its exit code at the end."""
+    """What the installer prints, and its exit code at the end."""
     session, half_s = machine.session(), machine.speed.install_s / 2
     yield f"emulated installer: writing Talos {image.system.talos_version} to the other slot\n"
     session.wait(half_s)

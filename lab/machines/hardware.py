@@ -57,7 +57,7 @@ def capacity(hardware: Hardware, *, has_gpus: bool) -> dict[str, str]:
 
 
 def labels(name: str, hardware: Hardware, *, has_gpus: bool) -> dict[str, str]:
-    """What the kubelet and, where GPUs can be used, GPU feature discovery say of the node."""
+    """What the kubelet and, where GPUs can be used, GPU feature discovery report of the node."""
     return {
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name,

@@ -2,7 +2,7 @@
 
 A control plane machine creates the control plane at bootstrap, and switches it on and off with itself. A node that a
 machine is behind has KWOK's annotation, and the lab's stages make such nodes ready. When the machine is gone the
-annotation is taken away, and the node's Ready condition says what became of it.
+annotation is taken away, and the node's Ready condition shows what became of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONFLICT = 409
 
 
 class KwokCluster:
-    """The cluster of a lab whose supervisor runs; there is one control plane, however many machines say they run it."""
+    """The cluster of a lab whose supervisor runs; it has one control plane, however many machines claim to run it."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab

@@ -1,4 +1,4 @@
-"""The lab's own rack: which emulated machines are in it, and the file that tells `python -m lab.machines`.
+"""The lab's own rack: which emulated machines are in it, and the file that lists them for `python -m lab.machines`.
 
 It holds more machines than the lab's site names, so that a node is added by naming it.
 """

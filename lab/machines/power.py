@@ -53,7 +53,7 @@ class Session:
 
 
 class PoweredMachine(ABC):
-    """A machine that is switched off until `power_on`, whatever its state says."""
+    """A machine that is switched off until `power_on`, whatever its state holds."""
 
     def __init__(self, spec: MachineSpec, folder: Path, loop: FrontLoop, speed: Speed) -> None:
         self.spec, self.speed = spec, speed
@@ -77,7 +77,7 @@ class PoweredMachine(ABC):
 
     @abstractmethod
     def lost(self, why: str) -> None:
-        """Power is about to go, or a restart to begin: tell all who rely on the machine."""
+        """Power is about to go, or a restart to begin: notify all who rely on the machine."""
 
     def session(self) -> Session:
         """The session that is on; PowerLostError without power."""
@@ -117,7 +117,7 @@ class PoweredMachine(ABC):
             self._end(why)
 
     def stop(self) -> None:
-        """The emulator ends; what is on disk still says that the machine is on."""
+        """The emulator ends; the state on disk still has the machine on."""
         with self._lock:
             if self._session is not None:
                 self._session.end()

@@ -90,7 +90,7 @@ class MachineServer(grpc.GenericRpcHandler):
 
 
 def answer(machine: Machine, method: Method, requests: Iterator[bytes], caller: Caller) -> Iterator[bytes]:
-    """What the machine that is called says, by itself or for those that the call is for; RpcError for a status."""
+    """The answer of the machine that is called, by itself or for those that the call is for; RpcError for a status."""
     if caller.nodes:
         if not method.aggregates:
             raise refusal(Code.INVALID_ARGUMENT, f"one-2-many proxying is not supported for method {method.path}")

@@ -37,7 +37,7 @@ class Image:
 class Disks:
     """Everything that outlives a loss of power.
 
-    `etcd` is this machine's member id, None without a data directory. `etcd_removed` says that the others have taken
+    `etcd` is this machine's member id, None without a data directory. `etcd_removed` means that the others have taken
     that member out: etcd does not start from its data again, until it is wiped.
     """
 

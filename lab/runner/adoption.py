@@ -12,7 +12,7 @@ from lab.runner.state import ContainerState, Kind, Object, Running, Terminated, 
 def initial_states(pod: Object, survivors: Mapping[str, RunRecord]) -> list[ContainerState]:
     """Every container's first state.
 
-    A run among the survivors goes on. Any other that the Pod's status tells of counts as one that was lost.
+    A run among the survivors goes on. Any other in the Pod's status counts as one that was lost.
     """
     status = pod.get("status") or {}
     known = {

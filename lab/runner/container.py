@@ -183,7 +183,7 @@ class Instance:
 
 
 async def _read_child_pid(descriptor: int) -> int:
-    """The program's PID out of bubblewrap's JSON; 0 when it ended before it could say."""
+    """The program's PID out of bubblewrap's JSON; 0 when it ended before it could report."""
     loop = asyncio.get_running_loop()
     os.set_blocking(descriptor, False)
     text = b""

@@ -38,5 +38,5 @@ class EventLog:
             try:
                 await self._api.event(pod, kind=kind, reason=reason, message=message)
             except (RefusedError, *TRANSIENT) as error:
-                # An event tells and does nothing: a pod that is gone, or an API server that is away, loses it.
+                # An event reports and does nothing: a pod that is gone, or an API server that is away, loses it.
                 _LOG.info("event %s %s not written: %s", reason, message, error)

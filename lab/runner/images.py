@@ -72,7 +72,7 @@ def find(image: str) -> Program | None:
 
 
 def unknown_image_message(image: str) -> str:
-    """What the waiting container and the event say of an image that has no row."""
+    """What the waiting container and the event report about an image that has no row."""
     return (
         f'image "{image}" has no local program in the lab: add a row for {repository(image)} to lab/runner/images.py, '
         f"or use one of {', '.join(sorted(TABLE))}"

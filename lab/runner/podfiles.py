@@ -20,7 +20,7 @@ _ROTATE_AT = 0.8
 
 
 class VolumeError(Exception):
-    """A volume cannot be served in the lab; the pod waits, and an event says why."""
+    """A volume cannot be served in the lab; the pod waits, and an event shows why."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ def pod_status(
 ) -> Object:
     """The runner's part of the status, to be merged into the Pod's.
 
-    `over` says that no container will run again whatever the restart policy asks, as after a deletion.
+    `over` means that no container will run again whatever the restart policy asks, as after a deletion.
     """
     phase = _phase(pod, states, over=over)
     status: Object = {

@@ -56,7 +56,7 @@ def _take_over(lab: Lab, folder: Path, container: str, run: RunRecord) -> Surviv
 
 
 def end_all_but(lab: Lab, kept: Mapping[str, SurvivingPod]) -> None:
-    """End all runs of the lab's pods that are not among these, also those that no record tells of."""
+    """End all runs of the lab's pods that are not among these, also those without a record."""
     marks = {run_mark(lab, uid, name, run.record.number) for uid, pod in kept.items() for name, run in pod.runs.items()}
     _end(lambda mark: mark.startswith(pod_mark(lab)) and mark not in marks)
     for folder in lab.pods.glob("*"):

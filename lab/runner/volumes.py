@@ -125,7 +125,7 @@ def write_payload(folder: Path, files: Payload, owner: Owner) -> bool:
     A reader sees either all old or all new files, as with the kubelet.
     """
     if owner.gid is not None:
-        # The group that the pod asked for must be able to read, whatever the mode says.
+        # The group that the pod asked for must be able to read, whatever the mode is.
         files = {path: Entry(content=entry.content, mode=entry.mode | 0o440) for path, entry in files.items()}
     folder.mkdir(parents=True, exist_ok=True)
     current = folder / "..data"

@@ -59,7 +59,7 @@ class Services:
 
 
 class PodWorker:
-    """Makes one pod happen. `update` and `remove` tell it what became of the Pod object; `run` is its life."""
+    """Makes one pod happen. `update` and `remove` notify it of the Pod object; `run` is its life."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class PodWorker:
         self._services.events.add(self.pod, kind, reason, message)
 
     def started(self, container: Object, instance: Instance, run: int, started_at: str) -> None:
-        """A run has begun: write it down, and say so."""
+        """A run has begun: write it down, and report it."""
         self._records.write_run(container["name"], instance.record(run, started_at))
         self.event("Normal", "Started", f"Started container {container['name']}")
 
@@ -151,7 +151,7 @@ class PodWorker:
             return str(path.read_bytes()[:_TERMINATION_MESSAGE_LIMIT].decode(errors="replace"))
         return ""
 
-    # What the runner tells the pod.
+    # What the runner gives the pod.
 
     def update(self, pod: Object) -> None:
         """A newer Pod object: labels, conditions of others, or its deletion."""

@@ -39,7 +39,7 @@ Shown = Sequence[dict[str, Any]]
     default=lab_rack.DEFAULT_HGX_MACHINES,
     metavar="N",
     help=f"number of HGX H200 machines in the rack, each with 8 GPUs (default {lab_rack.DEFAULT_HGX_MACHINES}); "
-    "the site's file says which of them are nodes",
+    "the site's file names which of them are nodes",
 )
 @click.pass_obj
 def command(lab: Lab, *, hgx: int) -> int:
@@ -102,7 +102,7 @@ def wait_for_machines(lab: Lab, timeout_s: float) -> Shown:
         time.sleep(_POLL_S)
     raise LabError(
         f"the emulated machines are not there after {timeout_s:.0f} s: {problem}",
-        fix="`python -m lab logs machines` says why; `python -m lab.machines show` what they are at",
+        fix="`python -m lab logs machines` shows why; `python -m lab.machines show` what they are at",
     )
 
 
@@ -129,6 +129,6 @@ def _wait_for_dns(lab: Lab) -> None:
             if time.monotonic() > deadline:
                 raise LabError(
                     f"cluster DNS is not ready after {_READY_WITHIN_S} s",
-                    fix="`python -m lab logs pod-runner` and `python -m lab logs kube-system/coredns` say why",
+                    fix="`python -m lab logs pod-runner` and `python -m lab logs kube-system/coredns` show why",
                 )
             time.sleep(_POLL_S)

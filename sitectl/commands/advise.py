@@ -37,20 +37,20 @@ name, or of the options. Each kind gets the fewest GPUs that carry the load with
   python -m sitectl advise --site prod qwen3-32b --offer b200=6.5
   python -m sitectl advise --site prod gpt-oss-20b --requests-per-s 4
 
-exit status 1: no kind carries the load within its targets; each line says why
+exit status 1: no kind carries the load within its targets; each line shows why
 """
 
 
 @click.command(cls=Command, epilog=MORE)
 @click.argument("model", shell_complete=model_names, help="a model of the site, or a name of the catalogue")
 @click.option("--site", required=True, metavar="SITE", shell_complete=site_names, help="which site")
-@click.option("--requests-per-s", type=float, metavar="RATE", help="requests that arrive a second")
+@click.option("--requests-per-s", type=float, metavar="RATE", help="requests that arrive per second")
 @click.option("--prompt", metavar="P50/P95", help="tokens of a prompt, such as 2000/16000")
 @click.option("--answer", metavar="P50/P95", help="tokens of an answer, such as 400/2000")
 @click.option("--prefix-hit", type=float, metavar="SHARE", help="share of the prompt that is cached, 0 to 1")
 @click.option("--slo", "targets", multiple=True, metavar="KEY=MS", help="a target, as ttft_p95_ms=2000; repeatable")
 @click.option("--offer", "offers", multiple=True, metavar="GPU=PRICE", help="an hour of one GPU; repeatable")
-@click.option("--public", metavar="IN/OUT", help="a public API's prices of a million tokens, in the site's currency")
+@click.option("--public", metavar="IN/OUT", help="a public API's prices per million tokens, in the site's currency")
 @pass_context
 def command(context: CommandContext, /, *, model: str, site: str, public: str | None, **given: Any) -> int:
     """Show which kind of GPU carries a model's load at the least cost."""
@@ -147,7 +147,7 @@ _Of = TypeVar("_Of", LoadSpec, SloSpec)
 
 
 def _changed(kind: type[_Of], spec: _Of | None, values: Mapping[str, Any], option: str) -> _Of | None:
-    """What the site says, with what the options say instead."""
+    """What the site sets, with what the options set instead."""
     if not values:
         return spec
     try:

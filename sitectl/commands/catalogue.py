@@ -126,8 +126,8 @@ def _replica(name: str, gpu: str) -> str:
 @command.command(short_help="Write a new model's file from its config.json or repository.", epilog=_ADD_MORE)
 @click.argument("config", type=PATH, metavar="PATH", help="config.json of the repository, or the folder that has it")
 @click.option("--name", metavar="NAME", help="name in the catalogue (default: that of the repository, in lower case)")
-@click.option("--repository", metavar="OWNER/MODEL", help="name at the hub (default: what the folder tells)")
-@click.option("--revision", metavar="COMMIT", help="commit that is served (default: what the folder tells, or none)")
+@click.option("--repository", metavar="OWNER/MODEL", help="name at the hub (default: the folder's)")
+@click.option("--revision", metavar="COMMIT", help="commit that is served (default: the folder's, or none)")
 @click.option("--licence", metavar="TEXT", help="SPDX name, or LicenseRef-NAME (default: the model card's)")
 @click.option(
     "--source", required=True, metavar="TEXT", help="where the config.json, and what you give by hand, is from"
@@ -207,7 +207,7 @@ def _refuse_no_provenance(arguments: SimpleNamespace) -> None:
             raise SitectlError(
                 f"--{option} is empty",
                 allowed="where each figure is from, which the catalogue keeps",
-                fix="write what catalogue add --help says of it",
+                fix="write it as catalogue add --help shows",
                 status=Exit.USAGE,
             )
     for option in ("parameters", "active"):
@@ -257,7 +257,7 @@ def _fill_in(arguments: SimpleNamespace, there: Repository) -> None:
             raise SitectlError(
                 f"--{option} is missing",
                 got=f"{arguments.config}: {where}",
-                allowed="a folder that tells it, or the option",
+                allowed="a folder that has it, or the option",
                 fix=f"add --{option}",
                 status=Exit.USAGE,
             )
@@ -307,7 +307,7 @@ def _notes(arguments: SimpleNamespace, there: Repository, model: CatalogueModel)
 
 
 def _meta(arguments: SimpleNamespace, there: Repository) -> Section:
-    """What config.json does not say."""
+    """What config.json does not hold."""
     code = (
         {"remote_code": {"reason": arguments.remote_code, "files": list(there.code)}} if arguments.remote_code else {}
     )

@@ -33,7 +33,7 @@ exit status 1: a site that was checked now has drifted, or a site of DIR could n
 """
 
 _RULES = {
-    "changed": "The cluster is what the site's file says.",
+    "changed": "The cluster is as the site's file states.",
     "set-by-others": "Only the program sets fields of the site's objects.",
 }
 
@@ -118,7 +118,7 @@ def body(report: SiteReport) -> str | None:
         return None
     head = [
         drift_mark(report.site),
-        "The cluster is not what the site's file says, or the last `up` is missing. What the next `up` would do:",
+        "The cluster is not as the site's file states, or the last `up` is missing. What the next `up` would do:",
         "",
     ]
     if report.errors:

@@ -128,7 +128,7 @@ def command(context: CommandContext, /, **options: Any) -> int:
         lines.append(f"{counted(len(notes), 'fact')} to fill in, marked {UNFINISHED} in the file")
         lines.append("the whole way: python -m sitectl docs from-rack-to-first-token")
     else:
-        lines.append("read it once: every key says what it means")
+        lines.append("read it once: every key has its meaning beside it")
         kubeconfig = values["cluster"]["kubeconfig"]
         if not (project / kubeconfig).exists():
             lines.append(f"put the cluster's kubeconfig at {kubeconfig}; plan and up need it")

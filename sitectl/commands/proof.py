@@ -16,7 +16,7 @@ from sitectl.command import Command, CommandContext, pass_context, sites_argumen
 from stacks.plan.site_plan import plan_file
 
 MORE = """\
-Only arithmetic: no engine, no cluster, no network. Each figure says whether it is published, calibrated or estimated;
+Only arithmetic: no engine, no cluster, no network. Each figure shows whether it is published, calibrated or estimated;
 --json adds its formula's source, and every engine setting that follows from the proof with formula and inputs. The last
 block shows where all replicas fit, and what a lost node or a rollout leaves.
 

@@ -33,7 +33,7 @@ a last day:
       expires: 2027-01-31
 
 \b
-  python -m sitectl rules --list         what the rules say
+  python -m sitectl rules --list         what the rules are
 
 exit status 1: a rule is broken, a waiver has expired, or rules.SITE.yaml is wrong
 """
@@ -95,7 +95,7 @@ def _judge(project: Path, site: str, file: Path, declared: Declared) -> Told:
 
 
 def _valid(file: Path) -> SitePlan | None:
-    """Its plan; None for one that is not valid, which `validate` tells."""
+    """Its plan; None for one that is not valid, which `validate` reports."""
     try:
         return plan_file(file)
     except SiteError:

@@ -28,12 +28,12 @@ Reads Pulumi.SITE.yaml, and rules.SITE.yaml next to it if there is one. Needs no
   python -m sitectl validate FILE        a file by its path, wherever it is
   python -m sitectl validate --format sarif > validate.sarif
 
-exit status 1: a site is invalid; the output says where and how to fix it. 0 with warnings: it works, but is unwise
+exit status 1: a site is invalid; the output shows where and how to fix it. 0 with warnings: it works, but is unwise
 """
 
 
 SITE_FILE = "site-file"
-RULES = {SITE_FILE: "A site's files say what the program takes, and what the proof of its models allows."}
+RULES = {SITE_FILE: "A site's files hold what the program takes, and what the proof of its models allows."}
 
 
 def names_or_files(context: click.Context, argument: click.Parameter, incomplete: str) -> Sequence[Any]:

@@ -44,7 +44,7 @@ def keep_issues(forge: Forge, bodies: Mapping[str, str | None]) -> dict[str, str
         old = there.get(drift_mark(site))
         if body is None:
             if old:
-                forge.close_issue(old.id, "A later look found the site as its file says.")
+                forge.close_issue(old.id, "A later look found the site as its file states.")
             done[site] = "closed" if old else "no drift"
         elif old is None:
             forge.open_issue(f"Drift on {site}", body, DRIFT_LABEL)

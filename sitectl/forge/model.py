@@ -80,7 +80,7 @@ class Client:
             busy = answer.status_code in (429, 502, 503) or (
                 answer.status_code == 403 and answer.headers.get("retry-after")
             )
-            # A write that met a broken gateway may have been done; only a refusal says that it was not.
+            # A write that met a broken gateway may have been done; only a refusal means that it was not.
             if busy and left and (method == "GET" or answer.status_code in (403, 429)):
                 self._sleep(min(_LONGEST_WAIT_S, float(answer.headers.get("retry-after", "2"))))
                 continue

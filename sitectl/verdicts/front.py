@@ -175,7 +175,7 @@ _PATCHES = {
         ("the front door's filters go", "keys are checked all the same; what no engine should see is passed on"),
     ),
     "listed-models": (
-        "tells Envoy each tenant's models and all aliases",
+        "gives Envoy each tenant's models and all aliases",
         ("no alias is known", "requests for one get 404, and lists of models are empty"),
     ),
     "openai-errors": (

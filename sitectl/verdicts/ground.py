@@ -91,7 +91,7 @@ _HARMLESS = {
 
 
 def anything(change: Change) -> list[Verdict]:
-    """What has no rule of its own: as severe as its operation alone says, and it says so."""
+    """What has no rule of its own: as severe as its operation alone, and the row notes it."""
     known = _HARMLESS.get(change.kind, "")
     match change.op:
         case "create":

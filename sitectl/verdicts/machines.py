@@ -82,7 +82,7 @@ def _credential(change: Change, _options: Mapping[str, str]) -> list[Verdict]:
 
 
 def _factory(change: Change, _options: Mapping[str, str]) -> list[Verdict]:
-    return [verdict(change, Severity.LIVE, "tells the image factory of an image", "a factory only ever gains images")]
+    return [verdict(change, Severity.LIVE, "asks the image factory for an image", "a factory only ever gains images")]
 
 
 _BY_VERB: Mapping[str, Callable[[Change, Mapping[str, str]], list[Verdict]]] = {

@@ -1,4 +1,4 @@
-"""What a verdict says."""
+"""What a verdict is made of."""
 
 from __future__ import annotations
 

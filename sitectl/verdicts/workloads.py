@@ -71,7 +71,7 @@ def deployment(change: Change) -> list[Verdict]:
 
 
 class _Shape:
-    """What a Deployment's inputs say of its pods."""
+    """What a Deployment's inputs set for its pods."""
 
     def __init__(self, resource: Resource) -> None:
         spec: Mapping[str, Any] = resource.body.get("spec") or {}

@@ -9,7 +9,7 @@ unless its `needs` hold too. Conditions are about facts (see `stacks.plan.confli
     "has --seed"       a list that holds this entry
 
 A fact that a site does not decide, such as the chart of a controller that others install, is not there, and a row that
-asks for it says nothing.
+asks for it adds nothing.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class DecidedFlags(Record):
     by: str = Field(pattern=r"^(catalogue|proof|platform|(server|overrides)\.[a-z_]+)$")
     """A key of the site below `models.<name>`, or who decides instead of a site."""
     why: str = ""
-    """The reason, where `by` alone does not tell."""
+    """The reason, where `by` alone does not show it."""
     flags: tuple[str, ...]
     """The flags by their long names."""
 

@@ -58,7 +58,7 @@ class Gpu(Record):
         for precision, peak in flops.items():
             if peak < flops["bf16"]:
                 raise WrongValueError(
-                    f"says less for {precision} than for bf16", fix=f"take {precision} out, or correct it"
+                    f"states less for {precision} than for bf16", fix=f"take {precision} out, or correct it"
                 )
         return flops
 
@@ -66,7 +66,7 @@ class Gpu(Record):
     @classmethod
     def _says_where_from(cls, sources: dict[str, str]) -> dict[str, str]:
         if missing := sorted({"memory_bytes", "speed"} - sources.keys()):
-            raise WrongValueError(f"holds no {', '.join(missing)}", fix="say where these figures come from")
+            raise WrongValueError(f"holds no {', '.join(missing)}", fix="state where these figures come from")
         return sources
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ class DecidedFields(Record):
     by: str
     """A key of the site below `cluster.machines`, Talos, or the platform."""
     why: str = ""
-    """The reason, where `by` alone does not tell."""
+    """The reason, where `by` alone does not show it."""
     fields: tuple[str, ...]
     """Their names."""
     always: bool | int | str | None = None
@@ -84,7 +84,7 @@ class KubeletFields(Record):
         return {field: row for row in self.decided for field in row.fields}
 
     def named_like(self, flag: str) -> str:
-        """The field that a site may set and that says the same as a flag of the kubelet, or nothing."""
+        """The field that a site may set and that means the same as a flag of the kubelet, or nothing."""
         plain = flag.replace("-", "").casefold()
         return next((field for field in self.kinds if field.casefold() == plain), "")
 

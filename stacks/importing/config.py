@@ -28,7 +28,7 @@ _SENTENCES = ("published", "sources", "remote_code")
 def catalogue_file(config: Mapping[str, Any], meta: Section, nvidia: Mapping[str, Any] | None = None) -> Section:
     """The content of a catalogue file. Raises NotUnderstoodError with every reason.
 
-    meta: what no config.json says: repository, licence, published, sources and whatever else the catalogue allows;
+    meta: what no config.json holds: repository, licence, published, sources and whatever else the catalogue allows;
     `ignore`: names of keys that are known to be harmless.
     """
     more = dict(meta)
@@ -57,7 +57,7 @@ def catalogue_file(config: Mapping[str, Any], meta: Section, nvidia: Mapping[str
 
 
 def text(content: Section, comment: str) -> str:
-    """The file as YAML, after a line that says what it is."""
+    """The file as YAML, after a line about what it is."""
     parts = [
         yaml.safe_dump({key: value}, sort_keys=False, width=118, default_flow_style=_flow(key, value))
         for key, value in content.items()

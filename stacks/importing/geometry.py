@@ -18,7 +18,7 @@ _HARMLESS = frozenset((Path(__file__).parent / "harmless-keys.txt").read_text().
 
 
 class NotUnderstoodError(ValueError):
-    """A config says something that the catalogue cannot express; one reason a line."""
+    """A config holds something that the catalogue cannot express; one reason a line."""
 
 
 class Reader:
@@ -74,7 +74,7 @@ def _dense(read: Reader) -> Section:
 def _llama(read: Reader) -> Section:
     window = read.value("sliding_window")
     if window and read.value("use_sliding_window", default=True):
-        raise NotUnderstoodError(f"sliding_window: got {window}, allowed: null; which layers slide is not said")
+        raise NotUnderstoodError(f"sliding_window: got {window}, allowed: null; which layers slide is not stated")
     return {"mixers": {"attention": _attention(read, _layers(read))}, "feed_forward": {"dense": _dense(read)}}
 
 

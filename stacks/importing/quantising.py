@@ -30,7 +30,7 @@ def quantisation(
         return _of_transformers(stored, linear)
     if spoken := _SPOKEN.search(repository):
         raise NotUnderstoodError(
-            f"quantization_config: missing, though the repository's name says {spoken.group()}; "
+            f"quantization_config: missing, though the repository's name states {spoken.group()}; "
             "fix: give its hf_quant_config.json with --quantisation"
         )
     return {"format": "none"}

@@ -120,7 +120,7 @@ def _identity(folder: Path) -> tuple[str, str, str]:
 
 
 def _head(git: Path) -> str:
-    """The commit that is checked out; empty where it cannot be told."""
+    """The commit that is checked out; empty where it is unknown."""
     head = _text(git / "HEAD").strip()
     reference = head.removeprefix("ref: ")
     if reference != head and ".." not in reference:

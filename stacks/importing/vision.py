@@ -81,7 +81,7 @@ def _siglip(vision: Config) -> int:
 
 
 def _llama4(vision: Config) -> int:
-    """With one position more, of the token that stands for the whole image."""
+    """With one position more, of the token of the whole image."""
     return _siglip(vision) + 2 * _hidden(vision)
 
 

@@ -160,7 +160,7 @@ class ClusterPlan:
 
     @property
     def _mixed(self) -> bool:
-        """Some control planes take pods and some do not, so that each must say so by itself."""
+        """Some control planes take pods and some do not, so that each must set it by itself."""
         planes = [node.spec.schedulable for node in self.nodes if node.is_control_plane]
         return any(planes) and not all(planes)
 

@@ -106,13 +106,13 @@ def _link(name: str, link: LinkSpec, node: NodeSpec, subnets: Sequence[str]) -> 
 
 def _bond(name: str, bond: BondSpec, node: NodeSpec, subnets: Sequence[str]) -> network.BondConfig:
     if bond.bond_mode is None:
-        raise _missing(("bonds", name, "bond_mode"), "say how the links share the work, such as 802.3ad")
+        raise _missing(("bonds", name, "bond_mode"), "set how the links share the work, such as 802.3ad")
     return network.BondConfig(**_link(name, bond, node, subnets))
 
 
 def _vlan(name: str, vlan: VlanSpec, node: NodeSpec, subnets: Sequence[str]) -> network.VLANConfig:
     if vlan.vlan_id is None:
-        raise _missing(("vlans", name, "vlan_id"), "say its number, 1 to 4094")
+        raise _missing(("vlans", name, "vlan_id"), "set its number, 1 to 4094")
     if vlan.parent is None:
         raise _missing(("vlans", name, "parent"), "name the link or bond that it is on")
     return network.VLANConfig(**_link(name, vlan, node, subnets))

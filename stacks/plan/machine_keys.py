@@ -132,7 +132,7 @@ def _of_document(kind: str, name: str, path: Path, machine: SiteMachine) -> Path
     if section in {"volumes", "raw_volumes"} and name not in mapping(machine.keys.get(section)):
         return (*storage, *({"disk_selector": "selector"}.get(field, field) for field in path[1:]))
     if section in {"links", "bonds", "vlans"}:
-        # The machine's own address comes before those of the site, so their numbers say nothing.
+        # The machine's own address comes before those of the site, so their numbers mean nothing.
         path = path[:1] if path[:1] in (("addresses",), ("links",)) else path
     elif section in {"link_aliases", "static_hosts"}:
         path = ()
@@ -154,7 +154,7 @@ def _of_site(kind: str, name: str, path: Path) -> Path:
 
 
 def _of_cluster(problem: ConfigProblem, machines: Mapping[str, SiteMachine]) -> Path:
-    """The key of what concerns several machines; an address that two have is told at one of them."""
+    """The key of what concerns several machines; an address that two have is reported at one of them."""
     machine = machines.get(problem.path[1]) if problem.path[:1] == ("nodes",) and problem.path[1:] else None
     if machine is None:
         return (*MACHINES, *problem.path[:1])

@@ -52,7 +52,7 @@ class RevisionPlan:
     digest: str
     """Changes with the catalogue entry and with the settings of its servers; 8 hex digits."""
     spec: OrderedModelSpec
-    """What the site says of this revision."""
+    """What the site sets for this revision."""
     proof: Proof
     """It holds."""
     settings: Mapping[str, Setting]

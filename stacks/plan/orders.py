@@ -47,7 +47,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
 
 
 def serving_of(spec: OrderedModelSpec) -> Serving:
-    """What the site says of serving this model, its overrides included."""
+    """What the site sets for serving this model, its overrides included."""
     overrides = {}
     for key in type(spec.overrides).model_fields:
         given: OverriddenCount | OverriddenShare | None = getattr(spec.overrides, key)

@@ -25,7 +25,7 @@ _WORST_FIRST = ("down", "degraded", "recovers", "spare")
 
 
 def nodes_of(site: SiteConfig, *, dead: bool = False) -> list[Node] | None:
-    """Nodes with GPUs that take replicas, by name, with dead ones or not; None where the site does not say them."""
+    """Nodes with GPUs that take replicas, by name, with dead ones or not; None where the site does not list them."""
     machines = site.cluster.machines
     if machines is None:
         return None
@@ -163,7 +163,7 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     if nodes is None:
         count = fewest_nodes(site, demands)
         return (
-            f"placement: unknown, as cluster.kubeconfig does not say the nodes. {_gpus(needed)} are needed, on at "
+            f"placement: unknown, as cluster.kubeconfig does not list the nodes. {_gpus(needed)} are needed, on at "
             f"least {count:,} {_plural('node', count)} of {GPUS[site.cluster.gpu].gpus_per_node} {site.cluster.gpu}"
         )
     placement = place(nodes, demands)

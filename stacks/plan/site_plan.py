@@ -1,4 +1,4 @@
-"""The plan of a site: everything that follows from what it says, computed once and used by everything else.
+"""The plan of a site: everything that follows from its file, computed once and used by everything else.
 
 `plan_file` for a stack file, `plan_values` for values without one, `plan_site` for a site that is typed already.
 """

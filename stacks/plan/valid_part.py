@@ -1,4 +1,4 @@
-"""What can be planned of a site while some of its keys are wrong, so that all problems are told at once."""
+"""What can be planned of a site while some of its keys are wrong, so that all problems are reported at once."""
 
 from __future__ import annotations
 

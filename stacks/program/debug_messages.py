@@ -11,7 +11,7 @@ _tell = pulumi.log.debug
 def hide_outputs() -> None:
     """Have `pulumi up --debug` and `--event-log` show no outputs: the SDK writes secret ones there in plain text.
 
-    The engine drops debug messages unless one of these options is given, but it cannot tell what is secret in them.
+    The engine drops debug messages unless one of these options is given, but it cannot know what is secret in them.
     """
     pulumi.log.debug = _without_outputs
 

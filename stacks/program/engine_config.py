@@ -35,7 +35,7 @@ def read_stack(stack: str) -> ReadSite:
 
 
 def _lines_of(path: Path, values: Any) -> YamlDocument:
-    """What the file says if it says just these values: another one may have been given to the engine."""
+    """What the file sets if it holds just these values: another one may have been given to the engine."""
     try:
         document = read_file(path).section("config", KEY)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from stacks.proof.figures import Band, Fidelity
 from stacks.proof.order import Order
 
 FILE = Path(__file__).parent / "bands.yaml"
-# Of fewer rows the extremes say nothing.
+# Of fewer rows the extremes mean nothing.
 FEWEST_ROWS = 5
 ALL = "all"
 

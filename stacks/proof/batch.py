@@ -209,7 +209,7 @@ class Batch:
         step_s = base / (1 - self.prompt_share)
         idle = 0.0
         for _ in range(_IDLE_ROUNDS):
-            # Nobody came during the last step, and nothing runs (M/G/infinity): then the next one waits for an arrival.
+            # None came during the last step, and nothing runs (M/G/infinity): then the next one waits for an arrival.
             alone = math.exp(-min(700.0, rate * step_s))
             idle = alone / (alone + rate * step_s) * math.exp(-min(700.0, rate * self.gaps * step_s))
             step_s = base / (1 - min(0.999, self.prompt_share / (1 - idle)))

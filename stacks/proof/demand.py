@@ -13,7 +13,7 @@ _NORMAL = NormalDist()
 _Z95 = _NORMAL.inv_cdf(0.95)
 # Shares between which a distribution is cut; finer at the end, where a few requests hold much of the work.
 _EDGES = (0, 0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.91, 0.95, 0.975, 0.985, 0.993, 0.997, 0.999, 1)
-# A 95th percentile of 700 times the median; beyond, the mean is all tail and says nothing.
+# A 95th percentile of 700 times the median; beyond, the mean is all tail and means nothing.
 _WIDEST = 4.0
 
 
@@ -33,7 +33,7 @@ class Stratum:
 class Spread:
     """A log-normal distribution of token counts, by its median and 95th percentile.
 
-    Prompt and answer lengths of chat traffic are long-tailed; log-normal is what two percentiles allow to say.
+    Prompt and answer lengths of chat traffic are long-tailed; log-normal is what two percentiles determine.
     """
 
     p50: float

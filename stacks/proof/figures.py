@@ -1,4 +1,4 @@
-"""What the proof says: figures that know their unit, where they come from and how far they can be trusted."""
+"""What the proof computes: figures that know their unit, where they come from and how far they can be trusted."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Saturation:
 
     @property
     def answer_tokens_per_s(self) -> float:
-        """Answer tokens a second of the scheduler."""
+        """Answer tokens per second of the scheduler."""
         return self.requests_per_s * self.answer
 
 

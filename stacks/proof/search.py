@@ -70,8 +70,8 @@ def reason(case: Case) -> str:
     """Why this layout and no other."""
     order = case.order
     if order.layout:
-        return "as the site says"
-    sizes = f"{counted(order.gpus, 'GPU')}, as the site says" if order.gpus else "the fewest GPUs that do"
+        return "as the site sets it"
+    sizes = f"{counted(order.gpus, 'GPU')}, as the site sets it" if order.gpus else "the fewest GPUs that do"
     if not order.simple:
         return f"{sizes}, and of those the fastest"
     if case.layout.tensor_alone:

@@ -44,7 +44,7 @@ MOST_REQUESTS = 512
 
 
 class SecondSourceError(RuntimeError):
-    """AIConfigurator is missing, is another version, or has no data for what is asked. Says what to do."""
+    """AIConfigurator is missing, is another version, or has no data for what is asked. Its text has the fix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, ste
             **(routed if experts_of(model) else {}),
         )
     except Exception as error:  # its own errors share no base
-        raise SecondSourceError(f"aiconfigurator cannot say: {error}") from error
+        raise SecondSourceError(f"aiconfigurator has no answer: {error}") from error
     return float(answer.ttft if step.phase == "prefill" else answer.tpot)
 
 

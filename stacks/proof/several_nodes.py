@@ -1,6 +1,6 @@
 """What a replica over several nodes would hold, where no single node holds the model or the requests.
 
-The platform does not deploy such a replica: it is one Pod. The proof names it so that a refusal says whether more of
+The platform does not deploy such a replica: it is one Pod. The proof names it so that a refusal shows whether more of
 the same GPUs would help at all. Pipelines over nodes are looked at, with tensor parallelism inside of each.
 """
 

@@ -1,1 +1,1 @@
-"""What a site may say, and how its file is read and checked."""
+"""What a site may set, and how its file is read and checked."""

@@ -136,7 +136,7 @@ class OrderedModelSpec(ModelSpec):
     """A model that a site serves, with what the site expects of it."""
 
     load: LoadSpec | None = None
-    """Expected traffic; without it the proof says what a replica can hold, and nothing about targets."""
+    """Expected traffic; without it the proof shows what a replica can hold, and nothing about targets."""
     slo: SloSpec | None = None
     """Latency targets; without them any latency is accepted."""
     overrides: OverridesSpec = Field(default_factory=OverridesSpec)

@@ -1,7 +1,7 @@
 """Reads a site from its file, without the engine; `stacks.program.engine_config` does from the engine's configuration.
 
 Three layers, each over the one before: defaults of the code, catalogue and versions, the site's own file. Whether the
-site can work is not asked here: `stacks.plan.site_plan` does, and tells the problems of both at once.
+site can work is not asked here: `stacks.plan.site_plan` does, and reports the problems of both at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNFINISHED = "FILL IN"
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSite:
-    """What a stack file says: typed as far as it is right, with everything that is wrong with it by itself."""
+    """What a stack file sets: typed as far as it is right, with everything that is wrong with it by itself."""
 
     file: str
     document: YamlDocument

@@ -179,7 +179,7 @@ class MachinesSpec(MachineKeys):
     log_destination: str | None = None
     """Where Talos's own logs go: `tcp://HOST:PORT` or `udp://HOST:PORT`."""
     discovery: str = "off"
-    """Who tells members about each other: off, public (the vendor's service), or a service's address."""
+    """How members learn about each other: off, public (the vendor's service), or a service's address."""
     api_server_sans: tuple[str, ...] = ()
     """Further names of the Kubernetes API."""
     secrets: Keeping = "protected"

@@ -1,6 +1,6 @@
 """Writes the reference of everything that a site may set: docs/configuration.md, and a JSON schema for editors.
 
-Both come out of the pydantic models alone (`make docs`), so they cannot say anything that the loader does not do.
+Both come out of the pydantic models alone (`make docs`), so they promise nothing that the loader does not do.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ _RULES = (
     "`gateway.stream_idle_timeout_s` outlast the TTFT target of the highest percentile.",
     "- `models.<name>.slo`: a metric's targets do not fall from p50 to p99; one of ITL or TPOT bounds the mean time "
     "between tokens as well.",
-    "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error says how "
+    "- The weights of each model must leave room for a KV cache on the GPUs of a replica; the error names how "
     "many GPUs are enough.",
-    "- All replicas together must fit on the nodes of `cluster.machines`; the error says which replicas or nodes would "
+    "- All replicas together must fit on the nodes of `cluster.machines`; the error names replicas or nodes that would "
     "fit.",
     "- Versions and settings that are known to be incompatible are refused, by the rows of "
     "[compatibility.yaml](../stacks/facts/compatibility.yaml).",
@@ -150,7 +150,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
 
 
 def _choosing(key: Key) -> Key:
-    """The word by which a section says which of several sets of keys it has: those that follow."""
+    """The word by which a section shows which of several sets of keys it has: those that follow."""
     return replace(key, meaning=f"Selects these keys: {key.meaning}")
 
 
@@ -215,7 +215,7 @@ def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def _names_checked(node: Any) -> Any:
-    """Sections by name as editors tell their mistakes best: any name, and a form for names."""
+    """Sections by name as editors report mistakes in them best: any name, and a form for names."""
     if isinstance(node, list):
         return [_names_checked(inner) for inner in node]
     if not isinstance(node, dict):

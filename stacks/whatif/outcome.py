@@ -149,7 +149,7 @@ def _misses(figures: Mapping[str, Figure], targets: tuple[LatencyTarget, ...], p
     misses = []
     for target in targets:
         figure = figures.get(target.figure)
-        # Not a number: no request got so far, which the share of refusals tells.
+        # Not a number: no request got so far, which the share of refusals shows.
         if figure is not None and figure.value > target.ms:
             misses.append(f"{target.title} is {milliseconds(figure.value)}, target {target.ms:,.0f} ms")
     refused = figures["shed"].value

@@ -30,7 +30,7 @@ class PrefixCache:
         self.answers = 0
         """Tokens that running requests have written so far."""
         self._texts: dict[int, _Text] = {}
-        # Keys that nobody holds, the least recently used first; a dict keeps the order.
+        # Keys that no request holds, the least recently used first; a dict keeps the order.
         self._idle: dict[int, None] = {}
         self._tokens = 0
         self._held = 0

@@ -1,1 +1,1 @@
-"""Talos's machine API: one typed client over two gRPC transports."""
+"""Talos's machine API: one typed client over one transport, gRPC on HTTP/2."""

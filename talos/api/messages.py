@@ -3,7 +3,7 @@
 Names and numbers are Talos v1.13.9's: api/machine/{machine,lifecycle,image}.proto, api/common/common.proto,
 api/resource/definitions/runtime/runtime.proto; `cosi.*` is cosi-project/runtime v1.14.1, api/v1alpha1.
 Only fields that are used are named; others are skipped when read. Enums are int32, which is the same on the wire.
-The descriptors are proto2, so that every field says whether it was set: `exit_code: 0` is not `no exit code`.
+The descriptors are proto2, so that every field shows whether it was set: `exit_code: 0` is not `no exit code`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def carried_error(message: Any) -> RpcError | None:
-    """The failure that a reply message tells of: Talos reports a node's failure inside an answer that is well."""
+    """The failure in a reply message: Talos reports a node's failure inside an answer that is well."""
     if not message.HasField("metadata"):
         return None
     metadata = message.metadata
@@ -77,7 +77,7 @@ def checked_snapshot(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def pulled_name(replies: Iterator[Any], on_progress: Callable[[str], None]) -> str:
-    """The pulled image's name with digest, after telling of each layer whose state changes."""
+    """The pulled image's name with digest, after reporting each layer whose state changes."""
     name = ""
     told: dict[str, int] = {}
     for reply in replies:
@@ -95,7 +95,7 @@ def pulled_name(replies: Iterator[Any], on_progress: Callable[[str], None]) -> s
 
 
 def exit_code(replies: Iterator[Any], on_message: Callable[[str], None]) -> int:
-    """The installer's exit code, after telling what it says. CutShortError where it never came."""
+    """The installer's exit code, after reporting what it prints. CutShortError where it never came."""
     code: int | None = None
     for reply in replies:
         if reply.progress.HasField("exit_code"):

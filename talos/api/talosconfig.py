@@ -12,7 +12,7 @@ from talos.api.tls import MutualTls
 
 
 class TalosconfigError(Exception):
-    """A talosconfig that cannot be used; says what is wrong and never quotes a value."""
+    """A talosconfig that cannot be used; states what is wrong and never quotes a value."""
 
     def __init__(self, what: str) -> None:
         fix = "give a talosconfig as Talos writes it: context, contexts.NAME.{endpoints, ca, crt, key}"

@@ -101,7 +101,7 @@ def context(trust: Trust) -> TrustingContext:
         settings.load_verify_locations(cadata=trust.ca.decode())
         _load_identity(settings, trust.certificate + b"\n" + _TALOS_LABEL.sub(rb"-----\1 PRIVATE KEY-----", trust.key))
     except (ssl.SSLError, ValueError):
-        # The library's text may quote the file; it says nothing that helps.
+        # The library's text may quote the file; nothing in it helps.
         raise UntrustedMachineError(
             "the talosconfig's CA, certificate or key is no usable PEM, or key and certificate differ"
         ) from None

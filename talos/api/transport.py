@@ -1,4 +1,4 @@
-"""gRPC over httpx: bytes of messages out, bytes of messages back, and a status that says whether these are all."""
+"""gRPC over httpx: bytes of messages out, bytes of messages back, and a status that shows whether these are all."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ The command first asks the machine what the config would change, so it sends not
   live      takes effect at once
   reboot    takes effect after a reboot
   install   the machine has no config yet: it installs itself
-  refused   the machine does not accept the config; `reason` says why
+  refused   the machine does not accept the config; `reason` states why
 
 With --dry-run the command stops here. Otherwise --mode sets what is allowed:
   auto       live if possible, else with a reboot (drain the node first)
@@ -70,7 +70,7 @@ class Verdict:
 @machine_options(timeout="20m", maintenance=True)
 @click.option("--config", metavar="FILE", help="the machine config (stdin)")
 @click.option("--mode", type=click.Choice(list(_MODES)), help="what is allowed; needed unless --dry-run")
-@click.option("--dry-run", is_flag=True, help="only say what would change")
+@click.option("--dry-run", is_flag=True, help="only show what would change")
 @click.option("--no-wait", is_flag=True, help="do not wait until the machine is up again")
 @click.option("--only-new", is_flag=True, help="leave a machine alone that has a config of the cluster")
 def command(
@@ -159,7 +159,7 @@ class Applying:
     def _installed(self) -> None:
         """Return when the machine has booted its config; InstallFailedError when it has rebooted without.
 
-        That it did not answer says nothing, and a quick reboot may go unseen; but a new key tells of it.
+        That it did not answer means nothing, and a quick reboot may go unseen; but a new key shows it.
         """
         if self._is_up():
             return
@@ -167,7 +167,7 @@ class Applying:
         key = self._machine.maintenance_key(FirstContact())
         if not key:
             self._left = True
-            # A machine that has booted may also be one whose clock is wrong; only the certificate tells.
+            # A machine that has booted may also be one whose clock is wrong; only the certificate shows it.
             raise PendingError(f"it is installing, or its certificate is not accepted: {self._untrusted}")
         if self._left or key != self._key_before:
             raise InstallFailedError(

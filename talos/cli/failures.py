@@ -32,12 +32,12 @@ exit codes:
   3    refused: what was asked is not valid, or is not allowed like this
   4    not reachable, or not there in time; run it again
   5    not trusted: another certificate than expected, or the machine denies us
-  6    failed on the machine: it says so, or it came back with something else
+  6    failed on the machine: it reports so, or it came back with something else
   130  interrupted; run it again, it goes on from where the machine is"""
 
 
 class CommandError(Exception):
-    """A failure that says what, and how to fix it."""
+    """A failure that states what, and how to fix it."""
 
     exit = Exit.FAILED
 

@@ -25,7 +25,7 @@ _CALL_S = 30
 _SUCCESSOR_S = 120
 _API_PORT = 6443
 _CONTROL_PLANES = "node-role.kubernetes.io/control-plane"
-# What kubectl says when it could not ask, as opposed to having been refused.
+# What kubectl prints when it could not ask, as opposed to having been refused.
 _AWAY = ("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof")
 
 
@@ -66,7 +66,7 @@ class Kubernetes:
         }
 
     def api_versions(self) -> dict[str, str]:
-        """Version of the API server on each control plane, asked of that one itself; empty where it does not say.
+        """Version of the API server on each control plane, asked of that one itself; empty where it reports none.
 
         PendingError while one of them does not answer.
         """

@@ -69,7 +69,7 @@ def forget_member(machine: Reach, cluster: Kubernetes, watch: Watch) -> bool:
     """Have another control plane take the machine's member out of etcd; whether there was one.
 
     A machine that died, or was erased by other hands, is counted by etcd until then: of three members only one may be
-    so. PendingError while no other control plane can say who is a member.
+    so. PendingError while no other control plane can list the members.
     """
     unknown = []
     for name, host in sorted(cluster.control_planes().items()):

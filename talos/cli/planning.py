@@ -32,9 +32,9 @@ only the machine's state is checked. A machine that does not answer is no failur
   none         nothing
   live         the config takes effect at once
   reboot       the node is drained and the machine reboots
-  upgrade      the same, into another Talos version or schematic; `config` says what the config alone would take
+  upgrade      the same, into another Talos version or schematic; `config` shows what the config alone would take
   install      the machine is in maintenance mode: Talos is installed on its disk
-  refused      the machine does not accept it, or belongs to another cluster; `reason` and `fix` say why
+  refused      the machine does not accept it, or belongs to another cluster; `reason` and `fix` state why
   unreachable  it does not answer, so this is unknown
   unknown      it is part of the cluster, and no config was given
 

@@ -1,4 +1,4 @@
-"""`plan-all`: what `plan` says of several machines, by one process: starting one takes longer than asking a machine."""
+"""`plan-all`: what `plan` reports for several machines, in one process, as starting one takes longer than asking."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A machine that refuses or does not answer is no failure, and keeps no other from
 @click.option("--at-once", type=int, default=1, metavar="N", help="machines asked at a time (1)")
 def command(*, at_once: int) -> int:
     """Plan; prints one JSON list."""
-    # All of them before the first is asked, so that a mistake is told at once.
+    # All of them before the first is asked, so that a mistake is reported at once.
     questions = [_question(entry) for entry in _entries(inputs.text_of("-", "machines"))]
     pool = ThreadPoolExecutor(max_workers=max(1, at_once))
     try:

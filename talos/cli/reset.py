@@ -21,7 +21,7 @@ from talos.cli.waiting import PendingError, Watch, seconds
 DESCRIPTION = """\
 Erase a machine. Wiped data cannot be restored; drain and delete its Kubernetes node first.
 
---wipe says what is erased: system-disk, user-disks (those of --disk), or all. --partition narrows the system disk to
+--wipe sets what is erased: system-disk, user-disks (those of --disk), or all. --partition narrows the system disk to
 partitions, so that the installed system stays and boots into maintenance mode, ready for another config:
 
   python -m talos reset --address 10.0.0.11 --wipe system-disk --partition STATE --partition EPHEMERAL

@@ -72,7 +72,7 @@ def command(
         health.until("to take pods again", lambda: cluster.release(machine.name))
     if rolling.took_the_only_api_away:
         watch.say("the only API server was away; letting everything find it again before the next node")
-        # Nothing says when the last of its clients is back: their pauses grow to 30 s, and none of them reports.
+        # Nothing shows when the last of its clients is back: their pauses grow to 30 s, and none of them reports.
         time.sleep(seconds(settle))
     inputs.print_result({"node": machine.name, "talos": target.version, "done": rolling.done or ["nothing"]})
     return 0

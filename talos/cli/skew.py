@@ -60,7 +60,7 @@ def _running_kubelet(name: str, cluster: Kubernetes) -> int | None:
 
 
 def minor(version: str) -> int | None:
-    """The minor version of `v1.36.3`; None of what does not say, such as a build without a version."""
+    """The minor version of `v1.36.3`; None for what has none, such as a build without a version."""
     match = _MINOR.match(version)
     return int(match.group(1)) if match else None
 

@@ -45,7 +45,7 @@ class FellBackError(CommandError):
 
 @dataclass(frozen=True)
 class Target:
-    """What an installer image leaves on the machine; `schematic` is empty where the reference does not say."""
+    """What an installer image leaves on the machine; `schematic` is empty where the reference has none."""
 
     image: str
     version: str

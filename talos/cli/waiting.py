@@ -21,7 +21,7 @@ _Result = TypeVar("_Result")
 
 
 class PendingError(Exception):
-    """Not yet; the text says what is missing."""
+    """Not yet; the text names what is missing."""
 
 
 def seconds(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from itertools import chain
@@ -149,6 +150,15 @@ def test_only_emulated_machines_know_talos() -> None:
         own = path.relative_to(ROOT)
         if package == "lab" and "machines" not in own.parts:
             assert "talos" not in {name.partition(".")[0] for name in imported(path)}, path
+
+
+def test_no_product_file_names_the_labs_folder() -> None:
+    """No default, message or command of a production site leads there; the lab's own site names it as any site does."""
+    products = [path for package, path in modules() if package != "lab"]
+    files = [*products, ROOT / "Pulumi.yaml", ROOT / "Pulumi.prod.yaml", *(ROOT / "stacks").rglob("*.yaml")]
+    assert [
+        str(path) for path in files if re.search(r"(?<![\w.])\.lab\b|python -m lab install", path.read_text())
+    ] == []
 
 
 def test_components_do_not_import_each_other() -> None:

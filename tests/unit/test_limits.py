@@ -22,11 +22,13 @@ def patched(source: str) -> Iterator[str]:
             yield from PATCHED.findall(node.value)
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        if node.func.attr not in ("setattr", "object") or len(node.args) < 2:
+        if node.func.attr not in ("setattr", "object", "patch") or not node.args:
             continue
-        name = node.args[1]
-        if isinstance(name, ast.Constant) and LIMIT.fullmatch(str(name.value)):
-            yield str(name.value)
+        # `setattr(module, "NAME", value)`, and `setattr("module.NAME", value)`.
+        for argument in node.args[:2]:
+            name = argument.value if isinstance(argument, ast.Constant) else ""
+            if isinstance(name, str) and LIMIT.fullmatch(name.rpartition(".")[2]):
+                yield name
 
 
 def test_no_test_patches_a_limit_of_the_product() -> None:
@@ -38,6 +40,7 @@ def test_no_test_patches_a_limit_of_the_product() -> None:
     "source",
     [
         'monkeypatch.setattr(waiting, "POLL_S", 0.1)',
+        'monkeypatch.setattr("bundle.asking.LIMIT_S", 0.1)',
         'mock.patch.object(client, "_pause_s", lambda _: 0)',
         "PROGRAM = 'import a.b as module\\nmodule._PATIENCE_S = 599\\n'",
     ],

@@ -156,9 +156,9 @@ class Runner:
         else:
             how = f"exit status {code}"
         name = "stderr" if captured["stderr"].strip() or "stdout" not in job.logged else "stdout"
-        # Who turned logging off may have secrets in the output that no input tells of.
+        # Who turned logging off may have secrets in the output that no input names.
         if name not in job.logged:
-            return f"{how}: running {shown!r} (its output is withheld, as `logging` says)"
+            return f"{how}: running {shown!r} (its output is withheld, as `logging` asks)"
         tail = job.redact(_text(captured[name])).splitlines()[-_TAIL_LINES:]
         return "\n".join([f"{how}: running {shown!r}", *tail])
 

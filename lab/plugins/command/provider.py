@@ -66,7 +66,7 @@ class CommandProvider(provider_pb2_grpc.ResourceProviderServicer):
         self._runner.cancel()
         return empty_pb2.Empty()
 
-    # ---- what a resource says
+    # ---- what a resource sets
 
     def Check(self, request: Any, context: Any) -> Any:
         self._refuse_other_kinds(request.urn, context)

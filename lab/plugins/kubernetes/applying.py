@@ -36,7 +36,7 @@ _EXISTS_HELP: Final = """; a create never overwrites it
 
 
 class NoPreviewError(Exception):
-    """The API server cannot tell what would come of it; the inputs are the best preview."""
+    """The API server cannot foresee the result; the inputs are the best preview."""
 
 
 def create(operation: Operation, inputs: Tree, manager: str) -> Tree:

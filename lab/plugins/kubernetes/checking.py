@@ -43,7 +43,7 @@ class Naming:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckContext:
-    """What Check needs to know about the provider; `scope` says whether a kind is namespaced, None if unknown."""
+    """What Check needs to know about the provider; `scope` shows whether a kind is namespaced, None if unknown."""
 
     server_side_apply: bool
     rendering: bool
@@ -84,7 +84,7 @@ def check(urn: str, old_inputs: Tree, new_inputs: Tree, naming: Naming, context:
             "  fix: turn it on, or declare the whole object"
         )
     if patch and not is_named(new):
-        raise ProviderError("a Patch without metadata.name: it must say which object it changes")
+        raise ProviderError("a Patch without metadata.name: it must name the object that it changes")
     if old:
         _keep_name(new, old)
         if _is_managed_by(old, context.managed_by):

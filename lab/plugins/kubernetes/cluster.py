@@ -42,7 +42,7 @@ _PASSING: Final = (
     "context deadline exceeded",
     "storage is (re)initializing",
     "apiserver is shutting down",
-    # An API server that has just started says "range is full" of a range that it has not read yet.
+    # An API server that has just started reports "range is full" for a range that it has not read yet.
     "failed to allocate a serviceIP",
 )
 

@@ -149,7 +149,7 @@ class ConfigChange:
 
 
 def compare(olds: Tree, news: Tree) -> ConfigChange:
-    """Tell changed settings from those that make every object of the provider belong to another cluster.
+    """Separate changed settings from those that make every object of the provider belong to another cluster.
 
     Raises ValueError if a kubeconfig cannot be read.
     """
@@ -173,7 +173,7 @@ def compare(olds: Tree, news: Tree) -> ConfigChange:
         if before is not None and after is not None and before != after:
             replaced += [key for key in ("kubeconfig", "context", "cluster") if key in changed]
     if pinned and olds.get("clusterIdentifier") == pinned:
-        # The user says that it is the same cluster, whatever the kubeconfig looks like.
+        # The user states that it is the same cluster, whatever the kubeconfig looks like.
         replaced = []
     return ConfigChange(changed, replaced)
 

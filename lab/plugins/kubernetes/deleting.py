@@ -16,7 +16,7 @@ _PROPAGATION: Final = {"orphan": "Orphan", "background": "Background"}
 
 
 def propagation(inputs: Tree) -> str:
-    """What becomes of dependants: deleted first, unless the object's annotation says otherwise."""
+    """What becomes of dependants: deleted first, unless the object's annotation sets another."""
     return _PROPAGATION.get(annotation(inputs, DELETION_PROPAGATION).lower(), "Foreground")
 
 

@@ -27,7 +27,7 @@ class Change(Enum):
 
 @dataclass(frozen=True)
 class PropertyChange:
-    """One changed property; `replaces` says that it cannot be changed in place."""
+    """One changed property; `replaces` means that it cannot be changed in place."""
 
     change: Change
     replaces: bool
@@ -36,7 +36,7 @@ class PropertyChange:
 def compare(live: Tree, new: Tree, old_inputs: Tree, replacing: Sequence[str]) -> dict[str, PropertyChange]:
     """Changes by property path, such as `spec.template.spec.containers[0].args[2]`.
 
-    `live` is the live object cut to the shape of `old_inputs`; both tell what the server made of what was asked before.
+    `live` is the live object cut to the shape of `old_inputs`; both show what the server made of the last request.
     """
     changes: dict[str, PropertyChange] = {}
     _compare_maps((), live, new, old_inputs, replacing, changes)

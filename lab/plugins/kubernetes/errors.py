@@ -37,7 +37,7 @@ class UnreachableError(ProviderError):
 
 @dataclass
 class ApiError(Exception):
-    """A refusal of the API server: HTTP status, and what its Status object says."""
+    """A refusal of the API server: HTTP status, and its Status object's words."""
 
     status: int
     reason: str

@@ -24,7 +24,7 @@ from lab.plugins.kubernetes.session import Session
 _POLL_S: Final = 0.5
 _END_S: Final = 5.0
 _NOT_FOUND: Final = "release: not found"
-# A release's record says so while helm works on it, and forever where that helm was killed.
+# A release's record shows it while helm works on it, and forever where that helm was killed.
 _UNDER_WAY: Final = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 _DEPLOYED: Final = "deployed"
 

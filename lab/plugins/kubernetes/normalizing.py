@@ -101,7 +101,7 @@ def _reencoded(value: Any) -> Any:
     try:
         return base64.b64encode(base64.b64decode("".join(value.split()), validate=True)).decode()
     except binascii.Error:
-        # Left as it is: the API server says what is wrong with it.
+        # Left as it is: the API server reports what is wrong with it.
         return value
 
 

@@ -177,7 +177,7 @@ def _rename_keys(value: Any, names: dict[str, str]) -> Any:
 
 
 def checkpoint(inputs: Tree, live: Tree, given: Tree, *, initial_api_version: str, field_manager: str) -> Tree:
-    """What the engine keeps: the live object, its inputs, and who applies it. `given` says what is secret."""
+    """What the engine keeps: the live object, its inputs, and who applies it. `given` marks what is secret."""
     state: Tree = _rename_keys(live, _TO_UNDERSCORED)
     kept: Tree = _rename_keys(inputs, _TO_UNDERSCORED)
     mark_secrets(state, given)

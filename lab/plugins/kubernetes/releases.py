@@ -242,7 +242,7 @@ def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> S
 
 
 def _imported(record: Record) -> Tree:
-    """What a program would have to say; helm does not keep where a chart came from."""
+    """What a program would have to declare; helm does not keep where a chart came from."""
     local = Path(record.chart)
     chart = f"./{local}" if (local / "Chart.yaml").exists() else record.chart
     return {

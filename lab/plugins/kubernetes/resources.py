@@ -309,16 +309,16 @@ def read_unreachable(operation: Operation, resource_id: str, state: Tree, inputs
     config = operation.session.config
     operation.warn(operation.session.unreachable_text)
     if config.delete_unreachable:
-        operation.warn("dropped from the state unseen, as deleteUnreachable says")
+        operation.warn("dropped from the state unseen, as deleteUnreachable asks")
         return None
     if config.skip_update_unreachable:
-        operation.warn("kept as recorded, as skipUpdateUnreachable says: the object itself may differ")
+        operation.warn("kept as recorded, as skipUpdateUnreachable asks: the object itself may differ")
         return Stored(resource_id, state, inputs)
     raise ProviderError(f"cannot refresh {resource_id}: {operation.session.unreachable_text}{_UNREACHABLE_FIX}")
 
 
 def _inputs_of(live: Tree) -> Tree:
-    """What a program would have to say to get this object: everything but status and the server's own metadata."""
+    """What a program would have to declare to get this object: everything but status and the server's own metadata."""
     kept = normalize({key: value for key, value in live.items() if key != "status"})
     annotations = dict(metadata(kept).get("annotations") or {})
     for own in ("deployment.kubernetes.io/revision", LAST_APPLIED):

@@ -12,7 +12,7 @@ from stacks.proof.proof import Proof
 
 Value = int | float | str | bool
 Origin = Literal["derived", "override", "site"]
-"""derived: the proof says so. override: the site says so, with a reason. site: the site's own key."""
+"""derived: from the proof. override: from the site, with a reason. site: the site's own key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Override:
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """What a site says of serving a model, other than the order."""
+    """What a site sets for serving a model, other than the order."""
 
     longest_stream_s: int = 600
     """A terminating replica lets its streams run for this long."""
@@ -116,7 +116,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """One setting of every model. It says in `used` where it takes effect, or in `unused` why it does not yet."""
+    """One setting of every model. `used` is where it takes effect, `unused` why it does not yet."""
 
     key: str
     unit: str

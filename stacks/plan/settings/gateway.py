@@ -99,7 +99,7 @@ DEFINITIONS = (
         "KiB); that message for a model that sees: pictures have few tokens for their bytes",
         derive=_body,
         used="the Gateway's BackendTrafficPolicy: requestBuffer.limit, the largest of all models, since a body is read "
-        "before its model is known; gateway.max_body_mib says otherwise",
+        "before its model is known; gateway.max_body_mib sets another",
     ),
     Definition(
         key="gateway_parallel_requests",

@@ -26,7 +26,7 @@ DEFINITIONS: Mapping[str, Definition] = {
 
 
 def derive(proof: Proof, serving: Serving | None = None) -> dict[str, Setting]:
-    """All settings by key, in the registry's order. Of a proof that does not hold they say what was tried."""
+    """All settings by key, in the registry's order. Of a proof that does not hold they are what was tried."""
     settled: dict[str, Setting] = {}
     basis = Basis(proof=proof, serving=serving or Serving(), settled=settled)
     for definition in DEFINITIONS.values():

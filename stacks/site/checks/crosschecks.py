@@ -183,7 +183,7 @@ def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Probl
 
 
 def _renamed(names: Iterable[str]) -> set[str]:
-    """Names to which those are renamed that are none: who says one already is right."""
+    """Names to which those are renamed that are none: a site that has one already is right."""
     return {fitting_name(name) for name in names if not is_plain_name(name)} - {""}
 
 
@@ -230,7 +230,7 @@ def _drains_and_streams(values: Mapping[str, Any], where: Where) -> Iterator[Pro
     most = MOST_SECONDS - _LEAVING_S
     endless = [path for path, seconds in stream_limits.items() if seconds > most]
     for too_long in endless:
-        # Beyond the key's own range it is told already.
+        # Beyond the key's own range it is reported already.
         if stream_limits[too_long] <= MOST_SECONDS:
             yield Problem(
                 path=too_long,

@@ -14,7 +14,7 @@ from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, mapping
 
 _STORAGE = (*MACHINES, "hgx", "storage", "disks")
-# Keys of an install disk that tell one disk from another; size and type are shared by many.
+# Keys of an install disk that distinguish one disk from another; size and type are shared by many.
 _OWN = ("name", "model", "serial", "uuid", "wwid", "bus_path")
 _UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("kMGTPE", 1)}}
 _UNITS |= {"K": 1000} | {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", 1)}
@@ -220,7 +220,7 @@ def _installed_over(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[Pr
 
 
 def _can_match(chosen: Mapping[str, Any], volume: _Wanted) -> bool:
-    """Whether the install disk can be the disk of the volume: no known property tells them apart."""
+    """Whether the install disk can be the disk of the volume: no known property distinguishes them."""
     device = chosen.get("device")
     if device is not None:
         return bool(device == volume.known.get("dev_path"))

@@ -95,7 +95,7 @@ def _roles(machines: Mapping[str, Any]) -> tuple[Role, ...]:
 def _ports(ports: Sequence[Any], port: Any, guarded: Mapping[int, str]) -> Iterator[Problem]:
     """The gateway answers where pods run, at the port that its listener has; nothing else is for clients."""
     port = _GATEWAY_PORT if port is None else port
-    # What is no port, and one that Envoy has, is told at the gateway's own key.
+    # What is no port, and one that Envoy has, is reported at the gateway's own key.
     if not isinstance(port, int) or not 1 <= port <= _LAST_PORT or port in ENVOYS_OWN:
         return
     if port in guarded:

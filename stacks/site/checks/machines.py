@@ -12,7 +12,7 @@ from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import address, at, items, mapping, network
 from talos.checks import is_dns_name
 
-# The port on which Talos's Kubernetes API listens unless `localAPIServerPort` moves it, which no site can say.
+# The port on which Talos's Kubernetes API listens unless `localAPIServerPort` moves it, which no site can set.
 _API_PORT = 6443
 _KEEPS_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _NODES = (*MACHINES, "nodes")

@@ -42,7 +42,7 @@ ENVOYS_OWN = {
 }
 
 
-# Pods that a kubelet takes if it is not told otherwise (its maxPods).
+# Pods that a kubelet takes by default (its maxPods).
 _PODS_OF_A_NODE = 110
 
 
@@ -230,7 +230,7 @@ def _longest(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
     if known.task != "generate":
         p95["answer_tokens"] = 1
     most = known.max_context_tokens
-    # A median beyond the context, or beyond its own p95, is told by itself.
+    # A median beyond the context, or beyond its own p95, is a problem of its own.
     if not most < sum(p95.values()) < float("inf") or any(p50[key] > min(most, p95[key]) for key in _P95):
         return
     longer, shorter = sorted(p95, key=lambda key: -p95[key])
@@ -238,7 +238,7 @@ def _longest(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
     if longer not in load:
         yield Problem(
             path=("models", name, "load"),
-            what=f"says no {longer}, whose default, a p95 of {_plain(p95[longer])}, is more than the context of "
+            what=f"has no {longer}, whose default, a p95 of {_plain(p95[longer])}, is more than the context of "
             f"{entry}, {most}",
             fix=f"add {longer} with a p95 of {_plain(left)} or less",
         )

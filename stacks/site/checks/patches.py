@@ -1,4 +1,4 @@
-"""Patches may set only what no key of a site sets: otherwise machines would differ from what the site says."""
+"""Patches may set only what no key of a site sets: otherwise machines would differ from what the site sets."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def is_decided(patch: Mapping[str, Any]) -> bool:
-    """Whether a key decides what the document says, so the patch has no place in a site, well formed or not."""
+    """Whether a key decides what the document sets, so the patch has no place in a site, well formed or not."""
     kind = patch.get("kind")
     if kind == NetworkRuleConfig.kind:
         return str(patch.get("name")) in _own_rules()

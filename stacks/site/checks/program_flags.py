@@ -36,19 +36,19 @@ _GATE = re.compile(r"(?:kube:)?([^=:]+)=(.*)")
 
 
 def problems(
-    path: Path, patch: Mapping[str, Any], told: Collection[Path], has_key: Callable[[tuple[str, ...]], bool]
+    path: Path, patch: Mapping[str, Any], reported: Collection[Path], has_key: Callable[[tuple[str, ...]], bool]
 ) -> Iterator[Problem]:
     """Flags with which a program would not start, or would open the cluster.
 
-    told: paths of other problems. has_key: whether a key of the site sets a field, so no patch may.
+    reported: paths of other problems. has_key: whether a key of the site sets a field, so no patch may.
     """
     table = program_flags.load()
     for key, (place, called) in _PROGRAMS.items():
         for flag, value in mapping(at(patch, *place, "extraArgs")).items():
             where = (*path, *place, "extraArgs", str(flag))
-            # A value that is no text, number or switch is told by its form.
+            # A value that is no text, number or switch is reported by its form.
             readable = all(isinstance(item, str | int | float) for item in _as_list(value))
-            if where not in told and flag != "$patch" and readable:
+            if where not in reported and flag != "$patch" and readable:
                 program = table.programs[key]
                 if flag not in program.kinds:
                     yield _unknown(

@@ -116,7 +116,7 @@ def _way_back(machine: SiteMachine, subnets: Sequence[Network], admins: Sequence
     holder = next(
         ((kind, name) for kind, name, link in links if link.get("node_address") is True and name not in members), None
     )
-    # A machine without a link that carries its address is told of that.
+    # A machine without a link that carries its address has a problem for that.
     if holder is None or any(link.get("dhcp") is True or link.get("up") is False for _, _, link in links):
         return
     reached = [interface(text) for _, _, link in links for text in items(link.get("addresses"))]
@@ -128,7 +128,7 @@ def _way_back(machine: SiteMachine, subnets: Sequence[Network], admins: Sequence
             continue
         yield Problem(
             path=machine.path(*holder, "routes"),
-            what=f"holds no way to {admin} of firewall.admins, nor does another link: nobody there gets an answer from "
+            what=f"holds no way to {admin} of firewall.admins, nor does another link: no client there is answered by "
             f"{machine.name} once it is installed",
             fix="add a route without destination, such as {gateway: ADDRESS OF THE ROUTER}",
         )

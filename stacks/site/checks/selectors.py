@@ -1,4 +1,4 @@
-"""What a CEL condition on `disk` says of a disk that is known in part: true, false, or None where it depends."""
+"""What a CEL condition on `disk` gives for a disk that is known in part: true, false, or None where it depends."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix=f"write {mirror.rstrip('/').removesuffix(_HUBS_OWN)}",
         )
     domain = at(values, *MACHINES, "networks", "dns_domain")
-    # Services and pods have names there, and the cluster's DNS has nobody to ask for others.
+    # Services and pods have names there, and the cluster's DNS has no server to ask for others.
     if isinstance(domain, str) and f".{host}".endswith(f".{domain}") and not _INSIDE.search(host.removesuffix(domain)):
         yield Problem(
             path=(*MACHINES, "networks", "dns_domain"),
@@ -103,7 +103,7 @@ def _charts_by_name() -> set[str]:
 def _server(path: Path, url: str, example: str) -> Iterator[Problem]:
     """A host and a port that a server may have."""
     if not _HOST_PORT.fullmatch(_authority(url)):
-        # Another form is told at the section.
+        # Another form is reported at the section.
         return
     host, port = host_of(url), _authority(url).rpartition(":")[2]
     ip = address(host)

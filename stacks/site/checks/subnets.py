@@ -34,7 +34,7 @@ def of_nodes(networks: Mapping[str, Any]) -> list[Network]:
 
 
 def inner(networks: Mapping[str, Any]) -> Iterator[tuple[str, Network]]:
-    """Subnets of pods and Services that lie apart from those of the nodes; one that does not is told by itself."""
+    """Subnets of pods and Services that lie apart from those of the nodes; others are problems of their own."""
     nodes = of_nodes(networks)
     for key, default in _DEFAULTS.items():
         subnet = network(networks.get(key, default))
@@ -65,7 +65,7 @@ def is_free_for_a_vip(vip: Address, networks: Mapping[str, Any]) -> bool:
 
 
 def _subnets(networks: Mapping[str, Any], nodes: int) -> Iterator[Problem]:
-    # Nodes first: racks are hard to renumber, so an overlap is told at the pods or Services.
+    # Nodes first: racks are hard to renumber, so an overlap is reported at the pods or Services.
     named: list[tuple[Path, Any]] = [
         (("nodes", str(index)), text) for index, text in enumerate(items(networks.get("nodes")))
     ]

@@ -22,7 +22,7 @@ _Level = tuple[Path, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class SiteMachine:
-    """One machine: its name, its role, and what all levels say of it together."""
+    """One machine: its name, its role, and what all levels set for it together."""
 
     name: str
     role: str
@@ -39,7 +39,7 @@ class SiteMachine:
     def path(self, *keys: str) -> Path:
         """Where the site wrote this key: at the most exact level that holds it, or as much of it as any level has.
 
-        A key that is nowhere belongs to the machine's role if the site says anything of that, or to all machines.
+        A key that is nowhere belongs to the machine's role if the site sets anything of that, or to all machines.
         """
         for size in range(len(keys), 0, -1):
             for path, level in self._levels:

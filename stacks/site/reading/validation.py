@@ -39,7 +39,7 @@ _KINDS_OF_ERROR = (
 
 _UNKNOWN, _MISSING = "unknown key", "missing"
 
-# Place -> the fix for a value of another kind, where one can say more than what is allowed.
+# Place -> the fix for a value of another kind, where there is more to it than what is allowed.
 _FIXES: Mapping[str, str] = {
     "models.<name>": "write `catalogue: NAME` below {key}",
     "tiers.<name>": "write `{key}: {{priority: NUMBER}}`; below 0 is refused when a model has no room",
@@ -148,7 +148,7 @@ def plain(value: Any) -> Any:
 
 
 def _path(detail: ErrorDetails) -> Path:
-    # pydantic's way to say that a mapping's key, not its value, is wrong.
+    # pydantic's sign that a mapping's key, not its value, is wrong.
     return tuple(str(part) for part in detail["loc"] if part != "[key]")
 
 
@@ -248,7 +248,7 @@ def _fix(path: Path, here: SiteKey, value: Any) -> str:
 
 
 def _fix_of_kind(here: SiteKey, value: Any) -> str:
-    """What to do about a value whose right form can be told from the wrong one; else nothing."""
+    """What to do about a value whose right form follows from the wrong one; else nothing."""
     kind = get_origin(here.annotation) or here.annotation
     if kind is dict and isinstance(value, list):
         return "write each name as a key, `NAME:` and its section below, instead of a list"

@@ -23,7 +23,7 @@ NOT_OURS = {".git", ".venv", ".lab", "__pycache__", ".pytest_cache", ".mypy_cach
 LANGUAGES = {"sh", "sh check", "mermaid", "text", "yaml", "python"}
 # Other programs write these two, with long cells.
 GENERATED = ("docs/configuration.md", "docs/requirements.md")
-WRAPPED = [page for page in PAGES if shown(page) not in (*GENERATED, "CHANGELOG.md", "SECURITY.md")]
+WRAPPED = [page for page in PAGES if shown(page) not in (*GENERATED, "SECURITY.md")]
 
 
 def prose(page: Path) -> str:

@@ -17,6 +17,7 @@ from stacks.plan.cluster import ClusterPlan
 from stacks.plan.site_plan import SitePlan, plan_file, plan_site
 from talos import secrets
 from tests.unit.talos.talos_examples import entropy
+from tests.unit.test_imports import MAY_IMPORT
 
 pytestmark = pytest.mark.row("C.03")
 
@@ -46,6 +47,16 @@ def names(module: Path) -> set[str]:
             elif isinstance(inner, ast.FunctionDef):
                 given.add(f"{node.name}.{inner.name}")
     return given
+
+
+def test_the_readme_has_a_row_for_every_room() -> None:
+    """As the import test knows them; files and rooms within `floor`, `lab` and `components.specs` are in their row."""
+    table = (ROOT / "README.md").read_text().partition("| room | what is in it |")[2].partition("\n\n")[0]
+    first_column = " ".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE))
+    rooms = {room for room in MAY_IMPORT if not room.startswith(("floor.", "lab."))} - {"__main__", "components.specs"}
+    with_rooms = {room.partition(".")[0] for room in rooms if "." in room}
+    names = {room.replace(".", "/") for room in rooms - with_rooms}
+    assert [name for name in sorted(names) if f"`{name}`" not in first_column.replace("/`", "`")] == []
 
 
 @pytest.mark.parametrize("key", walks())

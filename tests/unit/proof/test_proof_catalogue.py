@@ -154,7 +154,7 @@ def test_hardware_has_what_was_asked_for_and_says_where_from() -> None:
     ("old", "new", "says"),
     [
         ("flops: {bf16: 9.89e+14, fp8: 1.978e+15}", "flops: {fp8: 1.978e+15}", "flops: holds no bf16"),
-        ("fp8: 1.978e+15}", "fp8: 1.978e+14}", "flops: says less for fp8 than for bf16"),
+        ("fp8: 1.978e+15}", "fp8: 1.978e+14}", "flops: states less for fp8 than for bf16"),
         ("link_domain: 8", "link_domain: 2", "link_domain, 2, is less than gpus_per_node, 8"),
         ("  memory_bytes: 139", "  memory: 139", "sources: holds no memory_bytes"),
         ("node_power_w: 10200", "node_power_w: 700", "node_power_w, 700, is less than its 8 GPUs take"),

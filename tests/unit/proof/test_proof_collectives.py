@@ -25,9 +25,9 @@ def links(gpu: str, ranks: int) -> Links:
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_nvlink_has_what_was_fitted(ranks: int) -> None:
-    found = links("h200-sxm", ranks)
-    assert found.latency_s == NVLINK_S
-    assert found.bytes_per_s == pytest.approx(450e9 * 0.691)
+    nvlink = links("h200-sxm", ranks)
+    assert nvlink.latency_s == NVLINK_S
+    assert nvlink.bytes_per_s == pytest.approx(450e9 * 0.691)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_nvlink_has_what_was_fitted(ranks: int) -> None:
 )
 def test_pcie_is_a_ring_of_steps(ranks: int, latency_us: float, share: float) -> None:
     for gpu in ("l40s", "l4"):
-        found = links(gpu, ranks)
-        assert found.latency_s == pytest.approx(latency_us * 1e-6)
-        assert found.bytes_per_s == pytest.approx(32e9 * share)
+        pcie = links(gpu, ranks)
+        assert pcie.latency_s == pytest.approx(latency_us * 1e-6)
+        assert pcie.bytes_per_s == pytest.approx(32e9 * share)
 
 
 def test_pcie_is_what_public_measurements_have() -> None:
@@ -65,9 +65,9 @@ def test_a_card_pays_more_for_tensor_parallelism_than_the_same_gpu_with_nvlink()
 
 @pytest.mark.parametrize(("ranks", "latency_us"), [(16, 12.1 + 28), (32, 12.1 + 56)])
 def test_a_collective_over_nodes_takes_steps_of_the_network(ranks: int, latency_us: float) -> None:
-    found = links("h100-sxm", ranks)
-    assert found.latency_s == pytest.approx(latency_us * 1e-6)
-    assert found.bytes_per_s == pytest.approx(50e9 * 0.691)
+    network = links("h100-sxm", ranks)
+    assert network.latency_s == pytest.approx(latency_us * 1e-6)
+    assert network.bytes_per_s == pytest.approx(50e9 * 0.691)
 
 
 def test_a_rack_of_nvlink_is_no_network() -> None:
@@ -142,11 +142,11 @@ def test_a_pipelines_batches_share_the_requests() -> None:
 
 def test_two_stages_give_no_more_than_two_replicas_would_and_no_token_sooner() -> None:
     wanted = order("llama-3.3-70b")
-    one, two = Case(wanted, Layout(tensor=4), 1), Case(wanted, Layout(tensor=4, pipeline=2), 1)
-    assert two.decode_s(1) > one.decode_s(1)
-    slots = one.slots
+    single, two = Case(wanted, Layout(tensor=4), 1), Case(wanted, Layout(tensor=4, pipeline=2), 1)
+    assert two.decode_s(1) > single.decode_s(1)
+    slots = single.slots
     # Each half of twice the requests in the time of one replica's: no faster than two replicas, with its hops slower.
-    assert 1.0 < two.decode_s(2 * slots) / one.decode_s(slots) < 1.1
+    assert 1.0 < two.decode_s(2 * slots) / single.decode_s(slots) < 1.1
 
 
 def test_no_layout_is_searched_whose_layers_talk_over_the_network() -> None:

@@ -159,13 +159,13 @@ def test_one_prefill_replica_waits_as_long_as_a_simulated_one(name: str, load: L
 def test_the_cache_of_a_prompt_moves_at_the_networks_speed() -> None:
     """Llama 3.1 8B, 32 layers x 8 heads x 128 x 2 in 16 bits: 131,072 B a token over 50 GB/s x 0.691."""
     wanted = order("llama-3.1-8b", kv_dtype="bf16", load=fixed(4000, 100, 1.0))
-    one = pools(wanted, Layout(), Layout(), 1, 1)
-    assert one.transfer_s == pytest.approx(4000 * 131_072 / (50e9 * 0.691), rel=0.01)
-    assert one.network_busy == pytest.approx(one.transfer_s)
+    split = pools(wanted, Layout(), Layout(), 1, 1)
+    assert split.transfer_s == pytest.approx(4000 * 131_072 / (50e9 * 0.691), rel=0.01)
+    assert split.network_busy == pytest.approx(split.transfer_s)
     four = pools(wanted, Layout(tensor=4), Layout(tensor=4), 1, 1)
-    assert four.transfer_s == pytest.approx(one.transfer_s / 4)
+    assert four.transfer_s == pytest.approx(split.transfer_s / 4)
     # The smaller side bounds it.
-    assert pools(wanted, Layout(), Layout(tensor=4), 1, 1).transfer_s == pytest.approx(one.transfer_s)
+    assert pools(wanted, Layout(), Layout(tensor=4), 1, 1).transfer_s == pytest.approx(split.transfer_s)
 
 
 def test_first_tokens_pay_for_prompt_transfer_and_a_decode_step() -> None:

@@ -277,7 +277,7 @@ def test_the_committed_file_is_what_the_config_gives(name: str) -> None:
         ({"compress_ratios": [4, 128]}, "compress_ratios: not known, so sizes may be wrong"),
         ({"sliding_window": 4096, "use_sliding_window": True}, "sliding_window: got 4096"),
         ({"quantization_config": {"quant_method": "awq"}}, "got quant_method 'awq', allowed: fp8"),
-        ({"quantization_config": None}, "the repository's name says FP8"),
+        ({"quantization_config": None}, "the repository's name states FP8"),
         ({"num_hidden_layers": 32}, "published.parameters: got 32.8 billion, but the geometry gives"),
     ],
 )

@@ -75,7 +75,7 @@ def test_the_simulator_stands_for_all_ranks_at_once() -> None:
 
 def test_the_block_says_which_layout_and_why() -> None:
     texts = {name: model.text() for name, model in MODELS.items()}
-    assert "TP1 DP8 EP: as the site says; 8 schedulers, each with a cache of its own" in texts["deepseek"]
+    assert "TP1 DP8 EP: as the site sets it; 8 schedulers, each with a cache of its own" in texts["deepseek"]
     assert (
         "layout      TP1: the fewest GPUs that do, and tensor parallelism alone where that is enough" in texts["small"]
     )

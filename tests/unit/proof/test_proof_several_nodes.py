@@ -25,10 +25,10 @@ def test_a_trillion_parameters_on_h100_take_two_nodes_of_them() -> None:
     assert wider is not None
     assert wider.holds
     assert (wider.case.layout, wider.case.replicas, nodes_of(wider)) == (Layout(tensor=8, pipeline=2), 1, 2)
-    said = words(proof)
-    assert said.startswith("TP8 PP2 would hold it: 16 GPUs on 2 nodes, context 262,144 tokens, TTFT p95 ")
-    assert f"ITL p95 {wider.case.steady.itl_quantile_s(0.95) * 1e3:.3g} ms" in said
-    assert said.endswith("[estimated]; the platform does not deploy it, as a replica is one Pod")
+    sentence = words(proof)
+    assert sentence.startswith("TP8 PP2 would hold it: 16 GPUs on 2 nodes, context 262,144 tokens, TTFT p95 ")
+    assert f"ITL p95 {wider.case.steady.itl_quantile_s(0.95) * 1e3:.3g} ms" in sentence
+    assert sentence.endswith("[estimated]; the platform does not deploy it, as a replica is one Pod")
 
 
 def test_a_context_that_no_node_holds_is_held_by_two() -> None:
@@ -54,10 +54,10 @@ def test_replicas_of_the_site_are_kept_where_they_carry_the_load() -> None:
 
 def test_what_fits_and_misses_a_target_is_named_with_the_miss() -> None:
     wanted = order("llama-3.1-405b", "a100-80gb", one_node=True, kv_dtype="bf16", load=CHAT, slo=Slo.of(itl_p95_ms=20))
-    said = words(prove(wanted))
-    assert "would fit: 16 GPUs on 2 nodes" in said
-    assert "can carry" in said or "target 20 ms" in said
-    assert "would hold" not in said
+    sentence = words(prove(wanted))
+    assert "would fit: 16 GPUs on 2 nodes" in sentence
+    assert "can carry" in sentence or "target 20 ms" in sentence
+    assert "would hold" not in sentence
 
 
 @pytest.mark.parametrize(

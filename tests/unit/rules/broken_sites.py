@@ -305,7 +305,7 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
         says="leads to InferencePool models/gone",
     ),
     ("namespace-security", "none"): Broken(
-        change=lambda objects: objects["namespace"]["metadata"].pop("labels"), says="says nothing of pod security"
+        change=lambda objects: objects["namespace"]["metadata"].pop("labels"), says="sets no level of pod security"
     ),
     ("namespace-security", "privileged"): Broken(
         change=lambda objects: objects["namespace"]["metadata"].update(

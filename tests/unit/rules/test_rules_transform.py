@@ -86,7 +86,7 @@ def test_a_broken_rule_says_all_and_registers_nothing() -> None:
         run(broken)
     error = str(caught.value)
     assert error.startswith("test: 2 violations of the platform's rules, so nothing was touched\n")
-    assert "Namespace silent: says nothing of pod security" in error
+    assert "Namespace silent: sets no level of pod security" in error
     assert "Namespace open: lets privileged pods run" in error
     assert error.count("[namespace-security]\n    fix: ") == 2
     assert broken.__dict__["made"] == []
@@ -172,7 +172,7 @@ def test_no_secret_value_reaches_a_message(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.DEBUG)
     with pytest.raises(RulesError) as caught:
         run(program)
-    assert "Namespace models: says nothing of pod security" in str(caught.value), "the rules did look"
+    assert "Namespace models: sets no level of pod security" in str(caught.value), "the rules did look"
     assert f"runs '{HIDDEN}'" in str(caught.value)
     assert CANARY not in str(caught.value) + caplog.text
 

@@ -173,7 +173,7 @@ def test_proof_says_what_each_model_holds_with_units_sources_and_fidelity(own: P
 def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path) -> None:
     """Fragments, a lost node and a rollout, or that the site names no nodes."""
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
-    assert "\n\nplacement: unknown, as cluster.kubeconfig does not say the nodes. 2 GPUs are" in run(own, "proof").out
+    assert "\n\nplacement: unknown, as cluster.kubeconfig does not list the nodes. 2 GPUs are" in run(own, "proof").out
     assert json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["placement"]["known"] is False
     result = run(checkout_folder, "proof", "lab")
     assert (

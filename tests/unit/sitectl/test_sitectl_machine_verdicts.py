@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Change, Severity, str]] = {
     "secrets stay": (change("update", machine_commands.secrets(None), update=KEEP), LIVE, "worded differently"),
     "kubeconfig renewed": (change("replace", machine_commands.kubeconfig([NODE]), update=KEEP), LIVE, "new access"),
     "talosconfig gone": (change("delete", machine_commands.talosconfig("x", [NODE])), LIVE, "forgets"),
-    "image": (change("create", machine_commands.post_schematic("https://factory")), LIVE, "tells the image factory"),
+    "image": (change("create", machine_commands.post_schematic("https://factory")), LIVE, "asks the image factory"),
     "only looked at": (
         change("create", machine_commands.talos("plan", "--address", NODE.address, "--name", NODE.name)),
         LIVE,

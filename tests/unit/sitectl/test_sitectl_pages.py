@@ -118,7 +118,7 @@ def test_the_block_of_the_page_is_the_reference_sites() -> None:
     printed = plan_file(ROOT / "Pulumi.prod.yaml").texts
     assert shown.rstrip("\n") in [block.rstrip("\n") for block in printed]
     told = set(re.findall(r"^  (\w[\w ]*?)  ", shown, re.MULTILINE)) - {"layout"}
-    legend = page.read_text().partition("| line | says |")[2].partition("\n\n")[0]
+    legend = page.read_text().partition("| line | shows |")[2].partition("\n\n")[0]
     assert [label for label in told if f"`{label}`" not in legend] == []
     (placement,) = (content for _, content in documented.fences(page) if content.startswith("placement: "))
     lines = placement.splitlines()

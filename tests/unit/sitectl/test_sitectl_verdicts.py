@@ -147,7 +147,7 @@ def test_a_change_is_judged(name: str) -> None:
     ("kind", "name", "op", "what", "reason"),
     [
         ("EnvoyPatchPolicy", "front-door", "create", "closes the front door to requests without a key", "new"),
-        ("EnvoyPatchPolicy", "listed-models", "create", "tells Envoy each tenant's models and all aliases", "new"),
+        ("EnvoyPatchPolicy", "listed-models", "create", "gives Envoy each tenant's models and all aliases", "new"),
         ("EnvoyPatchPolicy", "openai-errors", "create", "gives errors OpenAI's form", "new"),
         ("EnvoyPatchPolicy", "other", "create", "patches Envoy's configuration", "new"),
         ("EnvoyPatchPolicy", "front-door", "delete", "the front door's filters go", "keys are checked all the same"),

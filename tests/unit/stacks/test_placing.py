@@ -138,7 +138,7 @@ def test_a_dead_node_is_no_room_and_no_refusal() -> None:
 def test_nodes_that_nobody_names_are_unknown() -> None:
     config = plan_file(VALID / "three-hundred-nodes.yaml").site
     text = told(config)
-    assert text.startswith("placement: unknown, as cluster.kubeconfig does not say the nodes. 2,400 GPUs are needed")
+    assert text.startswith("placement: unknown, as cluster.kubeconfig does not list the nodes. 2,400 GPUs are needed")
     assert text.endswith("on at least 300 nodes of 8 h200-sxm")
 
 

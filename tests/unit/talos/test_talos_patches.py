@@ -115,7 +115,7 @@ def test_what_is_patched_stays_as_it_was() -> None:
             "machine.kernel.modules.[0]",
             "no element has this name",
         ),
-        ("machine: {kernel: {modules: [{$patch: delete}]}}", "machine.kernel.modules.[0]", "which element"),
+        ("machine: {kernel: {modules: [{$patch: delete}]}}", "machine.kernel.modules.[0]", "its element"),
         ("apiVersion: v1alpha1\nkind: LinkConfig\nname: eth9\n$patch: delete", "LinkConfig eth9", "no such document"),
         ("$patch: delete", "v1alpha1", "no machine boots"),
     ],

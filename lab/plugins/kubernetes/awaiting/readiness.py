@@ -1,4 +1,4 @@
-"""When is an object ready? Pure functions over its dict; what other objects say is asked elsewhere."""
+"""When is an object ready? Pure functions over its dict; what other objects report is asked elsewhere."""
 
 from __future__ import annotations
 

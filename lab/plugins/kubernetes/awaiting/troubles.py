@@ -17,7 +17,7 @@ _MOST: Final = 8
 
 
 def troubles_of(cluster: Cluster, live: Tree) -> list[str]:
-    """Lines for the user, the most telling first. Raises what the requests raise."""
+    """Lines for the user, the most likely cause first. Raises what the requests raise."""
     gvk, namespace = gvk_of(live), namespace_of(live)
     if (gvk.group, gvk.kind) in {("", "Service"), ("networking.k8s.io", "Ingress")}:
         return []

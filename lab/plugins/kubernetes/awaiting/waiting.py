@@ -40,7 +40,7 @@ _SKIPS_DELETION: Final = frozenset(
 
 @dataclass
 class Probe:
-    """Decides about one object; `alone` is False if other objects matter too, of which its events do not tell."""
+    """Decides about one object; `alone` is False if other objects matter too, which its events do not show."""
 
     check: Callable[[Tree], Readiness]
     alone: bool = True
@@ -123,7 +123,7 @@ class _Follower:
         return self._live
 
     def _seconds(self) -> int:
-        # An object that depends on others is looked at more often, for its own events do not tell of them.
+        # An object that depends on others is looked at more often, for its own events do not show them.
         return _watch_s(_WATCH_S if self._probe.alone else 1, self._deadline)
 
     def _next(self, changes: Iterator[Change | None], result: Readiness) -> Readiness:
@@ -217,7 +217,7 @@ def _watch_s(longest: int, deadline: float) -> int:
 
 
 def what_holds(live: Tree) -> str:
-    """Why a deleted object is still there: its finalizers, and what a namespace says of its content."""
+    """Why a deleted object is still there: its finalizers, and what a namespace reports about its content."""
     finalizers = [*(metadata(live).get("finalizers") or []), *(readiness.section(live, "spec").get("finalizers") or [])]
     parts = [f"held by its finalizers {', '.join(map(str, finalizers))}"] if finalizers else []
     for condition in readiness.conditions(live).values():

@@ -1,0 +1,85 @@
+"""Pages, messages and docstrings keep to the words of docs/style.md."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import documented
+
+pytestmark = pytest.mark.row("C.05")
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = (
+    "bundle",
+    "ci",
+    "components",
+    "floor",
+    "lab",
+    "manifests",
+    "policy",
+    "sitectl",
+    "stacks",
+    "talos",
+)
+# The right column of the page's table, as far as a word has no other use.
+AVOIDED = re.compile(
+    r"\b(says?|said|saying|tells?|told|telling|mend(s|ed|ing)?|anew|afresh|whoever|nobody|somebody|stands)\b",
+    re.IGNORECASE,
+)
+STYLE = ROOT / "docs" / "style.md"
+
+
+def avoided(text: str) -> list[str]:
+    """Lines with a word that the page replaces."""
+    return [line.strip() for line in text.splitlines() if AVOIDED.search(line)]
+
+
+def sentences(source: str) -> Iterator[str]:
+    """Docstrings, messages, help and comments of a file; a single word is a name."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            yield node.value
+
+
+@pytest.mark.parametrize("page", [page for page in documented.PAGES if page != STYLE], ids=lambda page: page.name)
+def test_pages_keep_to_the_words(page: Path) -> None:
+    assert avoided(page.read_text()) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_messages_docstrings_and_comments_keep_to_the_words(package: str) -> None:
+    lines = {
+        str(path.relative_to(ROOT)): [line for text in sentences(path.read_text()) for line in avoided(text)]
+        for path in sorted((ROOT / package).rglob("*.py"))
+    }
+    assert {path: words for path, words in lines.items() if words} == {}
+
+
+def test_the_words_are_those_of_the_page() -> None:
+    (table,) = re.findall(r"\| use \| instead of \|\n\|---\|---\|\n((?:\|.*\n)+)", STYLE.read_text())
+    named = {word for row in table.splitlines() for word in re.findall(r"\w+", row.rsplit("|", 2)[1])}
+    assert {"say", "tell", "said", "mend", "anew", "afresh", "whoever", "nobody", "somebody", "stands"} <= named
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = 1  # as it says",
+        '"""Says so."""',
+        'raise ValueError("nobody asked")',
+        'x = f"{y} tells why"',
+        '"""One.\n\nAnd told again."""',
+    ],
+)
+def test_a_word_is_seen_in_comment_docstring_message_and_f_string(source: str) -> None:
+    assert [line for text in sentences(source) for line in avoided(text)]
