@@ -17,7 +17,7 @@ from bundle import pod_network
 from bundle.asking import Asking, NoAnswerError
 from bundle.definitions import definitions_file
 from bundle.errors import BundleError
-from bundle.helm import Helm
+from bundle.helm import Helm, named
 from components.addons.charts import Chart, chart_of
 from stacks.facts.versions import CrdSource, Versions
 from talos.cni import cilium_values
@@ -72,7 +72,7 @@ class Sources:
         """The packed chart, now in this empty folder. Raises BundleError."""
         packed = self.asking.once(
             ("pull", chart, folder),
-            chart.chart,
+            named(chart),
             place_of(chart),
             lambda limit_s: str(self.helm.pull(chart, folder, limit_s=limit_s)),
         )
@@ -85,7 +85,7 @@ class Sources:
             return self.helm.render(chart, release, values, namespace=namespace, kubernetes=kubernetes, limit_s=limit_s)
 
         question = ("render", chart, release, json.dumps(values, sort_keys=True), namespace, kubernetes)
-        return self.asking.once(question, chart.chart, place_of(chart), ask)
+        return self.asking.once(question, named(chart), place_of(chart), ask)
 
     def _file(self, address: str, release: str) -> tuple[str, str]:
         """From its address, or from the mirror's folder under the project's name and release."""

@@ -67,7 +67,7 @@ class Helm:
         except OSError as error:
             raise BundleError(f"{self.program} cannot be run", got=str(error.strerror), fix=_INSTALL) from None
         except subprocess.TimeoutExpired:
-            raise NoAnswerError(chart.chart, limit_s) from None
+            raise NoAnswerError(named(chart), limit_s) from None
         if done.returncode != 0:
             raise BundleError(
                 f"helm cannot take {chart.chart} {chart.version}",
@@ -75,6 +75,11 @@ class Helm:
                 fix=_PACKED if _is_packed(chart) else _MIRROR,
             )
         return done.stdout
+
+
+def named(chart: Chart) -> str:
+    """The chart as errors and progress name it, with the repository that has it."""
+    return f"{chart.chart} of {chart.repository}" if chart.repository else chart.chart
 
 
 def _is_packed(chart: Chart) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bundle.errors import BundleError
 from bundle.fetching import Sources
+from bundle.helm import named
 from bundle.store import ContentStore, copy_whole
 from components.addons.chart_lock import FILE, file_digest, lock_text, locked_name, read_lock
 from components.addons.charts import Chart
@@ -61,16 +62,16 @@ class ChartFolder:
             note(f"{target}: as locked, kept from before")
             copy_whole(kept, target)
             return locked, True
-        note(f"{target}: from {chart.chart}")
+        note(f"{target}: from {named(chart)}")
         with tempfile.TemporaryDirectory() as pulled:
             # Under our own name: a repository may leave the `v` of the version out of its file's.
             packed = sources.pulled(chart, Path(pulled).resolve())
             if not is_whole(packed):
-                raise BundleError(f"{chart.chart} {chart.version} is cut short", fix=_AGAIN)
+                raise BundleError(f"{named(chart)} {chart.version} is cut short", fix=_AGAIN)
             digest = file_digest(packed)
             if locked not in (None, digest):
                 raise BundleError(
-                    f"{chart.chart} {chart.version} is not the chart that {FILE} locks",
+                    f"{named(chart)} {chart.version} is not the chart that {FILE} locks",
                     got=f"sha256 {digest}",
                     allowed=f"sha256 {locked}",
                     fix=_ANOTHER,

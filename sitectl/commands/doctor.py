@@ -15,6 +15,8 @@ from typing import Literal
 import click
 
 from bundle.fetching import is_pinned
+from components.addons.chart_lock import file_digest, locked_name, read_lock
+from components.addons.charts import chart_of
 from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
 from floor.problems import SiteError
@@ -199,7 +201,37 @@ def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]
             result="as pinned" if pinned else missing,
             fix="" if pinned else f"python -m sitectl bundle {site}",
         )
+    yield from _charts(project, site, loaded)
     kubeconfig = loaded.cluster.kubeconfig
     if kubeconfig and not (project / kubeconfig).exists():
         missing = f"{kubeconfig} is not there; `plan` needs it"
         yield Check(name=f"cluster of {site}", state="note", result=missing, fix=f"put the kubeconfig of {site} there")
+
+
+def _charts(project: Path, site: str, loaded: SiteConfig) -> Iterator[Check]:
+    """Of a folder of charts, which helm reads when `up` runs; a registry or a repository is not asked here."""
+    if loaded.gateway.controllers != "chart":
+        return
+    charts = [chart_of(pin.chart, pin.version, loaded.charts.mirror).chart for _, pin in versions.load().charts]
+    packed = [locked_name(chart, project) for chart in charts if chart.endswith(".tgz")]
+    if not packed:
+        return
+    try:
+        digests = read_lock(project)
+    except SiteError as error:
+        first = error.problems[0]
+        yield Check(
+            name=f"charts of {site}", state="bad", result=first.text(error.origin).splitlines()[0], fix=first.fix
+        )
+        return
+    wrong = [
+        name
+        for name in packed
+        if not (project / name).is_file() or digests.get(name, "") not in ("", file_digest(project / name))
+    ]
+    yield Check(
+        name=f"charts of {site}",
+        state="note" if wrong else "ok",
+        result=f"{', '.join(wrong)} missing or not as locked; `plan` needs it" if wrong else "there",
+        fix=f"python -m sitectl bundle {site} --charts" if wrong else "",
+    )

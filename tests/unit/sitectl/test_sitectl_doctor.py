@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.commands.doctor import Machine, checks
+from sitectl.commands.doctor import Check, Machine, checks
 from sitectl.errors import Exit
+from stacks.facts import versions
 from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
 
 pytestmark = pytest.mark.row("opening 2", "C.06")
@@ -59,3 +60,32 @@ def test_doctor_refuses_a_broken_site(own: Path) -> None:
     result = run(own, "doctor")
     assert result.status == Exit.REFUSED
     assert "fix: python -m sitectl validate berlin" in result.out
+
+
+def test_doctor_looks_at_the_charts_of_a_folder(tmp_path: Path) -> None:
+    """Or helm's error in `up` is the first to name a missing one."""
+    own = make_checkout(tmp_path / "own", sites=["prod"])
+    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+
+    def charts() -> Check | None:
+        return next((check for check in checks(own, bare) if check.name == "charts of prod"), None)
+
+    assert charts() is None, "a registry has them"
+    edit(own, "prod", charts={"mirror": "mirrored"})
+    missing = charts()
+    assert missing
+    assert missing.state == "note"
+    assert missing.fix.startswith("python -m sitectl bundle prod --charts")
+    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts]
+    (own / "mirrored").mkdir()
+    for name in names:
+        (own / "mirrored" / name).write_text("packed")
+    assert (charts() or missing).state == "ok"
+    (own / "charts.sha256").write_text(f"{'0' * 64}  mirrored/{names[0]}\n")
+    other = charts()
+    assert other
+    assert other.result.startswith(f"mirrored/{names[0]} missing or not as locked")
+    (own / "charts.sha256").write_text("no digest\n")
+    spoiled = charts()
+    assert spoiled
+    assert (spoiled.state, spoiled.result.partition("; ")[0]) == ("bad", "charts.sha256:1: not a locked chart")
