@@ -65,6 +65,12 @@ ROWS = (
     KeyOfField(
         kind="EnvoyProxy",
         name=_SHARED,
+        path=r"spec\.provider\.kubernetes\.envoyService\.externalTrafficPolicy",
+        key="gateway.external_traffic_policy",
+    ),
+    KeyOfField(
+        kind="EnvoyProxy",
+        name=_SHARED,
         path=_ENVOY + r"\.container\.resources\.limits\.memory",
         key="gateway.memory_mib",
         unit="Mi",

@@ -31,6 +31,7 @@ OWN = {
     "gateway.port": 8444,
     "gateway.certificate_secret": "needed-by-the-port",
     "gateway.replicas": 7,
+    "gateway.external_traffic_policy": "Cluster",
     "gateway.memory_mib": 3333,
     "gateway.longest_stream_s": 1111,
     "gateway.max_parallel_streams": 54321,
