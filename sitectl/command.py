@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,18 @@ from sitectl.errors import Exit, SitectlError, unwritable_output
 from sitectl.progress import Progress
 
 PATH = click.Path(path_type=Path)
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; `nan` is within all of them for click, and `inf` where there is no upper one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
 COMPLETE = "_SITECTL_COMPLETE"
 """The variable by which a shell asks for completions."""
 

@@ -39,6 +39,13 @@ name, or of the options. Each kind gets the fewest GPUs that carry the load with
 
 exit status 1: no kind carries the load within its targets; each line shows why
 """
+# Options that set a key of the load, by that key.
+_LOAD_OPTIONS = {
+    "requests_per_s": "--requests-per-s",
+    "prompt_tokens": "--prompt",
+    "answer_tokens": "--answer",
+    "prefix_hit": "--prefix-hit",
+}
 
 
 @click.command(cls=Command, epilog=MORE)
@@ -56,7 +63,7 @@ def command(context: CommandContext, /, *, model: str, site: str, public: str | 
     """Show which kind of GPU carries a model's load at the least cost."""
     plan = plan_of(context.project, site)
     order = _order(plan, model, given)
-    price = PublicPrice(*_pair("--public", public)) if public else None
+    price = PublicPrice(*_prices(public)) if public else None
     if price and order.load is None:
         raise _wrong("--public", "a cost needs a load", fix="add --requests-per-s")
     with context.progress.layer(f"prove {model}"):
@@ -71,8 +78,8 @@ def command(context: CommandContext, /, *, model: str, site: str, public: str | 
 
 def _order(plan: SitePlan, model: str, given: Mapping[str, Any]) -> Order:
     spec = plan.site.models.get(model) or OrderedModelSpec(catalogue=_entry(plan, model))
-    load = _changed(LoadSpec, spec.load, _load_values(given), "--requests-per-s")
-    slo = _changed(SloSpec, spec.slo, _targets(given["targets"]), "--slo")
+    load = _changed(LoadSpec, spec.load, _load_values(given), _LOAD_OPTIONS)
+    slo = _changed(SloSpec, spec.slo, _targets(given["targets"]), {})
     if slo and not load:
         raise _wrong("--slo", "a target needs a load", fix="add --requests-per-s")
     engine = versions.minor_of(versions.load().images.vllm)
@@ -95,13 +102,13 @@ def _load_values(given: Mapping[str, Any]) -> dict[str, Any]:
     values = {key: given[key] for key in ("requests_per_s", "prefix_hit") if given[key] is not None}
     for option, key in (("prompt", "prompt_tokens"), ("answer", "answer_tokens")):
         if given[option]:
-            p50, p95 = _pair(f"--{option}", given[option])
+            p50, p95 = _pair(f"--{option}", given[option], "2000/16000")
             values[key] = {"p50": p50, "p95": p95}
     return values
 
 
 def _targets(words: Sequence[str]) -> dict[str, float]:
-    values = dict(_assignment("--slo", word, "ttft_p95_ms=2000") for word in words)
+    values = _assignments("--slo", words, "ttft_p95_ms=2000")
     for key in values.keys() - SloSpec.model_fields.keys():
         near = nearest(key, SloSpec.model_fields)
         allowed = ", ".join(SloSpec.model_fields)
@@ -115,7 +122,7 @@ def _offers(order: Order, words: Sequence[str]) -> dict[str, Prices | None]:
     if not words:
         return {gpu: offers.get(gpu) for gpu in GPUS}
     own = order.prices or Prices(gpu_hour=0.0)
-    for gpu, hour in (_assignment("--offer", word, "l40s=1.1") for word in words):
+    for gpu, hour in _assignments("--offer", words, "l40s=1.1").items():
         if gpu not in GPUS:
             near = nearest_product(gpu, GPUS)
             fix = f"write {near or 'one of these'}"
@@ -124,36 +131,50 @@ def _offers(order: Order, words: Sequence[str]) -> dict[str, Prices | None]:
     return offers
 
 
-def _assignment(option: str, word: str, example: str) -> tuple[str, float]:
-    key, _, number = word.partition("=")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not value > 0:
-        raise _wrong(option, "wants a name and a number above 0", got=word, fix=f"write it like {example}")
-    return key, value
+def _assignments(option: str, words: Sequence[str], example: str) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for word in words:
+        key, _, number = word.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise _wrong(option, "wants a name and a number above 0", got=word, fix=f"write it like {example}")
+        if key in values:
+            raise _wrong(option, f"{key} is given twice", got=word, fix=f"give {key} once")
+        values[key] = value
+    return values
 
 
-def _pair(option: str, text: str) -> tuple[float, float]:
+def _pair(option: str, text: str, example: str) -> tuple[float, float]:
     first, _, second = text.partition("/")
     try:
         return float(first), float(second)
     except ValueError:
-        raise _wrong(option, "wants two numbers", got=text, fix="write them like 2000/16000") from None
+        raise _wrong(option, "wants two numbers", got=text, fix=f"write them like {example}") from None
+
+
+def _prices(text: str) -> tuple[float, float]:
+    """Of --public: an API may give one kind of token away, but not both."""
+    prices = _pair("--public", text, "0.6/2.2")
+    if not (all(0 <= price < math.inf for price in prices) and any(prices)):
+        raise _wrong("--public", "wants two prices from 0, not both 0", got=text, fix="write them like 0.6/2.2")
+    return prices
 
 
 _Of = TypeVar("_Of", LoadSpec, SloSpec)
 
 
-def _changed(kind: type[_Of], spec: _Of | None, values: Mapping[str, Any], option: str) -> _Of | None:
-    """What the site sets, with what the options set instead."""
+def _changed(kind: type[_Of], spec: _Of | None, values: Mapping[str, Any], options: Mapping[str, str]) -> _Of | None:
+    """What the site sets, with what the options set instead; `options`: which sets a key, --slo where none is named."""
     if not values:
         return spec
     try:
         return kind.model_validate({**(spec.model_dump(exclude_unset=True) if spec else {}), **values})
     except ValidationError as error:
         first = error.errors()[0]
+        option = options.get(str(first["loc"][0]), "--slo") if first["loc"] else "--slo"
         where = ".".join(map(str, first["loc"])) or option
         raise _wrong(option, f"{where}: {first['msg'].lower()}", fix="correct it; --help has examples") from None
 

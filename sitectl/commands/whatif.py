@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sitectl import whatif, whatif_plot
-from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
+from sitectl.command import PATH, Command, CommandContext, FiniteRange, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
 from sitectl.planned import plan_of
 from stacks.whatif.refusal import NoScenarioError
@@ -54,13 +54,13 @@ def _shares(
 @click.argument("site", metavar="SITE", shell_complete=site_names, help="which site")
 @click.option(
     "--spike",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     metavar="TIMES",
     help="the load is so many times the declared one for a while, by new conversations",
 )
 @click.option(
     "--spike-s",
-    type=click.FloatRange(min=1, max=3600),
+    type=FiniteRange(min=1, max=3600),
     default=SPIKE_S,
     show_default=True,
     metavar="SECONDS",
@@ -81,7 +81,7 @@ def _shares(
 )
 @click.option(
     "--prefix-hit",
-    type=click.FloatRange(min=0, max=1),
+    type=FiniteRange(min=0, max=1),
     metavar="SHARE",
     help="share of the prompts' tokens that an earlier prompt had, instead of the declared one",
 )

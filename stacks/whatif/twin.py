@@ -10,6 +10,7 @@ from dataclasses import replace
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan
 from stacks.proof import money
+from stacks.proof.demand import Load
 from stacks.proof.figures import Figure
 from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
 from stacks.whatif.deployment import served_of, tiers_of
@@ -28,6 +29,8 @@ from stacks.whatif.traffic import Surge, Traffic
 GONE_S = LISTED_S + 300.0
 # Of a larger model that loses none, so many replicas are simulated, with their part of the load.
 MOST_REPLICAS = 24
+# Of one model and spike: a minute or two of simulation.
+MOST_REQUESTS = 2_000_000
 
 
 def outcome_of(
@@ -53,11 +56,25 @@ def outcome_of(
         if revision.proof.order.load is None:
             skipped[name] = f"it declares no load; set models.{name}.load"
             continue
+        _simulable(name, revision.proof.order.load, scenario, revision.proof.case.replicas)
         with layer(f"simulate {name}"):
             outcomes.append(_model_outcome(plan, revision, scenario, losses.get(name, LostReplicas())))
     return SiteOutcome(
         site=plan.site.name, words=scenario.words, seed=scenario.seed, models=tuple(outcomes), skipped=skipped
     )
+
+
+def _simulable(name: str, load: Load, scenario: Scenario, replicas: int) -> None:
+    """Raises NoScenarioError for a spike whose requests would take more than some minutes to simulate."""
+    declared = load.requests_per_s * scenario.spike_s * min(1.0, MOST_REPLICAS / replicas)
+    requests, times = declared * (scenario.spike or 0.0), MOST_REQUESTS / declared
+    if requests > MOST_REQUESTS:
+        raise NoScenarioError(
+            f"the spike is more requests of {name} than can be simulated",
+            got=f"{requests:,.0f}",
+            allowed=f"up to {MOST_REQUESTS:,}",
+            fix=f"a spike of at most {times:.3g} times for {scenario.spike_s:g} s, or a shorter one",
+        )
 
 
 def _model_outcome(plan: SitePlan, revision: RevisionPlan, scenario: Scenario, lost: LostReplicas) -> ModelOutcome:

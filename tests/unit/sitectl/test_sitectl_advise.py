@@ -86,6 +86,15 @@ def test_what_a_public_api_costs() -> None:
         (("gpt-oss-120b", "--prompt", "long"), "--prompt: wants two numbers"),
         (("gpt-oss-120b", "--offer", "h300=3"), "--offer: unknown GPU h300"),
         (("gpt-oss-120b", "--offer", "l4=free"), "--offer: wants a name and a number above 0"),
+        (("gpt-oss-120b", "--offer", "l4=inf"), "--offer: wants a name and a number above 0"),
+        (("qwen3-32b", "--offer", "l4=1", "--offer", "l4=2"), "--offer: l4 is given twice"),
+        (("qwen3-32b", "--public", "0/0"), "--public: wants two prices from 0, not both 0"),
+        (("qwen3-32b", "--public=-1/2"), "--public: wants two prices from 0"),
+        (("qwen3-32b", "--public", "nan/2"), "--public: wants two prices from 0"),
+        (("qwen3-32b", "--public", "3"), "write them like 0.6/2.2"),
+        (("qwen3-32b", "--prompt", "0/0"), "error: --prompt: prompt_tokens.p50: "),
+        (("qwen3-32b", "--answer", "90/40"), "error: --answer: answer_tokens: "),
+        (("qwen3-32b", "--prefix-hit", "1.5"), "error: --prefix-hit: prefix_hit: "),
     ],
 )
 def test_wrong_options_say_what_is_allowed(checkout_folder: Path, more: tuple[str, ...], error: str) -> None:

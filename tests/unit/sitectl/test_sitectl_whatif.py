@@ -78,6 +78,17 @@ def test_data_has_every_figure_with_unit_source_and_label(checkout_folder: Path)
         (["whatif"], ["error: missing argument 'SITE'"]),
         (["whatif", "oslo"], ["no such site", "allowed: lab, prod"]),
         (["whatif", "prod", "--spike", "0"], ["--spike: 0.0 is not in the range x>0"]),
+        (["whatif", "prod", "--spike", "nan"], ["--spike: nan is not a finite number"]),
+        (["whatif", "prod", "--spike", "inf"], ["--spike: inf is not a finite number"]),
+        (["whatif", "prod", "--prefix-hit", "nan"], ["--prefix-hit: nan is not a finite number"]),
+        (
+            ["whatif", "prod", "--model", "qwen3-32b", "--spike", "1e6"],
+            [
+                "more requests of qwen3-32b than can be simulated",
+                "allowed: up to 2,000,000",
+                "fix: a spike of at most ",
+            ],
+        ),
         (["whatif", "prod", "--spike", "20x"], ["--spike: '20x' is not a valid float range"]),
         (["whatif", "prod", "--prefix-hit", "20"], ["--prefix-hit: 20.0 is not in the range 0<=x<=1"]),
         (["whatif", "prod", "--tier-share", "batch"], ["--tier-share: 'batch' is not TIER=SHARE, such as batch=0.8"]),
