@@ -26,6 +26,11 @@ _USUAL_ROUNDS = 3
 _CHORDS = 12
 # Rounds in which the share of idle time settles.
 _IDLE_ROUNDS = 3
+# The last of them moves a step that has settled by less.
+_SETTLED = 0.01
+_HALVINGS = 20
+# Of the time that has steps, prompts take less than all.
+_MOST_SHARE = 0.999
 _FULL_ROUNDS = 12
 
 
@@ -206,16 +211,44 @@ class Batch:
         """Were so many requests to get a token in each step; `decodes` of the outcome follow from that."""
         rate = self._rate
         base = self.times.decode_s(decodes)
-        step_s = base / (1 - self.prompt_share)
-        idle = 0.0
-        for _ in range(_IDLE_ROUNDS):
-            # None came during the last step, and nothing runs (M/G/infinity): then the next one waits for an arrival.
-            alone = math.exp(-min(700.0, rate * step_s))
-            idle = alone / (alone + rate * step_s) * math.exp(-min(700.0, rate * self.gaps * step_s))
-            step_s = base / (1 - min(0.999, self.prompt_share / (1 - idle)))
+        step_s, idle = self._step_and_idle(base)
         return Balance(
             step_s=step_s, per_s=(1 - idle) / step_s, decodes=rate * self.gaps * step_s / (1 - idle), idle=idle
         )
+
+    def _step_and_idle(self, base: float) -> tuple[float, float]:
+        """Seconds of a step whose decodes take `base`, and the share of time without a step; each follows from the
+        other.
+
+        Prompts take their share of the time that has steps: step = base / (1 - share / (1 - idle)). That falls as the
+        step grows, so there is one answer, and it is no less than the step of an engine that is never idle.
+        """
+
+        def follows(step_s: float) -> tuple[float, float]:
+            idle = self._idle_at(step_s)
+            return base / (1 - min(_MOST_SHARE, self.prompt_share / (1 - idle))), idle
+
+        least = base / (1 - self.prompt_share)
+        before = step_s = least
+        idle = 0.0
+        for _ in range(_IDLE_ROUNDS):
+            before, (step_s, idle) = step_s, follows(step_s)
+        if abs(step_s - before) < _SETTLED * before:
+            return step_s, idle
+        # Prompts that take many times a decode step, of an engine that is mostly idle: the rounds leap to and fro.
+        low = high = least
+        while follows(high)[0] > high:
+            low, high = high, 2 * high
+        for _ in range(_HALVINGS):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if follows(middle)[0] > middle else (low, middle)
+        return high, self._idle_at(high)
+
+    def _idle_at(self, step_s: float) -> float:
+        """None came during the last step, and nothing runs (M/G/infinity): then the next one waits for an arrival."""
+        rate = self._rate
+        alone = math.exp(-min(700.0, rate * step_s))
+        return alone / (alone + rate * step_s) * math.exp(-min(700.0, rate * self.gaps * step_s))
 
     @cached_property
     def balance(self) -> Balance:

@@ -58,7 +58,8 @@ class Packing(Batch):
         blocked = min(0.9, sum(often * size_s for often, size_s in blocking) / (1 - self._behind))
         mean = sum(share * extra for share, extra in jumps)
         together: list[tuple[float, float]] = []
-        if blocking:
+        # Where every prompt ends with a full step, none adds a rest.
+        if blocking and mean:
             length = sum(often * size_s**2 for often, size_s in blocking) / sum(often * s for often, s in blocking)
             crowd_s = min(most, max(mean, rate * length * mean))
             together.append((count * blocked * mean / crowd_s, crowd_s))
@@ -78,6 +79,11 @@ class Packing(Batch):
     def _behind(self) -> float:
         """Share of time that the other prompts need."""
         return max(0.0, min(0.95, self.prompt_utilisation) - sum(often * size_s for often, size_s in self._blocking))
+
+    @cached_property
+    def _running_step_s(self) -> float:
+        """A step on average while a request runs: nothing idles meanwhile, and its own prompt is done."""
+        return self._base_s / (1 - self.prompt_share)
 
     @cached_property
     def _added(self) -> Mixture:
@@ -185,4 +191,4 @@ class Packing(Batch):
     @cached_property
     def _usual_gap_s(self) -> float:
         """Mean gap long after the first token."""
-        return self._decode.mean_s + self.prompt_share / self.balance.per_s
+        return self._decode.mean_s + self.prompt_share * self._running_step_s

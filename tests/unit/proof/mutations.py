@@ -128,7 +128,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "batch",
         _LATENCY,
         ("self.gaps / 2 if self.gaps", "self.gaps / 4 if self.gaps"),
-        ("step_s = base / (1 - self.prompt_share)", "step_s = base"),
+        ("return base / (1 - min(_MOST_SHARE, self.prompt_share / (1 - idle))), idle", "return base, idle"),
+        ("if abs(step_s - before) < _SETTLED * before:", "if step_s > 0:"),
         ("fresh = max(1.0, tokens * (1 - hit))", "fresh = max(1.0, tokens)"),
     ),
     *_of(

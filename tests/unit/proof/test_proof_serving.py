@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -153,3 +154,37 @@ def test_slots_are_the_most_that_a_step_serves_within_the_target(running: int) -
     assert free.slots > running
     between = (free.decode_s(running) + free.decode_s(running + 1)) / 2 * 1e3
     assert best(order("qwen3-32b-fp8", gpus=1, load=CHAT, slo=Slo.of(itl_p95_ms=between))).slots == running
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "layout", "load"),
+    [
+        ("llama-3.3-70b-fp8", "l40s", Layout(tensor=2), fixed(500, 2)),
+        ("llama-3.3-70b", "h200-sxm", Layout(tensor=4), fixed(8000, 4)),
+        ("minimax-m2.7", "a100-80gb", Layout(tensor=4, data=2, expert_parallel=True), fixed(2000, 4, hit=0.5)),
+    ],
+)
+def test_short_answers_after_long_prompts_wait_the_less_the_fewer_there_are(
+    name: str, gpu: str, layout: Layout, load: Load
+) -> None:
+    """From one request an hour to the first load that is refused, and none is carried beyond that."""
+    rates = [3600**-1 * 1.5**power for power in range(40)]
+    states = [
+        Case(order(name, gpu, kv_dtype="bf16", load=replace(load, requests_per_s=rate)), layout, 1).steady
+        for rate in rates
+    ]
+    carried = [state.stable for state in states]
+    assert carried == sorted(carried, reverse=True)
+    gaps = [state.itl_mean_s for state in states if state.stable]
+    assert len(gaps) > 15
+    assert all(more >= 0.999 * less for less, more in pairwise(gaps))
+    # Alone, a token takes a decode step.
+    assert gaps[0] == pytest.approx(states[0].decode_s(1), rel=0.1)
+
+
+@pytest.mark.parametrize("tokens", [8192, 30_000])
+def test_prompts_that_all_end_with_a_full_step(tokens: float) -> None:
+    """Of an encoder, which cuts what is longer than its context."""
+    steady = Case(order("bge-m3", load=fixed(tokens, 1)), Layout(), 1).steady
+    assert steady.stable
+    assert 0 < steady.quantile_s("ttft", 0.5) < steady.quantile_s("ttft", 0.99) < 1
