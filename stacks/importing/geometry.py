@@ -58,8 +58,10 @@ class Reader:
 
 def _attention(read: Reader, count: int, **more: Any) -> Section:
     heads = read.number("num_attention_heads")
-    size = read.number("head_dim", default=read.number("hidden_size") // heads)
     kv = read.number("num_key_value_heads", default=heads)
+    if kv < 1 or heads < 1 or heads % kv:
+        raise NotUnderstoodError(f"num_key_value_heads: got {kv}, allowed: a divisor of the {heads} heads")
+    size = read.number("head_dim", default=read.number("hidden_size") // heads)
     return {"kind": "full", "count": count, "heads": heads, "kv_heads": kv, "head_size": size, **more}
 
 

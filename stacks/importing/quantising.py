@@ -26,6 +26,8 @@ def quantisation(
     stored = config.get("quantization_config") or config.get("text_config", {}).get("quantization_config")
     if nvidia is not None:
         return _of_nvidia(nvidia.get("quantization", {}), linear)
+    if stored and not isinstance(stored, Mapping):
+        raise NotUnderstoodError(f"quantization_config: got {stored!r}, allowed: a JSON object")
     if stored:
         return _of_transformers(stored, linear)
     if spoken := _SPOKEN.search(repository):

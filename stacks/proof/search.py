@@ -87,9 +87,11 @@ def with_replicas(order: Order, layout: Layout) -> Case:
     if first.fit_problems:
         return first
     low, high = 0, 1
+    # More replicas make no single step faster: a target that an idle replica misses is missed by all.
+    hopeless = bool(first.load_problems) and _hopeless(first)
     while (case := Case(order, layout, high)).load_problems:
-        # More replicas make no single step faster: a target that an idle replica misses is missed by all.
-        if high >= MOST_REPLICAS or _hopeless(case):
+        # Of those that keep up with the load, so that the target is named and not the load.
+        if high >= MOST_REPLICAS or (hopeless and case.steady.stable):
             return case
         low, high = high, high * 2
     while high - low > 1:
@@ -101,7 +103,7 @@ def with_replicas(order: Order, layout: Layout) -> Case:
 def _hopeless(case: Case) -> bool:
     """Whether the targets are missed even by a replica that has a request for itself."""
     load = case.order.load
-    if load is None or case.replicas > 1:
+    if load is None:
         return False
     calm = replace(case.order, load=replace(load, requests_per_s=1e-6))
     return bool(Case(calm, case.layout, 1).load_problems)

@@ -300,6 +300,20 @@ def _hits(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
             allowed="0 or more, below 1",
             fix="write what was measured, or 0",
         )
+    elif share and not _keeps_prompts(model.get("catalogue")):
+        yield Problem(
+            path=("models", name, "load", "prefix_hit"),
+            what=f"is of cached prompts, and {model['catalogue']} keeps none: each token of it looks ahead too",
+            got=_plain(share),
+            fix="take it out",
+        )
+
+
+def _keeps_prompts(entry: object) -> bool:
+    """Whether a prompt's beginning is computed as if nothing followed, so that another one can use it."""
+    if entry not in catalogue.names():
+        return True
+    return not any(isinstance(mixer, catalogue.Encoder) for mixer in catalogue.load(str(entry)).mixers.values())
 
 
 def _port(values: Mapping[str, Any]) -> Iterator[Problem]:

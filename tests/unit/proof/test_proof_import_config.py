@@ -279,6 +279,9 @@ def test_the_committed_file_is_what_the_config_gives(name: str) -> None:
         ({"quantization_config": {"quant_method": "awq"}}, "got quant_method 'awq', allowed: fp8"),
         ({"quantization_config": None}, "the repository's name states FP8"),
         ({"num_hidden_layers": 32}, "published.parameters: got 32.8 billion, but the geometry gives"),
+        ({"num_key_value_heads": 7}, "num_key_value_heads: got 7, allowed: a divisor of the 64 heads"),
+        ({"num_attention_heads": 0, "num_key_value_heads": 0}, "num_key_value_heads: got 0"),
+        ({"quantization_config": "fp8"}, "quantization_config: got 'fp8', allowed: a JSON object"),
     ],
 )
 def test_what_is_not_understood_is_refused(change: dict[str, Any], reason: str) -> None:

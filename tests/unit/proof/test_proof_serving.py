@@ -188,3 +188,12 @@ def test_prompts_that_all_end_with_a_full_step(tokens: float) -> None:
     steady = Case(order("bge-m3", load=fixed(tokens, 1)), Layout(), 1).steady
     assert steady.stable
     assert 0 < steady.quantile_s("ttft", 0.5) < steady.quantile_s("ttft", 0.99) < 1
+
+
+def test_a_target_that_no_replica_keeps_is_named_and_not_the_load() -> None:
+    """One replica of these is also too few for the load; more of them would not help."""
+    case = with_replicas(
+        order("qwen3-32b-fp8", "a100-80gb", kv_dtype="bf16", load=CHAT, slo=Slo.of(itl_p50_ms=5)), Layout()
+    )
+    assert [problem.kind for problem in case.problems] == ["itl"]
+    assert Case(case.order, Layout(), 1).problems[0].kind == "overload"

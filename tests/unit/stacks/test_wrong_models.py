@@ -346,6 +346,18 @@ WRONG: dict[str, Wrong] = {
         "counts every prompt as computed before",
         {"models.glm-5-1.load.prefix_hit": 0.95},
     ),
+    "cached prompts of an encoder": Wrong(
+        {
+            "models.glm-5-1.catalogue": "bge-m3",
+            "models.glm-5-1.server.typical_request_tokens": None,
+            "models.glm-5-1.server.gpus": None,
+            "models.glm-5-1.slo": {"ttft_p95_ms": 900},
+            "models.glm-5-1.load": {"requests_per_s": 2, "prompt_tokens": {"p50": 300, "p95": 900}, "prefix_hit": 0.5},
+        },
+        "models.glm-5-1.load.prefix_hit",
+        "bge-m3 keeps none",
+        {"models.glm-5-1.load": {"requests_per_s": 2, "prompt_tokens": {"p50": 300, "p95": 900}}},
+    ),
 }
 
 
