@@ -50,7 +50,8 @@ class Log:
 
     @property
     def words(self) -> str:
-        return f"{self.model} {self.stored} {self.gpu} {self.layout} {self.sequences} x {self.batched_tokens} on {self.engine}"
+        words = f"{self.model} {self.stored} {self.gpu} {self.layout} {self.sequences} x {self.batched_tokens}"
+        return f"{words} on {self.engine}"
 
     @property
     def loaded(self) -> CatalogueModel:
