@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from components.models import weights
@@ -42,8 +43,12 @@ def vllm_engine(
     source: WeightsSpec,
     revision: str = "",
     remote_code: bool = False,
+    speculative: Mapping[str, str | int] | None = None,
 ) -> Engine:
-    """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list."""
+    """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list.
+
+    speculative: the object of --speculative-config; nothing without drafts.
+    """
     # A request that an empty queue cannot hold is the client's error; vLLM would answer 503, try again.
     most_answers = str(min(_MOST_ANSWERS, plan.max_num_queued_reqs))
     args = [
@@ -60,6 +65,8 @@ def vllm_engine(
         f"--max-num-queued-reqs={plan.max_num_queued_reqs}",
         *_answer_cap(plan),
         f"--kv-cache-dtype={plan.kv_cache_dtype}",
+        *([f"--quantization={spec.quantization}"] if spec.quantization else []),
+        *([f"--speculative-config={json.dumps(speculative)}"] if speculative else []),
         "--enable-prefix-caching",
         "--enable-prompt-tokens-details",
         # Without it the engine drops its streams at SIGTERM.

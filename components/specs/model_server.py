@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 
+# Far more than any method drafts well; each costs cache, logits and a place in the step.
+MOST_DRAFTED = 16
 # On a Deployment whose first replica downloads: the start budget of all later ones, for those who foretell a restart.
 LATER_START = "inference-platform/later-start-budget-s"
 
@@ -32,6 +34,32 @@ class LayoutSpec(Spec):
         return self.tensor * self.data * self.pipeline
 
 
+class SpeculativeSpec(Spec):
+    """Speculative decoding: drafted tokens that one step of the model verifies."""
+
+    method: Literal["ngram", "mtp", "draft"]
+    """What drafts. `ngram`: earlier tokens of the same request. `mtp`: layers of the checkpoint itself, where its
+    catalogue entry has `draft_layers`. `draft`: a smaller model with the same tokens, named in `catalogue`."""
+    tokens: int = Field(ge=1, le=MOST_DRAFTED)
+    """Drafted tokens that a step verifies."""
+    acceptance: float = Field(ge=0, lt=1)
+    """Probability that a drafted token is accepted if those before it are, as you measured it with your requests:
+    `vllm:spec_decode_num_accepted_tokens_per_pos_total` of position 0 over `vllm:spec_decode_num_drafts_total`."""
+    catalogue: str | None = None
+    """Name of the draft model's file in the catalogue; required for the method `draft`, and for no other."""
+
+    @model_validator(mode="after")
+    def _draft_is_named(self) -> SpeculativeSpec:
+        if (self.method == "draft") != (self.catalogue is not None):
+            raise WrongValueError(
+                "method and catalogue do not go together",
+                got=f"method {self.method} and {'no catalogue' if self.catalogue is None else 'a catalogue'}",
+                allowed="catalogue with method draft, and with no other",
+                fix="write method: draft with the draft model as catalogue, or take catalogue out",
+            )
+        return self
+
+
 class ModelServerSpec(Spec):
     """How a model is served."""
 
@@ -52,6 +80,11 @@ class ModelServerSpec(Spec):
     longest_stream_s: int = Field(default=600, ge=1, le=MOST_SECONDS)
     """Streams run on for this long when their replica stops. When an Envoy stops, or the gateway's listener changes,
     they do so for `gateway.longest_stream_s`, or for this where it is longer."""
+    speculative: SpeculativeSpec | None = None
+    """Speculative decoding; without it each step gives a running request one token."""
+    quantization: Literal["fp8_per_tensor", "fp8_per_block"] | None = None
+    """What vLLM makes of 16-bit weights as it loads them, as its `--quantization` calls it: FP8 with one scale for a
+    matrix, or for 128 x 128 elements of it. The proof says nothing about what the answers lose."""
     revision: str | None = None
     """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's, where the
     weights are downloaded. The simulator ignores it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from floor.counts import counted
+from stacks.plan.block_inputs import drafts, quantised
 from stacks.proof.demand import METRICS, PERCENTS, Metric, Slo
 from stacks.proof.figures import Band, Figure, shown
 from stacks.proof.fixes import Fix
@@ -53,6 +54,8 @@ def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | Non
     if proof.case.longest > 0:
         yield from _memory(proof)
         yield from _speed(proof)
+        for label, text, figures in (*quantised(proof), *drafts(proof)):
+            yield _line(label, text, figures)
     yield from _load(proof)
     yield from _cost(proof)
     if better is not None and better.holds and better.case.layout != proof.case.layout:

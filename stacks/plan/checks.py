@@ -22,7 +22,7 @@ def cut_answers(plan: RevisionPlan) -> Iterator[Problem]:
     if load is None or plan.proof.order.model.task != "generate":
         return
     tokens = load.answer_tokens.p95
-    least_s = tokens * case.decode_s(1)
+    least_s = tokens * case.token_s(1)
     if least_s > timeout_s:
         enough = math.ceil(tokens * token_s(case))
         raised = f"write {enough} or more, or " if enough <= MOST_SECONDS else ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from components.specs.weights import WeightsSpec
-from floor.problems import Problem
+from floor.problems import Path, Problem
 from stacks.facts import catalogue, versions
 from stacks.facts.versions import Versions
 from stacks.site.demand import OrderedModelSpec
@@ -23,12 +23,22 @@ def engines_too_old(site: SiteConfig, pins: Versions) -> Iterator[Problem]:
     """Models whose documented minimum is above the pinned vLLM; nothing for an image that is pinned by digest alone."""
     pinned = versions.parts(pins.images.vllm)[1].removeprefix("v")
     for name, spec in sorted(site.models.items()):
-        model = catalogue.load(spec.catalogue)
-        if spec.server.engine != "vllm" or not model.engine_version or not pinned:
+        drafts = spec.server.speculative.catalogue if spec.server.speculative else None
+        served: dict[str, Path] = {spec.catalogue: ("models", name, "catalogue")}
+        if drafts:
+            served[drafts] = ("models", name, "server", "speculative", "catalogue")
+        if spec.server.engine != "vllm" or not pinned:
             continue
-        if _numbers(pinned) < _numbers(model.engine_version):
+        yield from _too_old(served, pinned)
+
+
+def _too_old(served: Mapping[str, Path], pinned: str) -> Iterator[Problem]:
+    """Catalogue entries, by the keys that name them, whose minimum is above this version."""
+    for entry, path in served.items():
+        model = catalogue.load(entry)
+        if model.engine_version and _numbers(pinned) < _numbers(model.engine_version):
             yield Problem(
-                path=("models", name, "catalogue"),
+                path=path,
                 what=f"{model.repository} needs vLLM {model.engine_version} or later",
                 got=f"{pinned}, pinned in stacks/facts/versions.yaml",
                 allowed=f"{model.engine_version} or later ({model.sources.get('engine_version', '')})",

@@ -17,6 +17,7 @@ from stacks.facts import catalogue, versions
 from stacks.facts.versions import Images
 from stacks.plan.block import block
 from stacks.plan.hub_revisions import served_revision
+from stacks.plan.optimisations import refused, speculative_config
 from stacks.plan.orders import order_of, serving_of
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
@@ -112,6 +113,8 @@ def plan_model(site: SiteConfig, name: str, images: Images) -> ModelPlan:
 
 def plan_revision(site: SiteConfig, name: str, spec: OrderedModelSpec, images: Images) -> RevisionPlan:
     """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
+    if unable := [*refused(("models", name, "server"), spec.server, spec.catalogue, site.cluster.gpu)]:
+        raise DoesNotFitError(unable)
     proof, serving = prove(order_of(site, name, spec, versions.minor_of(images.vllm))), serving_of(spec)
     if problems := [*_misfits(spec, proof)] or [*broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
@@ -143,8 +146,8 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
     model, hardware, layout = case.order.model, case.order.hardware, case.layout
     path: Path = ("models", proof.order.name, "server", "layout" if spec.server.layout else "gpus")
     fix = "; or ".join(step.text for step in nearest(proof)) or tried(proof)
-    refused = {refusal.key: refusal for refusal in reversed([*refusals(model, layout)] if spec.server.layout else [])}
-    for refusal in reversed(refused.values()):
+    sizes = {refusal.key: refusal for refusal in reversed([*refusals(model, layout)] if spec.server.layout else [])}
+    for refusal in reversed(sizes.values()):
         yield Problem(
             path=(*path, refusal.key),
             what=f"{model.repository}: {refusal.why}",
@@ -152,7 +155,7 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
             allowed=", ".join(allowed(model, hardware, layout, refusal.key)),
             fix=fix,
         )
-    if not refused:
+    if not sizes:
         verdict = "does not fit" if case.fit_problems else "does not keep its targets"
         texts = [*(problem.text for problem in proof.problems), out_of_reach(proof), several_nodes.words(proof)]
         texts += [] if case.fit_problems else [_split(proof)]
@@ -173,7 +176,7 @@ def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
         return settings[key].whole
 
     case, speed = proof.case, proof.speed
-    alone, full = case.decode_s(1), case.decode_s(case.slots)
+    alone, full = case.token_s(1), case.token_s(case.slots)
     return ModelServerPlan(
         layout=LayoutSpec(**asdict(case.layout)),
         weight_bytes=proof.weights["weight_files"].value * 1e9,
@@ -228,4 +231,5 @@ def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Im
         source=source,
         revision=served_revision(spec, source),
         remote_code=model.remote_code is not None,
+        speculative=speculative_config(spec.server.speculative, source),
     )

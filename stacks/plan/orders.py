@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
+from stacks.plan.optimisations import speculation_of
 from stacks.plan.settings.definition import Override, Serving
 from stacks.proof.cache import KvDtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import EngineVersion
+from stacks.proof.online_quantisation import as_loaded
 from stacks.proof.order import Order
 from stacks.site.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, TokenCounts
 from stacks.site.model import SiteConfig
@@ -22,9 +24,10 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
     server, overrides = spec.server, spec.overrides
     batched = overrides.max_num_batched_tokens
     by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
+    entry = catalogue.load(spec.catalogue)
     return Order(
         name=name,
-        model=catalogue.load(spec.catalogue),
+        model=as_loaded(entry, server.quantization) if server.quantization else entry,
         gpu=site.cluster.gpu,
         gpus=server.gpus,
         layout=Layout(**server.layout.model_dump()) if server.layout else None,
@@ -43,6 +46,8 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         max_num_batched_tokens=batched.value if batched else by_hand,
         engine=engine,
         prices=_prices(site),
+        speculation=speculation_of(server.speculative),
+        stored=entry.quantisation if server.quantization else None,
     )
 
 

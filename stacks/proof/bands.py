@@ -57,7 +57,12 @@ def band_of(order: Order) -> Band:
 
 
 def fidelity_of(order: Order) -> Fidelity:
-    """calibrated where timings cover this GPU, storage, kind of attention and cache; else estimated."""
+    """calibrated where timings cover this GPU, storage, kind of attention and cache; else estimated.
+
+    No timing has drafts, or weights that the engine quantises as it loads.
+    """
+    if order.speculation or order.stored:
+        return "estimated"
     covered = combination(order.model, order.kv_dtype) in _table().covered.get(order.gpu, ())
     return "calibrated" if covered else "estimated"
 

@@ -48,6 +48,10 @@ class Scheduler:
     generates: bool = True
     context: float = math.inf
     """Longest prompt, and longest answer, that it takes."""
+    tokens_per_step: float = 1.0
+    """Tokens of an answer that a step gives on average."""
+    width: int = 1
+    """What a running request takes of `batched_tokens`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,16 +143,17 @@ class Batch:
 
     @cached_property
     def _answers(self) -> tuple[tuple[float, float], ...]:
-        """(share, gaps between tokens) of answers; the first token comes with the prompt."""
+        """(share, steps) of answers; the first token comes with the prompt."""
         if not self.engine.generates:
             return ()
         return tuple(
-            (part.share, max(0.0, min(part.tokens, self.engine.context) - 1)) for part in self.load.answer_tokens.strata
+            (part.share, max(0.0, min(part.tokens, self.engine.context) - 1) / self.engine.tokens_per_step)
+            for part in self.load.answer_tokens.strata
         )
 
     @cached_property
     def gaps(self) -> float:
-        """Mean gaps between tokens of an answer."""
+        """Mean steps of an answer: gaps between what they give."""
         gaps = sum(share * gaps for share, gaps in self._answers)
         return gaps if gaps > 1e-6 else 0.0
 
@@ -159,6 +164,7 @@ class Batch:
         Prompts and answers are independent, so that running requests have the same prompts as arriving ones.
         """
         so_far = sum(share * gaps**2 for share, gaps in self._answers) / self.gaps / 2 if self.gaps else 0.0
+        so_far *= self.engine.tokens_per_step
         prompts = self.load.prompt_tokens.strata
         context = so_far + sum(part.share * min(part.tokens, self.engine.context) for part in prompts)
         usual = 1.0
@@ -179,7 +185,7 @@ class Batch:
         )
 
     def _room(self, decodes: float) -> float:
-        return max(float(_LEAST_CHUNK), self.engine.batched_tokens - decodes)
+        return max(float(_LEAST_CHUNK), self.engine.batched_tokens - decodes * self.engine.width)
 
     @cached_property
     def prompts(self) -> tuple[Prompt, ...]:
@@ -286,7 +292,7 @@ class Batch:
             room = self._room(decodes)
             step_s = self.times.decode_s(decodes) + self.times.linear_s(room) + max(0.0, attention) * room
             wanted = self._rate * self.gaps * step_s
-            if wanted >= self.engine.batched_tokens:
+            if wanted * self.engine.width >= self.engine.batched_tokens:
                 return math.inf, 1.0
             if abs(wanted - decodes) < 1e-3 * max(1.0, wanted):
                 break

@@ -15,6 +15,7 @@ from typing import Literal
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Mixer
 from stacks.proof.layouts import Layout, layer_count
+from stacks.proof.speculation import Speculation, drafter
 
 KvDtype = Literal["bf16", "fp8"]
 
@@ -66,10 +67,13 @@ class Cache:
     groups: tuple[BlockTables, ...]
     in_flight_batches: int
     """Steps that the engine has under way at once: one for each pipeline stage, and the one that it prepares."""
+    lookahead: int = 0
+    """Places of a request beyond its own tokens, for drafted ones."""
 
     def request_bytes(self, tokens: float) -> float:
         """Bytes of a request of that length that is answering."""
-        return float(self.block_bytes * sum(group.held(tokens, 1) for group in self.groups))
+        tokens, in_flight = tokens + self.lookahead, 1 + self.lookahead
+        return float(self.block_bytes * sum(group.held(tokens, in_flight) for group in self.groups))
 
     def longest_bytes(self, tokens: float, batched_tokens: int) -> float:
         """Bytes of a request of that length at its worst, as the engine counts them when it starts.
@@ -129,27 +133,33 @@ def state_bytes(mixer: Mixer, *, ranks: int) -> float:
     return (4 * state + 2 * channels * (mixer.convolution - 1)) / ranks
 
 
-def cache_of(model: CatalogueModel, layout: Layout, dtype: KvDtype) -> Cache:
-    """What one request keeps on the fullest GPU of a replica."""
+def cache_of(model: CatalogueModel, layout: Layout, dtype: KvDtype, speculation: Speculation | None = None) -> Cache:
+    """What one request keeps on the fullest GPU of a replica, the layers of what drafts included."""
     batches = layout.pipeline + 1
+    drafts = drafter(model, speculation)
+    lookahead = speculation.lookahead if speculation else 0
     share = math.ceil(layer_count(model) / layout.pipeline) / layer_count(model)
     layers = [
         (mixer, math.ceil(mixer.count * share))
         for mixer in model.mixers.values()
         if token_bytes(mixer, ranks=layout.tensor, dtype=dtype) or state_bytes(mixer, ranks=layout.tensor)
     ]
+    layers += [(mixer, mixer.count) for mixer in drafts.mixers.values()] if drafts else []
     if not layers:
         return Cache(block_bytes=0, groups=(), in_flight_batches=batches)
     if all(_keeps_all(mixer) for mixer, _ in layers):
         block = sum(count * token_bytes(mixer, ranks=layout.tensor, dtype=dtype) for mixer, count in layers)
         groups = (BlockTables(count=1, block_tokens=BLOCK_TOKENS),)
-        return Cache(block_bytes=math.ceil(block * BLOCK_TOKENS), groups=groups, in_flight_batches=batches)
+        return Cache(
+            block_bytes=math.ceil(block * BLOCK_TOKENS), groups=groups, in_flight_batches=batches, lookahead=lookahead
+        )
     page = _page_bytes(layers, layout, dtype)
     size = _group_size([count for _, count in _alike(layers)])
     return Cache(
         block_bytes=math.ceil(size * page),
-        groups=tuple(_groups(layers, size, page, layout, dtype)),
+        groups=tuple(_groups(layers, size, page, layout, dtype, speculation.tokens if speculation else 0)),
         in_flight_batches=batches,
+        lookahead=lookahead,
     )
 
 
@@ -184,12 +194,13 @@ def _group_size(counts: list[int]) -> int:
 
 
 def _groups(
-    layers: list[tuple[Mixer, int]], size: int, page: float, layout: Layout, dtype: KvDtype
+    layers: list[tuple[Mixer, int]], size: int, page: float, layout: Layout, dtype: KvDtype, drafted: int
 ) -> Iterator[BlockTables]:
     for mixer, count in _alike(layers):
         tables = math.ceil(count / size)
         if isinstance(mixer, _STATES):
-            yield BlockTables(count=tables, block_tokens=1, blocks=_STATE_BLOCKS)
+            # Each drafted token has a state of its own until it is accepted (num_speculative_blocks).
+            yield BlockTables(count=tables, block_tokens=1, blocks=_STATE_BLOCKS + drafted)
             continue
         window = mixer.window if isinstance(mixer, catalogue.SlidingAttention) else 0
         per_token = token_bytes(mixer, ranks=layout.tensor, dtype=dtype)

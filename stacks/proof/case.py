@@ -12,6 +12,7 @@ from floor.counts import counted
 from stacks.proof.batch import Scheduler
 from stacks.proof.cache import BLOCK_TOKENS, Cache, cache_of
 from stacks.proof.demand import GAPS, LatencyTarget, Metric, Slo
+from stacks.proof.drafts import draft_weights, roofline_of, why_not_drafted_whole, why_undrafted
 from stacks.proof.layouts import Layout, weights_per_gpu, why_illegal
 from stacks.proof.memory import (
     ENGINE_MAX_SEQS,
@@ -23,7 +24,7 @@ from stacks.proof.memory import (
     footprint_of,
     longest_request,
 )
-from stacks.proof.order import Order
+from stacks.proof.order import Order, why_not_loaded
 from stacks.proof.roofline import Roofline
 from stacks.proof.serving import Steady
 
@@ -72,7 +73,7 @@ class Case:
 
     @cached_property
     def cache(self) -> Cache:
-        return cache_of(self.order.model, self.layout, self.order.kv_dtype)
+        return cache_of(self.order.model, self.layout, self.order.kv_dtype, self.order.speculation)
 
     @cached_property
     def keeps_cache(self) -> bool:
@@ -81,7 +82,9 @@ class Case:
 
     @cached_property
     def weights(self) -> float:
-        return weights_per_gpu(self.order.model, self.layout)
+        """Bytes on the fullest GPU, those of what drafts included."""
+        own = weights_per_gpu(self.order.model, self.layout)
+        return own + draft_weights(self.order.model, self.layout, self.order.speculation)
 
     @cached_property
     def reserve(self) -> Reserve:
@@ -101,7 +104,7 @@ class Case:
 
     @cached_property
     def _footprint(self) -> Footprint:
-        return footprint_of(self.order.model, self.layout, self.order.engine)
+        return footprint_of(self.order.model, self.layout, self.order.engine, self.order.speculation)
 
     @property
     def usable(self) -> float:
@@ -165,8 +168,8 @@ class Case:
             room = self._room(sequences, batched_tokens)
             return longest <= certain_room(room, self.weights) and shared + sequences * request <= max(0.0, room)
 
-        # vLLM starts with no more requests than tokens of a step (SchedulerConfig).
-        low, high = 0, min(ENGINE_MAX_SEQS, batched_tokens) + 1
+        # vLLM starts with no more requests than tokens of a step (SchedulerConfig); each takes as many as it verifies.
+        low, high = 0, min(ENGINE_MAX_SEQS, batched_tokens // self.width) + 1
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
@@ -174,7 +177,8 @@ class Case:
 
     @cached_property
     def roofline(self) -> Roofline:
-        return Roofline(self.order.model, self.order.hardware, self.layout, self.order.kv_dtype)
+        order = self.order
+        return roofline_of(order.model, order.hardware, self.layout, order.kv_dtype, order.speculation)
 
     @cached_property
     def slots(self) -> int:
@@ -186,7 +190,7 @@ class Case:
             return self.order.max_num_seqs
         most = max(1, self._sequences[batched_tokens])
         # No target of gaps holds while every step takes longer.
-        limit = self.order.slo.mean_gap_ms
+        limit = self._step_limit_ms
         if limit is None or self.decode_s(most) * 1e3 <= limit or self.decode_s(1) * 1e3 > limit:
             return most
         low, high = 1, most
@@ -194,6 +198,19 @@ class Case:
             middle = (low + high) // 2
             low, high = (middle, high) if self.decode_s(middle) * 1e3 <= limit else (low, middle)
         return low
+
+    @property
+    def width(self) -> int:
+        """What a running request takes of the tokens of a step."""
+        return self.order.speculation.budgeted if self.order.speculation else 1
+
+    @property
+    def _step_limit_ms(self) -> float | None:
+        return self.order.slo.mean_step_ms(self.order.tokens_per_step)
+
+    def token_s(self, running: float) -> float:
+        """Time per token of each of so many requests of the mean size."""
+        return self.decode_s(running) / self.order.tokens_per_step
 
     def decode_s(self, running: float) -> float:
         """Step of so many requests of the mean size, a pipeline's batches with an equal part of them each."""
@@ -218,7 +235,7 @@ class Case:
     def _smallest_helps(self) -> bool:
         """Whether the smallest chunk keeps targets of gaps that the largest misses; it leaves their mean as it is."""
         largest, smallest, slo = self._steady(self._sizes[0]), self._steady(self._sizes[-1]), self.order.slo
-        gaps, mean_ms = slo.of_metrics(*GAPS), slo.mean_gap_ms
+        gaps, mean_ms = slo.of_metrics(*GAPS), self._step_limit_ms
         if mean_ms is None or not largest.stable or largest.itl_mean_s * 1e3 > _SAME_MEAN * mean_ms:
             return False
         return not largest.within(Slo(gaps)) and smallest.within(Slo(gaps))
@@ -246,6 +263,8 @@ class Case:
                 stages=self.layout.pipeline,
                 generates=self.order.model.task == "generate",
                 context=self._context(self._longest(slots, batched_tokens)),
+                tokens_per_step=self.order.tokens_per_step,
+                width=self.width,
             )
             self._steadies[batched_tokens] = Steady(engine, load, self.schedulers)
         return self._steadies[batched_tokens]
@@ -263,20 +282,21 @@ class Case:
     def fit_problems(self) -> list[Shortcoming]:
         """Why no replica could start or hold the longest request."""
         order, layout = self.order, self.layout
-        if illegal := why_illegal(order.model, layout):
+        if illegal := why_illegal(order.model, layout) or why_undrafted(order.model, layout, order.speculation):
             return [Shortcoming(kind="illegal", text=f"{layout}: {illegal}")]
         if order.one_node and layout.gpus > order.hardware.gpus_per_node:
             most = order.hardware.gpus_per_node
             text = f"{layout} is {layout.gpus} GPUs, and a node with {order.gpu} has {most}; a replica is on one node"
             return [Shortcoming(kind="illegal", text=text)]
-        if order.kv_dtype == "fp8" and "fp8" not in order.hardware.flops:
-            return [Shortcoming(kind="precision", text=f"{order.gpu} has no FP8 units, and the cache is to be fp8")]
+        if "fp8" not in order.hardware.flops and (order.kv_dtype == "fp8" or order.stored):
+            what = "the cache is" if order.kv_dtype == "fp8" else "the weights are"
+            return [Shortcoming(kind="precision", text=f"{order.gpu} has no FP8 units, and {what} to be fp8")]
         if self.longest < BLOCK_TOKENS:
             if any(replace(self, order=order).longest >= BLOCK_TOKENS for order in _without_settings(order)):
                 return [Shortcoming(kind="setting", text=self._too_many())]
             return [Shortcoming(kind="weights", text=self._too_large())]
         wanted = order.needed_context
-        shortcomings = []
+        shortcomings = self._of_inputs()
         if wanted > order.model.max_context_tokens:
             most = order.model.max_context_tokens
             text = f"a context of {wanted:,} tokens is asked for, and the model's limit is {most:,}"
@@ -290,13 +310,22 @@ class Case:
                 f"max_num_seqs is {order.max_num_seqs:,}, and the cache holds {self.held:,} requests of the mean size"
             )
             shortcomings.append(Shortcoming(kind="setting", text=text))
-        elif (order.max_num_seqs or 0) > (order.max_num_batched_tokens or math.inf):
+        elif (order.max_num_seqs or 0) * self.width > (order.max_num_batched_tokens or math.inf):
             text = (
                 f"max_num_seqs is {order.max_num_seqs:,} and max_num_batched_tokens {order.max_num_batched_tokens:,}: "
                 "vLLM starts with no more requests than tokens of a step"
             )
             shortcomings.append(Shortcoming(kind="setting", text=text))
         return shortcomings
+
+    def _of_inputs(self) -> list[Shortcoming]:
+        """What a start with quantised weights, or long requests without drafts, would make untrue."""
+        order = self.order
+        texts: dict[Kind, str] = {
+            "weights": why_not_loaded(order, self.layout, self.weights),
+            "context": why_not_drafted_whole(order.speculation, self.context),
+        }
+        return [Shortcoming(kind=kind, text=text) for kind, text in texts.items() if text]
 
     def _too_large(self) -> str:
         reserved = self.reserve.total
@@ -326,7 +355,7 @@ class Case:
         if self._keeps(self.batched_tokens):
             return []
         if not self.steady.stable:
-            rate, limit = self.order.load.requests_per_s, self.order.slo.mean_gap_ms
+            rate, limit = self.order.load.requests_per_s, self._step_limit_ms
             text = f"{rate:g} requests/s are more than {self.replicas} x {self.layout} can carry"
             if limit is not None and not self.order.max_num_seqs and self.slots < min(self.held, ENGINE_MAX_SEQS):
                 text += f"; {self.slots} at once per scheduler, as a step of more takes longer than {limit:,.0f} ms"
@@ -338,7 +367,8 @@ class Case:
         ]
 
     def _missed(self, target: LatencyTarget) -> str:
-        got, mean = self.steady.quantile_s(target.metric, target.share) * 1e3, self.steady.itl_mean_s * 1e3
+        got = self.steady.quantile_s(target.metric, target.share) * 1e3
+        mean = self.steady.mean_gap_s(target.metric) * 1e3
         figure = f"{target.title} is {got:,.0f} ms"
         if target.metric in GAPS and mean > max(got, target.ms):
             figure += f", and the mean time between tokens {mean:,.0f} ms"

@@ -93,10 +93,11 @@ class Load:
 
 
 Metric = Literal["ttft", "itl", "tpot"]
-"""Time to the first token; time between two tokens, each gap by itself; the mean of a request's gaps."""
+"""Time to the first token; between what two steps give a request, which is a token each or, with drafts, several; from
+the first token to the last, by the tokens between."""
 METRICS: tuple[Metric, ...] = get_args(Metric)
 PERCENTS = (50, 95, 99)
-# A gap's percentile bounds the mean as well: see `Slo.mean_gap_ms`.
+# A gap's percentile bounds the mean as well: see `Slo.mean_step_ms`.
 GAPS: tuple[Metric, ...] = ("itl", "tpot")
 
 
@@ -163,13 +164,14 @@ class Slo:
         """The targets of these metrics."""
         return tuple(target for target in self.targets if target.metric in metrics)
 
-    @property
-    def mean_gap_ms(self) -> float | None:
-        """Bound of the mean time between tokens: the tightest target of ITL and TPOT.
+    def mean_step_ms(self, tokens_per_step: float = 1.0) -> float | None:
+        """Bound of the mean step: the tightest of ITL's targets, and of TPOT's for the tokens that a step gives.
 
         A stream that is slower than that on average is slower than promised, whatever share of its gaps is within.
         """
-        return min((target.ms for target in self.of_metrics(*GAPS)), default=None)
+        steps = [target.ms for target in self.of_metrics("itl")]
+        steps += [target.ms * tokens_per_step for target in self.of_metrics("tpot")]
+        return min(steps, default=None)
 
     @property
     def longest_ttft_ms(self) -> float | None:

@@ -12,6 +12,7 @@ from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, NO_TARGETS, Slo
 from stacks.proof.layouts import candidates
+from stacks.proof.online_quantisation import as_stored
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
 from stacks.proof.search import best
@@ -67,7 +68,8 @@ def nearest(proof: Proof, most: int = 3) -> list[Fix]:
 def _outcome(fix: Fix) -> tuple[object, ...]:
     """What is different after a fix; two fixes with one outcome are one."""
     case, order = fix.proof.case, fix.order
-    return case.layout, case.replicas, order.gpu, order.kv_dtype, order.context_tokens, order.load, order.slo
+    drafts = order.speculation is not None
+    return case.layout, case.replicas, order.gpu, order.kv_dtype, order.context_tokens, order.load, order.slo, drafts
 
 
 def _settings(case: Case) -> Iterator[tuple[str, Order]]:
@@ -76,6 +78,10 @@ def _settings(case: Case) -> Iterator[tuple[str, Order]]:
     kinds = {problem.kind for problem in case.problems}
     if "precision" in kinds:
         yield "keep the cache in bf16", replace(order, kv_dtype="bf16")
+    if order.stored and kinds & {"precision", "illegal", "weights"}:
+        yield "take server.quantization out", replace(order, model=as_stored(order.model, order.stored), stored=None)
+    if order.speculation:
+        yield "take server.speculative out", replace(order, speculation=None)
     if "setting" in kinds:
         most = min(case.held, order.max_num_batched_tokens or case.held)
         yield f"lower max_num_seqs to {most}, or leave it to the proof", replace(order, max_num_seqs=None)

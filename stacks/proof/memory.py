@@ -16,6 +16,7 @@ from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import Gpu
 from stacks.proof.cache import BLOCK_TOKENS, Cache
 from stacks.proof.layouts import Layout, experts_of, layer_count
+from stacks.proof.speculation import Speculation, drafter
 
 EngineVersion = tuple[int, int]
 """Major and minor version of vLLM."""
@@ -91,27 +92,35 @@ class Footprint:
     """Scores of sparse attention."""
     graph: float
     """One captured batch size."""
+    width: int = 1
+    """Tokens of a sequence in a step; each of them gives logits."""
 
     def reserve(self, *, sequences: int, batched_tokens: int) -> Reserve:
         """For so many sequences of a scheduler and so many tokens of a step."""
+        sampled = sequences * self.width
         return Reserve(
             context=self.context,
-            step=max(batched_tokens * self.layer, batched_tokens * self.output + sequences * self.logits),
+            step=max(batched_tokens * self.layer, batched_tokens * self.output + sampled * self.logits),
             workspace=max(batched_tokens * self.routed, self.sparse) + self.scores,
-            graphs=graph_sizes(min(2 * sequences, batched_tokens)) * self.graph,
+            graphs=graph_sizes(min(2 * sampled, batched_tokens)) * self.graph,
         )
 
 
-def footprint_of(model: CatalogueModel, layout: Layout, engine: EngineVersion | None = None) -> Footprint:
-    """Of a model on one layout.
+def footprint_of(
+    model: CatalogueModel,
+    layout: Layout,
+    engine: EngineVersion | None = None,
+    speculation: Speculation | None = None,
+) -> Footprint:
+    """Of a model on one layout, and of what drafts for it.
 
     engine: None for any, of which the one that keeps most counts.
     """
     together = layout.tensor * layout.data > 1
     inner = max(layer.width / (1 if layout.expert_parallel else layout.tensor) for layer in model.feed_forward.values())
     sampler = _SORTING_SAMPLER_BYTES if engine is None or engine < _SORTS_BEFORE else _SAMPLER_BYTES
-    latents = [mixer for mixer in model.mixers.values() if isinstance(mixer, catalogue.LatentAttention)]
-    sparse = [mixer for mixer in latents if mixer.indexer_heads]
+    drafts = drafter(model, speculation)
+    sparse = [mixer for mixer in _latents(model) if mixer.indexer_heads]
     vectors = max((mixer.latent + mixer.rope for mixer in sparse), default=0)
     return Footprint(
         context=_CONTEXT_BYTES + (_COLLECTIVE_BYTES if together else 0.0),
@@ -121,7 +130,8 @@ def footprint_of(model: CatalogueModel, layout: Layout, engine: EngineVersion | 
         routed=2 * layout.data * _copied_elements(model, layout) * _EXPERT_KERNELS,
         sparse=2.0 * _SPARSE_CONTEXTS * model.max_context_tokens * vectors,
         scores=float(_SPARSE_SCORES_BYTES if sparse else 0),
-        graph=_graph_bytes(model, layout, latent=bool(latents)),
+        graph=_graph_bytes(model, layout) + (_graph_bytes(drafts, layout) if drafts else 0.0),
+        width=speculation.width if speculation else 1,
     )
 
 
@@ -131,11 +141,15 @@ def _copied_elements(model: CatalogueModel, layout: Layout) -> float:
     return max((layer.chosen * (model.hidden + 2 * layer.width / slices) for layer in experts_of(model)), default=0.0)
 
 
-def _graph_bytes(model: CatalogueModel, layout: Layout, *, latent: bool) -> float:
+def _graph_bytes(model: CatalogueModel, layout: Layout) -> float:
     """A batch size is captured whole and in pieces, and keeps something for each layer."""
     layers = math.ceil(layer_count(model) / layout.pipeline)
     experts = _GRAPH_EXPERTS_BYTES if experts_of(model) else 0.0
-    return 2 * layers * (_GRAPH_BYTES + experts + (_GRAPH_LATENT_BYTES if latent else 0.0))
+    return 2 * layers * (_GRAPH_BYTES + experts + (_GRAPH_LATENT_BYTES if _latents(model) else 0.0))
+
+
+def _latents(model: CatalogueModel) -> list[catalogue.LatentAttention]:
+    return [mixer for mixer in model.mixers.values() if isinstance(mixer, catalogue.LatentAttention)]
 
 
 def graph_sizes(largest: int) -> int:

@@ -61,7 +61,7 @@ def work(case: Case) -> Work:
     return Work(
         fresh_s=max(0.0, steady.prompt_token_s - (attention / fresh if fresh else 0.0)),
         cached_s=attention / cached if cached else 0.0,
-        answer_s=steady.decode_s(steady.running) / running if generates else 0.0,
+        answer_s=steady.decode_s(steady.running) / running / case.order.tokens_per_step if generates else 0.0,
     )
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stacks.facts.catalogue import CatalogueModel
+from stacks.facts.catalogue import CatalogueModel, Quantisation
 from stacks.facts.hardware import GPUS, Gpu
 from stacks.proof.cache import KvDtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo
+from stacks.proof.drafts import draft_files
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import EngineVersion
+from stacks.proof.online_quantisation import as_stored, largest_module
+from stacks.proof.speculation import Speculation
+from stacks.proof.weights import weight_bytes
 
 # Prompt plus answer of a usual request where no load is declared.
 TYPICAL_REQUEST_TOKENS = 16_384
@@ -22,6 +26,7 @@ class Order:
     name: str
     """What clients call the model."""
     model: CatalogueModel
+    """As the engine holds it."""
     gpu: str
     """Key of the hardware table."""
     gpus: int | None = None
@@ -53,6 +58,20 @@ class Order:
     engine: EngineVersion | None = None
     """Version of vLLM that serves it; None for any."""
     prices: Prices | None = None
+    speculation: Speculation | None = None
+    """What drafts tokens for it; None for one token per step."""
+    stored: Quantisation | None = None
+    """How its files store the weights, where the engine quantises these as it loads; None where it does not."""
+
+    @property
+    def file_bytes(self) -> float:
+        """Bytes of all files that a replica reads: the model's as stored, and those of a draft model."""
+        return weight_bytes(as_stored(self.model, self.stored)).files + draft_files(self.speculation)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a running request gets from a step."""
+        return self.speculation.per_step if self.speculation else 1.0
 
     @property
     def hardware(self) -> Gpu:
@@ -72,3 +91,19 @@ class Order:
         if self.context_tokens is not None:
             return self.context_tokens
         return int(self.load.longest_tokens) if self.load else 1
+
+
+def loading_bytes(order: Order, layout: Layout, weights: float) -> float:
+    """Most bytes of weights on a GPU during a start, where `weights` are there after it."""
+    return weights + (largest_module(order.model, layout) if order.stored else 0.0)
+
+
+def why_not_loaded(order: Order, layout: Layout, weights: float) -> str:
+    """Why a start has no memory to quantise the weights, or nothing."""
+    most, offered = loading_bytes(order, layout, weights), order.hardware.memory_bytes
+    if order.stored is None or most <= offered:
+        return ""
+    return (
+        f"a start has up to {most / 1e9:,.1f} GB of weights per GPU while it quantises them ({layout}), and "
+        f"{order.gpu} has {offered / 1e9:,.1f} GB"
+    )

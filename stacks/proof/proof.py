@@ -10,11 +10,11 @@ from stacks.proof import money
 from stacks.proof.bands import band_of, fidelity_of
 from stacks.proof.case import Case, Shortcoming
 from stacks.proof.figures import Band, Fidelity, Figure
+from stacks.proof.gains import full_requests_per_s, gains
 from stacks.proof.latency import latencies
-from stacks.proof.order import Order
-from stacks.proof.saturation import Mix, saturation
+from stacks.proof.order import Order, loading_bytes
 from stacks.proof.search import best
-from stacks.proof.weights import parameters, weight_bytes
+from stacks.proof.weights import parameters
 
 # Compilation, CUDA graphs and warm-up after the weights are there; estimated, as the start budget allows for it.
 ENGINE_START_S = 120.0
@@ -70,31 +70,18 @@ class Proof:
     @cached_property
     def saturation_requests_per_s(self) -> float:
         """Requests per second of the declared kind that these replicas answer when there are always more."""
-        load, case = self.order.load, self.case
-        if load is None or case.fit_problems:
-            return 0.0
-        mix = Mix.of(load)
-        if self.order.model.task != "generate":
-            mix = replace(mix, answer=1.0)
-        engine = saturation(
-            case.roofline,
-            mix,
-            slots=case.slots,
-            batched_tokens=case.batched_tokens,
-            stages=case.layout.pipeline,
-        )
-        return engine.requests_per_s * case.schedulers
+        return full_requests_per_s(self.case)
 
     @cached_property
     def weights(self) -> dict[str, Figure]:
         """The model itself."""
         model = self.order.model
-        counts, sizes = parameters(model), weight_bytes(model)
+        counts = parameters(model)
         exact = "layers x matrices of config.json; norms and biases left out"
         return {
             "parameters": _figure(counts.total / 1e9, "billion", exact),
             "active_parameters": _figure(counts.active / 1e9, "billion", exact),
-            "weight_files": _figure(sizes.files / 1e9, "GB", "parameters by part x stored bits / 8"),
+            "weight_files": _figure(self.order.file_bytes / 1e9, "GB", "parameters by part x stored bits / 8"),
             "weights_per_gpu": _figure(self.case.weights / 1e9, "GB", "parts over TP, PP, DP and EP as vLLM cuts them"),
         }
 
@@ -133,19 +120,19 @@ class Proof:
         figures = {"prefill_per_token": _figure(prompt * 1e6, "us", _ROOFLINE, fidelity, band.of_times)}
         if self.order.model.task == "generate":
             times = band.of_times
-            figures["decode_alone"] = _figure(case.decode_s(1) * 1e3, "ms", _ROOFLINE, fidelity, times)
-            figures["decode_full"] = _figure(case.decode_s(case.slots) * 1e3, "ms", _ROOFLINE, fidelity, times)
-            full = case.slots * case.layout.data / case.decode_s(case.slots) / case.layout.gpus
+            figures["decode_alone"] = _figure(case.token_s(1) * 1e3, "ms", _ROOFLINE, fidelity, times)
+            figures["decode_full"] = _figure(case.token_s(case.slots) * 1e3, "ms", _ROOFLINE, fidelity, times)
+            full = case.slots * case.layout.data / case.token_s(case.slots) / case.layout.gpus
             figures["full_tokens_per_s_per_gpu"] = _figure(full, "tokens/s", "requests / step / GPUs", fidelity, band)
         return figures
 
     @cached_property
     def cold_start(self) -> dict[str, Figure]:
         """From a scheduled Pod with its image to the first answer: with the weights in the volume, and before that."""
-        read = weight_bytes(self.order.model).files / self.order.storage_bytes_per_s
+        read = self.order.file_bytes / self.order.storage_bytes_per_s
         copy = self.case.weights / self.order.hardware.pcie_bytes_per_s
         speed = self.order.download_bytes_per_s
-        download = weight_bytes(self.order.model).files / speed if speed else 0.0
+        download = self.order.file_bytes / speed if speed else 0.0
         later = max(read, copy) + ENGINE_START_S
         return {
             "read_weights": _figure(read, "s", "weight files / storage bandwidth of a replica", "estimated"),
@@ -207,9 +194,24 @@ class Proof:
             )
         return figures
 
+    @cached_property
+    def speculation(self) -> dict[str, Figure]:
+        """What drafts change, next to the same replicas without them; empty where nothing drafts."""
+        return gains(self.case) if self.order.speculation and not self.case.fit_problems else {}
+
+    @property
+    def loading(self) -> dict[str, Figure]:
+        """What a start has in memory that quantises weights; empty where it does not."""
+        if self.order.stored is None:
+            return {}
+        most = loading_bytes(self.order, self.case.layout, self.case.weights)
+        formula = "weights per GPU as loaded + the largest module in 16 bits"
+        return {"loading_per_gpu": _figure(most / 1e9, "GB", formula, "estimated")}
+
     def figures(self) -> Mapping[str, Figure]:
         """All of them by name; names are unique over the groups."""
-        return self.weights | self.memory | self.speed | self.cold_start | self.serving | self.cost
+        inputs = self.speculation | self.loading
+        return self.weights | self.memory | self.speed | self.cold_start | self.serving | self.cost | inputs
 
 
 def prove(order: Order) -> Proof:

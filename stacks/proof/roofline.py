@@ -205,7 +205,24 @@ class Roofline:
         get one token each. context: tokens that each of those has. All of one data-parallel rank; the others do alike.
         alone: no other batch is in the pipeline.
         """
-        tokens = prefill + decodes
+        return self.wide_step_s(prefill=prefill, reach=reach, decodes=decodes, context=context, alone=alone)
+
+    def wide_step_s(
+        self,
+        *,
+        prefill: float = 0.0,
+        reach: float = 0.0,
+        decodes: float = 0.0,
+        context: float = 0.0,
+        alone: bool = False,
+        width: float = 1.0,
+        sampled: float = 1.0,
+    ) -> float:
+        """A step that computes `width` tokens of each request that decodes, and the logits of `sampled` of these.
+
+        Weights and caches are read once for all of them. The rest is as in `step_s`.
+        """
+        tokens = prefill + decodes * width
         if not tokens:
             return 0.0
         fit = self._fit
@@ -215,12 +232,13 @@ class Roofline:
             together = tokens * self._layout.data
             work, read = self._experts
             layers += work * together + read * self._touched(together)
-        layers += self._attention_s(prefill, reach, decodes, context)
+        layers += self._attention_s(prefill, reach, decodes, context, width)
         layers += self._collectives_s(tokens)
         layers += self._sparse_layers * (fit.sparse_layer_s + fit.sparse_token_s * prefill)
-        head = self._head[0] * max(decodes, 1.0) + self._head[1]
+        head = self._head[0] * max(decodes * sampled, 1.0) + self._head[1]
         stages = 1 if alone else self._layout.pipeline
-        total = fit.step_s + decodes * fit.request_s + pipelined_s(layers, head, count=self._layers, stages=stages)
+        total = fit.step_s + decodes * sampled * fit.request_s
+        total += pipelined_s(layers, head, count=self._layers, stages=stages)
         total += self._hops.fixed_s + tokens * self._hops.token_s
         return total * fit.engine
 
@@ -238,9 +256,13 @@ class Roofline:
             total += count * min(1.0, share + most * math.sqrt(share * (1 - share) * ranks / experts))
         return total / self._routed_layers
 
-    def _attention_s(self, prefill: float, reach: float, decodes: float, context: float) -> float:
-        """Scores and values of prompts (work), and caches and states that decodes read (traffic)."""
-        work = read = latent = 0.0
+    def _attention_s(self, prefill: float, reach: float, decodes: float, context: float, width: float) -> float:
+        """Scores and values of prompts (work), and caches and states that decodes read (traffic).
+
+        A decoding request reads its cache once for `width` tokens, whose scores take longer than that where they are
+        many; the states of linear layers are written for each.
+        """
+        work = read = latent = scores = 0.0
         tensor = self._layout.tensor
         for mixer in self._model.mixers.values():
             size = token_bytes(mixer, ranks=tensor, dtype=self._dtype)
@@ -250,30 +272,36 @@ class Roofline:
                         mixer.count * 4 * mixer.heads * mixer.head_size / tensor * prefill * min(reach, mixer.window)
                     )
                     read += mixer.count * size * decodes * min(context, mixer.window)
+                    scored = 4 * mixer.heads * mixer.head_size / tensor * min(context, mixer.window)
+                    scores += mixer.count * scored * decodes * width
                 case catalogue.FullAttention() | catalogue.Encoder():
                     work += mixer.count * 4 * mixer.heads * mixer.head_size / tensor * prefill * reach
                     read += mixer.count * size * decodes * context
+                    scores += mixer.count * 4 * mixer.heads * mixer.head_size / tensor * context * decodes * width
                 case catalogue.LatentAttention():
                     seen = min(reach, mixer.indexer_tokens or reach)
                     heads = mixer.heads / tensor
                     work += mixer.count * 2 * heads * (mixer.nope + mixer.rope + mixer.value_size) * prefill * seen
                     kept = min(context, mixer.indexer_tokens or context)
                     read += mixer.count * size * decodes * kept
-                    latent += mixer.count * 2 * heads * (2 * mixer.latent + mixer.rope) * decodes * kept
+                    latent += mixer.count * 2 * heads * (2 * mixer.latent + mixer.rope) * decodes * kept * width
                     if mixer.indexer_heads:
                         index = 2 * mixer.indexer_heads * mixer.indexer_size
                         work += mixer.count * index * prefill * reach
                         read += mixer.count * mixer.indexer_size * decodes * context
+                        # The first token's scores are in what its vectors were fitted to take.
+                        scores += mixer.count * index * decodes * context * (width - 1)
                 case catalogue.DeltaNet():
                     state = mixer.value_heads * mixer.key_size * mixer.value_size / tensor
                     work += mixer.count * 6 * state * prefill
-                    read += mixer.count * 8 * state * decodes
+                    read += mixer.count * 4 * state * decodes * (1 + width)
                 case catalogue.Mamba():
                     state = mixer.heads * mixer.head_size * mixer.state / tensor
                     work += mixer.count * 6 * state * prefill
-                    read += mixer.count * 8 * state * decodes
+                    read += mixer.count * 4 * state * decodes * (1 + width)
         fit, peak = self._fit, self._gpu.flops_at("bf16")
-        decode = max(read / (self._gpu.memory_bytes_per_s * fit.cache_bandwidth), latent / (peak * fit.latent_compute))
+        computed = latent / (peak * fit.latent_compute) + scores / (peak * fit.attention_compute)
+        decode = max(read / (self._gpu.memory_bytes_per_s * fit.cache_bandwidth), computed)
         return work / (peak * fit.attention_compute) + decode
 
     def _collectives_s(self, tokens: float) -> float:

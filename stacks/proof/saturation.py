@@ -69,18 +69,28 @@ class Saturation:
         return self.requests_per_s * self.answer
 
 
-def saturation(roofline: Roofline, mix: Mix, *, slots: float, batched_tokens: int, stages: int = 1) -> Saturation:
+def saturation(
+    roofline: Roofline,
+    mix: Mix,
+    *,
+    slots: float,
+    batched_tokens: int,
+    stages: int = 1,
+    tokens_per_step: float = 1.0,
+    width: int = 1,
+) -> Saturation:
     """Throughput of one scheduler whose slots are all taken.
 
     slots: requests that it runs at once, by memory and by its setting. batched_tokens: tokens of one step. stages:
-    pipeline stages, each with its own batch under way; a step is the time through all of them.
+    pipeline stages, each with its own batch under way; a step is the time through all of them. tokens_per_step: that a
+    step gives an answer. width: of `batched_tokens`, what an answering request takes.
     """
     slots = max(1.0, slots / stages)
     # A prompt's last chunk gives the first token.
-    rest = max(0.0, mix.answer - 1)
-    ended = _ended(mix, rest, slots, batched_tokens)
+    rest = max(0.0, mix.answer - 1) / tokens_per_step
+    ended = _ended(mix, rest, slots, batched_tokens, width)
     answering, prompts = ended * rest, ended * mix.prompt
-    chunk = min(mix.prompt, max(1.0, batched_tokens - answering))
+    chunk = min(mix.prompt, max(1.0, batched_tokens - answering * width))
     mixed = min(1.0, prompts / chunk)
     # First tokens are sampled too.
     with_prompt = roofline.step_s(
@@ -97,14 +107,14 @@ def saturation(roofline: Roofline, mix: Mix, *, slots: float, batched_tokens: in
     )
 
 
-def _ended(mix: Mix, rest: float, slots: float, batched_tokens: int) -> float:
+def _ended(mix: Mix, rest: float, slots: float, batched_tokens: int, width: int) -> float:
     """Requests that end in a step: what the slots allow, and no more than the step's tokens."""
-    most = batched_tokens / (mix.prompt + rest)
+    most = batched_tokens / (mix.prompt + rest * width)
     # The more answers ride in a step, the longer a prompt takes, so this is a fixed point; it rises to its end.
     low, high = 0.0, most
     for _ in range(40):
         middle = (low + high) / 2
-        left = max(1.0, batched_tokens - middle * rest)
+        left = max(1.0, batched_tokens - middle * rest * width)
         stay = rest + max(1.0, mix.prompt / left)
         low, high = (middle, high) if middle * stay <= slots else (low, middle)
     return max(low, 1e-9)

@@ -59,9 +59,10 @@ def _rank(case: Case) -> tuple[float, ...]:
     ) + len(kinds)
     if case.fit_problems:
         return (severity, case.layout.pipeline, case.weights, case.layout.gpus, case.layout.data)
-    speed = case.decode_s(1)
+    speed = case.token_s(1)
     if order.load:
-        speed = case.steady.itl_mean_s + case.steady.ttft_quantile_s(0.95) / max(1.0, order.load.answer_tokens.mean)
+        gap_s = case.steady.itl_mean_s / order.tokens_per_step
+        speed = gap_s + case.steady.ttft_quantile_s(0.95) / max(1.0, order.load.answer_tokens.mean)
     divided = order.simple and not case.layout.tensor_alone
     return (severity, case.gpus, divided, case.layout.pipeline, speed, case.layout.data)
 

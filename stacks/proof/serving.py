@@ -88,7 +88,7 @@ class Steady(Packing):
 
     @property
     def itl_mean_s(self) -> float:
-        """Mean time between two tokens of a request."""
+        """Mean time between what two steps give a request."""
         if not self.gaps:
             return 0.0
         if self.balance is OVERLOADED:
@@ -100,7 +100,8 @@ class Steady(Packing):
         return self._added.beyond(seconds, self._decode)
 
     def tpot_beyond(self, seconds: float) -> float:
-        """Share of requests whose mean gap is longer. Of answers with a gap at least."""
+        """Share of requests whose mean time per token is longer. Of answers with a gap at least."""
+        seconds *= self.engine.tokens_per_step
         free, rate = 1 - self.prompt_share, self._rate
         none = 1 - sum(share for share, _ in self._few_ahead)
         total = late = 0.0
@@ -220,9 +221,13 @@ class Steady(Packing):
             case "tpot":
                 return self.tpot_beyond(seconds) if self.gaps else 0.0
 
+    def mean_gap_s(self, metric: Metric) -> float:
+        """Mean step, and for TPOT its part for one of the tokens that it gives."""
+        return self.itl_mean_s / (self.engine.tokens_per_step if metric == "tpot" else 1.0)
+
     def keeps(self, target: LatencyTarget) -> bool:
         """Whether the share is within the target, and for gaps the mean as well."""
-        if target.metric in GAPS and self.stable and self.itl_mean_s * 1e3 > target.ms:
+        if target.metric in GAPS and self.stable and self.mean_gap_s(target.metric) * 1e3 > target.ms:
             return False
         return self.beyond(target.metric, target.ms / 1e3) <= 1 - target.share + 1e-9
 
@@ -234,17 +239,17 @@ class Steady(Packing):
             return PATH_S + REQUEST_OVERHEAD_S + self.sojourn.quantile(share)
         if not self.gaps:
             return 0.0
-        low = self.times.decode_s(1.0)
-        return quantile(share, lambda seconds: self.beyond(metric, seconds), low, 2 * self.itl_mean_s)
+        low = self.times.decode_s(1.0) / (self.engine.tokens_per_step if metric == "tpot" else 1.0)
+        return quantile(share, lambda seconds: self.beyond(metric, seconds), low, 2 * self.mean_gap_s(metric))
 
     def figure_s(self, target: LatencyTarget) -> float:
         """What is held against a target: the percentile, and for gaps the mean where that is more."""
         figure = self.quantile_s(target.metric, target.share)
-        return max(figure, self.itl_mean_s) if target.metric in GAPS and self.stable else figure
+        return max(figure, self.mean_gap_s(target.metric)) if target.metric in GAPS and self.stable else figure
 
     def within(self, slo: Slo) -> bool:
         """Whether the load is carried within every target."""
-        mean_ms = slo.mean_gap_ms
+        mean_ms = slo.mean_step_ms(self.engine.tokens_per_step)
         # Cheaper to know than the rest.
         if not self.stable or (mean_ms is not None and self._usual_gap_s * 1e3 > mean_ms):
             return False
@@ -259,14 +264,14 @@ class Steady(Packing):
         return self.quantile_s("ttft", share)
 
     def mean_s(self, metric: Metric) -> float:
-        """The mean over requests (TTFT, TPOT) or over gaps (ITL)."""
+        """The mean over requests (TTFT, TPOT) or over gaps between steps (ITL)."""
         if not self.stable:
             return math.inf
         if metric == "ttft":
             return self.ttft.total
         if metric == "itl" or not self._few_answers:
-            return self.itl_mean_s
+            return self.mean_gap_s(metric)
         # Of a short answer, what its first tokens meet is a larger part.
         total = sum(share for share, _ in self._few_answers)
         met = sum(share * self._met_in(gaps) / gaps for share, gaps in self._few_answers) / total
-        return self._usual_gap_s + met / (1 - self.prompt_share)
+        return (self._usual_gap_s + met / (1 - self.prompt_share)) / self.engine.tokens_per_step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stacks.facts import catalogue
-from stacks.facts.catalogue import CatalogueModel, Experts, Mixer, Part
+from stacks.facts.catalogue import CatalogueModel, Experts, FeedForward, Mixer, Part
 
 # Stored bits of one parameter with its scales: OCP MX (one 8-bit scale for 32), NVFP4 (one for 16), int4 groups of 32
 # with 16-bit scales, FP8 with one 32-bit scale for 128 x 128 elements.
@@ -169,10 +169,20 @@ def _draft(model: CatalogueModel) -> float:
     """One layer of the model's last kind for each draft layer, and the projection that joins two vectors."""
     if not model.draft_layers:
         return 0.0
-    mixer = sum(mixer_parameters(list(model.mixers.values())[-1], model.hidden))
-    last = list(model.feed_forward.values())[-1]
+    kind, last = draft_kinds(model)
+    mixer = sum(mixer_parameters(kind, model.hidden))
     block = last.matrices * model.hidden
     layer = block * last.width
     if isinstance(last, Experts):
         layer = block * (last.experts * last.width + last.shared_width) + last.experts * model.hidden
-    return model.draft_layers * (mixer + layer + 2 * model.hidden**2)
+    return model.draft_layers * (mixer + layer + joining_parameters(model))
+
+
+def draft_kinds(model: CatalogueModel) -> tuple[Mixer, FeedForward]:
+    """Of what a draft layer consists: what the model's last layer does."""
+    return list(model.mixers.values())[-1], list(model.feed_forward.values())[-1]
+
+
+def joining_parameters(model: CatalogueModel) -> float:
+    """A draft layer's projection of the last hidden vector and the next token's embedding to one vector."""
+    return 2.0 * model.hidden**2

@@ -90,4 +90,9 @@ class SiteConfig(Spec):
 
 def choices() -> dict[str, list[str]]:
     """Values that a key accepts because a file or table has them, by the key's path with `<name>` for chosen names."""
-    return {"cluster.gpu": sorted(GPUS), "models.<name>.catalogue": catalogue.names()}
+    entries = catalogue.names()
+    return {
+        "cluster.gpu": sorted(GPUS),
+        "models.<name>.catalogue": entries,
+        "models.<name>.server.speculative.catalogue": entries,
+    }

@@ -231,10 +231,19 @@ def _place(site: dict[str, Any], definitions: dict[str, Any], path: str) -> dict
     """The schema of one key, by its dotted path."""
     here = site
     for key in path.split("."):
-        if "$ref" in here:
-            here = definitions[here["$ref"].rpartition("/")[2]]
+        here = _given(here, definitions)
         here = here["additionalProperties"] if key == "<name>" else here["properties"][key]
-    return here
+    return _given(here, definitions)
+
+
+def _given(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a value that is there: of one that may be left out, the part that is not null."""
+    for part in schema.get("anyOf", ()):
+        if part.get("type") != "null":
+            return _given(part, definitions)
+    if "$ref" in schema:
+        return _given(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return schema
 
 
 def schema_text() -> str:

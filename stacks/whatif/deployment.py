@@ -19,6 +19,11 @@ def served_of(
 ) -> ServedModel:
     """A revision as the plan's settings deploy it, on steps of `step_s`."""
     case, settings, pool = revision.proof.case, revision.settings, revision.spec.pool
+    if case.order.speculation:
+        raise NoScenarioError(
+            f"{revision.model} has server.speculative, and steps that give several tokens are not simulated",
+            fix="take server.speculative out of a copy of the site, and simulate that",
+        )
     picker, ranks = revision.picker, case.layout.data
     rank = RankPlan(
         step_s=step_s,

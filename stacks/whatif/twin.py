@@ -112,7 +112,7 @@ class ModelTwin:
         parallel = self._revision.parallel_requests
         served = replace(served, replicas=round(served.replicas * part), most_parallel=math.ceil(parallel * part))
         outage_s = GONE_S + self._revision.proof.cold_start["cold_start"].value
-        answer_s = load.answer_tokens.p95 * self._case.decode_s(self._case.slots)
+        answer_s = load.answer_tokens.p95 * self._case.token_s(self._case.slots)
         times = schedule_of(load, scenario, lost, answer_s=answer_s, outage_s=outage_s)
         surge = None
         if scenario.spike is not None:

@@ -16,8 +16,9 @@ LARGEST_BODY_KIB = 4 * 1024 - 4
 
 
 def token_s(case: Case) -> float:
-    """Mean seconds between tokens at worst, whatever the load: of a full batch, or what the targets allow if more."""
-    return max(case.decode_s(case.slots), (case.order.slo.mean_gap_ms or 0.0) / 1e3)
+    """Mean seconds per token at worst, whatever the load: of a full batch, or what the targets allow if more."""
+    per_step = case.order.tokens_per_step
+    return max(case.token_s(case.slots), (case.order.slo.mean_step_ms(per_step) or 0.0) / 1e3 / per_step)
 
 
 def _context(basis: Basis) -> Derived:

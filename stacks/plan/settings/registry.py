@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from floor.problems import Problem
-from stacks.plan.settings import engine, gateway, queue, scaling, start
+from stacks.plan.settings import engine, gateway, optimisations, queue, scaling, start
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Serving, Setting
 from stacks.proof.figures import shown
 from stacks.proof.proof import Proof
@@ -16,6 +16,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     definition.key: definition
     for definition in (
         *engine.DEFINITIONS,
+        *optimisations.DEFINITIONS,
         *queue.DEFINITIONS,
         *gateway.DEFINITIONS,
         *start.DEFINITIONS,

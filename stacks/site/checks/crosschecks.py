@@ -103,7 +103,7 @@ def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:
         for path, value in matching(values, pattern):
             if isinstance(value, str) and value not in words:
                 near = nearest_product(value, words)
-                source = {"cluster.gpu": "the hardware table", "models.<name>.catalogue": "the catalogue"}[pattern]
+                source = "the hardware table" if pattern == "cluster.gpu" else "the catalogue"
                 yield Problem(
                     path=path,
                     what=f"is not in {source}",

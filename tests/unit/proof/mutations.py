@@ -10,6 +10,8 @@ _LATENCY = ("test_proof_simulated.py", "test_proof_targets.py", "test_proof_serv
 _SEARCH = ("test_proof_fit.py", "test_proof_layouts.py", "test_sizing.py", "test_proof_serving.py")
 _SPEED = ("test_proof_roofline.py", "test_proof_bands.py")
 _WEIGHTS = ("test_published_memory.py", "test_proof_catalogue.py")
+_DRAFTS = ("test_proof_speculation.py", "test_proof_drafts.py")
+_QUANTISED = ("test_proof_online_quantisation.py",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "serving",
         _LATENCY,
         ("MOST_BUSY = 0.9", "MOST_BUSY = 1.2"),
-        ("max(figure, self.itl_mean_s)", "max(figure, 0.0)"),
+        ("max(figure, self.mean_gap_s(target.metric))", "max(figure, 0.0)"),
         ("free, rate = 1 - self.prompt_share, self._rate", "free, rate = 1.0, self._rate"),
     ),
     *_of(
@@ -145,5 +147,113 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("return (severity, case.gpus, divided", "return (severity, -case.gpus, divided"),
         ("divided = order.simple and not case.layout.tensor_alone", "divided = False"),
         ('"illegal": 16', '"illegal": 0'),
+    ),
+    *_of(
+        "speculation",
+        _DRAFTS,
+        ("for place in range(drafted + 1)", "for place in range(drafted)"),
+        ("return self.tokens + 1", "return self.tokens"),
+        ('(1 if self.method == "draft" else 0)', "0"),
+        ('(1 if self.method == "ngram" else 2)', "1"),
+        ('count = {"count": layers or model.draft_layers}', 'count = {"count": 2}'),
+        ("and speculation.tokens % layers", ""),
+        ("if draft.vocabulary != model.vocabulary", "if False"),
+    ),
+    *_of(
+        "drafts",
+        _DRAFTS,
+        ("return size - shared + ", "return size + "),
+        ("+ model.draft_layers * joining_parameters(model) * _UNQUANTISED", ""),
+        ("return weight_bytes(speculation.draft).files if", "return 0.0 if"),
+        ("alone=alone, width=width, sampled=width", "alone=alone, width=width"),
+        ("context=context, width=width)\n        others", "context=context)\n        others"),
+        ("(self._speculation.tokens - 1) * others", "self._speculation.tokens * others"),
+        ("work * (tokens + others * decodes)", "work * tokens"),
+        ("+ read * (1 + others)", "+ read"),
+        ("if layout.pipeline > 1:", "if False:"),
+        ("context <= draft.max_context_tokens", "True"),
+        ("Layout(tensor=layout.tensor) if", "Layout() if"),
+    ),
+    *_of(
+        "memory",
+        _DRAFTS,
+        ("sampled = sequences * self.width", "sampled = sequences"),
+        (" + (_graph_bytes(drafts, layout) if drafts else 0.0)", ""),
+    ),
+    *_of(
+        "cache",
+        _DRAFTS,
+        ("tokens, in_flight = tokens + self.lookahead, ", "tokens, in_flight = tokens, "),
+        ("self.lookahead, 1 + self.lookahead", "self.lookahead, 1"),
+        ("blocks=_STATE_BLOCKS + drafted", "blocks=_STATE_BLOCKS"),
+        ("layers += [(mixer, mixer.count) for mixer in drafts.mixers.values()] if drafts else []", ""),
+    ),
+    *_of(
+        "roofline",
+        _DRAFTS,
+        ("tokens = prefill + decodes * width", "tokens = prefill + decodes"),
+        ("decodes * sampled * fit.request_s", "decodes * fit.request_s"),
+        ("max(decodes * sampled, 1.0)", "max(decodes, 1.0)"),
+        ("/ tensor * context * decodes * width", "/ tensor * context * decodes"),
+        (
+            "(2 * mixer.latent + mixer.rope) * decodes * kept * width",
+            "(2 * mixer.latent + mixer.rope) * decodes * kept",
+        ),
+        ("index * decodes * context * (width - 1)", "index * decodes * context * 0"),
+    ),
+    *_of(
+        "case",
+        _DRAFTS,
+        ("own + draft_weights(self.order.model, self.layout, self.order.speculation)", "own"),
+        ("batched_tokens // self.width) + 1", "batched_tokens) + 1"),
+        ("(order.max_num_seqs or 0) * self.width", "(order.max_num_seqs or 0)"),
+        ("return self.decode_s(running) / self.order.tokens_per_step", "return self.decode_s(running)"),
+        ("self.order.slo.mean_step_ms(self.order.tokens_per_step)", "self.order.slo.mean_step_ms()"),
+    ),
+    *_of(
+        "batch",
+        _DRAFTS,
+        ("self.engine.context) - 1) / self.engine.tokens_per_step", "self.engine.context) - 1)"),
+        ("        so_far *= self.engine.tokens_per_step\n", ""),
+        ("self.engine.batched_tokens - decodes * self.engine.width", "self.engine.batched_tokens - decodes"),
+    ),
+    *_of(
+        "serving",
+        _DRAFTS,
+        ("        seconds *= self.engine.tokens_per_step\n", ""),
+        ("return self.itl_mean_s / (", "return self.itl_mean_s * (1 / 1.0) if metric else ("),
+        (" + met / (1 - self.prompt_share)) / self.engine.tokens_per_step", " + met / (1 - self.prompt_share)) / 1.0"),
+    ),
+    *_of(
+        "saturation",
+        _DRAFTS,
+        ("max(0.0, mix.answer - 1) / tokens_per_step", "max(0.0, mix.answer - 1)"),
+        ("batched_tokens - middle * rest * width", "batched_tokens - middle * rest"),
+    ),
+    *_of(
+        "money",
+        _DRAFTS,
+        ("/ running / case.order.tokens_per_step if", "/ running if"),
+    ),
+    *_of(
+        "bands",
+        (*_DRAFTS, *_QUANTISED),
+        ("if order.speculation or order.stored:", "if order.stored:"),
+        ("order.speculation or order.stored:", "order.speculation:"),
+    ),
+    *_of(
+        "online_quantisation",
+        _QUANTISED,
+        ('_LINEAR = ("mixers", "dense", "experts", "shared")', '_LINEAR = ("mixers", "dense", "experts")'),
+        ('"fp8_per_block": Quantisation(format="fp8-block"', '"fp8_per_block": Quantisation(format="fp8"'),
+        ("_STORED * layer.experts * layer.matrices", "_STORED * layer.matrices"),
+        ("_STORED * (layer.matrices - 1)", "_STORED * layer.matrices"),
+    ),
+    *_of(
+        "order",
+        (*_QUANTISED, *_DRAFTS),
+        ("weight_bytes(as_stored(self.model, self.stored)).files", "weight_bytes(self.model).files"),
+        (".files + draft_files(self.speculation)", ".files"),
+        ("return weights + (largest_module(order.model, layout) if order.stored else 0.0)", "return weights"),
     ),
 )

@@ -6,11 +6,14 @@ from typing import Any
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
+from stacks.proof.case import Case
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import EngineVersion, Reserve, footprint_of
 from stacks.proof.order import Order
+from stacks.proof.speculation import Method, Speculation
 
+ONE = Layout()
 CHAT = Load(requests_per_s=2.0, prefix_hit=0.5)
 TARGETS = Slo.of(ttft_p95_ms=4000, itl_p95_ms=80)
 # Those whose context holds the longest prompt and answer of CHAT, 18,000 tokens: all but phi-4.
@@ -45,3 +48,12 @@ def reserve_of(
 ) -> Reserve:
     """What an engine keeps free with those settings."""
     return footprint_of(model, layout, engine).reserve(sequences=sequences, batched_tokens=batched_tokens)
+
+
+def drafting(method: Method = "ngram", tokens: int = 3, acceptance: float = 0.6) -> Speculation:
+    draft = catalogue.load("qwen3-0.6b") if method == "draft" else None
+    return Speculation(method=method, tokens=tokens, acceptance=acceptance, draft=draft)
+
+
+def case_of(name: str, speculation: Speculation | None, layout: Layout = ONE, **more: Any) -> Case:
+    return Case(order(name, speculation=speculation, **more), layout, more.get("replicas") or 1)

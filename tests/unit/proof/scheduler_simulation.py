@@ -2,7 +2,8 @@
 
 Each step gives running requests a token each, then prompt tokens in order of arrival up to the budget: several short
 prompts in one step, a long one over several. A prompt that is begun keeps its slot. The time of a step is the
-roofline's. No cache runs out, nothing is preempted.
+roofline's. No cache runs out, nothing is preempted. With drafts each token of a step is accepted by chance until the
+first that is not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import accumulate, pairwise
 
 from stacks.proof.demand import Load, Spread
 from stacks.proof.roofline import Roofline
+from stacks.proof.speculation import Speculation
 
 
 @dataclass
@@ -26,6 +28,8 @@ class _Request:
     answer: int
     left: float
     first_s: float = 0.0
+    steps: int = 0
+    """That give its answer, behind the first token."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class _Engine:
     roofline: Roofline
     slots: int
     batched_tokens: int
+    speculation: Speculation | None = None
+    chances: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311
     clock_s: float = 0.0
     steps: int = 0
     decodes: int = 0
@@ -82,7 +88,8 @@ class _Engine:
         self.clock_s = max(self.clock_s, until_s) if not self.held else self.clock_s
 
     def _step(self) -> None:
-        left, prefill, reached = float(self.batched_tokens - self.decodes), 0.0, 0.0
+        width, per_step = (self.speculation.width, self.speculation.per_step) if self.speculation else (1, 1.0)
+        left, prefill, reached = float(self.batched_tokens - self.decodes * width), 0.0, 0.0
         ready: list[_Request] = []
         while left >= 1 and (self.begun or (self.waiting and self.decodes + len(self.begun) + len(ready) < self.slots)):
             request = self.begun.popleft() if self.begun else self.waiting.popleft()
@@ -105,10 +112,10 @@ class _Engine:
         self.steps += 1
         if self.decodes:
             self.gaps.append((time_s, self.decodes))
-            self.context += self.decodes
+            self.context += self.decodes * per_step
         for request in self.ends.pop(self.steps, ()):
             self.decodes -= 1
-            self.context -= request.prompt + request.answer
+            self.context -= request.prompt + 1 + request.steps * per_step
             self.tpot.append(((self.clock_s - request.first_s) / (request.answer - 1), 1.0))
         for request in ready:
             request.first_s = self.clock_s
@@ -116,7 +123,20 @@ class _Engine:
             if request.answer > 1:
                 self.decodes += 1
                 self.context += request.prompt + 1
-                self.ends[self.steps + request.answer - 1].append(request)
+                request.steps = self._steps_of(request.answer - 1)
+                self.ends[self.steps + request.steps].append(request)
+
+    def _steps_of(self, tokens: int) -> int:
+        """Steps that give so many tokens: each gives one, and each drafted one that is accepted after those before."""
+        if self.speculation is None:
+            return tokens
+        steps = 0
+        while tokens > 0:
+            steps, tokens = steps + 1, tokens - 1
+            drafted = self.speculation.tokens
+            while drafted and self.chances.random() < self.speculation.acceptance:
+                drafted, tokens = drafted - 1, tokens - 1
+        return steps
 
 
 def averaged(samples: Sequence[Sample]) -> Sample:
@@ -154,10 +174,11 @@ def simulate(
     engines: int = 1,
     seed: int = 1,
     warm: float = 0.1,
+    speculation: Speculation | None = None,
 ) -> Simulated:
     """Random arrivals at `load`, each to the engine with the fewest requests."""
     generator = random.Random(seed)  # noqa: S311
-    fleet = [_Engine(roofline, slots, batched_tokens) for _ in range(engines)]
+    fleet = [_Engine(roofline, slots, batched_tokens, speculation) for _ in range(engines)]
     now_s = 0.0
     for count in range(requests):
         now_s += generator.expovariate(load.requests_per_s)

@@ -149,8 +149,9 @@ def test_one_prefill_replica_waits_as_long_as_a_simulated_one(name: str, load: L
 
     def simulated_s(engines: int) -> float:
         many = replace(ones, requests_per_s=busy.requests_per_s * engines)
-        sizes = {"slots": case.slots, "batched_tokens": case.batched_tokens, "requests": 4000 * engines}
-        return simulate(case.roofline, many, engines=engines, **sizes).ttft.mean
+        requests, size = 4000 * engines, case.batched_tokens
+        run = simulate(case.roofline, many, engines=engines, slots=case.slots, batched_tokens=size, requests=requests)
+        return run.ttft.mean
 
     assert simulated_s(1) == pytest.approx(prefill.sojourn_mean_s, rel=0.2)
     assert simulated_s(4) < 1.15 * prefill.sojourn_mean_s

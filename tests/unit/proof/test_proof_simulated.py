@@ -17,6 +17,7 @@ from stacks.proof.demand import METRICS, PERCENTS, Load, Metric, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.roofline import Roofline
 from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S, Steady
+from stacks.proof.speculation import Speculation
 from tests.unit.proof.proof_orders import fixed, order
 from tests.unit.proof.scheduler_simulation import Sample, averaged, simulate
 
@@ -41,14 +42,23 @@ class Scene:
     chunk: int = 8192
     tensor: int = 1
     requests: int = 3000
+    speculation: Speculation | None = None
 
     def steady(self, rate: float | None = None) -> Steady:
-        engine = Scheduler(roofline=self.roofline, slots=self.slots, batched_tokens=self.chunk, context=float(LONGEST))
+        engine = Scheduler(
+            roofline=self.roofline,
+            slots=self.slots,
+            batched_tokens=self.chunk,
+            context=float(LONGEST),
+            tokens_per_step=self.speculation.per_step if self.speculation else 1.0,
+            width=self.speculation.budgeted if self.speculation else 1,
+        )
         return Steady(engine, replace(self.load, requests_per_s=rate or self.load.requests_per_s), 1)
 
     @property
     def roofline(self) -> Roofline:
-        return Case(order(self.model, load=self.load), Layout(tensor=self.tensor), 1).roofline
+        asked = order(self.model, load=self.load, speculation=self.speculation)
+        return Case(asked, Layout(tensor=self.tensor), 1).roofline
 
 
 TALK = Load(requests_per_s=0.6, prefix_hit=0.5)
@@ -99,6 +109,21 @@ HELD_OUT = {
     ),
 }
 SCENES |= HELD_OUT
+# Accepted by chance, of which the model knows the mean alone.
+SCENES |= {
+    "chat with drafts": Scene(
+        model="qwen3-32b-fp8",
+        load=replace(TALK, requests_per_s=1.0),
+        speculation=Speculation(method="ngram", tokens=3, acceptance=0.6),
+    ),
+    "chat with a draft layer": Scene(
+        model="deepseek-v3",
+        load=replace(TALK, requests_per_s=2.0),
+        tensor=8,
+        slots=200,
+        speculation=Speculation(method="mtp", tokens=1, acceptance=0.85),
+    ),
+}
 # Prompts that take many times a decode step, and answers of a few: at a light load most of the time has no step.
 PAGES = Load(requests_per_s=0.3, prompt_tokens=Spread(4000, 12_000), answer_tokens=Spread(3, 6))
 OF_A_FEW_TOKENS = {
@@ -123,6 +148,7 @@ def measured(name: str) -> dict[Metric, Sample]:
             requests=scene.requests,
             most_tokens=LONGEST,
             seed=seed,
+            speculation=scene.speculation,
         )
         for seed in SEEDS
     ]
@@ -185,6 +211,7 @@ def test_what_a_simulated_scheduler_carries_is_accepted_and_no_more(name: str) -
             batched_tokens=scene.chunk,
             requests=requests,
             most_tokens=LONGEST,
+            speculation=scene.speculation,
         )
         return run.left / requests
 

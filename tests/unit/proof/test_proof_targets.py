@@ -34,9 +34,9 @@ def test_a_target_is_known_by_its_key_alone() -> None:
 
 def test_the_mean_gap_is_bound_by_the_tightest_and_the_queue_by_the_longest() -> None:
     slo = Slo.of(itl_p50_ms=30, itl_p99_ms=300, tpot_p95_ms=40, ttft_p50_ms=500, ttft_p99_ms=4000)
-    assert slo.mean_gap_ms == 30
+    assert slo.mean_step_ms() == 30
     assert slo.longest_ttft_ms == 4000
-    assert Slo.of(ttft_p95_ms=2000).mean_gap_ms is None
+    assert Slo.of(ttft_p95_ms=2000).mean_step_ms() is None
 
 
 def test_no_target_of_gaps_holds_while_their_mean_is_above_it() -> None:

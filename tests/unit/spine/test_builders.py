@@ -118,6 +118,7 @@ CASES = {
     "model-simulator": lambda: model_objects("Pulumi.lab.yaml", "glm-5-1"),
     "model-vllm": lambda: model_objects("Pulumi.prod.yaml", "glm-5-1"),
     "model-data-parallel": lambda: model_objects("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
+    "model-drafts": lambda: model_objects("tests/fixtures/sites/valid/optimisations.yaml", "llama"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
     "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed"), *network_policies()],
 }

@@ -36,6 +36,8 @@ def test_list_is_of_the_pinned_version() -> None:
         ("Pulumi.prod.yaml", "qwen3-32b"),
         ("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
         ("tests/fixtures/sites/valid/layouts.yaml", "llama"),
+        ("tests/fixtures/sites/valid/optimisations.yaml", "deepseek"),
+        ("tests/fixtures/sites/valid/optimisations.yaml", "llama"),
     ],
 )
 def test_server_arguments_are_documented(file: str, model: str) -> None:

@@ -30,8 +30,8 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 # Keywords of JSON schema that `mistakes` understands; others only describe.
 CHECKED = {
-    "$ref", "anyOf", "type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "minLength",
-    "required", "properties", "additionalProperties", "propertyNames", "minProperties", "maxProperties",
+    "$ref", "anyOf", "type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "minLength", "required", "properties", "additionalProperties", "propertyNames", "minProperties", "maxProperties",
     "items", "minItems", "maxItems",
 }  # fmt: skip
 SPOKEN = {"title", "description", "default", "format", "$schema", "$defs"}
@@ -54,7 +54,8 @@ def mistakes(value: Any, node: dict[str, Any], path: str = "") -> Iterator[str]:
             yield path
     elif isinstance(value, int | float):
         low, high = node.get("minimum", value), node.get("maximum", value)
-        if not low <= value <= high or value <= node.get("exclusiveMinimum", value - 1):
+        below, above = node.get("exclusiveMinimum", value - 1), node.get("exclusiveMaximum", value + 1)
+        if not low <= value <= high or not below < value < above:
             yield path
     elif isinstance(value, list):
         if not node.get("minItems", 0) <= len(value) <= node.get("maxItems", len(value)):

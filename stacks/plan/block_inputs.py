@@ -1,0 +1,48 @@
+"""Lines of a proof's block about what the site chose: drafts, and weights that are quantised as they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stacks.proof.figures import Figure, shown
+from stacks.proof.proof import Proof
+
+
+def drafts(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:
+    """(label, text, figures behind it): what drafts and what a step gives; then what that changes."""
+    speculation, figures = proof.order.speculation, proof.speculation
+    if speculation is None or not figures:
+        return
+    drafter = f" by {speculation.draft.repository}" if speculation.draft else ""
+    yield (
+        "drafts",
+        f"{speculation.method}{drafter}, {speculation.tokens} per step, {100 * speculation.acceptance:.3g} % accepted "
+        f"as the site says: {figures['tokens_per_step']} per step of {figures['step_alone']} for one request, "
+        f"{figures['step_full']} when full",
+        figures,
+    )
+    parts = [_change("one request", figures, "gain_alone")]
+    if "gain_full" in figures:
+        parts.append(_change("answers when full", figures, "gain_full"))
+        parts[-1] += f", of {figures['plain_parallel']} at once"
+    if "gain_saturation" in figures:
+        parts.append(_change("whole requests when full", figures, "gain_saturation"))
+    if "plain_tpot_mean" in figures:
+        parts.append(f"at this load a mean of {figures['plain_tpot_mean']} per token without drafts")
+    yield "gain", "; ".join(parts), figures
+
+
+def quantised(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:
+    """What a start quantises, and what is not known of it."""
+    if figures := proof.loading:
+        yield (
+            "quantised",
+            f"to {proof.order.model.quantisation.format} while the files are read, which has up to "
+            f"{figures['loading_per_gpu']} per GPU; what the answers lose is not proven",
+            figures,
+        )
+
+
+def _change(what: str, figures: Mapping[str, Figure], key: str) -> str:
+    factor = figures[key].value
+    return f"{what} x {shown(factor)}" + (", a loss" if factor < 1 else "")

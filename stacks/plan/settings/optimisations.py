@@ -1,0 +1,61 @@
+"""Settings of what a site chooses to make a model faster or smaller: drafts, and weights that are quantised."""
+
+from __future__ import annotations
+
+from stacks.plan.settings.definition import Basis, Definition, Derived, Place
+
+
+def _drafted(basis: Basis) -> Derived | None:
+    speculation = basis.case.order.speculation
+    if speculation is None:
+        return None
+    return Derived(value=speculation.tokens, inputs={"method": speculation.method}, origin="site")
+
+
+def _given(basis: Basis) -> Derived | None:
+    speculation = basis.case.order.speculation
+    if speculation is None:
+        return None
+    inputs: dict[str, float | int | str] = {
+        "num_speculative_tokens": speculation.tokens,
+        "acceptance": speculation.acceptance,
+    }
+    return Derived(value=round(speculation.per_step, 3), inputs=inputs)
+
+
+def _quantised(basis: Basis) -> Derived | None:
+    order = basis.case.order
+    if order.stored is None:
+        return None
+    inputs: dict[str, float | int | str] = {
+        "file_bytes": round(order.file_bytes),
+        "weight_bytes_per_gpu": round(basis.case.weights),
+    }
+    return Derived(value=order.model.quantisation.format, inputs=inputs, origin="site")
+
+
+DEFINITIONS = (
+    Definition(
+        key="num_speculative_tokens",
+        unit="tokens",
+        formula="server.speculative.tokens, checked by the proof",
+        derive=_drafted,
+        used="argument of the engine, --speculative-config",
+        places=(Place(kind="flag", name="speculative-config"),),
+    ),
+    Definition(
+        key="tokens_per_step",
+        unit="tokens",
+        formula="(1 - acceptance^(k + 1)) / (1 - acceptance), k drafted tokens; Leviathan et al. 2023",
+        derive=_given,
+        unused="the engine finds by itself how many of the drafted tokens it accepts; figures follow from it",
+    ),
+    Definition(
+        key="quantized_weights",
+        unit="",
+        formula="server.quantization: linear layers and experts; not embeddings, output embeddings and routers",
+        derive=_quantised,
+        used="argument of the engine, --quantization",
+        places=(Place(kind="flag", name="quantization"),),
+    ),
+)

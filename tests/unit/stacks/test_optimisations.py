@@ -1,0 +1,161 @@
+"""Drafts and quantised weights of a site: the order that is proven, the engine's arguments, the settings, the plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.specs.model_server import SpeculativeSpec
+from components.specs.weights import WeightsSpec
+from floor.problems import SiteError
+from stacks.facts import catalogue
+from stacks.plan import optimisations
+from stacks.plan.models import RevisionPlan
+from stacks.plan.site_plan import SitePlan, plan_file, plan_values
+from stacks.proof.online_quantisation import ONLINE
+from stacks.proof.speculation import METHODS
+from stacks.proof.weights import weight_bytes
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import changed
+
+pytestmark = pytest.mark.row("001.22", "002.08", "003.03")
+
+ROOT = Path(__file__).parents[3]
+QWEN = "models.qwen3-32b.server"
+NGRAM = {"method": "ngram", "tokens": 3, "acceptance": 0.5}
+DRAFT = {"method": "draft", "catalogue": "qwen3-0.6b", "tokens": 2, "acceptance": 0.7}
+
+
+@cache
+def site() -> SitePlan:
+    return plan_file(ROOT / "tests/fixtures/sites/valid/optimisations.yaml")
+
+
+def revision(name: str) -> RevisionPlan:
+    return site().models[name].stable
+
+
+def argument(plan: RevisionPlan, flag: str) -> str:
+    values = [arg.partition("=")[2] for arg in plan.engine.args if arg.startswith(f"{flag}=")]
+    return values[0] if values else ""
+
+
+def speculative(plan: RevisionPlan) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(argument(plan, "--speculative-config") or "{}")
+    return config
+
+
+def qwen(change: Mapping[str, Any]) -> RevisionPlan:
+    return plan_values(changed(prod(), dict(change)), "Pulumi.prod.yaml").models["qwen3-32b"].stable
+
+
+def test_each_method_is_one_of_vllm_by_its_own_name() -> None:
+    assert speculative(revision("deepseek")) == {"method": "mtp", "num_speculative_tokens": 1}
+    assert speculative(revision("small")) == {"method": "ngram", "num_speculative_tokens": 4}
+    draft = catalogue.load("llama-3.2-1b")
+    assert speculative(revision("llama")) == {
+        "method": "draft_model",
+        "num_speculative_tokens": 3,
+        "model": draft.repository,
+        **({"revision": draft.revision} if draft.revision else {}),
+    }
+    assert speculative(revision("qwen")) == {}
+
+
+def test_weights_are_quantised_where_the_site_says_so() -> None:
+    assert argument(revision("llama"), "--quantization") == "fp8_per_tensor"
+    assert argument(revision("qwen"), "--quantization") == "fp8_per_block"
+    assert argument(revision("small"), "--quantization") == ""
+
+
+def test_a_site_without_them_gets_neither_flag_nor_setting() -> None:
+    plan = qwen({})
+    assert not [arg for arg in plan.engine.args if "specul" in arg or "quantiz" in arg]
+    assert not {"num_speculative_tokens", "tokens_per_step", "quantized_weights"} & plan.settings.keys()
+
+
+def test_a_draft_model_that_the_site_brings_may_be_of_any_commit() -> None:
+    spec = SpeculativeSpec.model_validate(DRAFT)
+    known = catalogue.load("qwen3-0.6b").revision
+    assert known
+    assert optimisations.speculative_config(spec, WeightsSpec())["revision"] == known
+    assert "revision" not in optimisations.speculative_config(spec, WeightsSpec(source="volume"))
+
+
+def test_volume_download_and_start_have_the_draft_models_files_too() -> None:
+    with_draft, alone = qwen({f"{QWEN}.speculative": DRAFT}), qwen({})
+    files = weight_bytes(catalogue.load("qwen3-0.6b")).files
+    assert with_draft.server.weight_bytes - alone.server.weight_bytes == pytest.approx(files)
+    assert with_draft.server.download_s > alone.server.download_s
+    assert with_draft.server.load_s > alone.server.load_s
+
+
+def test_settings_follow_from_drafts_and_show_how() -> None:
+    settings = revision("small").settings
+    assert (settings["num_speculative_tokens"].value, settings["num_speculative_tokens"].origin) == (4, "site")
+    given = settings["tokens_per_step"]
+    assert given.value == pytest.approx(sum(0.4**place for place in range(5)), abs=1e-3)
+    assert given.inputs == {"num_speculative_tokens": 4, "acceptance": 0.4}
+    assert revision("llama").settings["quantized_weights"].value == "fp8"
+    files = revision("llama").settings["quantized_weights"].inputs["file_bytes"]
+    stored = weight_bytes(catalogue.load("llama-3.3-70b")).files + weight_bytes(catalogue.load("llama-3.2-1b")).files
+    assert files == pytest.approx(stored)
+
+
+def test_batch_and_blocks_are_those_of_the_case_with_drafts() -> None:
+    plan = qwen({f"{QWEN}.speculative": NGRAM})
+    case, plain = plan.proof.case, qwen({}).proof.case
+    assert case.order == replace(plain.order, speculation=case.order.speculation)
+    assert case.slots != plain.slots
+    assert argument(plan, "--max-num-seqs") == str(case.slots)
+    assert argument(plan, "--max-num-batched-tokens") == str(case.batched_tokens)
+
+
+def test_the_simulator_gives_tokens_at_the_pace_of_steps_with_drafts() -> None:
+    """It knows no drafts: a token comes each step by the tokens of a step."""
+    plan = revision("stand-in")
+    case = plan.proof.case
+    assert case.order.tokens_per_step == pytest.approx(1 + 0.8 + 0.64)
+    assert argument(plan, "--inter-token-latency") == f"{round(case.decode_s(1) / 2.44 * 1e6)}us"
+    assert not [arg for arg in plan.engine.args if "specul" in arg]
+    full = case.decode_s(case.slots) / case.decode_s(1)
+    assert argument(plan, "--time-factor-under-load") == f"{full:.2f}"
+
+
+def test_an_answer_may_be_as_long_as_its_tokens_come() -> None:
+    """Where no target says more, the longest answer is what a full batch gives in the time of a stream."""
+    change = {"models.qwen3-32b.slo": None, f"{QWEN}.replicas": 4}
+    plain, drafting = qwen(change), qwen(change | {f"{QWEN}.speculative": NGRAM})
+    case = drafting.proof.case
+    most = 600 / (case.decode_s(case.slots) / 1.875)
+    assert drafting.settings["gateway_max_tokens"].whole == min(case.context, int(most))
+    assert (
+        plain.settings["gateway_max_tokens"].inputs["itl_ms"]
+        != drafting.settings["gateway_max_tokens"].inputs["itl_ms"]
+    )
+
+
+def test_the_spec_offers_what_the_proof_knows() -> None:
+    server = type(site().site.models["qwen"].server).model_fields
+    assert set(ONLINE) == {word for word in ("fp8_per_tensor", "fp8_per_block") if word in str(server["quantization"])}
+    assert all(method in str(SpeculativeSpec.model_fields["method"]) for method in METHODS)
+
+
+def test_the_engine_must_be_new_enough_for_the_draft_model_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = catalogue.load
+
+    def patched(name: str) -> catalogue.CatalogueModel:
+        return load(name).model_copy(update={"engine_version": "99.0.0"} if name == "qwen3-0.6b" else {})
+
+    monkeypatch.setattr(catalogue, "load", patched)
+    with pytest.raises(SiteError) as caught:
+        qwen({f"{QWEN}.speculative": DRAFT})
+    (problem,) = caught.value.problems
+    assert problem.key == f"{QWEN}.speculative.catalogue"
+    assert "needs vLLM 99.0.0 or later" in problem.what
