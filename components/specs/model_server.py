@@ -84,7 +84,7 @@ class ModelServerSpec(Spec):
     """Speculative decoding; without it each step gives a running request one token."""
     quantization: Literal["fp8_per_tensor", "fp8_per_block"] | None = None
     """What vLLM makes of 16-bit weights as it loads them, as its `--quantization` calls it: FP8 with one scale for a
-    matrix, or for 128 x 128 elements of it. The proof says nothing about what the answers lose."""
+    matrix, or for 128 x 128 elements of it. What the answers lose is not proven."""
     revision: str | None = None
     """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's, where the
     weights are downloaded. The simulator ignores it."""

@@ -11,6 +11,7 @@ import click
 from pydantic import ValidationError
 
 from floor.problems import nearest
+from sitectl.advised_inputs import inputs_line, with_inputs
 from sitectl.command import Command, CommandContext, pass_context, site_names
 from sitectl.commands.catalogue import model_names
 from sitectl.errors import Exit, SitectlError
@@ -36,6 +37,7 @@ name, or of the options. Each kind gets the fewest GPUs that carry the load with
   python -m sitectl advise --site prod qwen3-32b
   python -m sitectl advise --site prod qwen3-32b --offer b200=6.5
   python -m sitectl advise --site prod gpt-oss-20b --requests-per-s 4
+  python -m sitectl advise --site prod glm-5-1 --speculative mtp:1:0.85
 
 exit status 1: no kind carries the load within its targets; each line shows why
 """
@@ -57,6 +59,8 @@ _LOAD_OPTIONS = {
 @click.option("--prefix-hit", type=float, metavar="SHARE", help="share of the prompt that is cached, 0 to 1")
 @click.option("--slo", "targets", multiple=True, metavar="KEY=MS", help="a target, as ttft_p95_ms=2000; repeatable")
 @click.option("--offer", "offers", multiple=True, metavar="GPU=PRICE", help="an hour of one GPU; repeatable")
+@click.option("--speculative", metavar="METHOD:K:ACCEPTANCE", help="drafts, as mtp:1:0.85 or draft=qwen3-0.6b:3:0.7")
+@click.option("--quantization", metavar="METHOD", help="quantise 16-bit weights on loading, as fp8_per_tensor")
 @click.option("--public", metavar="IN/OUT", help="a public API's prices per million tokens, in the site's currency")
 @pass_context
 def command(context: CommandContext, /, *, model: str, site: str, public: str | None, **given: Any) -> int:
@@ -70,7 +74,8 @@ def command(context: CommandContext, /, *, model: str, site: str, public: str | 
         advices = advise(order, _offers(order, given["offers"]))
         split = advice.split_of(advices)
     cost = advice.public_cost(order, price) if price else None
-    lines = [*advice.table(advices), advice.verdict(advices, cost), *([advice.split_line(split)] if split else [])]
+    assumed, last = inputs_line(order), [advice.split_line(split)] if split else []
+    lines = [*advice.table(advices), *([assumed] if assumed else []), advice.verdict(advices, cost), *last]
     record = {"kinds": [_record(kind) for kind in advices], "public_per_hour": cost}
     context.say("\n".join(lines), record | {"split": _split_record(split) if split else None})
     return int(Exit.OK if any(kind.holds for kind in advices) else Exit.REFUSED)
@@ -82,6 +87,7 @@ def _order(plan: SitePlan, model: str, given: Mapping[str, Any]) -> Order:
     slo = _changed(SloSpec, spec.slo, _targets(given["targets"]), {})
     if slo and not load:
         raise _wrong("--slo", "a target needs a load", fix="add --requests-per-s")
+    spec = with_inputs(spec, given["speculative"], given["quantization"])
     engine = versions.minor_of(versions.load().images.vllm)
     return order_of(plan.site, model, spec.model_copy(update={"load": load, "slo": slo}), engine)
 

@@ -17,7 +17,7 @@ def drafts(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:
     yield (
         "drafts",
         f"{speculation.method}{drafter}, {speculation.tokens} per step, {100 * speculation.acceptance:.3g} % accepted "
-        f"as the site says: {figures['tokens_per_step']} per step of {figures['step_alone']} for one request, "
+        f"as the site declares: {figures['tokens_per_step']} per step of {figures['step_alone']} for one request, "
         f"{figures['step_full']} when full",
         figures,
     )

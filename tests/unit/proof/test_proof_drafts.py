@@ -186,7 +186,7 @@ def test_the_block_shows_what_drafts_and_what_it_changes() -> None:
     drafts, gain = (
         next(line for line in text.splitlines() if line.strip().startswith(word)) for word in ("dra", "gai")
     )
-    assert "draft by Qwen/Qwen3-0.6B, 3 per step, 70 % accepted as the site says: 2.53 tokens per step" in drafts
+    assert "draft by Qwen/Qwen3-0.6B, 3 per step, 70 % accepted as the site declares: 2.53 tokens per step" in drafts
     assert "one request x 1." in gain
     assert "at this load a mean of" in gain
     assert text.count("[estimated]") >= 2

@@ -102,3 +102,61 @@ def test_wrong_options_say_what_is_allowed(checkout_folder: Path, more: tuple[st
     assert done.status == Exit.USAGE
     assert error in done.err
     assert "fix: " in done.err
+
+
+@pytest.mark.row("001.22", "002.08", "003.03")
+def test_drafts_can_be_asked_for_before_they_are_written(checkout_folder: Path) -> None:
+    asked = ("advise", "--site", "prod", "glm-5-1", "--offer", "b200=6", "--json")
+    plain, drafting = (
+        run(checkout_folder, *asked, *more).data["kinds"] for more in ((), ("--speculative", "mtp:1:0.85"))
+    )
+    assert [kind["figures"]["tokens_per_step"]["value"] for kind in drafting] == pytest.approx([1.85, 1.85])
+    slow, fast = (
+        next(kind for kind in kinds if kind["here"])["figures"]["decode_alone"]["value"] for kinds in (plain, drafting)
+    )
+    assert fast < slow
+    text = run(checkout_folder, *asked[:-1], "--speculative", "mtp:1:0.85").out
+    assert "assumed: mtp drafts 1 per step, 1.85 tokens come of it if 85 % are accepted" in text
+    draft = run(checkout_folder, "advise", "--site", "prod", "qwen3-32b", "--speculative", "draft=qwen3-0.6b:2:0.7").out
+    assert "assumed: draft drafts 2 per step" in draft
+
+
+@pytest.mark.row("002.08", "003.03")
+def test_quantised_weights_can_be_asked_for(checkout_folder: Path) -> None:
+    asked = ("advise", "--site", "prod", "llama-3.3-70b", "--requests-per-s", "1", "--offer", "a100-80gb=2", "--json")
+    told = run(checkout_folder, *asked, "--quantization", "fp8_per_tensor").data["kinds"]
+    by_gpu = {kind["gpu"]: kind for kind in told}
+    assert by_gpu["h200-sxm"]["figures"]["weights_per_gpu"]["value"] < 75
+    assert "no FP8 units" in by_gpu["a100-80gb"]["why_not"]
+    text = run(checkout_folder, *asked[:-1], "--quantization", "fp8_per_tensor").out
+    assert "assumed: weights are quantised to fp8; what answers lose is not proven" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("--speculative", "mtp:1:0.85"), "names no draft_layers"),
+        (("--speculative", "mtp:1"), "wants METHOD:K:ACCEPTANCE"),
+        (("--speculative", "ngram:three:0.5"), "wants a whole number and a share"),
+        (("--speculative", "ngram:3:1.5"), "acceptance: "),
+        (("--speculative", "guess:3:0.5"), "method: "),
+        (("--speculative", "draft:3:0.5"), "method and catalogue do not go together"),
+        (("--speculative", "draft=llama-3.2-1b:3:0.5"), "the vocabulary of"),
+        (("--speculative", "draft=no-such:3:0.5"), "is not in the catalogue"),
+        (("--quantization", "fp8_per_tensor"), "are quantised already (fp8-block)"),
+        (("--quantization", "awq"), "wants the name of a method"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_usage_error_with_the_way_out(
+    checkout_folder: Path, options: tuple[str, ...], what: str
+) -> None:
+    done = run(checkout_folder, "advise", "--site", "prod", "qwen3-32b", *options)
+    assert done.status == Exit.USAGE
+    assert what in done.err
+    assert "fix: " in done.err
+
+
+def test_none_asks_without_what_the_site_has(checkout_folder: Path) -> None:
+    asked = ("advise", "--site", "prod", "qwen3-32b")
+    bare = run(checkout_folder, *asked, "--speculative", "none", "--quantization", "none").out
+    assert bare == run(checkout_folder, *asked).out
