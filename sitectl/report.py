@@ -19,11 +19,13 @@ from sitectl.saved_previews import SAVE_ONE
 from sitectl.verdicts import front
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity, Verdict
+from stacks.facts.hardware import GPUS
+from stacks.plan.orders import prices_of
+from stacks.proof import money
+from stacks.site.demand import PricesSpec
+from stacks.site.model import ClusterSpec
 from stacks.site.reading.raw import mapping
 
-# Hours of a year by twelve.
-HOURS_A_MONTH = 730
-_MOST_A_GPU_HOUR = 1e9
 # More than this many rows with the same words are one.
 _MOST_ALIKE = 4
 # Lines of the engine and its language host next to an error of the program.
@@ -42,6 +44,7 @@ class Price:
     """What one GPU costs for one hour."""
 
     gpu_hour: float
+    """With its share of the node's power."""
     currency: str
 
 
@@ -127,7 +130,7 @@ def report(
         rows=rows,
         operations=dict(sorted(Counter(change.op for change in changes).items())),
         gpus=gpus,
-        cost_per_month=None if price is None else round(gpus * price.gpu_hour * HOURS_A_MONTH, 2),
+        cost_per_month=None if price is None else round(money.monthly(gpus, price.gpu_hour), 2),
         currency=price.currency if price else "",
         restarts=sum(row.restarts for row in rows),
         cold_start_s=max((row.cold_start_s for row in rows), default=0),
@@ -171,7 +174,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
     words = _site_words(preview.get("config") or {})
     callers = _merged(_of_changes(changes), _of_words(words))
     keys = _keys_of_changes(changes) | _keys_of_words(words)
-    price = price_of(words.get("prices"))
+    price = _price_of_words(words)
     proofs = [str(proof) for proof in preview.get("proofs") or ()]
     headroom = of_records(preview.get("headroom"))
     return report(
@@ -188,13 +191,19 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
     )
 
 
-def price_of(prices: Any) -> Price | None:
-    """The price from the site's own keys."""
-    hour = prices.get("gpu_hour") if isinstance(prices, Mapping) else None
-    # More is no price, and no float.
-    if not isinstance(hour, int | float) or not 0 <= hour < _MOST_A_GPU_HOUR:
+def price_of(gpu: str, prices: PricesSpec | None) -> Price | None:
+    """What one GPU of that kind costs; None without prices. Raises KeyError for a kind that the platform lacks."""
+    paid = prices_of(prices)
+    return Price(gpu_hour=money.gpu_hourly(GPUS[gpu], paid), currency=paid.currency) if paid else None
+
+
+def _price_of_words(site: Mapping[str, Any]) -> Price | None:
+    """The same of a site that no loader has read; None for prices or a GPU that it would refuse."""
+    gpu = mapping(site.get("cluster")).get("gpu", ClusterSpec.model_fields["gpu"].default)
+    try:
+        return price_of(str(gpu), PricesSpec.model_validate(site.get("prices")))
+    except (KeyError, ValueError):
         return None
-    return Price(gpu_hour=float(hour), currency=str(prices.get("currency", "EUR")))
 
 
 def callers_of(resources: Iterable[Resource]) -> Access:

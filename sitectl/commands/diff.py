@@ -98,7 +98,7 @@ def _report(site: str, changed: list[changes.Change], before: Side, after: Side)
         changed,
         report.callers_of(declared),
         keys=report.keys_of(declared),
-        price=report.price_of(priced.site.prices.model_dump()) if priced and priced.site.prices else None,
+        price=report.price_of(priced.site.cluster.gpu, priced.site.prices) if priced else None,
         headroom=headroom.between(old, new) if new else [],
         knows_site=priced is not None,
     )

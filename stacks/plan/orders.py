@@ -12,7 +12,7 @@ from stacks.proof.layouts import Layout
 from stacks.proof.memory import EngineVersion
 from stacks.proof.online_quantisation import as_loaded
 from stacks.proof.order import Order
-from stacks.site.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, TokenCounts
+from stacks.site.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, PricesSpec, TokenCounts
 from stacks.site.model import SiteConfig
 
 
@@ -45,7 +45,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
         max_num_batched_tokens=batched.value if batched else by_hand,
         engine=engine,
-        prices=_prices(site),
+        prices=prices_of(site.prices),
         speculation=speculation_of(server.speculative),
         stored=entry.quantisation if server.quantization else None,
     )
@@ -88,8 +88,8 @@ def _spread(counts: TokenCounts) -> Spread:
     return Spread(counts.p50, counts.p95)
 
 
-def _prices(site: SiteConfig) -> Prices | None:
-    prices = site.prices
+def prices_of(prices: PricesSpec | None) -> Prices | None:
+    """What the site pays; None where it does not say."""
     if prices is None:
         return None
     return Prices(gpu_hour=prices.gpu_hour, currency=prices.currency, power_kwh=prices.power_kwh)

@@ -10,6 +10,8 @@ from stacks.proof.demand import Prices
 
 _MILLION = 1e6
 _HOUR_S = 3600
+# Hours of a year by twelve.
+HOURS_A_MONTH = 730
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +41,19 @@ class Costs:
     """A million answer tokens if they alone were sold: bill / (tokens per second x 3600)."""
 
 
+def gpu_hourly(gpu: Gpu, prices: Prices) -> float:
+    """Bill of one GPU for an hour: its price, and its share of the node's power at full load."""
+    return prices.gpu_hour + gpu.billed_power_w / 1000 * prices.power_kwh
+
+
 def hourly(case: Case, prices: Prices) -> float:
-    """Bill of an hour: GPUs x (their price, and their share of the nodes' power at full load)."""
-    gpu: Gpu = case.order.hardware
-    return case.gpus * (prices.gpu_hour + gpu.billed_power_w / 1000 * prices.power_kwh)
+    """Bill of an hour: all GPUs of the model."""
+    return case.gpus * gpu_hourly(case.order.hardware, prices)
+
+
+def monthly(gpus: int, hour: float) -> float:
+    """Bill of a month for so many GPUs, each at `hour` an hour, power included."""
+    return gpus * hour * HOURS_A_MONTH
 
 
 def work(case: Case) -> Work:

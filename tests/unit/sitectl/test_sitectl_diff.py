@@ -11,6 +11,7 @@ from sitectl import engine
 from sitectl.changes import Change
 from sitectl.errors import Exit
 from sitectl.words import field_words
+from stacks.facts.hardware import GPUS
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
 
 pytestmark = pytest.mark.row("C.06")
@@ -54,8 +55,9 @@ def test_price_and_targets_are_those_of_the_sites_own_files(history: Path, tmp_p
     """The reference site has both; `diff` reported that no price is known and no target declared."""
     result = run(history, "diff", "before", "HEAD", "--site", "prod", "--markdown", str(tmp_path / "diff.md"))
     data = run(history, "diff", "before", "HEAD", "--site", "prod", "--json").data["prod"]
-    assert (data["cost_per_month"], data["currency"]) == (-1 * 3.5 * 730, "EUR")
-    assert "-2,555 EUR" in result.out
+    power = GPUS["h200-sxm"].billed_power_w / 1000 * 0.25
+    assert (data["cost_per_month"], data["currency"]) == (round(-1 * (3.5 + power) * 730, 2), "EUR")
+    assert "-2,788 EUR" in result.out
     assert "no price known" not in result.out
     (moved,) = [row for row in data["headroom"] if (row["model"], row["figure"]) == ("qwen3-32b", "TTFT p95")]
     assert (moved["before_target_ms"], moved["after_target_ms"]) == (2000, 2000)
@@ -63,7 +65,7 @@ def test_price_and_targets_are_those_of_the_sites_own_files(history: Path, tmp_p
     assert "SLO headroom, least" in result.out
     assert "declares a target" not in result.out
     posted = (tmp_path / "diff.md").read_text()
-    assert "-2,555 EUR" in posted
+    assert "-2,788 EUR" in posted
     assert "TTFT p95 | " in posted
 
 

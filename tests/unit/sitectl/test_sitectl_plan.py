@@ -74,13 +74,24 @@ def test_plan_says_what_the_engine_refused(checkout_folder: Path) -> None:
     assert "field can not be less than" in " ".join(result.out.split())
 
 
-def test_plan_takes_the_price_from_the_site(checkout_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({}, "-14,600 NOK"),
+        # Each GPU's eighth of 10.2 kW.
+        ({"power_kwh": 0.2}, "-16,089 NOK"),
+        ({"power_kwh": "dear"}, "no price known"),
+    ],
+    ids=["alone", "with power", "no number"],
+)
+def test_plan_takes_the_price_from_the_site(
+    checkout_folder: Path, tmp_path: Path, more: dict[str, object], shown: str
+) -> None:
     preview = json.loads((PREVIEWS / "replica-cut.json").read_text())
     site = json.loads(preview["config"][KEY])
-    preview["config"][KEY] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK"}})
+    preview["config"][KEY] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK", **more}})
     (tmp_path / "p.json").write_text(json.dumps(preview))
-    shown = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json")).out
-    assert "-14,600 NOK" in shown
+    assert shown in run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json")).out
     without = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json")).out
     assert "no price known: set prices.gpu_hour" in without
 

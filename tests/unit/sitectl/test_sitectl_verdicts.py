@@ -10,9 +10,10 @@ import pytest
 from components.gateway.front_door import listed_models
 from components.gateway.gateway import target_gateway
 from sitectl.changes import Change, Op
-from sitectl.report import HOURS_A_MONTH, Price, folded, of_preview_document, report
+from sitectl.report import Price, folded, of_preview_document, report
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity
+from stacks.proof import money
 
 pytestmark = pytest.mark.row("opening 3")
 
@@ -211,7 +212,7 @@ def test_cost_is_gpus_by_price_by_hours() -> None:
 
     change = kube("update", "Deployment", body(1), body(3))
     total = report("a", [change], {}, price=Price(gpu_hour=2.5, currency="EUR"))
-    assert (total.gpus, total.cost_per_month, total.currency) == (8, 8 * 2.5 * HOURS_A_MONTH, "EUR")
+    assert (total.gpus, total.cost_per_month, total.currency) == (8, 8 * 2.5 * money.HOURS_A_MONTH, "EUR")
     assert total.cost_per_month == 14_600
     assert report("a", [change], {}).cost_per_month is None
 
