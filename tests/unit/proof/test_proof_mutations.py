@@ -17,7 +17,19 @@ pytestmark = pytest.mark.row("opening 1", "opening 2")
 
 _MARKS = "not exhaustive and not second_source"
 ROOT = Path(__file__).parents[3]
-PROGRAM = ("benchmarks", "bundle", "ci", "components", "floor", "manifests", "policy", "sitectl", "stacks", "talos")
+PROGRAM = (
+    "benchmarks",
+    "bundle",
+    "ci",
+    "components",
+    "floor",
+    "lab",
+    "manifests",
+    "policy",
+    "sitectl",
+    "stacks",
+    "talos",
+)
 
 
 @pytest.fixture(scope="module")
