@@ -25,9 +25,10 @@ block shows where all replicas fit, and what a lost node or a rollout leaves.
   python -m sitectl proof --json berlin
   python -m sitectl proof --with-aiconfigurator berlin
 
-exit status 1: a model does not fit, misses its targets or has no room on the nodes, and the output names the nearest
-fix; or a step time leaves the band around the second source. 3: the second source is requested but not installed. A
-model that it does not know is reported, and is no failure.
+exit status 1: a model does not fit, misses its targets over the whole band of its speed, or has no room on the nodes,
+and the output names the nearest fix; or a step time leaves the band around the second source. A model that misses them
+in a part of its band is uncertain, which is a warning and no failure. 3: the second source is requested but not
+installed. A model that it does not know is reported, and is no failure.
 """
 
 
@@ -58,10 +59,12 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         plan = plan_file(file)
     except SiteError as error:
         text = checkout.relative(str(error), project)
-        return Told(lines=[text], record={"holds": False, "problems": text.splitlines()}, good=False)
+        failed = {"holds": False, "verdict": "fails", "problems": text.splitlines()}
+        return Told(lines=[text], record=failed, good=False)
     models: dict[str, dict[str, Any]] = {
         name: {
             "block": revision.text(),
+            "verdict": revision.proof.verdict,
             "revision": revision.digest,
             "figures": {key: asdict(figure) for key, figure in revision.proof.figures().items()},
             "settings": {key: proofs.told(setting) for key, setting in revision.settings.items()},
@@ -70,7 +73,14 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     }
     placement = proofs.placement(plan)
     warnings = warned.records(plan.warnings, plan.file, project)
-    record: dict[str, Any] = {"holds": True, "models": models, "placement": placement, "warnings": warnings}
+    uncertain = [name for name, model_record in models.items() if model_record["verdict"] == "uncertain"]
+    record: dict[str, Any] = {
+        "holds": not uncertain,
+        "verdict": "uncertain" if uncertain else "holds",
+        "models": models,
+        "placement": placement,
+        "warnings": warnings,
+    }
     blocks = [str(model_record["block"]) for model_record in models.values()]
     if second:
         beside = [second_opinion.of_revision(model.stable) for model in plan.models.values()]
@@ -78,9 +88,14 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
             model_record["beside"] = told
         blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]
         record["agrees"] = all(second_opinion.agrees(told) for told in beside)
-    heading = f"site {name}: " + (
-        f"{counted(len(models), 'model')} {'holds' if len(models) == 1 else 'hold'}" if models else "no models"
-    )
-    heading = "\n".join([heading, *warned.lines(plan, project)])
+    heading = "\n".join([f"site {name}: {_verdicts(len(models), len(uncertain))}", *warned.lines(plan, project)])
     lines = [heading, *blocks, *([str(placement["block"])] if models else [])]
     return Told(lines=lines, record=record, good=record.get("agrees", True))
+
+
+def _verdicts(models: int, uncertain: int) -> str:
+    """How many models hold, and how many are uncertain."""
+    if not models:
+        return "no models"
+    hold = f"{counted(models - uncertain, 'model')} {'holds' if models - uncertain == 1 else 'hold'}"
+    return f"{hold}, {uncertain} uncertain" if uncertain else hold

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from floor.counts import counted
 from stacks.plan.block_inputs import drafts, quantised
 from stacks.proof.demand import METRICS, PERCENTS, Metric, Slo
-from stacks.proof.figures import Band, Figure, shown
+from stacks.proof.ends import Verdict
+from stacks.proof.figures import Figure, shown
 from stacks.proof.fixes import Fix
 from stacks.proof.proof import Proof
 from stacks.proof.search import reason
 from stacks.proof.split_verdict import SplitVerdict
 
 _LABEL = 12
+_VERDICTS: Mapping[Verdict, str] = {"holds": "holds", "uncertain": "uncertain", "fails": "DOES NOT HOLD"}
 
 
 def block(
@@ -35,8 +37,7 @@ def block(
 
 def _headline(proof: Proof) -> str:
     order = proof.order
-    verdict = "holds" if proof.holds else "DOES NOT HOLD"
-    return f"{order.name}: {verdict}. {order.model.repository} on {order.gpu}, {_size(proof)}"
+    return f"{order.name}: {_VERDICTS[proof.verdict]}. {order.model.repository} on {order.gpu}, {_size(proof)}"
 
 
 def _size(proof: Proof) -> str:
@@ -45,8 +46,8 @@ def _size(proof: Proof) -> str:
 
 
 def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | None) -> Iterator[str]:
-    for problem in proof.problems:
-        yield _line("problem", problem.text)
+    for doubt in proof.ends.doubts:
+        yield _line("problem" if proof.verdict == "fails" else "uncertain", doubt.text)
     for fix in fixes:
         yield _line("fix", fix.text)
     yield from _layout(proof)
@@ -57,6 +58,7 @@ def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | Non
         for label, text, figures in (*quantised(proof), *drafts(proof)):
             yield _line(label, text, figures)
     yield from _load(proof)
+    yield from _replicas(proof)
     yield from _cost(proof)
     if better is not None and better.holds and better.case.layout != proof.case.layout:
         gain = _gain(proof, better)
@@ -107,6 +109,8 @@ def _speed(proof: Proof) -> Iterator[str]:
         text += f"; a token every {speed['decode_alone']} for one request, {speed['decode_full']} when full"
         text += f"; {speed['full_tokens_per_s_per_gpu']} per GPU when full"
     yield _line("speed", text, speed)
+    band = proof.ends.band
+    yield _line("band", f"steps take {band} as long in {band.rows} published figures of such models")
     yield _line(
         "cold start",
         f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading{_first_start(proof)}",
@@ -136,23 +140,37 @@ def _load(proof: Proof) -> Iterator[str]:
         return
     for metric in METRICS:
         if f"{metric}_p50" in serving:
-            yield _line(metric.upper(), _percentiles(serving, metric, slo), serving, serving[f"{metric}_p95"].band)
+            yield _line(metric.upper(), _percentiles(serving, metric, slo), serving)
     yield _line("TTFT mean", _parts(serving), serving)
     if "heavy_prompt" in serving:
         yield _line("heavy", _heavy(serving), serving)
     rate = f"; {serving['tokens_per_s_per_gpu']} per GPU" if "tokens_per_s_per_gpu" in serving else ""
-    text = f"{serving['capacity']}, {serving['utilisation']} used{rate}; {serving['saturation']} when full"
-    yield _line("capacity", text, serving, serving["capacity"].band)
+    used, full = _ranged(serving["utilisation"], " used"), _ranged(serving["saturation"], " when full")
+    yield _line("capacity", f"{_ranged(serving['capacity'])}, {used}{rate}; {full}", serving)
+
+
+def _replicas(proof: Proof) -> Iterator[str]:
+    needed = proof.sizing.get("needed_replicas")
+    if needed is None or needed.span is None:
+        return
+    slow = "no number does at the slow end" if needed.span.slow is None else f"{needed.span} over the band"
+    text = f"{proof.case.replicas}; the load needs {shown(needed.value)} within the targets, {slow}"
+    yield _line("replicas", text, proof.sizing)
+
+
+def _ranged(figure: Figure, more: str = "") -> str:
+    """A figure with its range: `1.78 requests/s (0.371 to 2.78)`."""
+    return f"{figure}{more} ({figure.span})" if figure.span else f"{figure}{more}"
 
 
 def _percentiles(serving: Mapping[str, Figure], metric: Metric, slo: Slo) -> str:
+    """The figures, then the range of each percentile that has a target, of p95 where none has."""
     values = " / ".join(shown(serving[f"{metric}_p{percent}"].value) for percent in PERCENTS)
-    targets, wanted = slo.of_metrics(metric), ""
-    if targets:
-        limits = " / ".join(f"{target.ms:,.0f}" for target in targets)
-        shares = " / ".join(f"p{target.percent}" for target in targets)
-        wanted = f"; target {limits} ms at {shares}"
-    return f"{values} ms (p50 / p95 / p99), mean {shown(serving[f'{metric}_mean'].value)}{wanted}"
+    text = f"{values} ms (p50 / p95 / p99), mean {shown(serving[f'{metric}_mean'].value)}"
+    targets = slo.of_metrics(metric)
+    for target in targets:
+        text += f"; p{target.percent} {serving[target.figure].span}, target {target.ms:,.0f}"
+    return text if targets else f"{text}; p95 {serving[f'{metric}_p95'].span}"
 
 
 def _parts(serving: Mapping[str, Figure]) -> str:
@@ -184,8 +202,8 @@ def _cost(proof: Proof) -> Iterator[str]:
         output = f", output {shown(cost['output'].value)}" if "output" in cost else ""
         text += f"; input {shown(cost['input'].value)}, cached {shown(cost['cached_input'].value)}{output} "
         text += cost["input"].unit
-        even, full = shown(cost["break_even"].value), shown(cost["break_even_full"].value)
-        text += f"; one price for all tokens {even}, at full capacity {full}"
+        even, full = cost["break_even"], cost["break_even_full"]
+        text += f"; one price for all tokens {shown(even.value)}, at full capacity {shown(full.value)} ({full.span})"
     yield _line("cost", text, cost)
 
 
@@ -197,11 +215,10 @@ def _gain(proof: Proof, better: Proof) -> str:
     return ""
 
 
-def _line(label: str, text: str, figures: Mapping[str, Figure] | None = None, band: Band | None = None) -> str:
-    """A label, a text, the least trusted fidelity of the figures behind it, and how far published ones lie from it."""
+def _line(label: str, text: str, figures: Mapping[str, Figure] | None = None) -> str:
+    """A label, a text, and the least trusted fidelity of the figures behind it."""
     mark = ""
     if figures:
         order = ("published", "calibrated", "estimated")
-        mark = f"  [{max((figure.fidelity for figure in figures.values()), key=order.index)}"
-        mark += f"; {band}]" if band else "]"
+        mark = f"  [{max((figure.fidelity for figure in figures.values()), key=order.index)}]"
     return f"{label:<{_LABEL}}{text}{mark}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from floor.problems import Problem
 from floor.spec import MOST_SECONDS
@@ -11,27 +12,74 @@ from stacks.facts.versions import Versions
 from stacks.plan import conflicts
 from stacks.plan.models import RevisionPlan
 from stacks.plan.settings.gateway import token_s
+from stacks.proof.fixes import steadier
+from stacks.proof.proof import Proof
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin
 
 
 def cut_answers(plan: RevisionPlan) -> Iterator[Problem]:
-    """Answers of the declared load that their request's time ends, even where a replica has nothing else to do."""
+    """Answers of the declared load that their request's time ends, even on the fastest engine of the band."""
+    if (cut := _cut(plan)) and cut.span[0] > plan.spec.request_timeout_s:
+        yield _ends_answers(plan, cut, "ends answers that the declared load has")
+
+
+def may_cut_answers(plan: RevisionPlan) -> Iterator[Problem]:
+    """The same, where an engine within the band would end them."""
+    if (cut := _cut(plan)) and cut.span[0] <= plan.spec.request_timeout_s < cut.span[1]:
+        yield _ends_answers(plan, cut, "may end answers that the declared load has")
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """An answer of the declared load by itself, on a replica that has nothing else to do."""
+
+    tokens: float
+    least_s: float
+    span: tuple[float, float]
+    """Seconds at the fast and at the slow end of the band."""
+
+
+def _cut(plan: RevisionPlan) -> _Cut | None:
     load, case = plan.proof.order.load, plan.proof.case
-    timeout_s = plan.spec.request_timeout_s
     if load is None or plan.proof.order.model.task != "generate":
-        return
-    tokens = load.answer_tokens.p95
+        return None
+    tokens, band = load.answer_tokens.p95, plan.proof.ends.band
     least_s = tokens * case.token_s(1)
-    if least_s > timeout_s:
-        enough = math.ceil(tokens * token_s(case))
-        raised = f"write {enough} or more, or " if enough <= MOST_SECONDS else ""
-        yield Problem(
-            path=("models", plan.model, "request_timeout_s"),
-            what=f"ends answers that the declared load has: {tokens:,.0f} tokens take {least_s:,.0f} s or more",
-            got=str(timeout_s),
-            fix=f"{raised}lower load.answer_tokens.p95",
-        )
+    return _Cut(tokens, least_s, (least_s * band.low, least_s * band.high))
+
+
+def _ends_answers(plan: RevisionPlan, cut: _Cut, what: str) -> Problem:
+    enough = math.ceil(max(cut.tokens * token_s(plan.proof.case), cut.span[1]))
+    raised = f"write {enough} or more, or " if enough <= MOST_SECONDS else ""
+    fast, slow = cut.span
+    return Problem(
+        path=("models", plan.model, "request_timeout_s"),
+        what=f"{what}: {cut.tokens:,.0f} tokens take {cut.least_s:,.0f} s or more, {fast:,.0f} to {slow:,.0f} over the "
+        "band",
+        got=str(plan.spec.request_timeout_s),
+        fix=f"{raised}lower load.answer_tokens.p95",
+    )
+
+
+_MEASURE = "measure the model before clients rely on it"
+
+
+def uncertain(plan: RevisionPlan, has_room: Callable[[Proof], bool]) -> Iterator[Problem]:
+    """A model whose targets hang on where in the band its engine is. has_room: whether the nodes have it for a fix."""
+    proof = plan.proof
+    if proof.verdict != "uncertain":
+        return
+    end = "holds by the computed figures, but not at the slow end of their band"
+    if not proof.holds:
+        end = "does not hold by the computed figures, but does at the fast end of their band"
+    ways = [fix.text for fix in steadier(proof) if has_room(fix.proof)]
+    sure = f"to hold over the whole band, {', or '.join(ways)}; else {_MEASURE}" if ways else _MEASURE
+    yield Problem(
+        path=("models", plan.model, "slo" if proof.order.slo.targets else "load"),
+        what=f"{end}: {', and '.join(doubt.text for doubt in proof.ends.doubts)}",
+        fix=sure,
+    )
 
 
 def incompatible(site: SiteConfig, pins: Versions, origins: Mapping[str, Origin]) -> Iterator[Problem]:

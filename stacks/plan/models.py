@@ -55,7 +55,7 @@ class RevisionPlan:
     spec: OrderedModelSpec
     """What the site sets for this revision."""
     proof: Proof
-    """It holds."""
+    """It does not fail: it holds, or it is uncertain."""
     settings: Mapping[str, Setting]
     """Every setting that follows from the proof, by name."""
     server: ModelServerPlan
@@ -139,8 +139,8 @@ def _digest(spec: OrderedModelSpec) -> str:
 
 
 def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
-    """Nothing for a proof that holds; else one problem, or one for each size of a layout that cannot be."""
-    if proof.holds:
+    """Nothing for a proof that does not fail; else one problem, or one for each size of a layout that cannot be."""
+    if proof.verdict != "fails":
         return
     case = proof.case
     model, hardware, layout = case.order.model, case.order.hardware, case.layout
@@ -157,7 +157,7 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
         )
     if not sizes:
         verdict = "does not fit" if case.fit_problems else "does not keep its targets"
-        texts = [*(problem.text for problem in proof.problems), out_of_reach(proof), several_nodes.words(proof)]
+        texts = [*(doubt.text for doubt in proof.ends.doubts), out_of_reach(proof), several_nodes.words(proof)]
         texts += [] if case.fit_problems else [_split(proof)]
         reasons = "; ".join(filter(None, texts))
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)

@@ -11,6 +11,7 @@ from stacks.facts.hardware import GPUS
 from stacks.plan.machine_documents import merged_keys
 from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place
 from stacks.proof.case import Case
+from stacks.proof.ends import Ends, Verdict
 from stacks.proof.fixes import FEWEST_REPLICAS
 from stacks.proof.proof import Proof
 from stacks.site.machine import MachineKeys, NodeSpec
@@ -21,6 +22,7 @@ _LABEL = 12
 # Names and lines of one kind that people read; the rest is a number, and in the data.
 _MOST_NAMES = 4
 _MOST_LINES = 5
+_KEEPING: Mapping[Verdict, str] = {"holds": "keeps", "uncertain": "may miss", "fails": "misses"}
 _WORST_FIRST = ("down", "degraded", "recovers", "spare")
 
 
@@ -132,8 +134,16 @@ def _fewer(nodes: Sequence[Node], demands: Sequence[Demand], proofs: Mapping[str
     return f"{cut}, which leaves no replica to answer during a rollout" if gap else cut
 
 
+def _with(proof: Proof, replicas: int) -> Case:
+    return Case(replace(proof.order, replicas=replicas), proof.case.layout, replicas)
+
+
 def _holds(proof: Proof, replicas: int) -> bool:
-    return not Case(replace(proof.order, replicas=replicas), proof.case.layout, replicas).problems
+    return not _with(proof, replicas).problems
+
+
+def _verdict(proof: Proof, replicas: int) -> Verdict:
+    return Ends(_with(proof, replicas)).verdict
 
 
 def _more_nodes(site: SiteConfig, demands: Sequence[Demand], *, dead: bool) -> str:
@@ -221,7 +231,7 @@ def _fewer_left(model: str, proof: Proof, left: int) -> str:
     text = f"{model} has {left} of {proof.case.replicas} replicas"
     if proof.order.load is None:
         return text
-    return f"{text} and {'keeps' if _holds(proof, left) else 'misses'} its targets"
+    return f"{text} and {_KEEPING[_verdict(proof, left)]} its targets"
 
 
 def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
@@ -229,10 +239,13 @@ def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
     room = [model for model, fitting in placement.surge.items() if fitting]
     counts = {name: proof.case.replicas for name, proof in sorted(proofs.items())}
     single = [name for name, count in counts.items() if count == 1]
-    late = [name for name, count in counts.items() if count > 1 and not _holds(proofs[name], count - 1)]
+    fewer = {name: _verdict(proofs[name], count - 1) for name, count in counts.items() if count > 1}
+    late = [name for name, verdict in fewer.items() if verdict == "fails"]
+    maybe = [name for name, verdict in fewer.items() if verdict == "uncertain"]
     text = "takes no GPU more, as a replica stops before its successor starts"
     text += f"; without a replica meanwhile: {_some(single)}" if single else ""
     text += f"; beyond their targets meanwhile: {_some(late)}" if late else ""
+    text += f"; uncertain meanwhile: {_some(maybe)}" if maybe else ""
     return f"{text}; room for one replica more of {_some(room)}" if room else f"{text}; no room for one more of any"
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -127,7 +127,7 @@ def plan_read(read: ReadSite) -> SitePlan:
     refused = _no_consequences(refused, read.problems)
     if read.problems or refused:
         raise read.error(refused)
-    return replace(plan, site=read.site, file=read.file, origins=sources, warnings=read.warnings())
+    return replace(plan, site=read.site, file=read.file, origins=sources, warnings=read.warnings(plan.warnings))
 
 
 def plan_site(site: SiteConfig, pins: Versions | None = None) -> SitePlan:
@@ -162,7 +162,18 @@ def _plan(
         problems += site_problems(in_configs, values)
     problems += checks.incompatible(site, pins, sources)
     problems += engines_too_old(site, pins)
-    return plan, problems
+    return plan if problems else replace(plan, warnings=tuple(_warnings(plan))), problems
+
+
+def _warnings(plan: SitePlan) -> Iterator[Problem]:
+    """What hangs on a speed that is known between two bounds."""
+    for revision in plan.revisions:
+
+        def has_room(proof: Proof, name: str = revision.model) -> bool:
+            return not [*crowds(plan.site, plan.proofs | {name: proof})]
+
+        yield from checks.uncertain(revision, has_room)
+        yield from checks.may_cut_answers(revision)
 
 
 def _no_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:

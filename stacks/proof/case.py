@@ -45,6 +45,8 @@ class Shortcoming:
     kind: Kind
     text: str
     """What, got, needed; without the fix."""
+    target: LatencyTarget | None = None
+    """The target that is missed, where it is one."""
 
 
 def _without_settings(order: Order) -> Iterator[Order]:
@@ -361,20 +363,21 @@ class Case:
                 text += f"; {self.slots} at once per scheduler, as a step of more takes longer than {limit:,.0f} ms"
             return [Shortcoming(kind="overload", text=text)]
         return [
-            Shortcoming(kind=target.metric, text=self._missed(target))
+            Shortcoming(kind=target.metric, text=missed(self.steady, target), target=target)
             for target in self.order.slo.targets
             if not self.steady.keeps(target)
         ]
-
-    def _missed(self, target: LatencyTarget) -> str:
-        got = self.steady.quantile_s(target.metric, target.share) * 1e3
-        mean = self.steady.mean_gap_s(target.metric) * 1e3
-        figure = f"{target.title} is {got:,.0f} ms"
-        if target.metric in GAPS and mean > max(got, target.ms):
-            figure += f", and the mean time between tokens {mean:,.0f} ms"
-        return f"{figure}; target {target.ms:,.0f} ms"
 
     @property
     def problems(self) -> list[Shortcoming]:
         """Everything that is wrong; empty where the order works."""
         return [*self.fit_problems, *self.load_problems]
+
+
+def missed(steady: Steady, target: LatencyTarget) -> str:
+    """What is computed for a target, and the target: `ITL p95 is 64 ms; target 60 ms`."""
+    got, mean = steady.quantile_s(target.metric, target.share) * 1e3, steady.mean_gap_s(target.metric) * 1e3
+    figure = f"{target.title} is {got:,.0f} ms"
+    if target.metric in GAPS and mean > max(got, target.ms):
+        figure += f", and the mean time between tokens {mean:,.0f} ms"
+    return f"{figure}; target {target.ms:,.0f} ms"

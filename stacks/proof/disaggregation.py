@@ -15,11 +15,12 @@ from functools import cached_property
 
 from stacks.proof.case import Case
 from stacks.proof.demand import GAPS, NO_TARGETS, LatencyTarget, Load, Slo, Spread
+from stacks.proof.ends import MOST_REPLICAS
 from stacks.proof.layouts import Layout, candidates
 from stacks.proof.order import Order
 from stacks.proof.queueing import Wait, wait
 from stacks.proof.roofline import CALIBRATION
-from stacks.proof.search import MOST_REPLICAS, best
+from stacks.proof.search import best
 from stacks.proof.serving import MOST_BUSY, PATH_S, REQUEST_OVERHEAD_S
 from stacks.proof.spreads import Sojourn
 

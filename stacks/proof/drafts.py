@@ -85,13 +85,14 @@ class SpeculativeRoofline(Roofline):
         dtype: KvDtype,
         speculation: Speculation,
         calibration: Calibration = CALIBRATION,
+        pace: float = 1.0,
     ) -> None:
-        super().__init__(model, gpu, layout, dtype, calibration)
+        super().__init__(model, gpu, layout, dtype, calibration, pace)
         self._speculation = speculation
         # One pass goes through one of the draft layers.
         drafts = drafter(model, speculation, layers=1)
         cut = draft_layout(layout, speculation)
-        self._draft = Roofline(drafts, gpu, cut, dtype, calibration) if drafts else None
+        self._draft = Roofline(drafts, gpu, cut, dtype, calibration, pace) if drafts else None
         joining = joining_parameters(model) if speculation.method == "mtp" else 0.0
         self._join = self._part("embeddings", joining, joining * _UNQUANTISED)
 
@@ -120,7 +121,12 @@ class SpeculativeRoofline(Roofline):
         """Projections of a draft layer's input: of all tokens in the first pass, then of one for each request."""
         work, read = self._join
         others = self._speculation.tokens - 1 if decodes else 0
-        return (work * (tokens + others * decodes) + read * (1 + others)) * self._fit.engine
+        return (work * (tokens + others * decodes) + read * (1 + others)) * self._fit.engine * self._pace
+
+    def at(self, pace: float) -> SpeculativeRoofline:
+        return SpeculativeRoofline(
+            self._model, self._gpu, self._layout, self._dtype, self._speculation, self._fit, pace
+        )
 
 
 def roofline_of(

@@ -11,18 +11,18 @@ from stacks.facts.hardware import GPUS
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, NO_TARGETS, Slo
+from stacks.proof.ends import CALM
 from stacks.proof.layouts import candidates
 from stacks.proof.online_quantisation import as_stored
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
 from stacks.proof.search import best
+from stacks.proof.serving import Steady
 
 # Targets and loads that a fix names keep this distance to what was computed.
 _MARGIN = 0.05
 # Times that targets are raised and proven again.
 _ROUNDS = 6
-# Requests a second at which each has its replica to itself.
-_CALM = 1e-6
 # No fix goes below this where the site has as many.
 FEWEST_REPLICAS = 2
 
@@ -63,6 +63,42 @@ def nearest(proof: Proof, most: int = 3) -> list[Fix]:
         if offered and steps is _sizes:
             break
     return offered
+
+
+def steadier(proof: Proof) -> list[Fix]:
+    """What makes an uncertain order hold over its whole band: more replicas, raised targets. Each was proven to."""
+    order = proof.order
+    fixes = []
+    if order.replicas and (wanted := proof.ends.slow.replicas):
+        wider, kept = _same_layout(replace(order, replicas=wanted), proof)
+        if wider.verdict == "holds":
+            more = counted(wider.case.gpus - proof.case.gpus, "GPU")
+            text = f"raise server.replicas from {order.replicas} to {wanted} ({more} more){kept}"
+            fixes.append(Fix(text=text, order=wider.order, proof=wider))
+    raised, kept = proof, ""
+    # A raised target of gaps allows larger batches, which move the others.
+    for _ in range(_ROUNDS):
+        slow, kinds = raised.ends.slow.steady, {doubt.kind for doubt in raised.ends.doubts}
+        if not slow.stable:
+            # A batch that a target keeps small carries too little there.
+            free, _ = _same_layout(replace(order, slo=NO_TARGETS), proof)
+            slow, kinds = free.ends.slow.steady, set(METRICS)
+        if raised.verdict == "holds" or not slow.stable:
+            break
+        raised, kept = _same_layout(replace(order, slo=_raised(raised.order.slo, slow, kinds)), proof)
+    if raised.verdict == "holds":
+        fixes.append(Fix(text=f"{_targets(order, raised.order)}{kept}", order=raised.order, proof=raised))
+    return fixes
+
+
+def _same_layout(order: Order, before: Proof) -> tuple[Proof, str]:
+    """The order on the layout that it has today, and what the site must set for it: a weaker target, or more replicas,
+    may let the proof choose a smaller one."""
+    layout, proof = before.case.layout, prove(order)
+    if proof.case.layout == layout:
+        return proof, ""
+    gone = " instead of server.gpus" if order.gpus else ""
+    return prove(replace(order, layout=layout, gpus=None)), f" and set server.layout to {layout.words}{gone}"
 
 
 def _outcome(fix: Fix) -> tuple[object, ...]:
@@ -210,18 +246,18 @@ def _within_reach(order: Order) -> Case | None:
         kinds = {problem.kind for problem in case.problems}
         if not kinds:
             return case
-        slo = _raised(raised.slo, case, kinds) if kinds <= set(METRICS) else _raised(raised.slo, free)
+        slo = _raised(raised.slo, case.steady, kinds) if kinds <= set(METRICS) else _raised(raised.slo, free.steady)
         if slo == raised.slo:
             return None
         raised = replace(raised, slo=slo)
     return None
 
 
-def _raised(slo: Slo, case: Case, kinds: Collection[str] = METRICS) -> Slo:
-    """The targets, those of `kinds` at least at what the case computes."""
+def _raised(slo: Slo, steady: Steady, kinds: Collection[str] = METRICS) -> Slo:
+    """The targets, those of `kinds` at least at what is computed."""
     return Slo(
         tuple(
-            replace(target, ms=max(target.ms, float(math.ceil(case.steady.figure_s(target) * 1e3 * (1 + _MARGIN)))))
+            replace(target, ms=max(target.ms, float(math.ceil(steady.figure_s(target) * 1e3 * (1 + _MARGIN)))))
             if target.metric in kinds
             else target
             for target in slo.targets
@@ -244,7 +280,7 @@ def out_of_reach(proof: Proof) -> str:
     load, slo, most = order.load, order.slo, order.hardware.gpus_per_node
     if load is None:
         return ""
-    calm = replace(order, load=replace(load, requests_per_s=_CALM), slo=NO_TARGETS, layout=None, gpus=None)
+    calm = replace(order, load=replace(load, requests_per_s=CALM), slo=NO_TARGETS, layout=None, gpus=None)
     cases = [Case(calm, layout, 1) for layout in candidates(order.model, order.hardware, gpus=None, most=most)]
     usable = [case for case in cases if not case.problems]
     missed = []

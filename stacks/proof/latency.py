@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
-from stacks.proof.bands import band_of
-from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, PERCENTS, Metric
-from stacks.proof.figures import Band, Figure
+from stacks.proof.ends import Ends
+from stacks.proof.figures import Figure, Span
+from stacks.proof.serving import Steady
 
 # A request that is long for any service: what it does to the others is a figure of its own.
 HEAVY_PROMPT_TOKENS = 65_536
@@ -28,18 +30,18 @@ _PARTS = {
 }
 
 
-def latencies(case: Case) -> dict[str, Figure]:
+def latencies(ends: Ends) -> dict[str, Figure]:
     """Mean and percentiles of each metric, the parts of the mean TTFT, and the effect of a heavy request.
 
-    Of a load that is carried.
+    Of a load that is carried. Means and percentiles have their spans.
     """
+    case = ends.case
     steady, figures = case.steady, {}
-    band = band_of(case.order).of_times
     generates = case.order.model.task == "generate"
     for metric in METRICS if generates else METRICS[:1]:
-        figures[f"{metric}_mean"] = _ms(steady.mean_s(metric), _SOURCES[metric], band)
-        for percent in PERCENTS:
-            figures[f"{metric}_p{percent}"] = _ms(steady.quantile_s(metric, percent / 100), _SOURCES[metric], band)
+        source = _SOURCES[metric]
+        for key, seconds in _times(metric).items():
+            figures[key] = _ms(seconds(steady), source, ends.latency(seconds))
     parts = asdict(steady.ttft)
     for part, source in _PARTS.items():
         figures[f"ttft_{part}"] = _ms(parts[part], source)
@@ -59,5 +61,13 @@ def latencies(case: Case) -> dict[str, Figure]:
     return figures
 
 
-def _ms(seconds: float, source: str, band: Band | None = None) -> Figure:
-    return Figure(value=seconds * 1e3, unit="ms", source=source, fidelity="estimated", band=band)
+def _times(metric: Metric) -> dict[str, Callable[[Steady], float]]:
+    """The mean and the percentiles of a metric, by their names."""
+    times: dict[str, Callable[[Steady], float]] = {f"{metric}_mean": lambda steady: steady.mean_s(metric)}
+    for percent in PERCENTS:
+        times[f"{metric}_p{percent}"] = partial(Steady.quantile_s, metric=metric, share=percent / 100)
+    return times
+
+
+def _ms(seconds: float, source: str, span: Span | None = None) -> Figure:
+    return Figure(value=seconds * 1e3, unit="ms", source=source, fidelity="estimated", span=span)

@@ -9,7 +9,8 @@ from functools import cached_property
 from stacks.proof import money
 from stacks.proof.bands import band_of, fidelity_of
 from stacks.proof.case import Case, Shortcoming
-from stacks.proof.figures import Band, Fidelity, Figure
+from stacks.proof.ends import Ends, Verdict
+from stacks.proof.figures import Band, Fidelity, Figure, Span
 from stacks.proof.gains import full_requests_per_s, gains
 from stacks.proof.latency import latencies
 from stacks.proof.order import Order, loading_bytes
@@ -36,36 +37,35 @@ class Proof:
     def order(self) -> Order:
         return self.case.order
 
+    @cached_property
+    def ends(self) -> Ends:
+        """The same case at both ends of its band."""
+        return Ends(self.case)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the order works over the whole band of published speeds."""
+        return self.ends.verdict
+
     @property
     def problems(self) -> list[Shortcoming]:
-        """Empty where the order works."""
+        """What the computed figures miss, or why it does not fit; empty where they hold."""
         return self.case.problems
 
     @property
     def holds(self) -> bool:
-        """Whether the order works: it fits, carries its load and keeps its targets."""
+        """Whether the order works by the computed figures: it fits, carries its load and keeps its targets.
+
+        Sizes follow from this; whether the order is refused follows from `verdict`.
+        """
         return not self.problems
 
-    @cached_property
+    @property
     def capacity_requests_per_s(self) -> float:
         """The most requests per second of the declared kind that these replicas carry within the targets."""
-        load = self.order.load
-        if load is None or self.case.fit_problems:
+        if self.order.load is None or self.case.fit_problems:
             return 0.0
-
-        def carries(rate: float) -> bool:
-            # An engine keeps its chunk while its load grows.
-            chunk = self.case.batched_tokens
-            order = replace(self.order, load=replace(load, requests_per_s=rate), max_num_batched_tokens=chunk)
-            return not Case(order, self.case.layout, self.case.replicas).load_problems
-
-        low, high = 0.0, load.requests_per_s
-        while carries(high) and high < 1e6:
-            low, high = high, high * 2
-        for _ in range(7):
-            middle = (low + high) / 2
-            low, high = (middle, high) if carries(middle) else (low, middle)
-        return low
+        return self.ends.nominal.capacity_requests_per_s
 
     @cached_property
     def saturation_requests_per_s(self) -> float:
@@ -148,20 +148,40 @@ class Proof:
         load = self.order.load
         if load is None or self.case.fit_problems or not self.case.steady.stable:
             return {}
-        steady, figures, band = self.case.steady, latencies(self.case), band_of(self.order)
+        steady, figures = self.case.steady, latencies(self.ends)
         if self.order.model.task == "generate":
             figures["running_requests"] = _figure(
                 steady.running * self.case.schedulers, "requests", "Little's law over the decode step", "estimated"
             )
             rate = load.requests_per_s * load.answer_tokens.mean / self.case.gpus
             figures["tokens_per_s_per_gpu"] = _figure(rate, "tokens/s", "load x mean answer / GPUs", "estimated")
-        capacity = self.capacity_requests_per_s
-        figures["capacity"] = _figure(capacity, "requests/s", "largest load within the targets", "estimated", band)
-        most = self.saturation_requests_per_s
-        figures["saturation"] = _figure(most, "requests/s", "steps packed with prompts and answers", "estimated", band)
+        capacity, most = self.capacity_requests_per_s, self.saturation_requests_per_s
+        figures["capacity"] = _estimated(capacity, "requests/s", "largest load within the targets", self._capacities)
+        figures["saturation"] = _estimated(
+            most,
+            "requests/s",
+            "steps packed with prompts and answers",
+            # Steps that are all so much longer.
+            self.ends.span(lambda end: most / end.pace),
+        )
         used = load.requests_per_s / capacity if capacity else 1.0
-        figures["utilisation"] = _figure(used * 100, "%", "load / capacity", "estimated")
+        figures["utilisation"] = _estimated(
+            used * 100, "%", "load / capacity", self._capacities.mapped(lambda there: 100 * load.requests_per_s / there)
+        )
         return figures
+
+    @cached_property
+    def _capacities(self) -> Span:
+        """Requests per second within the targets, at both ends; none where the targets are missed by any load."""
+        return self.ends.span(lambda end: end.capacity_requests_per_s or None)
+
+    @cached_property
+    def sizing(self) -> dict[str, Figure]:
+        """The replicas that the load needs; empty without a load, and where no number keeps the targets."""
+        if self.order.load is None or self.case.fit_problems or (needed := self.ends.nominal.replicas) is None:
+            return {}
+        span = self.ends.span(lambda end: end.replicas)
+        return {"needed_replicas": _estimated(needed, "replicas", "fewest that keep the targets", span)}
 
     @cached_property
     def cost(self) -> dict[str, Figure]:
@@ -188,9 +208,12 @@ class Proof:
             figures["break_even"] = _figure(
                 paid.blended, per_million, "bill / all tokens: the price that pays it", "estimated"
             )
-            full = self.serving["utilisation"].value / 100
-            figures["break_even_full"] = _figure(
-                paid.blended * full, per_million, "the same at full capacity", "estimated"
+            used = self.serving["utilisation"]
+            figures["break_even_full"] = _estimated(
+                paid.blended * used.value / 100,
+                per_million,
+                "the same at full capacity",
+                used.span.mapped(lambda percent: paid.blended * percent / 100) if used.span else None,
             )
         return figures
 
@@ -211,7 +234,8 @@ class Proof:
     def figures(self) -> Mapping[str, Figure]:
         """All of them by name; names are unique over the groups."""
         inputs = self.speculation | self.loading
-        return self.weights | self.memory | self.speed | self.cold_start | self.serving | self.cost | inputs
+        served = self.sizing | self.serving | self.cost
+        return self.weights | self.memory | self.speed | self.cold_start | served | inputs
 
 
 def prove(order: Order) -> Proof:
@@ -221,3 +245,7 @@ def prove(order: Order) -> Proof:
 
 def _figure(value: float, unit: str, source: str, fidelity: Fidelity = "published", band: Band | None = None) -> Figure:
     return Figure(value=value, unit=unit, source=source, fidelity=fidelity, band=band)
+
+
+def _estimated(value: float, unit: str, source: str, span: Span | None) -> Figure:
+    return Figure(value=value, unit=unit, source=source, fidelity="estimated", span=span)

@@ -131,8 +131,11 @@ class Roofline:
         layout: Layout,
         dtype: KvDtype,
         calibration: Calibration = CALIBRATION,
+        pace: float = 1.0,
     ) -> None:
+        """pace: factor on the time of every step; 2 is an engine that is half as fast."""
         self._model, self._gpu, self._layout, self._fit = model, gpu, layout, calibration
+        self._pace = pace
         self._counts: Parameters = parameters(model)
         self._sizes: WeightBytes = weight_bytes(model)
         self._layers = layer_count(model)
@@ -240,7 +243,11 @@ class Roofline:
         total = fit.step_s + decodes * sampled * fit.request_s
         total += pipelined_s(layers, head, count=self._layers, stages=stages)
         total += self._hops.fixed_s + tokens * self._hops.token_s
-        return total * fit.engine
+        return total * fit.engine * self._pace
+
+    def at(self, pace: float) -> Roofline:
+        """The same engine, each of whose steps takes `pace` times as long as computed."""
+        return Roofline(self._model, self._gpu, self._layout, self._dtype, self._fit, pace)
 
     def _touched(self, tokens: float) -> float:
         """Share of its experts' bytes that the busiest rank reads in a step, if tokens choose evenly.

@@ -42,9 +42,9 @@ class ReadSite:
     remarks: tuple[Problem, ...] = ()
     """What the file's text shows that its values do not, such as marks of `init` that are left."""
 
-    def warnings(self) -> tuple[Problem, ...]:
-        """What works, and is not wise, of a site without problems; each with its line."""
-        warned = [*self.remarks, *crosschecks.warnings(self.values)]
+    def warnings(self, later: Sequence[Problem] = ()) -> tuple[Problem, ...]:
+        """What works, and is not wise, of a site without problems, and `later` ones; each with its line."""
+        warned = [*self.remarks, *crosschecks.warnings(self.values), *later]
         return tuple(problem.at(self.document.line(problem.path)) for problem in warned)
 
     def error(self, later: Sequence[Problem] = ()) -> SiteError:

@@ -9,6 +9,7 @@ _MEMORY = ("test_published_memory.py", "test_proof_memory.py")
 _LATENCY = ("test_proof_simulated.py", "test_proof_targets.py", "test_proof_serving.py")
 _SEARCH = ("test_proof_fit.py", "test_proof_layouts.py", "test_sizing.py", "test_proof_serving.py")
 _SPEED = ("test_proof_roofline.py", "test_proof_bands.py")
+_ENDS = ("test_proof_ends.py",)
 _WEIGHTS = ("test_published_memory.py", "test_proof_catalogue.py")
 _DRAFTS = ("test_proof_speculation.py", "test_proof_drafts.py")
 _QUANTISED = ("test_proof_online_quantisation.py",)
@@ -125,6 +126,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("_MOST_BUSY_PREFILL = 0.83", "_MOST_BUSY_PREFILL = 0.95"),
         ("return self.transfer_s + self.decode", "return self.decode"),
         ("servers=1,", "servers=64,"),
+    ),
+    *_of(
+        "roofline",
+        _ENDS,
+        ("return total * fit.engine * self._pace", "return total * fit.engine"),
+    ),
+    *_of(
+        "ends",
+        _ENDS,
+        ("End(self.case, self.band.low)", "End(self.case, 1.0)"),
+        ("End(self.case, self.band.high)", "End(self.case, 1.0)"),
+        ("roofline=engine.roofline.at(self.pace)", "roofline=engine.roofline"),
+        ('"uncertain" if self.fast.keeps else "fails"', '"fails"'),
+        ('"holds" if self.slow.keeps else "uncertain"', '"holds"'),
     ),
     *_of(
         "batch",

@@ -14,6 +14,7 @@ import yaml
 
 from stacks.facts import catalogue
 from stacks.plan.site_plan import plan_file
+from stacks.proof.figures import Figure
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import order
 
@@ -28,13 +29,20 @@ def rounded(value: float | str | bool) -> float | str | bool:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
+def ranged(figure: Figure) -> str:
+    """A figure with its unit, and what it is at the fast and at the slow end of its band."""
+    span = figure.span
+    ends = f"; {rounded(span.fast or 0)} to {rounded(span.slow or 0)}" if span else ""
+    return f"{rounded(figure.value)} {figure.unit}{ends}"
+
+
 def proven(site_file: Path) -> dict[str, Mapping[str, Mapping[str, str]]]:
     """Model -> figures and settings by name, each with its unit."""
     told: dict[str, Mapping[str, Mapping[str, str]]] = {}
     for name, model in plan_file(site_file).models.items():
         figures, settings = model.stable.proof.figures(), model.stable.settings
         told[name] = {
-            "figures": {key: f"{rounded(figure.value)} {figure.unit}" for key, figure in figures.items()},
+            "figures": {key: ranged(figure) for key, figure in figures.items()},
             "settings": {key: f"{rounded(setting.value)} {setting.unit}".rstrip() for key, setting in settings.items()},
         }
     return told

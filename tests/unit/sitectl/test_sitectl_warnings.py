@@ -18,6 +18,7 @@ from sitectl.previews_folder import reports
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, print_recording, run
 
 KEY = "cluster.machines.nodes"
+UNCERTAIN = "models.glm-5-1.slo: holds by the computed figures, but not at the slow end of their band: ITL p95 is "
 SAID = "2 control planes (cp-1, cp-2) survive no more failures than 1: etcd needs more than half of them"
 
 
@@ -50,18 +51,21 @@ def test_each_command_shows_the_warning_with_its_line_and_ends_well(folder: Path
     assert f"warning: Pulumi.prod.yaml:{line_of(folder)}:{KEY}: {SAID} fix: have an odd number" in words
     data = run(folder, command, "prod", "--json").data
     if command == "plan":
-        (text,) = data["warnings"]
+        text, doubt = data["warnings"]
         assert text.startswith(f"Pulumi.prod.yaml:{line_of(folder)}:{KEY}: {SAID}")
+        assert f":{UNCERTAIN}" in doubt
     else:
-        (warning,) = data["prod"]["warnings"]
+        warning, doubt = data["prod"]["warnings"]
         assert (warning["key"], warning["line"], warning["what"]) == (KEY, line_of(folder), SAID)
+        assert f"{doubt['key']}: {doubt['what']}".startswith(UNCERTAIN)
 
 
 def test_the_comment_of_ci_shows_it_although_nothing_changes(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert previews.main(["--project", str(folder), "--out", str(out)], {}) == Exit.OK
     text = document(reports(out))
-    assert "**1 warning: the site is valid, and this is not wise.**" in text
+    assert "**2 warnings: the site is valid, and this is not wise.**" in text
+    assert UNCERTAIN in text
     assert SAID in text
 
 
@@ -78,12 +82,42 @@ def test_the_program_tells_the_engine(folder: Path) -> None:
         [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
     assert f"{KEY}: {SAID}" in done.stdout
+    assert f":{UNCERTAIN}" in done.stdout
 
 
 def test_a_site_without_warnings_says_none(checkout_folder: Path) -> None:
-    result = run(checkout_folder, "validate")
+    result = run(checkout_folder, "validate", "lab")
     assert "warning" not in result.out
-    assert {name: record["warnings"] for name, record in run(checkout_folder, "validate", "--json").data.items()} == {
-        "lab": [],
-        "prod": [],
+    assert run(checkout_folder, "validate", "lab", "--json").data["lab"]["warnings"] == []
+
+
+@pytest.mark.row("opening 1")
+def test_a_model_that_hangs_on_its_speed_is_uncertain_and_no_failure(checkout_folder: Path) -> None:
+    result = run(checkout_folder, "proof", "prod")
+    assert result.status == Exit.OK
+    assert result.out.startswith("site prod: 1 model holds, 1 uncertain\n  warning: Pulumi.prod.yaml:")
+    assert f":{UNCERTAIN}" in result.out
+    assert "\nglm-5-1: uncertain. zai-org/GLM-5.1-FP8 on h200-sxm" in result.out
+    data = run(checkout_folder, "proof", "prod", "--json").data["prod"]
+    assert (data["verdict"], data["holds"]) == ("uncertain", False)
+    assert {name: model["verdict"] for name, model in data["models"].items()} == {
+        "glm-5-1": "uncertain",
+        "qwen3-32b": "holds",
     }
+    span = data["models"]["glm-5-1"]["figures"]["itl_p95"]["span"]
+    assert span["fast"] < data["models"]["glm-5-1"]["figures"]["itl_p95"]["value"] < 60 < span["slow"]
+    assert run(checkout_folder, "validate", "prod").status == Exit.OK
+
+
+@pytest.mark.row("opening 1")
+@pytest.mark.parametrize("command", ["validate", "proof", "rules"])
+def test_a_target_beyond_the_band_is_a_failure(tmp_path: Path, command: str) -> None:
+    folder = make_checkout(tmp_path / "own", sites=("prod",))
+    file = folder / "Pulumi.prod.yaml"
+    file.write_text(file.read_text().replace("itl_p95_ms: 60}", "itl_p95_ms: 15}", 1))
+    result = run(folder, command, "prod")
+    assert result.status == Exit.REFUSED
+    assert " does not keep its targets: ITL p95 is " in result.out + result.err
+    if command == "proof":
+        data = run(folder, "proof", "prod", "--json").data["prod"]
+        assert (data["verdict"], data["holds"]) == ("fails", False)
