@@ -31,7 +31,8 @@ from stacks.site.demand import LoadSpec, OrderedModelSpec, SloSpec
 MORE = """\
 It proves the model on every kind of GPU that has a price: the site's own by its `prices`, others by --offer; without
 any --offer on all kinds that the platform knows, without prices. Load and targets are those of the site's model of that
-name, or of the options. Each kind gets the fewest GPUs that carry the load within its targets.
+name, or of the options. Each kind gets the fewest GPUs that carry the load within its targets by the computed figures;
+the verdict shows whether they do over the whole band of its speed.
 
 \b
   python -m sitectl advise --site prod qwen3-32b
@@ -39,7 +40,7 @@ name, or of the options. Each kind gets the fewest GPUs that carry the load with
   python -m sitectl advise --site prod gpt-oss-20b --requests-per-s 4
   python -m sitectl advise --site prod glm-5-1 --speculative mtp:1:0.85
 
-exit status 1: no kind carries the load within its targets; each line shows why
+exit status 1: no kind carries the load within its targets, not even at the fast end of its band; each line shows why
 """
 # Options that set a key of the load, by that key.
 _LOAD_OPTIONS = {
@@ -78,7 +79,7 @@ def command(context: CommandContext, /, *, model: str, site: str, public: str | 
     lines = [*advice.table(advices), *([assumed] if assumed else []), advice.verdict(advices, cost), *last]
     record = {"kinds": [_record(kind) for kind in advices], "public_per_hour": cost}
     context.say("\n".join(lines), record | {"split": _split_record(split) if split else None})
-    return int(Exit.OK if any(kind.holds for kind in advices) else Exit.REFUSED)
+    return int(Exit.OK if any(kind.works for kind in advices) else Exit.REFUSED)
 
 
 def _order(plan: SitePlan, model: str, given: Mapping[str, Any]) -> Order:
@@ -194,14 +195,15 @@ def _record(kind: Advice) -> dict[str, Any]:
     return {
         "gpu": kind.gpu,
         "here": kind.owned,
-        "holds": kind.holds,
+        "holds": kind.verdict == "holds",
+        "verdict": kind.verdict,
         "why_not": kind.why_not,
         "layout": str(case.layout),
         "replicas": case.replicas,
         "gpus": case.gpus,
         "per_hour": kind.hour,
         "per_million_tokens": kind.million,
-        "figures": {key: asdict(figure) for key, figure in kind.proof.figures().items()} if kind.holds else {},
+        "figures": {key: asdict(figure) for key, figure in kind.proof.figures().items()} if kind.works else {},
     }
 
 

@@ -11,6 +11,7 @@ from stacks.facts.hardware import GPUS
 from stacks.plan.orders import kv_dtype
 from stacks.proof import several_nodes
 from stacks.proof.demand import Prices
+from stacks.proof.ends import Verdict
 from stacks.proof.figures import shown
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
@@ -36,35 +37,44 @@ class Advice:
     proof: Proof
 
     @property
-    def holds(self) -> bool:
+    def verdict(self) -> Verdict:
         """Whether the model fits, carries the load and keeps its targets on this kind."""
-        return self.proof.holds
+        return self.proof.verdict
+
+    @property
+    def works(self) -> bool:
+        """Whether a site would not be refused for it."""
+        return self.verdict != "fails"
 
     @property
     def hour(self) -> float | None:
         """What all its GPUs cost per hour; None without a price."""
         cost = self.proof.cost
-        return cost["hour"].value if self.holds and cost else None
+        return cost["hour"].value if self.works and cost else None
 
     @property
     def million(self) -> float | None:
         """What a million tokens cost, prompt and answer alike and idle time included; None without a price."""
         cost = self.proof.cost
-        return cost["break_even"].value if self.holds and "break_even" in cost else None
+        return cost["break_even"].value if self.works and "break_even" in cost else None
 
     @property
     def why_not(self) -> str:
-        """The first reason why the model does not hold there, and what several nodes would do; empty where it does."""
-        if self.holds:
+        """The first reason why the model does not hold there over its whole band, and what several nodes would do.
+
+        Empty where it does.
+        """
+        if not self.proof.ends.doubts:
             return ""
-        return "; ".join(filter(None, [self.proof.problems[0].text, several_nodes.words(self.proof)]))
+        return "; ".join(filter(None, [self.proof.ends.doubts[0].text, several_nodes.words(self.proof)]))
 
 
 def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:
     """One for each kind of GPU in `offers`, with what an hour of one costs there (None: not known).
 
-    What holds comes first, then the lower cost per hour, then the fewer GPUs. `order` names the kind that the site has;
-    its layout and replicas are left to the proof. Raises KeyError for a kind that the hardware table does not have.
+    What works comes first, of that what holds by the computed figures, then the lower cost per hour, then the fewer
+    GPUs. `order` names the kind that the site has; its layout and replicas are left to the proof. Raises KeyError for a
+    kind that the hardware table does not have.
     """
     advices = [
         Advice(
@@ -82,8 +92,9 @@ def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:
     return sorted(advices, key=_rank)
 
 
-def _rank(advice: Advice) -> tuple[bool, float, int]:
-    return not advice.holds, math.inf if advice.hour is None else advice.hour, advice.proof.case.gpus
+def _rank(advice: Advice) -> tuple[bool, bool, float, int]:
+    hour = math.inf if advice.hour is None else advice.hour
+    return not advice.works, not advice.proof.holds, hour, advice.proof.case.gpus
 
 
 def public_cost(order: Order, price: PublicPrice) -> float:
@@ -96,16 +107,27 @@ def public_cost(order: Order, price: PublicPrice) -> float:
 
 
 def table(advices: Iterable[Advice]) -> list[str]:
-    """A line for each kind that holds, under a heading; then one for each that does not, with the reason."""
+    """A line for each kind that works, under a heading; then one for each that does not, with the reason."""
     advices = list(advices)
-    rows = [_HEADING, *(_row(advice) for advice in advices if advice.holds)]
+    rows = [_HEADING, *(_row(advice) for advice in advices if advice.works)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADING))]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    refused = [advice for advice in advices if not advice.holds]
+    refused = [advice for advice in advices if not advice.works]
     return [*(lines if len(rows) > 1 else []), *(f"{advice.gpu}: no. {advice.why_not}" for advice in refused)]
 
 
-_HEADING = ("GPU", "replicas", "GPUs", "TTFT p95", "ITL p95", "used", "per hour", "per M tokens", "speed known")
+_HEADING = (
+    "GPU",
+    "verdict",
+    "replicas",
+    "GPUs (range)",
+    "TTFT p95",
+    "ITL p95",
+    "used",
+    "per hour",
+    "per M tokens",
+    "speed known",
+)
 
 
 def _row(advice: Advice) -> tuple[str, ...]:
@@ -116,8 +138,9 @@ def _row(advice: Advice) -> tuple[str, ...]:
 
     return (
         advice.gpu + (" (here)" if advice.owned else ""),
+        advice.verdict,
         f"{case.replicas} x {case.layout}",
-        str(case.gpus),
+        f"{case.gpus}{_gpus_over_the_band(advice.proof)}",
         of("ttft_p95", "ms"),
         of("itl_p95", "ms"),
         of("utilisation", "%"),
@@ -127,18 +150,27 @@ def _row(advice: Advice) -> tuple[str, ...]:
     )
 
 
+def _gpus_over_the_band(proof: Proof) -> str:
+    """The GPUs of as many replicas as the load needs at either end; nothing without a load."""
+    needed = proof.sizing.get("needed_replicas")
+    if needed is None or needed.span is None:
+        return ""
+    gpus = needed.span.mapped(lambda replicas: replicas * proof.case.layout.gpus)
+    return f" ({gpus})" if gpus.slow is not None else " (no number at the slow end)"
+
+
 def verdict(advices: list[Advice], public: float | None) -> str:
     """One sentence: which kind to take, and how that compares with a public API's cost per hour."""
-    working = [advice for advice in advices if advice.holds]
+    working = [advice for advice in advices if advice.works]
     if not working:
         return "no kind of GPU carries this load within its targets"
     first = working[0]
     text = f"take {counted(first.proof.case.gpus, first.gpu)}"
     if first.hour is None:
-        return f"{text}: the fewest GPUs; give prices to compare costs"
+        return f"{text}: the fewest GPUs; give prices to compare costs{_in_doubt(working)}"
     priced = sum(advice.hour is not None for advice in working)
     known = "" if priced == len(working) else "; the others have no price: add --offer GPU=PRICE"
-    text += f": the least cost per hour of {counted(priced, 'kind')} with a price that hold{known}"
+    text += f": the least cost per hour of {counted(priced, 'kind')} with a price that work{known}{_in_doubt(working)}"
     if public is None:
         return text
     share = first.hour / public
@@ -148,7 +180,7 @@ def verdict(advices: list[Advice], public: float | None) -> str:
 
 def split_of(advices: list[Advice]) -> SplitVerdict | None:
     """Prompts and answers on replicas of their own, on the kind that `verdict` takes, or else on the site's own."""
-    kinds = [*(kind for kind in advices if kind.holds), *(kind for kind in advices if kind.owned)]
+    kinds = [*(kind for kind in advices if kind.works), *(kind for kind in advices if kind.owned)]
     return compare(kinds[0].proof.order) if kinds else None
 
 
@@ -158,3 +190,13 @@ def split_line(split: SplitVerdict) -> str:
         return f"split: no. {split.reasons}"
     answer = "yes, but it is not deployed" if split.better else "no"
     return f"split: {answer}. {split.line}; {split.reasons}  [estimated]"
+
+
+def _in_doubt(working: list[Advice]) -> str:
+    """Where the kind to take is uncertain: why, and the first that holds over its whole band."""
+    first = working[0]
+    if first.verdict == "holds":
+        return ""
+    sure = next((advice for advice in working if advice.verdict == "holds"), None)
+    surest = f"; {counted(sure.proof.case.gpus, sure.gpu)} would hold over the whole band" if sure else ""
+    return f"; uncertain, as {first.why_not}{surest}"
