@@ -47,7 +47,8 @@ def record(outcome: SiteOutcome) -> dict[str, Any]:
         "site": outcome.site,
         "scenario": outcome.words,
         "seed": outcome.seed,
-        "kept": outcome.kept,
+        "verdict": outcome.verdict,
+        "kept": outcome.verdict == "holds",
         "models": {model.model: _model_record(model) for model in outcome.models},
         "skipped": dict(outcome.skipped),
     }
@@ -60,10 +61,12 @@ def _model_record(model: ModelOutcome) -> dict[str, Any]:
         "gpus": model.gpus,
         "replicas": model.replicas,
         "targets": {target.figure: target.ms for target in model.targets},
-        "kept": model.last.kept,
+        "verdict": model.verdict if model.targets else None,
+        "kept": model.verdict == "holds",
         "fallback_share": None,
         "as_declared": _column_record(model.declared),
         "scenario": _column_record(model.scenario) if model.scenario else None,
+        "end_of_the_band": _column_record(model.end) if model.end else None,
     }
 
 
@@ -106,18 +109,32 @@ def _model(model: ModelOutcome) -> Iterator[str]:
             yield _row("tier", f"{tier.tier or 'without one'}, priority {tier.priority}, {share}")
         yield from _tier(model, tier, changed)
     yield from _whole(model)
-    for tier in model.last.by_tier:
-        of_tier = f"{tier.tier}: " if tier.tier and len(model.last.by_tier) > 1 else ""
-        yield from (_row("problem", f"{of_tier}{miss}") for miss in tier.misses)
+    yield from (_row("problem", miss) for miss in _misses(model.last))
+    yield from _at_the_end(model)
     yield from (_row("note", note) for note in model.last.notes)
     if model.scenario and not model.declared.kept:
         yield _row("note", "it misses targets without the scenario too")
 
 
+def _misses(column: Column) -> Iterator[str]:
+    for tier in column.by_tier:
+        of_tier = f"{tier.tier}: " if tier.tier and len(column.by_tier) > 1 else ""
+        yield from (f"{of_tier}{miss}" for miss in tier.misses)
+
+
+def _at_the_end(model: ModelOutcome) -> Iterator[str]:
+    """Of an uncertain model, what is otherwise at an end of its band."""
+    if model.verdict != "uncertain" or model.end is None:
+        return
+    if model.end.kept:
+        yield _row("uncertain", "at the fast end of the band every target is kept")
+    yield from (_row("uncertain", f"at the slow end of the band: {miss}") for miss in _misses(model.end))
+
+
 def _verdict(model: ModelOutcome) -> str:
     if not model.targets:
         return "no targets declared"
-    return "keeps its targets" if model.last.kept else "BREAKS ITS TARGETS"
+    return {"holds": "keeps its targets", "uncertain": "uncertain", "fails": "BREAKS ITS TARGETS"}[model.verdict]
 
 
 def _tier(model: ModelOutcome, declared: TierOutcome, changed: TierOutcome | None) -> Iterator[str]:

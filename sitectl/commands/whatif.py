@@ -26,8 +26,9 @@ it is declared. Changes add up.
   python -m sitectl whatif berlin --prefix-hit 0.2 --long-prompts
   python -m sitectl whatif berlin --spike 20 --plot spike.svg
 
-exit status 0: every target is kept. 1: a model misses a target in the scenario, or more than 0.1 % of the requests of a
-tier with a priority from 0 on are refused; or the site is not valid. 2: the command line is wrong, or names a model, a
+exit status 0: every target is kept, or kept in a part of the band of the model's speed, which makes it uncertain. 1: a
+model misses a target in the scenario even at the fast end of that band, or more than 0.1 % of the requests of a tier
+with a priority from 0 on are refused there; or the site is not valid. 2: the command line is wrong, or names a model, a
 node or a tier that the site does not have. 3: --plot without matplotlib.
 """
 
@@ -141,4 +142,4 @@ def command(
     if plot:
         whatif_plot.write(outcome, context.folder / plot)
     context.say(whatif.text(outcome), whatif.record(outcome))
-    return int(Exit.OK if outcome.kept else Exit.REFUSED)
+    return int(Exit.REFUSED if outcome.verdict == "fails" else Exit.OK)

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stacks.proof.demand import LatencyTarget
+from stacks.proof.ends import Verdict
 from stacks.proof.figures import Figure
 from stacks.whatif.tally import Counts, gap_quantile, quantile
 
 PERCENTS = (50, 95, 99)
 # Requests of a tier of priority 0 and more that may be refused: the rest of an uptime of 99.9 %; chosen.
 MOST_REFUSED = 0.001
+_WORST_FIRST: tuple[Verdict, ...] = ("fails", "uncertain", "holds")
 _SIMULATED = "simulated requests, {count:,} in this column"
 
 
@@ -76,6 +78,16 @@ class ModelOutcome:
     declared: Column
     scenario: Column | None
     """None if nothing was to change."""
+    end: Column | None = None
+    """The last of them once more, at the slow end of the band of step times where it keeps its targets, and at the fast
+    end where it misses one; None without targets."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the targets are kept in the last column over the whole band."""
+        if self.end is None or self.last.kept == self.end.kept:
+            return "holds" if self.last.kept else "fails"
+        return "uncertain"
 
     @property
     def last(self) -> Column:
@@ -96,9 +108,10 @@ class SiteOutcome:
     """Models that were not simulated, and why."""
 
     @property
-    def kept(self) -> bool:
-        """Whether no model misses a target in the scenario."""
-        return all(model.last.kept for model in self.models)
+    def verdict(self) -> Verdict:
+        """Of the model that is worst off."""
+        verdicts = {model.verdict for model in self.models}
+        return next((verdict for verdict in _WORST_FIRST if verdict in verdicts), "holds")
 
 
 def tier_outcome(

@@ -78,7 +78,15 @@ def _simulable(name: str, load: Load, scenario: Scenario, replicas: int) -> None
 
 
 def _model_outcome(plan: SitePlan, revision: RevisionPlan, scenario: Scenario, lost: LostReplicas) -> ModelOutcome:
-    twin, case = ModelTwin(plan, revision, scenario.tier_shares), revision.proof.case
+    case, band = revision.proof.case, revision.proof.ends.band
+    twin = ModelTwin(plan, revision, scenario.tier_shares)
+    declared = twin.column(Scenario(seed=scenario.seed), LostReplicas())
+    changed = twin.column(scenario, lost) if scenario.changes else None
+    end = None
+    if case.order.slo.targets:
+        # A slower engine keeps no target that a faster one misses, so one end decides.
+        pace = band.high if (changed or declared).kept else band.low
+        end = ModelTwin(plan, revision, scenario.tier_shares, pace).column(scenario, lost)
     return ModelOutcome(
         model=revision.model,
         replicas=case.replicas,
@@ -86,21 +94,23 @@ def _model_outcome(plan: SitePlan, revision: RevisionPlan, scenario: Scenario, l
         gpu=case.order.gpu,
         gpus=case.gpus,
         targets=case.order.slo.targets,
-        declared=twin.column(Scenario(seed=scenario.seed), LostReplicas()),
-        scenario=twin.column(scenario, lost) if scenario.changes else None,
+        declared=declared,
+        scenario=changed,
+        end=end,
     )
 
 
 class ModelTwin:
     """One revision of a model, ready to be simulated."""
 
-    def __init__(self, plan: SitePlan, revision: RevisionPlan, shares: Mapping[str, float]) -> None:
+    def __init__(self, plan: SitePlan, revision: RevisionPlan, shares: Mapping[str, float], pace: float = 1.0) -> None:
+        """pace: factor on the time of every step."""
         load = revision.proof.order.load
         if load is None:
             raise ValueError("no load is declared")
         self._plan, self._revision, self._load = plan, revision, load
-        self._case = revision.proof.case
-        self._step_s = step_times(self._case.roofline, self._case.layout.pipeline)
+        self._case, self._pace = revision.proof.case, pace
+        self._step_s = step_times(self._case.roofline.at(pace), self._case.layout.pipeline)
         self._tiers = tiers_of(plan, revision.model, shares)
 
     def column(self, scenario: Scenario, lost: LostReplicas) -> Column:
@@ -112,7 +122,7 @@ class ModelTwin:
         parallel = self._revision.parallel_requests
         served = replace(served, replicas=round(served.replicas * part), most_parallel=math.ceil(parallel * part))
         outage_s = GONE_S + self._revision.proof.cold_start["cold_start"].value
-        answer_s = load.answer_tokens.p95 * self._case.token_s(self._case.slots)
+        answer_s = load.answer_tokens.p95 * self._case.token_s(self._case.slots) * self._pace
         times = schedule_of(load, scenario, lost, answer_s=answer_s, outage_s=outage_s)
         surge = None
         if scenario.spike is not None:

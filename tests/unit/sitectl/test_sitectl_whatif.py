@@ -51,7 +51,9 @@ def test_without_a_change_there_is_one_column(checkout_folder: Path) -> None:
     assert (result.status, result.err) == (Exit.OK, "")
     assert result.out.startswith("site prod: as declared. Simulated with seed 1;")
     assert "scenario" not in result.out
-    assert "glm-5-1: keeps its targets." in result.out
+    assert "qwen3-32b: keeps its targets." in result.out
+    assert "glm-5-1: uncertain." in result.out
+    assert "  uncertain   at the slow end of the band: ITL p95 is " in result.out
 
 
 def test_data_has_every_figure_with_unit_source_and_label(checkout_folder: Path) -> None:
@@ -60,6 +62,7 @@ def test_data_has_every_figure_with_unit_source_and_label(checkout_folder: Path)
     assert result.status == Exit.REFUSED
     model = result.data["models"]["qwen3-32b"]
     assert (result.data["kept"], result.data["scenario"], result.data["seed"]) == (False, "each model loses 8 GPUs", 1)
+    assert (result.data["verdict"], model["verdict"]) == ("fails", "fails")
     assert (model["fallback_share"], model["targets"]["ttft_p95"], model["replicas"]) == (None, 2000, 4)
     for column in (model["as_declared"], model["scenario"]):
         figures = [*column["figures"].values(), *(f for tier in column["tiers"] for f in tier["figures"].values())]
