@@ -89,7 +89,7 @@ def _spread(counts: TokenCounts) -> Spread:
 
 
 def prices_of(prices: PricesSpec | None) -> Prices | None:
-    """What the site pays; None where it does not say."""
+    """What the site pays; None where it sets no prices."""
     if prices is None:
         return None
     return Prices(gpu_hour=prices.gpu_hour, currency=prices.currency, power_kwh=prices.power_kwh)

@@ -70,7 +70,7 @@ class Figure:
     """How far published figures of its kind lie from it; None where there are none, and where the figure does not move
     in proportion to the speed: those have a span."""
     span: Span | None = None
-    """Computed again at both ends of the band; None where no speed takes part in it, or `band` says it."""
+    """Computed again at both ends of the band; None where no speed takes part in it, or `band` has it."""
 
     def __str__(self) -> str:
         return f"{shown(self.value)} {self.unit}".rstrip()

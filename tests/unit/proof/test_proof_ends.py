@@ -18,6 +18,7 @@ from stacks.proof.layouts import Layout
 from stacks.proof.order import Order
 from stacks.proof.proof import prove
 from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S, Steady
+from stacks.proof.speculation import Speculation
 from tests.unit.proof.proof_orders import CHAT, GENERATING, order
 
 pytestmark = pytest.mark.row("opening 1", "001.03")
@@ -53,9 +54,14 @@ def test_another_pace_is_another_unit_of_time(name: str) -> None:
     assert there.running == pytest.approx(case.steady.running, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_step_takes_so_many_times_as_long(name: str) -> None:
-    roofline = prove(order(name)).case.roofline
+DRAFTS = Speculation(method="mtp", tokens=1, acceptance=0.8)
+
+
+@pytest.mark.parametrize(
+    ("name", "speculation"), [*((name, None) for name in MODELS), ("deepseek-v3", DRAFTS)], ids=[*MODELS, "drafts"]
+)
+def test_every_step_takes_so_many_times_as_long(name: str, speculation: Speculation | None) -> None:
+    roofline = prove(order(name, speculation=speculation)).case.roofline
     for prefill, reach, decodes, context in ((0, 0, 8, 3000), (2048, 900, 0, 0), (9, 0, 40, 500)):
         slow, fast = (
             engine.step_s(prefill=prefill, reach=reach, decodes=decodes, context=context)
