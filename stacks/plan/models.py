@@ -75,7 +75,7 @@ class RevisionPlan:
     @cached_property
     def better(self) -> Proof:
         """The same order with more freedom in its layout. It may not hold."""
-        return prove(replace(self.proof.order, simple=False, layout=None))
+        return prove(replace(self.proof.order, simple=False, layout=None), known=self.proof)
 
     @cached_property
     def split(self) -> SplitVerdict | None:

@@ -135,7 +135,7 @@ def _fewer(nodes: Sequence[Node], demands: Sequence[Demand], proofs: Mapping[str
 
 
 def _with(proof: Proof, replicas: int) -> Case:
-    return Case(replace(proof.order, replicas=replicas), proof.case.layout, replicas)
+    return proof.case.again(replicas=replicas)
 
 
 def _holds(proof: Proof, replicas: int) -> bool:

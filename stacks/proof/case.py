@@ -9,29 +9,16 @@ from functools import cached_property
 from typing import Literal
 
 from floor.counts import counted
-from stacks.proof.batch import Scheduler
-from stacks.proof.cache import BLOCK_TOKENS, Cache, cache_of
+from stacks.proof.cache import BLOCK_TOKENS, Cache
 from stacks.proof.demand import GAPS, LatencyTarget, Metric, Slo
-from stacks.proof.drafts import draft_weights, roofline_of, why_not_drafted_whole, why_undrafted
-from stacks.proof.layouts import Layout, weights_per_gpu, why_illegal
-from stacks.proof.memory import (
-    ENGINE_MAX_SEQS,
-    MEMORY_UTILISATION,
-    Footprint,
-    Reserve,
-    cache_room,
-    certain_room,
-    footprint_of,
-    longest_request,
-)
+from stacks.proof.drafts import why_not_drafted_whole, why_undrafted
+from stacks.proof.layouts import Layout, why_illegal
+from stacks.proof.memory import ENGINE_MAX_SEQS, MEMORY_UTILISATION, Reserve
 from stacks.proof.order import Order, why_not_loaded
+from stacks.proof.replica import OneReplica
 from stacks.proof.roofline import Roofline
 from stacks.proof.serving import Steady
 
-# Chunks of a prompt that a step may take; less than 512 wastes the GPU on small products.
-CHUNKS = (8192, 4096, 2048, 1024, 512)
-# A step is made smaller for the cache's sake only where that is worth this share of the sequences.
-_WORTH = 0.9
 # The chunk moves the mean time between tokens by less.
 _SAME_MEAN = 1.2
 
@@ -63,6 +50,28 @@ class Case:
     layout: Layout
     replicas: int
 
+    @cached_property
+    def replica(self) -> OneReplica:
+        """One of them."""
+        return OneReplica(self.order, self.layout)
+
+    def under(self, order: Order) -> Case:
+        """The same under an order that prefers other layouts (`simple`, `layout`), which changes no figure of it."""
+        other = Case(order, self.layout, self.replicas)
+        # As a cached property keeps it.
+        other.__dict__.update(replica=self.replica, _steadies=self._steadies)
+        return other
+
+    def again(self, *, replicas: int | None = None, requests_per_s: float | None = None) -> Case:
+        """The same with other replicas or another rate of requests; what one replica is, is not worked out again."""
+        order = self.order
+        if requests_per_s is not None and order.load:
+            order = replace(order, load=replace(order.load, requests_per_s=requests_per_s))
+        other = Case(order, self.layout, replicas or self.replicas)
+        # As a cached property keeps it.
+        other.__dict__["replica"] = self.replica
+        return other
+
     @property
     def gpus(self) -> int:
         """GPUs of all replicas."""
@@ -73,40 +82,33 @@ class Case:
         """Schedulers over all replicas: one for each data-parallel rank."""
         return self.replicas * self.layout.data
 
-    @cached_property
+    @property
     def cache(self) -> Cache:
-        return cache_of(self.order.model, self.layout, self.order.kv_dtype, self.order.speculation)
+        return self.replica.cache
 
-    @cached_property
+    @property
     def keeps_cache(self) -> bool:
         """Whether requests leave anything on the GPU between steps; encoders do not."""
-        return self.cache.request_bytes(BLOCK_TOKENS) > 0
+        return self.replica.keeps_cache
 
-    @cached_property
+    @property
     def weights(self) -> float:
-        """Bytes on the fullest GPU, those of what drafts included."""
-        own = weights_per_gpu(self.order.model, self.layout)
-        return own + draft_weights(self.order.model, self.layout, self.order.speculation)
+        """Bytes of weights on a GPU."""
+        return self.replica.weights
+
+    @property
+    def roofline(self) -> Roofline:
+        return self.replica.roofline
 
     @cached_property
     def reserve(self) -> Reserve:
         """What the engine keeps free of caches, with its settings as they are derived."""
-        return self._reserve(self.slots, self.batched_tokens)
+        return self.replica.reserve(self.slots, self.batched_tokens)
 
     @cached_property
     def room(self) -> float:
         """Bytes a GPU for caches, with the settings as they are derived."""
-        return self._room(self.slots, self.batched_tokens)
-
-    def _room(self, sequences: int, batched_tokens: int) -> float:
-        return cache_room(self.order.hardware, self.weights, self._reserve(sequences, batched_tokens))
-
-    def _reserve(self, sequences: int, batched_tokens: int) -> Reserve:
-        return self._footprint.reserve(sequences=sequences, batched_tokens=batched_tokens)
-
-    @cached_property
-    def _footprint(self) -> Footprint:
-        return footprint_of(self.order.model, self.layout, self.order.engine, self.order.speculation)
+        return self.replica.room(self.slots, self.batched_tokens)
 
     @property
     def usable(self) -> float:
@@ -116,24 +118,12 @@ class Case:
     @cached_property
     def longest(self) -> int:
         """Tokens of the longest single request, by memory alone and with a margin for what start-ups differ by."""
-        return self._longest(self.slots, self.batched_tokens)
-
-    def _longest(self, sequences: int, batched_tokens: int) -> int:
-        room = certain_room(self._room(sequences, batched_tokens), self.weights)
-        if room <= 0:
-            return 0
-        if not self.keeps_cache:
-            return self.order.model.max_context_tokens
-        return longest_request(self.cache, room, batched_tokens=batched_tokens)
+        return self.replica.longest(self.slots, self.batched_tokens)
 
     @property
     def context(self) -> int:
         """Tokens that a request may have: the model's limit, what fits, or what the order asks for if that is less."""
-        return self._context(self.longest)
-
-    def _context(self, longest: int) -> int:
-        most = min(self.order.model.max_context_tokens, longest)
-        return min(most, self.order.context_tokens) if self.order.context_tokens else most
+        return self.replica.context(self.longest)
 
     @cached_property
     def cache_tokens(self) -> int:
@@ -147,68 +137,17 @@ class Case:
     @cached_property
     def held(self) -> int:
         """Requests of the mean size that one scheduler's cache holds at once."""
-        if not self.keeps_cache:
-            return ENGINE_MAX_SEQS
-        room = self.room - self.cache.shared_bytes(self.batched_tokens)
-        return int(max(0.0, room) // self.cache.request_bytes(self.order.request_tokens))
+        return self.replica.held(self.slots, self.batched_tokens)
 
-    @cached_property
-    def _sequences(self) -> dict[int, int]:
-        """By tokens of a step, the most sequences that leave room for themselves and for the longest request.
-
-        Each sequence takes from the cache for its logits and graphs. 0 where there is no room for one.
-        """
-        size = self.order.max_num_batched_tokens
-        return {tokens: self._most_sequences(tokens) for tokens in ((size,) if size else CHUNKS)}
-
-    def _most_sequences(self, batched_tokens: int) -> int:
-        wanted = min(self.order.needed_context, self.order.model.max_context_tokens)
-        longest = self.cache.longest_bytes(max(wanted, BLOCK_TOKENS), batched_tokens)
-        shared, request = self.cache.shared_bytes(batched_tokens), self.cache.request_bytes(self.order.request_tokens)
-
-        def fits(sequences: int) -> bool:
-            room = self._room(sequences, batched_tokens)
-            return longest <= certain_room(room, self.weights) and shared + sequences * request <= max(0.0, room)
-
-        # vLLM starts with no more requests than tokens of a step (SchedulerConfig); each takes as many as it verifies.
-        low, high = 0, min(ENGINE_MAX_SEQS, batched_tokens // self.width) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
-
-    @cached_property
-    def roofline(self) -> Roofline:
-        order = self.order
-        return roofline_of(order.model, order.hardware, self.layout, order.kv_dtype, order.speculation)
-
-    @cached_property
+    @property
     def slots(self) -> int:
         """max-num-seqs of a scheduler: what the cache holds, and what a step can serve within the target."""
-        return self._slots(self.batched_tokens)
-
-    def _slots(self, batched_tokens: int) -> int:
-        if self.order.max_num_seqs:
-            return self.order.max_num_seqs
-        most = max(1, self._sequences[batched_tokens])
-        # No target of gaps holds while every step takes longer.
-        limit = self._step_limit_ms
-        if limit is None or self.decode_s(most) * 1e3 <= limit or self.decode_s(1) * 1e3 > limit:
-            return most
-        low, high = 1, most
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.decode_s(middle) * 1e3 <= limit else (low, middle)
-        return low
+        return self.replica.slots(self.batched_tokens)
 
     @property
     def width(self) -> int:
         """What a running request takes of the tokens of a step."""
-        return self.order.speculation.budgeted if self.order.speculation else 1
-
-    @property
-    def _step_limit_ms(self) -> float | None:
-        return self.order.slo.mean_step_ms(self.order.tokens_per_step)
+        return self.replica.width
 
     def token_s(self, running: float) -> float:
         """Time per token of each of so many requests of the mean size."""
@@ -216,19 +155,7 @@ class Case:
 
     def decode_s(self, running: float) -> float:
         """Step of so many requests of the mean size, a pipeline's batches with an equal part of them each."""
-        batch = max(1.0, running / self.layout.pipeline)
-        return self.roofline.step_s(decodes=batch, context=self.order.request_tokens, alone=running <= 1)
-
-    @cached_property
-    def _sizes(self) -> tuple[int, ...]:
-        """What max-num-batched-tokens may be, largest first. A step has a token for each request."""
-        if self.order.max_num_batched_tokens:
-            return (self.order.max_num_batched_tokens,)
-        # Activations of a large step take from the cache.
-        best = max(self._sequences.values())
-        worth = tuple(size for size in CHUNKS if self._sequences[size] >= max(1, _WORTH * best)) or CHUNKS[-1:]
-        # Without targets of gaps the largest is the best: prompts wait the less the fewer steps they take.
-        return worth if self.order.slo.of_metrics(*GAPS) and self.order.load else worth[:1]
+        return self.replica.decode_s(running)
 
     def _keeps(self, size: int) -> bool:
         return self._steady(size).stable and self._steady(size).within(self.order.slo)
@@ -236,8 +163,12 @@ class Case:
     @cached_property
     def _smallest_helps(self) -> bool:
         """Whether the smallest chunk keeps targets of gaps that the largest misses; it leaves their mean as it is."""
-        largest, smallest, slo = self._steady(self._sizes[0]), self._steady(self._sizes[-1]), self.order.slo
-        gaps, mean_ms = slo.of_metrics(*GAPS), self._step_limit_ms
+        largest, smallest, slo = (
+            self._steady(self.replica.sizes[0]),
+            self._steady(self.replica.sizes[-1]),
+            self.order.slo,
+        )
+        gaps, mean_ms = slo.of_metrics(*GAPS), self.replica.step_limit_ms
         if mean_ms is None or not largest.stable or largest.itl_mean_s * 1e3 > _SAME_MEAN * mean_ms:
             return False
         return not largest.within(Slo(gaps)) and smallest.within(Slo(gaps))
@@ -248,26 +179,16 @@ class Case:
 
         Where none does: the smallest if that keeps the targets of gaps, else the largest.
         """
-        if len(self._sizes) == 1 or self._keeps(self._sizes[0]) or not self._smallest_helps:
-            return self._sizes[0]
-        return next((size for size in self._sizes if self._keeps(size)), self._sizes[-1])
+        if len(self.replica.sizes) == 1 or self._keeps(self.replica.sizes[0]) or not self._smallest_helps:
+            return self.replica.sizes[0]
+        return next((size for size in self.replica.sizes if self._keeps(size)), self.replica.sizes[-1])
 
     def _steady(self, batched_tokens: int) -> Steady:
         load = self.order.load
         if load is None:
             raise ValueError("no load is declared")
         if batched_tokens not in self._steadies:
-            slots = self._slots(batched_tokens)
-            engine = Scheduler(
-                roofline=self.roofline,
-                slots=slots,
-                batched_tokens=batched_tokens,
-                stages=self.layout.pipeline,
-                generates=self.order.model.task == "generate",
-                context=self._context(self._longest(slots, batched_tokens)),
-                tokens_per_step=self.order.tokens_per_step,
-                width=self.width,
-            )
+            engine = self.replica.scheduler(batched_tokens)
             self._steadies[batched_tokens] = Steady(engine, load, self.schedulers)
         return self._steadies[batched_tokens]
 
@@ -357,7 +278,7 @@ class Case:
         if self._keeps(self.batched_tokens):
             return []
         if not self.steady.stable:
-            rate, limit = self.order.load.requests_per_s, self._step_limit_ms
+            rate, limit = self.order.load.requests_per_s, self.replica.step_limit_ms
             text = f"{rate:g} requests/s are more than {self.replicas} x {self.layout} can carry"
             if limit is not None and not self.order.max_num_seqs and self.slots < min(self.held, ENGINE_MAX_SEQS):
                 text += f"; {self.slots} at once per scheduler, as a step of more takes longer than {limit:,.0f} ms"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
@@ -152,6 +153,7 @@ def _latents(model: CatalogueModel) -> list[catalogue.LatentAttention]:
     return [mixer for mixer in model.mixers.values() if isinstance(mixer, catalogue.LatentAttention)]
 
 
+@cache
 def graph_sizes(largest: int) -> int:
     """Batch sizes that the engine captures up to `largest`: 1, 2, 4, every 8th to 256, every 16th beyond."""
     largest = min(largest, _LARGEST_GRAPH)

@@ -139,6 +139,11 @@ class Packing(Batch):
         return condensed(self._ahead, _FEW) if self._ahead else []
 
     @cached_property
+    def _few_extra(self) -> Points:
+        """(probability, seconds) that the same prompts add to the steps that they fill."""
+        return [(share, seconds * self._extra_share) for share, seconds in self._few_ahead]
+
+    @cached_property
     def _under_way(self) -> Points:
         """(probability, length in seconds) of the step that a request meets, of those that no prompt fills alone."""
         base, per_s = self._base_s, self.balance.per_s
@@ -174,9 +179,10 @@ class Packing(Batch):
         It waited while they came, so that they are more than in a usual step.
         """
         limit_s = gaps * self._chunk_s
-        return self._beside_s + sum(
-            share * min(seconds * self._extra_share, limit_s) for share, seconds in self._few_ahead
-        )
+        met_s = 0.0
+        for share, extra_s in self._few_extra:
+            met_s += share * min(extra_s, limit_s)
+        return self._beside_s + met_s
 
     @cached_property
     def _beside_s(self) -> float:

@@ -238,9 +238,12 @@ class Proof:
         return self.weights | self.memory | self.speed | self.cold_start | served | inputs
 
 
-def prove(order: Order) -> Proof:
-    """The best that can be done for this order. It may not work: see `holds`, and `fixes.nearest` for the way out."""
-    return Proof(best(order))
+def prove(order: Order, *, known: Proof | None = None) -> Proof:
+    """The best that can be done for this order. It may not work: see `holds`, and `fixes.nearest` for the way out.
+
+    known: the proof of the same order with less freedom in its layout; what is no better is not proven again.
+    """
+    return Proof(best(order, known.case if known and known.holds else None))
 
 
 def _figure(value: float, unit: str, source: str, fidelity: Fidelity = "published", band: Band | None = None) -> Figure:

@@ -72,7 +72,8 @@ class Steady(Packing):
     @cached_property
     def stable(self) -> bool:
         """Whether the schedulers keep up with the load, with the slots that they have."""
-        return self.balance is not OVERLOADED and self._held < self._slots and self.prompt_utilisation <= MOST_BUSY
+        # What is cheaper to know comes first.
+        return self.balance is not OVERLOADED and self.prompt_utilisation <= MOST_BUSY and self._held < self._slots
 
     @cached_property
     def _held(self) -> float:
@@ -99,12 +100,15 @@ class Steady(Packing):
         """Share of gaps that are longer."""
         return self._added.beyond(seconds, self._decode)
 
-    def tpot_beyond(self, seconds: float) -> float:
-        """Share of requests whose mean time per token is longer. Of answers with a gap at least."""
-        seconds *= self.engine.tokens_per_step
+    @cached_property
+    def _stays(self) -> list[tuple[float, float, list[tuple[float, float, float, float, float]]]]:
+        """By length of the answer: its share, its gaps, and what its stay can be.
+
+        Each of these: probability, seconds without the prompts that come meanwhile, their number, mean sum, variance.
+        """
         free, rate = 1 - self.prompt_share, self._rate
         none = 1 - sum(share for share, _ in self._few_ahead)
-        total = late = 0.0
+        stays = []
         for share, gaps in self._few_answers:
             limit_s = gaps * self._chunk_s
             second = sum(prompt.share * min(prompt.work_s, limit_s) ** 2 for prompt in self.prompts)
@@ -116,15 +120,22 @@ class Steady(Packing):
                 (weight, self._decode.mean_s, min(ahead_s * self._extra_share, limit_s))
                 for weight, ahead_s in self._few_ahead
             ]
-            total += share
+            ways = []
             for weight, step_s, met_s in cases:
                 base_s = gaps * step_s + met_s
                 come = rate * (base_s / free)
-                late += (
-                    share
-                    * weight
-                    * gamma_tail(seconds * gaps - base_s, come * self.work_s, come * second / free**2, come)
-                )
+                ways.append((weight, base_s, come, come * self.work_s, come * second / free**2))
+            stays.append((share, gaps, ways))
+        return stays
+
+    def tpot_beyond(self, seconds: float) -> float:
+        """Share of requests whose mean time per token is longer. Of answers with a gap at least."""
+        seconds *= self.engine.tokens_per_step
+        total = late = 0.0
+        for share, gaps, ways in self._stays:
+            total += share
+            for weight, base_s, come, mean, second in ways:
+                late += share * weight * gamma_tail(seconds * gaps - base_s, mean, second, come)
         return late / total if total else 0.0
 
     @cached_property

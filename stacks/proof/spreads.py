@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from operator import itemgetter, mul
 
 from stacks.proof.queueing import Wait
 
@@ -70,11 +71,10 @@ def compound(count: float, crowding: float, jumps: Points, most: float) -> list[
     scale = 1 / (1 - alike * cells[0])
     weighted = [place * share for place, share in enumerate(cells)]
     for place in range(1, _CELLS + 1):
-        total = plain = 0.0
-        for jump in range(1, place + 1):
-            before = probabilities[place - jump]
-            plain += cells[jump] * before
-            total += weighted[jump] * before
+        before = probabilities[::-1]
+        total = sum(map(mul, weighted[1:], before))
+        # A Poisson number has no use for the other sum.
+        plain = sum(map(mul, cells[1:], before)) if alike else 0.0
         probabilities.append(scale * (alike * plain + per * total / place))
     probabilities[-1] += max(0.0, 1 - sum(probabilities))
     return [(share, place * width) for place, share in enumerate(probabilities)]
@@ -82,16 +82,21 @@ def compound(count: float, crowding: float, jumps: Points, most: float) -> list[
 
 def condensed(points: Points, edges: Sequence[float]) -> list[tuple[float, float]]:
     """The same mass and mean in a few points: one for each part of the mass, `edges` as shares of it."""
-    total = sum(share for share, _ in points)
+    total = 0.0
+    for share, _ in points:
+        total += share
     groups: list[tuple[float, float]] = []
-    place, mass, moment, reached = 0, 0.0, 0.0, 0.0
-    for share, size in sorted(points, key=lambda point: point[1]):
-        mass, moment, reached = mass + share, moment + share * size, reached + share
-        if reached >= edges[place] * total * (1 - 1e-9):
+    limits = [edge * total * (1 - 1e-9) for edge in edges]
+    last, place, mass, moment, reached = len(limits) - 1, 0, 0.0, 0.0, 0.0
+    for share, size in sorted(points, key=itemgetter(1)):
+        mass += share
+        moment += share * size
+        reached += share
+        if reached >= limits[place]:
             if mass:
                 groups.append((mass, moment / mass))
             mass = moment = 0.0
-            while place < len(edges) - 1 and reached >= edges[place] * total * (1 - 1e-9):
+            while place < last and reached >= limits[place]:
                 place += 1
     return groups
 
@@ -130,7 +135,11 @@ class Mixture:
 
     def beyond(self, seconds: float, decode: DecodeTimes) -> float:
         """Probability that the sum is longer."""
-        return min(1.0, sum(share * decode.beyond(seconds - extra) for share, extra in self.parts if share))
+        total = 0.0
+        for share, extra in self.parts:
+            if share:
+                total += share * decode.beyond(seconds - extra)
+        return min(1.0, total)
 
 
 @dataclass(frozen=True)
@@ -147,17 +156,18 @@ class Sojourn:
         sums: list[tuple[float, float]] = [(1.0, 0.0)]
         for points in times:
             sums = [(share * weight, place + more) for share, place in sums for weight, more in points if weight]
-        sums.sort(key=lambda point: point[1])
+        sums.sort(key=itemgetter(1))
         return cls(tuple(place for _, place in sums), tuple(share for share, _ in sums), wait)
 
     @cached_property
     def _late(self) -> tuple[float, ...]:
         """At each place, the probability of having reached it and waiting still: A(t + x) = A(t) e^(-x / mean)."""
-        state, before, late = 0.0, self.places[0], []
+        mean_s, probability, exp = self.wait.mean_s, self.wait.probability, math.exp
+        state, before, late = 0.0, self.places[0], list[float]()
         for place, share in zip(self.places, self.shares, strict=True):
             if state:
-                state *= math.exp((before - place) / self.wait.mean_s)
-            state, before = state + share * self.wait.probability, place
+                state *= exp((before - place) / mean_s)
+            state, before = state + share * probability, place
             late.append(state)
         return tuple(late)
 

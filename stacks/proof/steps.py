@@ -90,10 +90,12 @@ class StepTimes:
         """The steps that `tokens` behind `cached` ones fill, each with `size` tokens; what is left is not in them."""
         full = math.floor(tokens / size)
         groups = min(full, _MOST_GROUPS)
+        linear_s, attention_s = self.linear_s(size) if groups else 0.0, self.attention_s
+        # As `chunk_s`, whose first part is the same for all.
         return [
             Chunks(
                 count=full / groups,
-                extra_s=self.chunk_s(size, cached + ((place + 0.5) * full / groups - 0.5) * size),
+                extra_s=linear_s + size * attention_s(cached + ((place + 0.5) * full / groups - 0.5) * size + size / 2),
             )
             for place in range(groups)
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived
 from stacks.proof.proof import Proof
@@ -19,7 +18,7 @@ def needed_replicas(proof: Proof) -> int:
     case = proof.case
     if not case.order.load or not proof.holds:
         return case.replicas
-    return min(case.replicas, with_replicas(replace(case.order, replicas=None), case.layout).replicas)
+    return min(case.replicas, with_replicas(case.again(replicas=1)).replicas)
 
 
 def _needed(basis: Basis) -> Derived:

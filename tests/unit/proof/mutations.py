@@ -217,13 +217,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("index * decodes * context * (width - 1)", "index * decodes * context * 0"),
     ),
     *_of(
-        "case",
+        "replica",
         _DRAFTS,
         ("own + draft_weights(self.order.model, self.layout, self.order.speculation)", "own"),
-        ("batched_tokens // self.width) + 1", "batched_tokens) + 1"),
+        ("batched_tokens // self.width)", "batched_tokens)"),
+        ("self.order.slo.mean_step_ms(self.order.tokens_per_step)", "self.order.slo.mean_step_ms()"),
+    ),
+    *_of(
+        "case",
+        _DRAFTS,
         ("(order.max_num_seqs or 0) * self.width", "(order.max_num_seqs or 0)"),
         ("return self.decode_s(running) / self.order.tokens_per_step", "return self.decode_s(running)"),
-        ("self.order.slo.mean_step_ms(self.order.tokens_per_step)", "self.order.slo.mean_step_ms()"),
     ),
     *_of(
         "batch",

@@ -13,7 +13,7 @@ from stacks.proof.case import Case
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.proof import prove
-from stacks.proof.search import best, with_replicas
+from stacks.proof.search import best
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, fixed, order
 
 pytestmark = pytest.mark.row("001.03", "001.23", "003.15", "003.16")
@@ -95,7 +95,7 @@ def test_directions(name: str) -> None:
     base = order(name, load=CHAT, slo=TARGETS, simple=True)
     layout = best(base).layout
     replicas = [
-        with_replicas(replace(base, load=replace(CHAT, requests_per_s=rate), slo=Slo()), layout).replicas
+        best(replace(base, load=replace(CHAT, requests_per_s=rate), slo=Slo(), layout=layout)).replicas
         for rate in (0.5, 2.0, 8.0, 32.0)
     ]
     assert replicas == sorted(replicas)
@@ -192,8 +192,7 @@ def test_prompts_that_all_end_with_a_full_step(tokens: float) -> None:
 
 def test_a_target_that_no_replica_keeps_is_named_and_not_the_load() -> None:
     """One replica of these is also too few for the load; more of them would not help."""
-    case = with_replicas(
-        order("qwen3-32b-fp8", "a100-80gb", kv_dtype="bf16", load=CHAT, slo=Slo.of(itl_p50_ms=5)), Layout()
-    )
+    asked = {"kv_dtype": "bf16", "load": CHAT, "slo": Slo.of(itl_p50_ms=5), "layout": Layout()}
+    case = best(order("qwen3-32b-fp8", "a100-80gb", **asked))
     assert [problem.kind for problem in case.problems] == ["itl"]
     assert Case(case.order, Layout(), 1).problems[0].kind == "overload"

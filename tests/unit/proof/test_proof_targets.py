@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from stacks.proof.case import CHUNKS, Case
+from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, PERCENTS, Load, Slo, Spread
 from stacks.proof.fixes import nearest
 from stacks.proof.layouts import Layout
 from stacks.proof.proof import prove
+from stacks.proof.replica import CHUNKS
 from tests.unit.proof.proof_orders import CHAT, order
 
 pytestmark = pytest.mark.row("001.03", "003.15", "003.16", "opening 1")

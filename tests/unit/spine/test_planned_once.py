@@ -55,11 +55,11 @@ def searches(prod: SitePlan, monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[s
     counted: Counter[tuple[str, str]] = Counter()
     ordered = [proof.order for proof in prod.proofs.values()]
 
-    def counting(order: Order) -> Case:
+    def counting(order: Order, known: Case | None) -> Case:
         # Others are what a warning tries: more replicas, raised targets.
         if order in ordered or not order.simple:
             counted[order.name, SETTLED if order.simple else FREE] += 1
-        return best(order)
+        return best(order, known)
 
     monkeypatch.setattr("stacks.proof.proof.best", counting)
     return counted

@@ -1,0 +1,138 @@
+"""What a search works out, and how often: the best case is found without proving everything again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import pytest
+
+from stacks.facts import catalogue
+from stacks.proof.case import Case
+from stacks.proof.demand import Load, Slo
+from stacks.proof.layouts import Layout, candidates
+from stacks.proof.order import Order
+from stacks.proof.proof import prove
+from stacks.proof.replica import OneReplica
+from stacks.proof.roofline import Roofline
+from stacks.proof.search import _rank, best, with_replicas
+from stacks.proof.serving import Steady
+from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
+
+BUSY = replace(CHAT, requests_per_s=30.0)
+SLOW = Slo.of(ttft_p95_ms=4000, itl_p95_ms=25)
+STEADY, STEPS, REPLICAS = "steady states", "steps of the roofline", "replicas worked out"
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each is worked out from now on."""
+    counts: Counter[str] = Counter()
+    scheduler = Steady.__init__
+
+    class Counted(Roofline):
+        def step_s(self, **load: Any) -> float:
+            counts[STEPS] += 1
+            return super().step_s(**load)
+
+    def begun(self: Steady, *values: Any) -> None:
+        counts[STEADY] += 1
+        scheduler(self, *values)
+
+    def worked_out(order: Order, layout: Any) -> OneReplica:
+        counts[REPLICAS] += 1
+        return OneReplica(order, layout)
+
+    monkeypatch.setattr("stacks.proof.drafts.Roofline", Counted)
+    monkeypatch.setattr(Steady, "__init__", begun)
+    monkeypatch.setattr("stacks.proof.case.OneReplica", worked_out)
+    return counts
+
+
+def every_case(wanted: Order) -> Iterator[Case]:
+    """The case of each layout of a node, none left out."""
+    for layout in candidates(wanted.model, wanted.hardware, most=wanted.hardware.gpus_per_node):
+        first = Case(wanted, layout, wanted.replicas or 1)
+        yield first if wanted.replicas or not wanted.load else with_replicas(first)
+
+
+@pytest.mark.parametrize("name", GENERATING[::3])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"load": CHAT, "slo": TARGETS, "simple": True},
+        {"load": BUSY, "slo": TARGETS},
+        {"load": BUSY, "slo": SLOW, "simple": True},
+        {"load": CHAT, "slo": TARGETS, "replicas": 2},
+        {"simple": True},
+    ],
+    ids=["chat", "busy", "slow", "two", "unloaded"],
+)
+def test_what_the_search_leaves_out_is_never_the_best(name: str, more: dict[str, Any]) -> None:
+    wanted = order(name, one_node=True, **more)
+    case, other = best(wanted), min(every_case(wanted), key=_rank)
+    assert (case.layout, case.replicas, case.problems) == (other.layout, other.replicas, other.problems)
+
+
+@pytest.mark.parametrize("name", ["glm-5.1-fp8", "gemma-3-27b", "qwen3-next-80b-a3b", "bge-m3"])
+def test_a_case_made_of_another_is_the_same_as_one_of_its_own(name: str) -> None:
+    wanted = order(name, load=CHAT, slo=SLOW)
+    first = Case(wanted, best(wanted).layout, 1)
+    for replicas, rate in ((1, 0.01), (3, 2.0), (40, 30.0)):
+        made = first.again(replicas=replicas, requests_per_s=rate)
+        own = Case(replace(wanted, load=replace(CHAT, requests_per_s=rate)), first.layout, replicas)
+        assert made == own
+        assert (made.slots, made.batched_tokens, made.context) == (own.slots, own.batched_tokens, own.context)
+        assert prove(replace(made.order, layout=made.layout, replicas=replicas)).figures() == {
+            **prove(replace(own.order, layout=own.layout, replicas=replicas)).figures()
+        }
+        assert made.problems == own.problems
+        if made.steady.stable:
+            assert made.steady.ttft == own.steady.ttft
+
+
+def test_one_proof_works_out_few_steady_states(counted: Counter[str]) -> None:
+    """A number that grows here grows every preview; docs/proof.md has the same ones."""
+    per_model: dict[str, Counter[str]] = {}
+    for name in catalogue.names():
+        counted.clear()
+        load = CHAT if catalogue.load(name).task == "generate" else Load(requests_per_s=20.0)
+        best(order(name, load=load, slo=TARGETS, simple=True, one_node=True)).problems  # noqa: B018 - asked for
+        per_model[name] = Counter(counted)
+    kinds = (STEADY, STEPS, REPLICAS)
+    typical = {kind: median(counts[kind] for counts in per_model.values()) for kind in kinds}
+    most = {kind: max(counts[kind] for counts in per_model.values()) for kind in kinds}
+    assert all(typical[kind] <= limit for kind, limit in {STEADY: 5, STEPS: 130, REPLICAS: 5}.items()), typical
+    assert all(most[kind] <= limit for kind, limit in {STEADY: 50, STEPS: 1200, REPLICAS: 25}.items()), most
+
+
+@pytest.mark.parametrize("name", ["deepseek-r1", "gpt-oss-120b", "qwen3-8b", "kimi-k2.5"])
+@pytest.mark.parametrize("layout", [None, Layout(tensor=8)], ids=["free", "eight"])
+def test_a_better_layout_is_sought_from_the_one_that_is_known(
+    name: str, layout: Layout | None, counted: Counter[str]
+) -> None:
+    settled = prove(order(name, load=CHAT, slo=TARGETS, simple=True, one_node=True, layout=layout))
+    assert settled.holds
+    free = replace(settled.order, simple=False, layout=None)
+    counted.clear()
+    alone = prove(free)
+    assert alone.holds
+    asked = counted[STEADY]
+    counted.clear()
+    better = prove(free, known=settled)
+    assert better.holds
+    # A layout that the site names says less of the others, and may cost one more to find out.
+    assert counted[STEADY] < asked + (2 if layout else 0)
+    assert (better.case, better.figures()) == (alone.case, alone.figures())
+
+
+def test_capacity_works_out_no_replica_again(counted: Counter[str]) -> None:
+    proof = prove(order("qwen3-8b", load=CHAT, slo=TARGETS, simple=True))
+    counted.clear()
+    assert proof.capacity_requests_per_s > CHAT.requests_per_s
+    assert counted[REPLICAS] == 0
+    # Rates that double until one is too much, and seven halvings.
+    assert counted[STEADY] <= 16
