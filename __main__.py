@@ -4,7 +4,7 @@ import gc
 
 import pulumi
 
-from stacks.program import debug_messages, ending, interrupts, site_rules
+from stacks.program import debug_messages, ending, interrupts, site_rules, source_positions
 from stacks.program.engine_config import plan_stack
 from stacks.program.errors import told_by_the_engine
 from stacks.program.platform import declare_platform
@@ -12,13 +12,13 @@ from stacks.program.platform import declare_platform
 # A site's objects live to the end: the default of 700 goes through them all again and again, a fifth of the CPU time.
 gc.set_threshold(50_000, 20, 100)
 interrupts.end_without_a_traceback()
-debug_messages.hide_outputs()
+debug_messages.send_none()
 ending.wait_for_registrations_first()
 with told_by_the_engine():
     plan = plan_stack(pulumi.get_stack())
     for warning in plan.warnings:
         pulumi.log.warn(warning.text(plan.file))
-    with site_rules.enforced(pulumi.get_stack(), plan):
+    with source_positions.left_out(), site_rules.enforced(pulumi.get_stack(), plan):
         platform = declare_platform(plan)
 pulumi.export("endpoint", platform.endpoint)
 pulumi.export("models", platform.models)

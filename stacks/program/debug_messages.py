@@ -1,25 +1,24 @@
-"""The SDK's messages to the engine at debug level, without the values of a stack's outputs."""
+"""The SDK's messages to the engine at debug level: none is sent."""
 
 from __future__ import annotations
 
 import pulumi
 
-_VALUES = ", props="
-_tell = pulumi.log.debug
 
+def send_none() -> None:
+    """Have the SDK send no debug messages.
 
-def hide_outputs() -> None:
-    """Have `pulumi up --debug` and `--event-log` show no outputs: the SDK writes secret ones there in plain text.
-
-    The engine drops debug messages unless one of these options is given, but it cannot know what is secret in them.
+    It sends four for each resource and waits for each, half of what the program took in a preview of 900 tenants, and
+    the engine drops them unless `--debug` or `--event-log` is given. Those of a stack's outputs have secret values in
+    plain text. What fails is reported by its own error.
     """
-    pulumi.log.debug = _without_outputs
+    pulumi.log.debug = _drop
 
 
-def _without_outputs(
+def _drop(
     msg: str,
     resource: pulumi.Resource | None = None,
     stream_id: int | None = None,
     ephemeral: bool | None = None,  # noqa: FBT001 - as the SDK has it
 ) -> None:
-    _tell(msg.partition(_VALUES)[0], resource, stream_id, ephemeral)
+    pass

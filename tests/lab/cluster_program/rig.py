@@ -30,7 +30,7 @@ from stacks.program.cluster_access import cluster_access
 from stacks.program.engine_config import plan_stack
 
 interrupts.end_without_a_traceback()
-debug_messages.hide_outputs()
+debug_messages.send_none()
 cluster = cluster_access(plan_stack(pulumi.get_stack()))
 pulumi.export("kubeconfig", cluster.kubeconfig)
 pulumi.export("talosconfig", cluster.talosconfig)

@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pulumi
+
 from sitectl import mocked_program
 
 STACK = "site"
 _STACK_TYPE = "pulumi:pulumi:Stack"
 FOUND: list[str] = []
+MOST_DEBUG_MESSAGES = 5
 
 
 class Registrations(mocked_program.Recorder):
@@ -38,6 +41,8 @@ class Registrations(mocked_program.Recorder):
                 "provider": "".join(request.provider.split("::")[3:4]),
                 "protect": request.protect,
                 "retain": request.retainOnDelete,
+                # A frame more is a line more of each resource's state, and time of each preview.
+                "trace": len(request.stackTrace.frames),
                 "aliases": [" ".join(str(alias).split()) for alias in request.aliases],
             }
             words = [f"{key}={value}" for key, value in options.items() if value]
@@ -50,7 +55,12 @@ def main(out: str, file: str) -> None:
     mocked_program.Recorder = Registrations  # type: ignore[misc]
     # The files that a site reads are in this folder.
     mocked_program._leave_files_out = lambda site: None  # noqa: ARG005 - the name is part of its type
+    debug: list[str] = []
+    pulumi.log.debug = lambda msg, *_: debug.append(msg)
     mocked_program.declared(STACK, Path(file))
+    # Before the program runs, the stack alone is registered.
+    if len(debug) > MOST_DEBUG_MESSAGES:
+        FOUND.append(f"debug messages: {len(debug)}")
     Path(out).write_text(json.dumps(sorted(FOUND)))
 
 
