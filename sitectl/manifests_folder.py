@@ -25,14 +25,14 @@ _OPTIONS = "inference-platform/pulumi-options"
 _NOISE = ("pulumi.com/patchFieldManager",)
 
 
-class _ManifestDumper(yaml.SafeDumper):
+class _ManifestDumper(yaml.CSafeDumper):
     """Long texts as blocks, so that a changed line shows as one line."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the base class's form
         return True
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 

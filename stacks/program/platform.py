@@ -22,6 +22,7 @@ from components.objects import field_manager
 from components.tenants.access import Access, AccessArgs
 from components.tenants.tiers import Tiers, TiersArgs
 from stacks.plan.site_plan import SitePlan
+from stacks.program import reports
 from stacks.program.cluster_access import bundle_command, cluster_access
 
 GATEWAY_NAMESPACE = "inference-gateway"
@@ -48,8 +49,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     limits: how long the machines' commands may take. models_namespace: where models and their pickers run.
     """
     site, versions = plan.site, plan.versions
-    for text in plan.texts:
-        pulumi.log.info(text)
+    reports.show(plan)
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     fetch = bundle_command(site.name)
     bundle = read_bundle(site.crds.folder, versions.crds, fetch) if site.crds.owner == "program" else None
