@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any
@@ -12,6 +13,9 @@ from floor.reading.document import YamlDocument, read
 from floor.reading.files import UnreadableError, text_of
 from floor.spec import is_plain_name
 from stacks.site.reading.raw import address, at, mapping
+
+Claim = tuple[str, str]
+"""What only one site can have: kind and value."""
 
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
 _NODES = ("cluster", "machines", "nodes")
@@ -39,30 +43,41 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
         if other.name == file.name or not _is_stack(other.name):
             continue
         try:
-            document = _section(text_of(other), key)
+            site = _site(text_of(other), key)
         except (OSError, UnreadableError):
             continue
         # A copy that still has the other name is reported at the copy alone.
-        if at(document.values, "name") != _stack(other.name):
+        if site.name != _stack(other.name):
             continue
-        shared = [(claim, path) for claim, path in _claims(mapping(document.values)) if claim in own]
+        shared = [(claim, path) for claim, path in site.claims if claim in own]
         nodes = [(claim, path) for claim, path in shared if own[claim][:-2] == path[:-2] == _NODES]
         for claim, path in shared if len(nodes) == 1 else [claimed for claimed in shared if claimed not in nodes]:
-            line = document.line(path)
+            line = site.document.line(path)
             where = f"{other.name}:{line}" if line else other.name
             yield Problem(path=own[claim], what=f"{claim[1]} is also that of {'.'.join(path)} ({where})", fix=_FIX)
         if len(nodes) > 1:
             names = ", ".join(own[claim][-2] for claim, _ in nodes[:_MOST])
             more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
-            where = f"{other.name}:{document.line(_NODES)}"
+            where = f"{other.name}:{site.document.line(_NODES)}"
             what = f"{len(nodes)} machines have addresses of machines of {where}: {names}{more}"
             yield Problem(path=_NODES, what=what, fix=_FIX)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Site:
+    """What others have to know of a site."""
+
+    document: YamlDocument
+    name: object
+    claims: list[tuple[Claim, Path]]
+
+
 @lru_cache(maxsize=1024)
-def _section(text: str, key: str) -> YamlDocument:
+def _site(text: str, key: str) -> _Site:
     """The site in a file's text. Each of a hundred sites looks at all the others."""
-    return read(text).section("config", key)
+    document = read(text).section("config", key)
+    claims = [*_claims(mapping(document.values))]
+    return _Site(document=document, name=at(document.values, "name"), claims=claims)
 
 
 def _is_stack(name: str) -> bool:
@@ -73,7 +88,7 @@ def _stack(name: str) -> str:
     return name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
 
 
-def _claims(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], Path]]:
+def _claims(values: Mapping[str, Any]) -> Iterator[tuple[Claim, Path]]:
     """What only one site can have, as (kind, value), and the key of this site that names it."""
     kubeconfig = at(values, "cluster", "kubeconfig")
     if isinstance(kubeconfig, str):
