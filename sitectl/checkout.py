@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from floor.counts import counted
 from floor.problems import nearest, site_error
 from floor.reading.document import read_file
 from policy.model import HIDDEN, Resource
-from sitectl import home, temporary
+from sitectl import home, over_cores, temporary
 from sitectl.errors import Exit, SitectlError, no_resources
 from sitectl.progress import Progress
 from sitectl.project_folder import PROJECT_FILE
@@ -99,10 +100,9 @@ def chosen_sites(project: Path, names: Sequence[str]) -> dict[str, Path]:
 
 
 def tell(sites: Mapping[str, Subject], look: Callable[[str, Subject], Told]) -> ToldOfAll:
-    """What `look` reports about each site, one after the other."""
+    """What `look` reports about each site; about many, by several processes (`over_cores`)."""
     all_sites = ToldOfAll()
-    for name, subject in sites.items():
-        told = look(name, subject)
+    for name, told in over_cores.for_each(sites, look).items():
         all_sites.lines.extend(told.lines)
         all_sites.records[name] = told.record
         all_sites.wrong.extend([] if told.good else [name])
@@ -127,48 +127,61 @@ def tell_declared(
 
 
 def declare(project: Path, files: Mapping[str, Path], progress: Progress | None = None) -> dict[str, Declared]:
-    """What the program of `project` declares for each site, run under mocks in a process of its own.
+    """What the program of `project` declares for each site, run under mocks in processes of its own.
 
     Raises SitectlError when the process itself ends early; a site that the program refuses has an `error`.
     """
-    unreadable: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with temporary.folder() as folder:
-        out = folder / "declared.json"
         stacks = []
         for number, (name, path) in enumerate(files.items()):
             try:
                 document = read_file(path)
             except FileNotFoundError:
-                unreadable[name] = {"error": f"{path.name}: no such file: a link that leads nowhere"}
+                results[name] = {"error": f"{path.name}: no such file: a link that leads nowhere"}
                 continue
             if problems := [problem for problem in document.problems if problem.of_whole_file or not problem.path]:
-                unreadable[name] = {"error": str(site_error(path.name, problems))}
+                results[name] = {"error": str(site_error(path.name, problems))}
                 continue
             copy = folder / f"{number}.json"
             copy.write_text(json.dumps(document.values))
             stacks.append(f"{name}={copy}")
-        results = {**unreadable, **_run_program(project, out, stacks)}
+        results |= _run_program(project, folder, over_cores.shares(stacks))
+    results = {name: results[name] for name in files}
     if progress:
         for name, result in results.items():
             progress.took(f"render {name}", result.get("seconds", 0.0))
     return {name: _declared(result) for name, result in results.items()}
 
 
-def _run_program(project: Path, out: Path, stacks: Sequence[str]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(_PROGRAM), str(out), *stacks],
-        cwd=project,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    last_lines = done.stderr.decode(errors="replace").strip().splitlines()[-5:]
+def _run_program(project: Path, folder: Path, parts: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """What the program declares for all stacks, by a process for each part of them; `folder` is for their files."""
+    outs = [folder / f"declared-{number}.json" for number in range(len(parts))]
+    results: dict[str, Any] = {}
+    with ExitStack() as running:
+        processes = []
+        for out, stacks in zip(outs, parts, strict=True):
+            # To a file: a full pipe, which is not read meanwhile, would stop the process.
+            errors = running.enter_context(out.with_suffix(".errors").open("wb"))
+            command = [sys.executable, str(_PROGRAM), str(out), *stacks]
+            process = subprocess.Popen(
+                command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+            )
+            processes.append(running.enter_context(process))
+        for out, process in zip(outs, processes, strict=True):
+            process.wait()
+            results |= _declared_by(project, out, process.returncode)
+    return results
+
+
+def _declared_by(project: Path, out: Path, status: int) -> dict[str, Any]:
+    last_lines = out.with_suffix(".errors").read_text(errors="replace").strip().splitlines()[-5:]
     # As the mocked program ends where its output cannot be written, and where it gets no memory or thread.
-    if done.returncode == os.EX_IOERR:
+    if status == os.EX_IOERR:
         raise temporary.full(last_lines[-1])
-    if done.returncode == os.EX_OSERR:
+    if status == os.EX_OSERR:
         raise no_resources(last_lines[-1])
-    if done.returncode != 0 or not out.exists():
+    if status != 0 or not out.exists():
         last = "\n  ".join(last_lines)
         raise SitectlError(
             f"the program could not be run in {project}:\n  {last}", fix=f"{home.repair()}, then try again"

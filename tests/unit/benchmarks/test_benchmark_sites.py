@@ -65,7 +65,8 @@ def test_a_walk_takes_each_phase_over_every_site(tmp_path: Path, monkeypatch: py
         len(generated_sites.site(0)["models"]),
         1,
     )
-    assert set(walk_of_one.cpu_s) == set(walk_of_one.wall_s) == set(PHASES)
+    assert set(walk_of_one.cpu_s) == set(PHASES)
+    assert set(walk_of_one.wall_s) == {"validate and proof", "render"}
     assert walk_of_one.cpu_s["proof"] > 0
     assert (tmp_path / "rendered" / "site-000" / "b" / "configmap_a.yaml").is_file()
 
@@ -99,6 +100,6 @@ def test_findings_say_time_a_site_shares_and_growth() -> None:
 def test_the_result_says_how_busy_the_machine_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many_sites, "walk", lambda _, count: walked(count, count / 2))
     result = many_sites.run(Lab.from_environment(), sites=[20, 10])
-    assert "one of them busy, the rest is other work" in str(result.conditions["load_average_after"])
+    assert "keeps them busy, the rest is other work" in str(result.conditions["load_average_after"])
     assert [row["sites"] for row in result.tables[1].rows] == [10, 20]
     assert result.tables[1].rows[1]["proof, CPU"] == 150

@@ -122,7 +122,7 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
         ("ulimit -f 20", f"the temporary folder {tempfile.gettempdir()}: File too large\n  fix: free space there"),
         ("ulimit -f 0", "no temporary folder can be made: No usable temporary directory"),
         ("ulimit -n 5", "Too many open files\n  fix: let the program open more files: ulimit -n"),
-        ("ulimit -v 100000", "the program gets no more of the system: can't start new thread\n  fix: "),
+        ("ulimit -v 92000", "the program gets no more of the system: out of memory\n  fix: "),
     ],
 )
 def test_rules_say_what_the_machine_lacks(own: Path, limit: str, says: str) -> None:

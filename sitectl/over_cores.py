@@ -1,0 +1,74 @@
+"""One act for each of many sites, over the machine's cores; the results are those of one site after the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+Subject = TypeVar("Subject")
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+# Sites with which a process of its own is sooner done than one that waits for its turn.
+FEWEST_SITES = 8
+
+
+def shares(items: Sequence[Item]) -> list[list[Item]]:
+    """The items in turn, for as many processes as there are cores; all together where they are few."""
+    processes = max(1, min(len(os.sched_getaffinity(0)), len(items) // FEWEST_SITES))
+    return [list(items[number::processes]) for number in range(processes)]
+
+
+def for_each(sites: Mapping[str, Subject], act: Callable[[str, Subject], Result]) -> dict[str, Result]:
+    """What `act` returns for each site, in their order.
+
+    `act` may run in a process of its own: it returns plain data, and changes nothing that others see. Where it raises,
+    the error is that of the first such site.
+    """
+    parts = shares(list(sites))
+    results: dict[str, Result] = {}
+    if len(parts) > 1:
+        work = _Work(sites, act)
+        with ProcessPoolExecutor(len(parts), get_context("fork"), initializer=_begin, initargs=(work,)) as pool:
+            for done in [pool.submit(_part, names) for names in parts]:
+                results |= _done(done)
+    # What failed in a process of its own, or could not leave it, is done here, where its error is the one to read.
+    return {name: results[name] if name in results else act(name, subject) for name, subject in sites.items()}
+
+
+class _Work:
+    """What a new process has of its parent's memory; a lambda finds no other way there."""
+
+    here: _Work | None = None
+
+    def __init__(self, sites: Mapping[str, Any], act: Callable[[str, Any], Any]) -> None:
+        self.sites, self.act = sites, act
+
+
+def _begin(work: _Work) -> None:
+    # Interrupted, it ends without a traceback of its own.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _Work.here = work
+
+
+def _part(names: Sequence[str]) -> dict[str, Any]:
+    work = _Work.here
+    assert work is not None  # noqa: S101 - `_begin` ran
+    results = {}
+    for name in names:
+        try:
+            results[name] = work.act(name, work.sites[name])
+        except Exception:  # noqa: BLE001, S112 - done again by the parent
+            continue
+    return results
+
+
+def _done(part: Future[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return part.result()
+    except Exception:  # noqa: BLE001 - a process that ended early, or a result that cannot be sent
+        return {}
