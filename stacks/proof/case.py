@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -233,9 +232,9 @@ class Case:
                 f"max_num_seqs is {order.max_num_seqs:,}, and the cache holds {self.held:,} requests of the mean size"
             )
             shortcomings.append(Shortcoming(kind="setting", text=text))
-        elif (order.max_num_seqs or 0) * self.width > (order.max_num_batched_tokens or math.inf):
+        elif (order.max_num_seqs or 0) * self.width > self.batched_tokens:
             text = (
-                f"max_num_seqs is {order.max_num_seqs:,} and max_num_batched_tokens {order.max_num_batched_tokens:,}: "
+                f"max_num_seqs is {order.max_num_seqs:,} and max_num_batched_tokens {self.batched_tokens:,}: "
                 "vLLM starts with no more requests than tokens of a step"
             )
             shortcomings.append(Shortcoming(kind="setting", text=text))

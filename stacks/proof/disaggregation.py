@@ -76,7 +76,7 @@ class Prefill:
     @cached_property
     def sojourn(self) -> Sojourn:
         """From its arrival until a prompt is computed."""
-        return Sojourn.of((list(self.own), [(1.0, 0.0)]), self.wait)
+        return Sojourn.of(self.own, self.wait)
 
     @property
     def sojourn_mean_s(self) -> float:

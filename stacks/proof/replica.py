@@ -159,6 +159,10 @@ class OneReplica:
         # Activations of a large step take from the cache.
         best = max(self._sequences.values())
         worth = tuple(size for size in CHUNKS if self._sequences[size] >= max(1, _WORTH * best)) or CHUNKS[-1:]
+        # vLLM starts with no more requests than tokens of a step.
+        least = (self.order.max_num_seqs or 1) * self.width
+        large = tuple(size for size in CHUNKS if size >= least) or CHUNKS[:1]
+        worth = tuple(size for size in worth if size in large) or large[-1:]
         # Without targets of gaps the largest is the best: prompts wait the less the fewer steps they take.
         return worth if self.order.slo.of_metrics(*GAPS) and self.order.load else worth[:1]
 

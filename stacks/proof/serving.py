@@ -166,7 +166,7 @@ class Steady(Packing):
         ahead = [*self._ahead, (1 - sum(share for share, _ in self._ahead), 0.0)]
         own = [(prompt.share, self._own_s(prompt)) for prompt in self.prompts]
         before = condensed([(a * b, x + y) for a, x in self._packed for b, y in ahead], _BEFORE)
-        return Sojourn.of((own, before), self.slot_wait)
+        return Sojourn.of(own, self.slot_wait, before=before)
 
     @cached_property
     def ttft(self) -> Parts:
@@ -262,7 +262,7 @@ class Steady(Packing):
         """Whether the load is carried within every target."""
         mean_ms = slo.mean_step_ms(self.engine.tokens_per_step)
         # Cheaper to know than the rest.
-        if not self.stable or (mean_ms is not None and self._usual_gap_s * 1e3 > mean_ms):
+        if not self.stable or (self.gaps and mean_ms is not None and self._usual_gap_s * 1e3 > mean_ms):
             return False
         return all(self.keeps(target) for target in slo.targets)
 

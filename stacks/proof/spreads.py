@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import itemgetter, mul
 
 from stacks.proof.queueing import Wait
@@ -144,60 +144,74 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Sojourn:
-    """A discrete time, ascending, and behind it an exponential one that some meet."""
+    """A time of `own`, what is before it, and behind both an exponential one that some meet; all independent."""
 
-    places: tuple[float, ...]
-    shares: tuple[float, ...]
+    own: Points
+    """Ascending; the mass of each is spread evenly over halfway to the one before and halfway to the next."""
+    before: Points
     wait: Wait
 
     @classmethod
-    def of(cls, times: Sequence[Points], wait: Wait) -> Sojourn:
-        """Of the sum of independent times."""
-        sums: list[tuple[float, float]] = [(1.0, 0.0)]
-        for points in times:
-            sums = [(share * weight, place + more) for share, place in sums for weight, more in points if weight]
-        sums.sort(key=itemgetter(1))
-        return cls(tuple(place for _, place in sums), tuple(share for share, _ in sums), wait)
+    def of(cls, own: Points, wait: Wait, *, before: Points = ((1.0, 0.0),)) -> Sojourn:
+        """In any order."""
+        return cls(tuple(sorted(own, key=itemgetter(1))), tuple(before), wait)
 
     @cached_property
-    def _late(self) -> tuple[float, ...]:
-        """At each place, the probability of having reached it and waiting still: A(t + x) = A(t) e^(-x / mean)."""
+    def _edges(self) -> tuple[float, ...]:
+        places = [place for _, place in self.own]
+        between = [(low + high) / 2 for low, high in pairwise(places)]
+        if not between:
+            return (places[0], places[0])
+        return (2 * places[0] - between[0], *between, 2 * places[-1] - between[-1])
+
+    @cached_property
+    def _below(self) -> tuple[float, ...]:
+        """The mass below each edge."""
+        return tuple(accumulate((share for share, _ in self.own), initial=0.0))
+
+    def _own_beyond(self, seconds: float) -> float:
+        edges, below = self._edges, self._below
+        index = bisect_right(edges, seconds) - 1
+        if index < 0:
+            return 1.0
+        if index + 1 == len(edges):
+            return 0.0
+        part = (seconds - edges[index]) / (edges[index + 1] - edges[index])
+        return 1 - below[index] - self.own[index][0] * part
+
+    @cached_property
+    def _late(self) -> tuple[tuple[float, float], ...]:
+        """(place, probability of having reached it and waiting still): A(t + x) = A(t) e^(-x / mean)."""
         mean_s, probability, exp = self.wait.mean_s, self.wait.probability, math.exp
-        state, before, late = 0.0, self.places[0], list[float]()
-        for place, share in zip(self.places, self.shares, strict=True):
-            if state:
-                state *= exp((before - place) / mean_s)
-            state, before = state + share * probability, place
-            late.append(state)
+        sums = [(place + more, share * weight) for share, place in self.own for weight, more in self.before if weight]
+        sums.sort()
+        state, reached, late = 0.0, sums[0][0], list[tuple[float, float]]()
+        for place, share in sums:
+            state = state * exp((reached - place) / mean_s) + share * probability
+            reached = place
+            late.append((place, state))
         return tuple(late)
-
-    @cached_property
-    def _reached(self) -> tuple[float, ...]:
-        return tuple(accumulate(self.shares))
 
     def beyond(self, seconds: float) -> float:
         """Probability that the sum is longer."""
         if not math.isfinite(self.wait.mean_s):
             return 1.0
-        index = bisect_right(self.places, seconds) - 1
-        if index < 0:
-            return 1.0
-        late = self._late[index]
-        if late:
-            late *= math.exp((self.places[index] - seconds) / self.wait.mean_s)
-        total = 1 - self._reached[index]
-        if index + 1 < len(self.places):
-            # Between two places the distribution is drawn straight.
-            gap = self.places[index + 1] - self.places[index]
-            if gap > 0:
-                total -= self.shares[index + 1] * (seconds - self.places[index]) / gap
-        return max(0.0, min(1.0, total + late))
+        total = 0.0
+        for weight, more in self.before:
+            if weight:
+                total += weight * self._own_beyond(seconds - more)
+        if self.wait.probability:
+            index = bisect_right(self._late, (seconds, math.inf)) - 1
+            if index >= 0:
+                place, state = self._late[index]
+                total += state * math.exp((place - seconds) / self.wait.mean_s)
+        return max(0.0, min(1.0, total))
 
     def quantile(self, share: float) -> float:
         """The time that this share does not exceed."""
         if not math.isfinite(self.wait.mean_s):
             return math.inf
-        return quantile(share, self.beyond, 0.0, self.places[-1])
+        return quantile(share, self.beyond, 0.0, self._edges[-1] + max(more for _, more in self.before))
 
 
 def quantile(share: float, beyond: Callable[[float], float], low: float, high: float) -> float:

@@ -11,8 +11,11 @@ from stacks.plan.settings.definition import Override, Serving
 from stacks.plan.settings.gateway import token_s
 from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.scaling import needed_replicas
+from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.fixes import nearest
+from stacks.proof.layouts import Layout
 from stacks.proof.proof import prove
+from stacks.proof.replica import OneReplica
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
 
 pytestmark = pytest.mark.row("opening 2", "001.37")
@@ -144,3 +147,11 @@ def test_no_engine_is_given_more_requests_than_tokens_of_a_step(model: str, batc
     refused = prove(order(model, gpus=1, typical_request_tokens=64, max_num_batched_tokens=256, max_num_seqs=300))
     assert not refused.holds
     assert nearest(refused)[0].text == "lower max_num_seqs to 256, or leave it to the proof"
+
+
+def test_steps_are_large_enough_for_the_sequences_that_a_site_sets() -> None:
+    """Small steps may keep a target of gaps better, and vLLM does not start with them."""
+    load = Load(requests_per_s=6, prompt_tokens=Spread(2000, 8000), answer_tokens=Spread(50, 150))
+    wanted = order("qwen3-8b", load=load, slo=Slo.of(itl_p99_ms=35))
+    assert OneReplica(wanted, Layout()).sizes[-1] == 512
+    assert OneReplica(replace(wanted, max_num_seqs=530), Layout()).sizes[-1] == 1024

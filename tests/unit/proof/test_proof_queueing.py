@@ -56,20 +56,30 @@ def test_constant_service_waits_half_as_long_as_exponential() -> None:
 def test_too_much_load_waits_for_ever() -> None:
     jam = wait(servers=2, arrivals_per_s=3, service_s=1, squared_variation=1)
     assert math.isinf(jam.mean_s)
-    jammed = Sojourn.of(([(1.0, 1.0)],), jam)
+    jammed = Sojourn.of([(1.0, 1.0)], jam)
     assert jammed.beyond(1e9) == 1
     assert math.isinf(jammed.quantile(0.95))
 
 
 def test_no_wait_leaves_the_service_time() -> None:
     times = [(0.01, float(count)) for count in range(1, 101)]
-    assert Sojourn.of((times,), NONE).quantile(0.95) == pytest.approx(95, rel=0.01)
+    assert Sojourn.of(times, NONE).quantile(0.95) == pytest.approx(95, rel=0.01)
+
+
+def test_rare_times_before_leave_the_others_where_they_are() -> None:
+    """One in 10,000 that begins later moves no percentile, wherever it comes to lie between the others."""
+    times = [(0.2, 1.0), (0.3, 2.0), (0.3, 4.0), (0.2, 8.0)]
+    plain = Sojourn.of(times, NONE)
+    for later in (0.01, 0.5, 1.9, 3.0):
+        joined = Sojourn.of(times, NONE, before=[(0.9999, 0.0), (0.0001, later)])
+        for share in (0.1, 0.5, 0.79, 0.8, 0.81, 0.95):
+            assert joined.quantile(share) == pytest.approx(plain.quantile(share), rel=3e-3)
 
 
 def test_a_sum_of_times_and_a_wait_has_the_mean_of_all() -> None:
     """The mean is the area below what lies beyond: 2 to 4 s, a fifth of them 1 s, and half of them 3 s more."""
     even = [(0.01, 2 + place / 50) for place in range(100)]
-    joined = Sojourn.of((even, [(0.8, 0.0), (0.2, 1.0)]), Wait(probability=0.5, mean_s=3.0))
+    joined = Sojourn.of(even, Wait(probability=0.5, mean_s=3.0), before=[(0.8, 0.0), (0.2, 1.0)])
     step = 0.01
     area = sum(joined.beyond(place * step) * step for place in range(8000))
     assert area == pytest.approx(3.0 + 0.2 + 1.5, rel=0.01)
@@ -99,7 +109,7 @@ def test_percentiles_are_those_of_a_simulated_queue(servers: int, busy: float) -
     queue = wait(servers=servers, arrivals_per_s=rate, service_s=mean, squared_variation=spread)
     services = [seconds for share, seconds in parts for _ in range(round(1000 * share))]
     times = sorted(simulate(servers, rate, services, 40_000, seed=servers))
-    assert Sojourn.of((parts,), queue).quantile(0.95) == pytest.approx(times[int(0.95 * len(times))], rel=0.3)
+    assert Sojourn.of(parts, queue).quantile(0.95) == pytest.approx(times[int(0.95 * len(times))], rel=0.3)
 
 
 def test_strata_keep_mean_and_percentiles() -> None:

@@ -178,3 +178,11 @@ def test_loads_at_the_ends_of_what_can_be_declared_have_an_answer(
     figures += [steady.quantile_s(metric, percent / 100) for metric in METRICS for percent in PERCENTS]
     assert all(figure >= 0 for figure in figures)
     assert all(math.isfinite(figure) for figure in figures) == steady.stable
+
+
+def test_a_target_of_gaps_refuses_no_model_without_gaps() -> None:
+    """An embedding is one answer: nothing comes after its first token."""
+    load = Load(requests_per_s=20, prompt_tokens=Spread(500, 2000))
+    wanted = order("qwen3-embedding-8b", load=load, layout=Layout(), replicas=1, slo=Slo.of(itl_p95_ms=1))
+    assert prove(wanted).holds
+    assert not prove(replace(wanted, slo=Slo.of(ttft_p95_ms=1))).holds
