@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _MEMORY = ("test_published_memory.py", "test_proof_memory.py")
 _LATENCY = ("test_proof_simulated.py", "test_proof_targets.py", "test_proof_serving.py")
-_SEARCH = ("test_proof_fit.py", "test_proof_layouts.py", "test_sizing.py", "test_proof_serving.py")
+_SEARCH = ("test_proof_searched.py", "test_proof_fit.py", "test_proof_layouts.py", "test_sizing.py")
 _SPEED = ("test_proof_roofline.py", "test_proof_bands.py")
 _ENDS = ("test_proof_ends.py",)
 _WEIGHTS = ("test_published_memory.py", "test_proof_catalogue.py")

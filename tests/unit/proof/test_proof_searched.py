@@ -136,3 +136,33 @@ def test_capacity_works_out_no_replica_again(counted: Counter[str]) -> None:
     assert counted[REPLICAS] == 0
     # Rates that double until one is too much, and seven halvings.
     assert counted[STEADY] <= 16
+
+
+def test_of_layouts_that_work_the_fewest_gpus_come_first() -> None:
+    wanted = order("qwen3-32b-fp8", load=CHAT, slo=TARGETS, replicas=2)
+    single, double = (Case(wanted, Layout(tensor=tensor), 2) for tensor in (1, 2))
+    assert not single.problems
+    assert not double.problems
+    assert double.token_s(1) < single.token_s(1)
+    assert _rank(single) < _rank(double)
+
+
+def test_tensor_parallelism_alone_comes_first_only_if_so_ordered() -> None:
+    """Although its answers are slower on as many GPUs, as each rank reads all heads' caches."""
+    layouts = Layout(tensor=8), Layout(tensor=2, data=4)
+    for simple in (False, True):
+        wanted = order("deepseek-v3.2", load=replace(CHAT, requests_per_s=4.0), replicas=2, simple=simple)
+        alone, divided = (Case(wanted, layout, 2) for layout in layouts)
+        assert not alone.problems
+        assert not divided.problems
+        assert divided.steady.itl_mean_s < alone.steady.itl_mean_s
+        assert (_rank(alone) < _rank(divided)) == simple
+
+
+def test_a_layout_that_no_engine_starts_with_is_the_farthest_of_all() -> None:
+    """The nearest case names the fix: weights that do not fit can, and heads that do not divide cannot."""
+    wanted = order("llama-3.1-405b", kv_dtype="bf16")
+    illegal, heavy = Case(wanted, Layout(tensor=3), 1), Case(wanted, Layout(tensor=1), 1)
+    assert [problem.kind for problem in illegal.problems] == ["illegal"]
+    assert [problem.kind for problem in heavy.problems] == ["weights"]
+    assert _rank(heavy) < _rank(illegal)

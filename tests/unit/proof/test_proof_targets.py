@@ -53,6 +53,15 @@ def test_no_target_of_gaps_holds_while_their_mean_is_above_it() -> None:
     assert not one_gpu(slo=Slo.of(itl_p50_ms=mean_ms * 1.01), max_num_batched_tokens=8192, max_num_seqs=150).problems
 
 
+def test_what_a_target_of_gaps_is_raised_to_is_above_their_mean() -> None:
+    steady = one_gpu().steady
+    (half,) = Slo.of(itl_p50_ms=1).targets
+    (late,) = Slo.of(itl_p99_ms=1).targets
+    assert steady.quantile_s("itl", 0.5) < steady.itl_mean_s < steady.quantile_s("itl", 0.99)
+    assert steady.figure_s(half) == steady.itl_mean_s
+    assert steady.figure_s(late) == steady.quantile_s("itl", 0.99)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("percent", PERCENTS)
 def test_each_missed_target_is_named_with_its_figure_and_a_fix_keeps_it(metric: str, percent: int) -> None:
