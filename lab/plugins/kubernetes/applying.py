@@ -112,8 +112,8 @@ def _previewing(operation: Operation, request: Any) -> Tree:
     except UnreachableError:
         raise
     except ApiError as error:
-        if operation.preview and error.status >= 500:
-            # A webhook whose server is not up yet cannot be asked; the real run waits for it.
+        if operation.preview and (error.status >= 500 or error.policy_unready):
+            # A webhook whose server is not up yet cannot be asked, nor a policy; the real run waits for them.
             operation.warn(f"the API server could not compute this preview, showing the inputs: {error}")
             raise NoPreviewError(str(error)) from error
         raise

@@ -319,7 +319,7 @@ class Cluster:
 def _passes(error: Exception) -> bool:
     if not isinstance(error, ApiError):
         return True
-    if error.status in (429, 502, 503, 504):
+    if error.status in (429, 502, 503, 504) or error.policy_unready:
         return True
     if error.status == 409:
         # The caller must redo a write against an old version; the same request would always fail.

@@ -84,6 +84,14 @@ class ApiError(Exception):
         """Whether the object can only be replaced; each kind has its own message for that."""
         return self.status == 422 and any(text in self.message for text in _IMMUTABLE)
 
+    @property
+    def policy_unready(self) -> bool:
+        """Whether an admission policy refuses everything until the API server knows the kind of its parameters.
+
+        An API server that has just started asks for kinds every 30 s.
+        """
+        return "failed to find resource referenced by paramKind" in self.message
+
 
 class PartialError(Exception):
     """The object exists, but the operation did not complete: `live` is its last known state."""
