@@ -64,6 +64,16 @@ class Spread:
             for low, high in pairwise(_EDGES)
         )
 
+    @cached_property
+    def borders(self) -> tuple[float, ...]:
+        """Where between the means of two neighbouring parts the shorter one ends, as a share of the way."""
+        return tuple(
+            min(1.0, max(0.0, (low.most - low.tokens) / (high.tokens - low.tokens)))
+            if high.tokens > low.tokens
+            else 0.5
+            for low, high in pairwise(self.strata)
+        )
+
     def _tilted(self, share: float) -> float:
         """Part of the mean that the shortest requests of this share hold: Phi(z - sigma)."""
         if share in (0.0, 1.0):

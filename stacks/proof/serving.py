@@ -166,7 +166,7 @@ class Steady(Packing):
         ahead = [*self._ahead, (1 - sum(share for share, _ in self._ahead), 0.0)]
         own = [(prompt.share, self._own_s(prompt)) for prompt in self.prompts]
         before = condensed([(a * b, x + y) for a, x in self._packed for b, y in ahead], _BEFORE)
-        return Sojourn.of(own, self.slot_wait, before=before)
+        return Sojourn.of(own, self.slot_wait, before=before, borders=self.load.prompt_tokens.borders)
 
     @cached_property
     def ttft(self) -> Parts:

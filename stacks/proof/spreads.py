@@ -147,19 +147,22 @@ class Sojourn:
     """A time of `own`, what is before it, and behind both an exponential one that some meet; all independent."""
 
     own: Points
-    """Ascending; the mass of each is spread evenly over halfway to the one before and halfway to the next."""
+    """Ascending; the mass of each is spread evenly from its border with the one before to that with the next."""
     before: Points
     wait: Wait
+    borders: tuple[float, ...] = ()
+    """Where between two neighbours the border is, as a share of the way; halfway where there are none."""
 
     @classmethod
-    def of(cls, own: Points, wait: Wait, *, before: Points = ((1.0, 0.0),)) -> Sojourn:
+    def of(cls, own: Points, wait: Wait, *, before: Points = ((1.0, 0.0),), borders: tuple[float, ...] = ()) -> Sojourn:
         """In any order."""
-        return cls(tuple(sorted(own, key=itemgetter(1))), tuple(before), wait)
+        return cls(tuple(sorted(own, key=itemgetter(1))), tuple(before), wait, borders)
 
     @cached_property
     def _edges(self) -> tuple[float, ...]:
         places = [place for _, place in self.own]
-        between = [(low + high) / 2 for low, high in pairwise(places)]
+        shares = self.borders or (0.5,) * (len(places) - 1)
+        between = [low + share * (high - low) for share, (low, high) in zip(shares, pairwise(places), strict=True)]
         if not between:
             return (places[0], places[0])
         return (2 * places[0] - between[0], *between, 2 * places[-1] - between[-1])
