@@ -22,6 +22,7 @@ PROGRAM = (
     "bundle",
     "ci",
     "components",
+    "docs",
     "floor",
     "lab",
     "manifests",
