@@ -10,26 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.program_folders import PRODUCT
+
 ROOT = Path(__file__).parents[2]
 # They hold anything, so they name nothing: `problem` instead of `one`, `match` instead of `found`.
 PLACEHOLDERS = {"each", "found", "one", "said"}
 # Files and folders without placeholders: all of ours.
-CLEAN = (
-    "__main__.py",
-    "benchmarks",
-    "bundle",
-    "ci",
-    "components",
-    "floor",
-    "lab",
-    "manifests",
-    "policy",
-    "sitectl",
-    "stacks",
-    "talos",
-    "tests",
-)
-PRODUCT = ("bundle", "ci", "components", "floor", "manifests", "policy", "sitectl", "stacks", "talos")
+CLEAN = ("__main__.py", *PRODUCT, "benchmarks", "lab", "tests")
 # Class name -> why several may have it.
 SHARED = {
     "Cluster": "a section of Talos's machine config is called so, and the component's type is in every site's state",

@@ -12,22 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests import documented
+from tests.program_folders import PRODUCT
 
 pytestmark = pytest.mark.row("C.05")
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = (
-    "bundle",
-    "ci",
-    "components",
-    "floor",
-    "lab",
-    "manifests",
-    "policy",
-    "sitectl",
-    "stacks",
-    "talos",
-)
+PACKAGES = (*PRODUCT, "lab")
 # The right column of the page's table, as far as a word has no other use.
 AVOIDED = re.compile(
     r"\b(says?|said|saying|tells?|told|telling|mend(s|ed|ing)?|anew|afresh|whoever|nobody|somebody|stands)\b",

@@ -11,26 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.program_folders import PRODUCT
 from tests.unit.proof.mutations import MUTATIONS, Mutation
 
 pytestmark = pytest.mark.row("opening 1", "opening 2")
 
 _MARKS = "not exhaustive and not second_source"
 ROOT = Path(__file__).parents[3]
-PROGRAM = (
-    "benchmarks",
-    "bundle",
-    "ci",
-    "components",
-    "docs",
-    "floor",
-    "lab",
-    "manifests",
-    "policy",
-    "sitectl",
-    "stacks",
-    "talos",
-)
+PROGRAM = (*PRODUCT, "benchmarks", "docs", "lab")
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def test_a_share_of_everything_is_as_near_as_conversations_get() -> None:
 
 
 def test_a_surge_is_as_large_and_as_long_as_asked() -> None:
-    """And brings conversations of its own, whose first prompts nobody had."""
+    """And brings conversations of its own, whose first prompts are new to all replicas."""
     surge = Surge(begins_s=200, lasts_s=100, times=10)
     requests = arrivals(seconds=500, surge=surge)
     within = [r for r in requests if 200 <= r.at_s < 300]
