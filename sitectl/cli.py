@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "show what `pulumi up` would do: the irreversible first, GPUs, cost, restarts, tenants",
     "comment": "post what a change does to every site as one comment, edited in place",
     "drift": "show where a cluster differs from its site's file, and who set what; or keep one issue per site",
+    "upgrade-path": "show the steps from the versions that run to those that are pinned, and how far each goes back",
     "versions": "list every version that the platform pins",
     "doctor": "check whether this machine can work on sites, and how to get what is missing",
     "docs": "list the documentation's pages, or print one",

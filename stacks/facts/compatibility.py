@@ -23,6 +23,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from floor.problems import Problem, file_error
+from floor.releases import numbers
 from floor.spec import Spec
 from stacks.facts.records import read_facts
 
@@ -67,14 +68,15 @@ def table() -> tuple[Row, ...]:
 def speaking(known: Mapping[str, Fact]) -> Iterator[tuple[Row, list[str]]]:
     """Rows that speak about these facts, each with the facts that it looked at."""
     for row in table():
-        if not all(_holds(known, fact, condition) for fact, condition in row.when.items()):
+        if not all(holds(known, fact, condition) for fact, condition in row.when.items()):
             continue
         asked = [fact for fact in row.needs if fact in known]
-        if not row.needs or not all(_holds(known, fact, row.needs[fact]) for fact in asked):
+        if not row.needs or not all(holds(known, fact, row.needs[fact]) for fact in asked):
             yield row, list(dict.fromkeys((*row.when, *asked)))
 
 
-def _holds(known: Mapping[str, Fact], fact: str, condition: str) -> bool:
+def holds(known: Mapping[str, Fact], fact: str, condition: str) -> bool:
+    """Whether a fact meets a condition; False for one that is not known."""
     value = known.get(fact)
     if value is None:
         return False
@@ -92,7 +94,7 @@ def _compares(known: Mapping[str, Fact], value: str, operator: str, bound: str) 
     other = known.get(bound[1:-1]) if bound.startswith("{") else bound
     if not isinstance(other, str):
         return True
-    left, right = _numbers(value), _numbers(other)
+    left, right = numbers(value), numbers(other)
     match operator:
         case "==":
             return left == right
@@ -105,12 +107,6 @@ def _compares(known: Mapping[str, Fact], value: str, operator: str, bound: str) 
         case ">":
             return left > right
     return left < right
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """1.13 -> (1, 13, 0). What follows the third number, such as a release candidate's name, is not looked at."""
-    numbers = [int(part) for part in re.findall(r"\d+", version)[:3]]
-    return tuple(numbers + [0] * (3 - len(numbers)))
 
 
 def _readable(condition: str) -> bool:

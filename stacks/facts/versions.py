@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from floor.problems import WrongValueError
+from floor.problems import Problem, WrongValueError, file_error
+from floor.reading.document import read
 from floor.spec import Spec
 from stacks.facts.records import read_facts
 
@@ -17,6 +19,7 @@ FILE = Path(__file__).parent / "versions.yaml"
 # Minor versions, by Kubernetes' version skew policy (kubernetes.io/releases/version-skew-policy).
 _KUBELET_BEHIND = 3
 
+_OTHER = "name a revision whose file this project could read"
 # A tag that names one release, or a digest; `latest` and branches move under those who name them.
 _TAG, _DIGEST = r":v?[0-9]+\.[0-9]+\.[0-9]+", "@sha256:[0-9a-f]{64}"
 Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_DIGEST})?|{_DIGEST})$")]
@@ -126,6 +129,32 @@ class Versions(Spec):
 def load() -> Versions:
     """The pins of this checkout. Raises SiteError for a file that is wrong."""
     return read_facts(FILE, Versions)
+
+
+def of_text(text: str, name: str, instead: Versions) -> Versions:
+    """The pins of another revision's file, read as this checkout reads them.
+
+    A key that only one of the two has is as in `instead`: the other revision did not know the part, or this one does
+    not. Raises SiteError, which calls the file `name`.
+    """
+    document = read(text)
+    if document.problems:
+        raise file_error(name, document.problems)
+    given = document.values if isinstance(document.values, dict) else {}
+    try:
+        return Versions.model_validate({**_over(instead.model_dump(), given), "kubelet": given.get("kubelet")})
+    except ValidationError as error:
+        problems = [Problem(path=tuple(map(str, row["loc"])), what=row["msg"], fix=_OTHER) for row in error.errors()]
+        raise file_error(name, problems) from None
+
+
+def _over(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`known` with the values that `given` has for its keys."""
+    merged = dict(known)
+    for key, value in known.items():
+        other = given.get(key, value)
+        merged[key] = _over(value, other) if isinstance(value, Mapping) and isinstance(other, Mapping) else other
+    return merged
 
 
 def parts(image: str) -> tuple[str, str]:

@@ -14,6 +14,8 @@ from stacks.site.model import SiteConfig
 KEYS: Mapping[str, str] = {
     "talos": "versions.talos",
     "kubernetes": "versions.kubernetes",
+    "kubelet": "versions.kubelet",
+    "cilium": "versions.cilium.version",
     "nvidia_production_driver": "versions.nvidia.production.driver",
     "nvidia_production_fabric_manager": "versions.nvidia.production.fabric_manager",
     "nvidia_lts_driver": "versions.nvidia.lts.driver",
@@ -45,6 +47,7 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
     known: dict[str, Fact] = {
         "talos": pins.talos,
         "kubernetes": pins.kubernetes,
+        "kubelet": pins.kubelet or pins.kubernetes,
         "nvidia_production_driver": pins.nvidia.production.driver,
         "nvidia_production_fabric_manager": pins.nvidia.production.fabric_manager,
         "nvidia_lts_driver": pins.nvidia.lts.driver,
@@ -54,6 +57,8 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         "storage_class": site.storage.storage_class,
         "models": frozenset(model.catalogue for model in site.models.values()),
     }
+    if site.cluster.machines is not None and site.cluster.machines.cni == "cilium":
+        known["cilium"] = pins.cilium.version
     engines = {model.server.engine for model in site.models.values()}
     if "vllm" in engines:
         known["vllm"] = versions.parts(pins.images.vllm)[1]

@@ -19,8 +19,8 @@ from talos.cli.failures import CommandError
 from talos.cli.kubernetes import Kubernetes, KubernetesError
 from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import Contact, Reach, reach
-from talos.cli.skew import require_no_newer_kubelet
-from talos.cli.upgrade import Target, difference, running
+from talos.cli.skew import require_next_api_server, require_no_newer_kubelet
+from talos.cli.upgrade import Target, difference, require_no_minor_left_out, running
 from talos.cli.waiting import PendingError, Watch, seconds
 
 Step = Literal["none", "live", "reboot", "upgrade", "install", "refused", "unreachable", "unknown"]
@@ -98,9 +98,10 @@ def look(machine: Reach, config: bytes, target: Target, watch: Watch, cluster: K
         if cluster is not None and verdict.change in {"live", "reboot"}:
             # A worker waits for the control planes, and a cluster that does not answer now may do so then.
             with contextlib.suppress(PendingError, KubernetesError):
+                require_next_api_server(machine.name, config, cluster)
                 require_no_newer_kubelet(machine.name, config, cluster)
         paths = changed_paths(verdict.details, config) if verdict.change in {"live", "reboot"} else ()
-        system = _system_change(contact, target)
+        system = _system_change(machine.name, contact, target)
         return Plan(
             "upgrade" if system else verdict.change,
             reason=system,
@@ -111,11 +112,16 @@ def look(machine: Reach, config: bytes, target: Target, watch: Watch, cluster: K
         )
 
 
-def _system_change(contact: Contact, target: Target) -> str:
-    """What the machine runs and what it should run; empty where that is the same, and on a machine without Talos."""
+def _system_change(name: str, contact: Contact, target: Target) -> str:
+    """What the machine runs and what it should run; empty where that is the same, and on a machine without Talos.
+
+    NotAllowedError for a step that Talos does not support.
+    """
     if contact.state == "maintenance":
         return ""
-    return difference(running(contact.client), target)
+    now = running(contact.client)
+    require_no_minor_left_out(name, now, target)
+    return difference(now, target)
 
 
 def changed_paths(details: str, config: bytes) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from talos.cli.inputs import Address
 from talos.cli.kubernetes import Kubernetes
 from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import Reach, reach, wait_up
-from talos.cli.skew import require_api_server, require_no_newer_kubelet
-from talos.cli.upgrade import Target, difference, fell_back, running
+from talos.cli.skew import require_api_server, require_next_api_server, require_no_newer_kubelet
+from talos.cli.upgrade import Target, difference, fell_back, require_no_minor_left_out, running
 from talos.cli.waiting import PendingError, Watch, seconds
 
 DESCRIPTION = f"""\
@@ -34,7 +34,8 @@ Bring a machine to a config (stdin) and an installer image, and wait until it is
      such as an endpoint picker, does not learn of the next node's drain
 
 A kubelet of a newer minor version than an API server is refused: a worker waits until all of them serve that
-version, and a control plane refuses before anything is changed.
+version, and a control plane refuses before anything is changed. A step over a minor version, of Talos or of the API
+server, is refused as well.
 
 The command skips steps that are already done, so after a failure or an interruption the same command continues. Run it
 for one machine at a time. ${inputs.KUBECONFIG_VARIABLE} is the cluster; without it nothing is drained.
@@ -106,6 +107,7 @@ class Rolling:
                     f"{self._machine.name}: the machine refuses the config: {verdict.reason}", fix=verdict.fix
                 )
             if self._cluster is not None and verdict.change in {"live", "reboot"}:
+                require_next_api_server(self._machine.name, self._config, self._cluster)
                 require_no_newer_kubelet(self._machine.name, self._config, self._cluster)
             client = contact.client
             if contact.state == "maintenance":
@@ -144,6 +146,7 @@ class Rolling:
             return False
         if self._rebooted_from and boot_id != self._rebooted_from:
             raise fell_back(self._machine.name, now, self._target)
+        require_no_minor_left_out(self._machine.name, now, self._target)
         self._watch.say(f"pulling {self._target.image}")
         client.pull_image(self._target.image, on_progress=self._watch.say)
         self._watch.say("installing next to the running system")

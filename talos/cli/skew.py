@@ -1,4 +1,4 @@
-"""Kubernetes' rule that no kubelet is newer than an API server that it may talk to, in minor versions.
+"""Kubernetes' rules about steps: an API server goes one minor version at a time, and no kubelet is newer than one.
 
 Source: kubernetes.io/releases/version-skew-policy. A kubelet talks to any API server behind the cluster's endpoint, so
 all of them count, but that of its own machine: Talos restarts both, and a single control plane knows no order.
@@ -10,11 +10,23 @@ import re
 
 import yaml
 
+from floor.releases import between
 from talos.cli.failures import NotAllowedError
 from talos.cli.kubernetes import Kubernetes
 from talos.cli.waiting import PendingError
 
 _MINOR = re.compile(r"v?1\.(\d+)\.")
+
+
+def require_next_api_server(name: str, config: bytes, cluster: Kubernetes) -> None:
+    """NotAllowedError where a control plane's API server would go over a minor version."""
+    wanted = image_version(config, "cluster", "apiServer")
+    serves = cluster.api_versions().get(name, "") if wanted else ""
+    if serves and (skipped := between(serves, wanted)):
+        raise NotAllowedError(
+            f"{name}: its API server is {serves} and does not become {wanted} in one step; one minor version at a time",
+            fix=f"set kubernetes in stacks/facts/versions.yaml to the newest {skipped}, run `up`, and go on from there",
+        )
 
 
 def require_no_newer_kubelet(name: str, config: bytes, cluster: Kubernetes) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import click
 
+from floor.releases import between
 from talos.api.client import MachineClient
 from talos.api.errors import NotOfferedError
 from talos.api.results import RebootMode
@@ -118,6 +119,7 @@ class _Upgrading:
                 raise fell_back(self._machine.name, now, self._target)
             if stage in PASSING_STAGES:
                 raise PendingError(f"it is {stage}")
+            require_no_minor_left_out(self._machine.name, now, self._target)
             if not self._install(client, boot_id):
                 self._finish("installed", now, boot_id)
                 return
@@ -173,6 +175,19 @@ def difference(now: Running, target: Target) -> str:
     if now.version != target.version:
         return f"Talos {now.version} becomes {target.version}"
     return f"schematic {now.schematic[:12] or 'unknown'} becomes {target.schematic[:12]}"
+
+
+def require_no_minor_left_out(name: str, now: Running, target: Target) -> None:
+    """NotAllowedError for a step over a minor version, in either direction.
+
+    Talos migrates what its versions store differently, and tests that between adjacent minor versions alone
+    (docs.siderolabs.com/talos/v1.13, upgrading-talos).
+    """
+    if skipped := between(now.version, target.version):
+        raise NotAllowedError(
+            f"{name}: Talos {now.version} does not become {target.version} in one step; one minor version at a time",
+            fix=f"go to the newest {skipped} first, by `talosctl upgrade` or a checkout that pins it",
+        )
 
 
 def running(client: MachineClient) -> Running:

@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[3]
 GOOD: dict[str, Fact] = {
     "talos": "1.13.9",
     "kubernetes": "1.36.3",
+    "kubelet": "1.36.3",
+    "cilium": "1.20.2",
     "nvidia_production_driver": "595.91.07",
     "nvidia_production_fabric_manager": "595.91.07",
     "nvidia_lts_driver": "580.178.04",
@@ -161,7 +163,7 @@ def test_all_facts_come_from_a_site_that_decides_everything(prod: SiteConfig) ->
 def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     lab = plan_file(ROOT / "Pulumi.lab.yaml").site
     facts = conflicts.facts(versions.load(), lab)
-    assert set(GOOD) - set(facts) == {"vllm", "vllm_flags"}
+    assert set(GOOD) - set(facts) == {"vllm", "vllm_flags", "cilium"}
     gateway = prod.gateway.model_copy(update={"controllers": "external"})
     others = conflicts.facts(versions.load(), prod.model_copy(update={"gateway": gateway}))
     assert set(GOOD) - set(others) == {"envoy_gateway", "ai_gateway"}

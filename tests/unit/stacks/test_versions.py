@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lab.install.parts import required_version
-from stacks.facts import program_flags, versions
+from stacks.facts import program_flags, upgrades, versions
 from stacks.facts.compatibility import table
 from stacks.plan import conflicts
 
@@ -92,8 +92,9 @@ def test_every_pin_has_a_reader() -> None:
     assert unread == []
 
 
-def test_every_fact_about_a_version_is_asked_for_by_a_row() -> None:
+def test_every_fact_about_a_version_is_asked_for_by_a_rule() -> None:
     asked = {fact for row in table() for fact in (*row.when, *row.needs)}
+    asked |= {fact for part in upgrades.load().parts for fact in part.facts}
     assert set(conflicts.KEYS) - asked == set()
 
 

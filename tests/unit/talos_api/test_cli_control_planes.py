@@ -109,6 +109,21 @@ def test_what_etcd_says_of_members_that_cannot_go(bench: Bench) -> None:
         client.etcd_remove_member(ids["cp-3"])
 
 
+def test_an_api_server_goes_over_no_minor_version(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    """Kubernetes' own rule; the program asked etcd's only reader to skip a migration."""
+    image = ("--image", bench.image)
+    plane = bench.control_plane("cp-1", image=bench.image)
+    kubectl.plane("cp-1", bench.rack.machines["m1"].address, "v1.34.7")
+    far = plane.replace(b"kube-apiserver:v1.36.3", b"kube-apiserver:v1.36.4")
+    planned = site("plan", "m1", *image, config=far)
+    assert planned["change"] == "refused"
+    assert "its API server is v1.34.7 and does not become v1.36.4 in one step" in planned["says"]
+    assert "the newest v1.35" in planned["says"]
+    before = bench.rack.machines["m1"].store.config
+    assert "the newest v1.35" in site("roll", "m1", *image, config=far, code=3)
+    assert bench.rack.machines["m1"].store.config == before
+
+
 def test_no_kubelet_gets_ahead_of_an_api_server(bench: Bench, site: Site, kubectl: Kubectl) -> None:
     image = ("--image", bench.image)
     plane = bench.control_plane("cp-1", image=bench.image)

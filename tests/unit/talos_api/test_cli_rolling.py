@@ -83,6 +83,22 @@ def test_a_plan_says_what_a_machine_would_do(bench: Bench, site: Site) -> None:
     assert "what the change does to it is unknown" in away["says"]
 
 
+@pytest.mark.row("opening 7")
+def test_no_minor_version_of_talos_is_left_out(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    """Refused by `plan`, `roll` and `upgrade` before anything is pulled, in both directions."""
+    bring_up(bench)
+    worker, running = bench.worker("gpu", image=bench.image), bench.rack.machines["m2"].running_system
+    for wanted, between in (("v1.15.1", "v1.14"), ("v1.11.4", "v1.12")):
+        image = ("--image", bench.installer(Schematic(), wanted))
+        plan = site("plan", "m2", *image, config=worker)
+        assert plan["change"] == "refused"
+        assert f"Talos v1.13.9 does not become {wanted} in one step" in plan["says"]
+        for command in ("roll", "upgrade"):
+            assert f"the newest {between} first" in site(command, "m2", *image, config=worker, code=3)
+    assert kubectl.calls() == []
+    assert bench.rack.machines["m2"].running_system == running
+
+
 def test_a_machine_of_another_cluster_is_refused(
     bench: Bench, site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

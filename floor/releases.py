@@ -1,0 +1,29 @@
+"""Versions as numbers, and how many minor versions lie between two of them."""
+
+from __future__ import annotations
+
+import re
+
+
+def numbers(version: str) -> tuple[int, int, int]:
+    """`v1.13` -> (1, 13, 0). A suffix behind the third number, such as that of a release candidate, is ignored."""
+    parsed = [int(part) for part in re.findall(r"\d+", version)[:3]]
+    major, minor, patch = parsed + [0] * (3 - len(parsed))
+    return major, minor, patch
+
+
+def minor_of(version: str) -> str:
+    """`v1.13.9` -> `v1.13`."""
+    major, minor, _ = numbers(version)
+    return f"v{major}.{minor}"
+
+
+def between(now: str, then: str) -> str:
+    """The minor version that a step from `now` to `then` leaves out, the nearest to `now`; empty where it leaves none.
+
+    Works in both directions. Another major version has none that is known, so it leaves nothing out.
+    """
+    (major, minor, _), (other_major, other_minor, _) = numbers(now), numbers(then)
+    if major != other_major or abs(other_minor - minor) < 2:
+        return ""
+    return f"v{major}.{minor + 1 if other_minor > minor else minor - 1}"

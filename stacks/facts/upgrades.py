@@ -1,0 +1,57 @@
+"""Reads `upgrades.yaml`: how parts go from one version to another, in which order, and how far back they go."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from floor.spec import Spec
+from stacks.facts.records import read_facts
+
+FILE = Path(__file__).parent / "upgrades.yaml"
+
+
+class UpgradedPart(Spec):
+    """What is upgraded in one step."""
+
+    part: str
+    """Its name for people."""
+    facts: tuple[str, ...] = Field(min_length=1)
+    """Facts that move together, as `stacks.plan.conflicts` names them; the first is the part's version."""
+    steps: Literal["one_minor", "any"]
+    back: Literal["any", "one_minor", "patch"]
+    before: str = Field(min_length=5)
+    after: str = Field(min_length=5)
+    source: str = Field(min_length=5)
+
+
+class Crossing(Spec):
+    """A single step that does not work, or that needs something first."""
+
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    verdict: Literal["refused", "by_hand"]
+    fact: str
+    runs: str
+    """Condition on the version that runs, as in compatibility.yaml."""
+    wanted: str
+    """Condition on the version that is wanted."""
+    text: str = Field(min_length=20)
+    fix: str = Field(min_length=5)
+    source: str = Field(min_length=5)
+
+
+class Upgrades(Spec):
+    """The file."""
+
+    parts: tuple[UpgradedPart, ...]
+    """From the bottom up."""
+    crossings: tuple[Crossing, ...]
+
+
+@cache
+def load() -> Upgrades:
+    """Every rule of the checkout. Raises SiteError for a file that is wrong."""
+    return read_facts(FILE, Upgrades)
