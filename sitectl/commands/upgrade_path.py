@@ -53,7 +53,7 @@ def command(context: CommandContext, *, site: str, revision: str) -> int:
             f"{_FILE} is not in {revision}", got=revision, fix="name a revision of this project that has the file"
         )
     before = versions.of_text(text, f"{_FILE} at {revision}", instead=plan.versions)
-    steps, problems = upgrades.steps(conflicts.facts(before, plan.site), conflicts.facts(plan.versions, plan.site))
+    steps, problems = upgrades.steps_of(plan.site, before, plan.versions)
     if problems:
         raise file_error(_FILE, problems)
     context.say(_words(site, revision, steps), {"site": site, "from": revision, "steps": [_record(s) for s in steps]})

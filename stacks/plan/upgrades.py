@@ -15,7 +15,9 @@ from floor.releases import between, minor_of, numbers
 from stacks.facts import upgrades
 from stacks.facts.compatibility import Fact, holds, speaking
 from stacks.facts.upgrades import Crossing, UpgradedPart
-from stacks.plan.conflicts import KEYS
+from stacks.facts.versions import Versions
+from stacks.plan.conflicts import KEYS, facts
+from stacks.site.model import SiteConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,18 @@ class Step:
     def way_back(self) -> list[str]:
         """How far each part goes back after this step."""
         return [_back(part, *self.changes[part.facts[0]]) for part in self.parts if part.facts[0] in self.changes]
+
+
+# What `up` brings to machines alone: a cluster that exists has its own.
+_OF_MACHINES = ("talos", "kubernetes", "kubelet", "nvidia_")
+
+
+def steps_of(site: SiteConfig, before: Versions, after: Versions) -> tuple[list[Step], list[Problem]]:
+    """`steps` of the parts that this site lets the program install."""
+    runs, wanted = facts(before, site), facts(after, site)
+    if site.cluster.machines is None:
+        runs |= {fact: value for fact, value in wanted.items() if fact.startswith(_OF_MACHINES)}
+    return steps(runs, wanted)
 
 
 def steps(runs: Mapping[str, Fact], wanted: Mapping[str, Fact]) -> tuple[list[Step], list[Problem]]:

@@ -15,7 +15,7 @@ from stacks.facts import upgrades, versions
 from stacks.facts.compatibility import Fact, Row, speaking
 from stacks.plan import conflicts
 from stacks.plan.site_plan import plan_file
-from stacks.plan.upgrades import Step, steps
+from stacks.plan.upgrades import Step, steps, steps_of
 
 pytestmark = pytest.mark.row("opening 7")
 
@@ -155,6 +155,14 @@ def test_parts_that_fit_in_no_order_go_together(monkeypatch: pytest.MonkeyPatch)
     assert named(path_found) == ["Cilium", "endpoint picker + vLLM"]
     assert set(path_found[1].changes) == {"vllm", "picker"}
     assert len(path_found[1].way_back) == 2
+
+
+def test_a_cluster_that_exists_has_its_own_machines() -> None:
+    old = versions.load().model_copy(update={"talos": "v1.11.2", "kubernetes": "v1.33.0"})
+    lab = plan_file(ROOT / "Pulumi.lab.yaml").site
+    existing = PROD.site.model_copy(update={"cluster": lab.cluster.model_copy(update={"machines": None})})
+    assert steps_of(existing, old, versions.load()) == ([], [])
+    assert len(steps_of(PROD.site, old, versions.load())[1]) == 3
 
 
 def test_how_far_a_step_goes_back() -> None:
