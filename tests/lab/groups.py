@@ -23,6 +23,7 @@ SITE_GROUPS = {
         "test_picker_handover",
         "test_killed_parts",
         "test_rolling_update",
+        "test_live_checks",
     ),
     "site-serves": (
         "test_host_untouched",

@@ -1,0 +1,116 @@
+"""Options, the site that is looked at, and the evidence."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from floor.problems import SiteError
+from stacks.plan.cluster import PlannedNode
+from tests.live.evidence import Evidence, Finding, write
+from tests.live.running import ROOT, NoSiteError, RunningSite, running_site
+
+Seen = Callable[[str], None]
+_FINDINGS = pytest.StashKey[list[Finding]]()
+_SITE = pytest.StashKey[RunningSite]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The site and where the evidence goes."""
+    group = parser.getgroup("live", "checks of a running site")
+    group.addoption("--site", metavar="NAME", help="the site's stack")
+    group.addoption("--stack-file", type=Path, metavar="FILE", help="its stack file, if it is another one")
+    group.addoption("--endpoint", metavar="URL", help="ask models here, not at the stack's endpoint")
+    group.addoption("--endpoint-ca", type=Path, metavar="FILE", help="CA of the endpoint's certificate, in PEM")
+    group.addoption("--evidence", type=Path, metavar="FOLDER", help="write evidence.json and evidence.md there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the list of findings."""
+    config.stash[_FINDINGS] = []
+
+
+@pytest.fixture(scope="session")
+def site(request: pytest.FixtureRequest) -> RunningSite:
+    """The site that --site names. Ends the run where there is none to look at."""
+    config = request.config
+    name = config.getoption("--site")
+    if not name:
+        raise pytest.UsageError("these checks look at a running site: python -m pytest tests/live --site NAME")
+    try:
+        looked_at = running_site(
+            name,
+            stack_file=config.getoption("--stack-file"),
+            endpoint=config.getoption("--endpoint"),
+            certificate=config.getoption("--endpoint-ca"),
+        )
+    except (NoSiteError, SiteError) as error:
+        pytest.exit(f"the site {name} cannot be looked at: {error}", returncode=4)
+    config.stash[_SITE] = looked_at
+    return looked_at
+
+
+@pytest.fixture
+def seen(record_property: Callable[[str, object], None]) -> Seen:
+    """Writes into the evidence what a check saw."""
+    return lambda text: record_property("seen", text)
+
+
+@pytest.fixture
+def machines(site: RunningSite) -> tuple[PlannedNode, ...]:
+    """The machines that the program installed."""
+    if site.plan.machines is None or not site.talosconfig:
+        pytest.skip("the program did not make this cluster, so it has no access to the machines")
+    return tuple(node for node in site.plan.machines.nodes if not node.spec.dead)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """One finding for each check: what its call says, or what kept it from being called."""
+    report = yield
+    if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+        item.config.stash[_FINDINGS].append(
+            Finding(
+                check=item.name.removeprefix("test_").replace("_", " "),
+                rows=tuple(str(row) for mark in item.iter_markers("row") for row in mark.args),
+                outcome=report.outcome,
+                seen=tuple(str(value) for name, value in report.user_properties if name == "seen"),
+                reason=_reason(call),
+            )
+        )
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the evidence."""
+    folder, looked_at = session.config.getoption("--evidence"), session.config.stash.get(_SITE, None)
+    if folder is None or looked_at is None:
+        return
+    findings: list[Finding] = session.config.stash[_FINDINGS]
+    evidence = Evidence(
+        site=looked_at.name,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=_commit(),
+        findings=tuple(findings),
+    )
+    for file in write(folder, evidence, looked_at.secrets):
+        print(f"\n{file}", end="")
+
+
+def _reason(call: pytest.CallInfo[None]) -> str:
+    if call.excinfo is None:
+        return ""
+    # What the assertion states, without the values that pytest shows below it.
+    return str(call.excinfo.value).partition("\nassert ")[0].strip()[:2000]
+
+
+def _commit() -> str:
+    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "of no git checkout"

@@ -1,0 +1,71 @@
+"""What keeps tenants and Pods apart, and what the site would change of itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from components.network_policies import deny_ingress
+from stacks.facts import versions
+from stacks.program.platform import GATEWAY_NAMESPACE, MODELS_NAMESPACE
+from tests.live.conftest import Seen
+from tests.live.running import ROOT, RunningSite
+
+_OWN = {GATEWAY_NAMESPACE: "restricted", MODELS_NAMESPACE: "baseline"}
+
+
+@pytest.mark.row("001.05")
+@pytest.mark.parametrize("namespace", _OWN)
+def test_pods_refuse_what_no_policy_lets_in(site: RunningSite, seen: Seen, namespace: str) -> None:
+    path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+    policies = {policy["metadata"]["name"]: policy["spec"] for policy in site.items(path)}
+    seen(f"{len(policies)} policies: {', '.join(sorted(policies))}")
+    wanted = deny_ingress(namespace)
+    assert policies.get(wanted["metadata"]["name"]) == wanted["spec"], f"{namespace} does not deny by default"
+    open_to_all = [
+        name
+        for name, spec in policies.items()
+        if namespace == MODELS_NAMESPACE and any("from" not in rule for rule in spec.get("ingress") or [])
+    ]
+    assert not open_to_all, f"every Pod of the cluster reaches what {', '.join(open_to_all)} selects"
+
+
+@pytest.mark.row("000.05")
+@pytest.mark.parametrize("namespace", _OWN)
+def test_a_namespace_admits_no_pod_with_more_rights(site: RunningSite, seen: Seen, namespace: str) -> None:
+    labels = site.read(f"/api/v1/namespaces/{namespace}")["metadata"].get("labels", {})
+    level = labels.get("pod-security.kubernetes.io/enforce", "none")
+    seen(f"{namespace}: {level}")
+    assert level == _OWN[namespace], f"{namespace} enforces {level}, not {_OWN[namespace]}"
+
+
+@pytest.mark.row("000.07", "opening 15")
+def test_the_platform_s_pods_run_pinned_images(site: RunningSite, seen: Seen) -> None:
+    pins = site.plan.versions.images
+    wanted = {pins.endpoint_picker, pins.vllm, pins.simulator}
+    wrong = []
+    for pod in site.items(f"/api/v1/namespaces/{MODELS_NAMESPACE}/pods"):
+        for container in pod["spec"]["containers"]:
+            seen(f"{pod['metadata']['name']}: {container['image']}")
+            if container["image"] not in wanted or not versions.parts(container["image"])[1]:
+                wrong.append(f"{pod['metadata']['name']} runs {container['image']}")
+    assert not wrong, f"not pinned by the platform: {'; '.join(wrong)}"
+
+
+@pytest.mark.row("C.04")
+def test_a_preview_has_nothing_to_change(site: RunningSite, seen: Seen) -> None:
+    """Of the site and, with --refresh, of what others changed on the cluster."""
+    done = subprocess.run(
+        ["pulumi", "preview", "--refresh", "--expect-no-changes", "--stack", site.name, "--non-interactive"],
+        cwd=ROOT,
+        env=os.environ | {"PULUMI_SKIP_UPDATE_CHECK": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    changes = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith(("+", "-", "~"))]
+    seen(f"{len(changes)} changes")
+    assert done.returncode == 0, f"preview would change: {'; '.join(changes[:20]) or done.stderr.strip()[-500:]}"

@@ -1,0 +1,204 @@
+"""Each model: its objects as planned, its replicas apart and Ready, and answers from it."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from components.models import model_server
+from components.specs.inference_pool import picker_name
+from stacks.plan.models import RevisionPlan
+from stacks.program.platform import MODELS_NAMESPACE
+from tests.live.conftest import Seen
+from tests.live.running import Object, RunningSite
+
+_API = f"/apis/apps/v1/namespaces/{MODELS_NAMESPACE}/deployments"
+_CORE = f"/api/v1/namespaces/{MODELS_NAMESPACE}"
+_PROMPT = " ".join(f"line {number} of a prompt that two requests share" for number in range(200))
+
+
+def _replicas(site: RunningSite, revision: RevisionPlan) -> list[Object]:
+    return site.pods(MODELS_NAMESPACE, model_server.labels(revision.model))
+
+
+def _generators(site: RunningSite) -> list[RevisionPlan]:
+    generators = [revision for revision in site.plan.revisions if revision.proof.order.model.task == "generate"]
+    return generators or pytest.skip("the site has no model that writes text")
+
+
+@pytest.mark.row("000.16", "002.05")
+def test_every_model_has_its_replicas_ready_with_the_planned_image(site: RunningSite, seen: Seen) -> None:
+    wrong = []
+    for revision in site.plan.revisions:
+        deployment = site.read(f"{_API}/{revision.model}")
+        spec, status = deployment["spec"], deployment.get("status", {})
+        (container,) = spec["template"]["spec"]["containers"]
+        ready, wanted = status.get("readyReplicas", 0), revision.spec.server.replicas
+        seen(f"{revision.model}: {ready} of {wanted} Ready, {container['image']}")
+        if (spec["replicas"], ready) != (wanted, wanted):
+            wrong.append(f"{revision.model}: {ready} Ready of {spec['replicas']} declared, the site sets {wanted}")
+        if container["image"] != revision.engine.image or container["args"] != revision.engine.args:
+            wrong.append(f"{revision.model}: image or arguments are not the planned ones")
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("002.11")
+def test_every_replica_is_probed(site: RunningSite, seen: Seen) -> None:
+    wrong = []
+    for revision in site.plan.revisions:
+        (container,) = site.read(f"{_API}/{revision.model}")["spec"]["template"]["spec"]["containers"]
+        missing = [name for name in ("startupProbe", "readinessProbe", "livenessProbe") if name not in container]
+        seen(f"{revision.model}: {3 - len(missing)} of 3 probes")
+        wrong += [f"{revision.model} has no {name}" for name in missing]
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("002.11")
+def test_no_replica_restarts(site: RunningSite, seen: Seen) -> None:
+    restarted = []
+    for revision in site.plan.revisions:
+        for pod in _replicas(site, revision):
+            (status,) = pod["status"].get("containerStatuses") or [{"restartCount": 0}]
+            seen(f"{pod['metadata']['name']}: {status['restartCount']} restarts")
+            if status["restartCount"]:
+                restarted.append(f"{pod['metadata']['name']} restarted {status['restartCount']} times")
+    assert not restarted, "; ".join(restarted)
+
+
+@pytest.mark.row("002.12", "000.20")
+def test_replicas_of_a_model_are_on_nodes_of_their_own(site: RunningSite, seen: Seen) -> None:
+    """Where the site has as many nodes for it: one lost node must not take all of them."""
+    wrong = []
+    for revision in site.plan.revisions:
+        nodes = [pod["spec"].get("nodeName", "no node") for pod in _replicas(site, revision)]
+        seen(f"{revision.model}: {', '.join(sorted(nodes))}")
+        if len(nodes) > 1 and len(set(nodes)) == 1:
+            wrong.append(f"all replicas of {revision.model} are on {nodes[0]}")
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("002.12")
+def test_a_drain_leaves_every_model_a_replica(site: RunningSite, seen: Seen) -> None:
+    path = f"/apis/policy/v1/namespaces/{MODELS_NAMESPACE}/poddisruptionbudgets"
+    budgets = {budget["metadata"]["name"]: budget.get("status", {}) for budget in site.items(path)}
+    wrong = []
+    for revision in site.plan.revisions:
+        status = budgets.get(revision.model)
+        seen(f"{revision.model}: {status.get('disruptionsAllowed') if status else 'no budget'} may be evicted now")
+        if status is None:
+            wrong.append(f"{revision.model} has no PodDisruptionBudget")
+        elif revision.spec.server.replicas > 1 and not status.get("disruptionsAllowed"):
+            wrong.append(f"no replica of {revision.model} may be evicted, so its nodes cannot be drained")
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("000.22")
+def test_all_replicas_of_a_model_mount_its_one_volume(site: RunningSite, seen: Seen) -> None:
+    wrong = []
+    for revision in site.plan.revisions:
+        claim = site.read(f"{_CORE}/persistentvolumeclaims/{revision.model}-weights")
+        phase, modes = claim["status"].get("phase"), claim["spec"]["accessModes"]
+        seen(f"{claim['metadata']['name']}: {phase}, {', '.join(modes)}, class {claim['spec'].get('storageClassName')}")
+        if phase != "Bound" or modes != ["ReadWriteMany"]:
+            wrong.append(f"{claim['metadata']['name']} is {phase} with {modes}")
+        for pod in _replicas(site, revision):
+            claims = [
+                volume.get("persistentVolumeClaim", {}).get("claimName") for volume in pod["spec"].get("volumes", [])
+            ]
+            if claim["metadata"]["name"] not in claims:
+                wrong.append(f"{pod['metadata']['name']} does not mount it")
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("000.27")
+def test_every_model_has_its_pickers_and_its_pool(site: RunningSite, seen: Seen) -> None:
+    wrong = []
+    for revision in site.plan.revisions:
+        deployment = site.read(f"{_API}/{picker_name(revision.model)}")
+        ready, wanted = deployment.get("status", {}).get("readyReplicas", 0), revision.spec.pool.pickers
+        pool = site.read(
+            f"/apis/inference.networking.k8s.io/v1/namespaces/{MODELS_NAMESPACE}/inferencepools/{revision.model}"
+        )
+        selector = pool["spec"]["selector"]["matchLabels"]
+        seen(f"{revision.model}: {ready} of {wanted} pickers Ready, pool selects {selector}")
+        if ready != wanted:
+            wrong.append(f"{revision.model}: {ready} of {wanted} pickers are Ready")
+        if selector != model_server.labels(revision.model):
+            wrong.append(f"{revision.model}: the pool selects other Pods: {selector}")
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("000.01", "000.31", "004.01")
+def test_every_model_streams_an_answer_under_each_of_its_names(site: RunningSite, seen: Seen) -> None:
+    wrong = []
+    for revision in _generators(site):
+        with site.http(site.key_for(revision.model)) as client:
+            for name in site.plan.models[revision.model].served_names:
+                chunks, done, trouble = _streamed(client, name)
+                seen(f"{name}: {chunks} chunks{'' if done else ', no end'}{trouble}")
+                if chunks < 2 or not done:
+                    wrong.append(f"{name} sent {chunks} chunks{'' if done else ' and no [DONE]'}{trouble}")
+    assert not wrong, "; ".join(wrong)
+
+
+def _streamed(client: httpx.Client, model: str) -> tuple[int, bool, str]:
+    """(chunks with text, whether the stream ended properly, what went wrong)."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": "Count to ten."}],
+        "max_tokens": 16,
+        "stream": True,
+    }
+    chunks, done = 0, False
+    with client.stream("POST", "chat/completions", json=body) as response:
+        if response.status_code != httpx.codes.OK:
+            return 0, False, f" ({response.status_code}: {response.read().decode(errors='replace')[:200]})"
+        for line in response.iter_lines():
+            data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
+            if data == "[DONE]":
+                done = True
+            elif data:
+                event = json.loads(data)
+                if "error" in event:
+                    return chunks, False, f" ({event['error']})"
+                chunks += sum(bool(choice.get("delta", {}).get("content")) for choice in event.get("choices", []))
+    return chunks, done, ""
+
+
+@pytest.mark.row("000.25", "001.21")
+def test_a_prompt_that_comes_again_is_found_cached(site: RunningSite, seen: Seen) -> None:
+    cold = []
+    for revision in _generators(site):
+        body = {
+            "model": revision.model,
+            "messages": [{"role": "user", "content": f"{site.name}: {_PROMPT}"}],
+            "max_tokens": 1,
+        }
+        with site.http(site.key_for(revision.model)) as client:
+            answers = [client.post("chat/completions", json=body) for _ in range(2)]
+        if refused := [answer.status_code for answer in answers if answer.status_code != httpx.codes.OK]:
+            cold.append(f"{revision.model} answered with {refused[0]}")
+            continue
+        usage = answers[-1].json()["usage"]
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        seen(f"{revision.model}: {cached} of {usage['prompt_tokens']} prompt tokens cached")
+        if cached < usage["prompt_tokens"] / 2:
+            cold.append(f"{revision.model} found {cached} of {usage['prompt_tokens']} prompt tokens in its cache")
+    assert not cold, "; ".join(cold)
+
+
+@pytest.mark.row("001.37", "001.26")
+def test_no_answer_is_longer_than_the_platform_s_limit(site: RunningSite, seen: Seen) -> None:
+    """A request for more is refused or cut; the limit is the engine's, so no client can leave it out."""
+    wrong = []
+    for revision in _generators(site):
+        limit = revision.server.max_model_len
+        body = {"model": revision.model, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": limit + 1}
+        with site.http(site.key_for(revision.model)) as client:
+            status = client.post("chat/completions", json=body).status_code
+        seen(f"{revision.model}: {status} for max_tokens {limit + 1}")
+        if status != httpx.codes.BAD_REQUEST:
+            wrong.append(f"{revision.model} answered max_tokens {limit + 1} with {status}")
+    assert not wrong, "; ".join(wrong)
