@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from benchmarks.packed_run import Stretch, joined, stretches
@@ -41,12 +42,19 @@ class FittedRow:
     """A published row with the steps that it takes, which no constant changes."""
 
     row: PublishedRow
-    steps: Sequence[Stretch] | None
+
+    @cached_property
+    def steps(self) -> Sequence[Stretch] | None:
+        """Of a run, joined; none of a steady state."""
+        row = self.row
+        if not row.requests and row.metric != "ttft_ms":
+            return None
+        return joined(stretches(row.lengths, slots=row.slots, batched_tokens=row.series.batched_tokens))
 
     def pace(self, calibration: Calibration, roofline: Roofline) -> float:
         """Ours over the published speed."""
         if self.steps is None:
-            return self.row.pace(calibration)
+            return self.row.pace_of(self.row.derived(calibration))
         seconds = sum(step.seconds(roofline) for step in self.steps)
         if self.row.metric == "ttft_ms":
             return self.row.figure / 1e3 / (REQUEST_OVERHEAD_S + seconds)
@@ -55,13 +63,7 @@ class FittedRow:
 
 def fitted_rows() -> list[FittedRow]:
     """The published rows that are not held out."""
-    rows = []
-    for row in published_rows():
-        if not row.series.held_out and row.series.measured:
-            packed = row.requests or row.metric == "ttft_ms"
-            steps = stretches(row.lengths, slots=row.slots, batched_tokens=row.series.batched_tokens)
-            rows.append(FittedRow(row, joined(steps) if packed else None))
-    return rows
+    return [FittedRow(row) for row in published_rows() if not row.series.held_out and row.series.measured]
 
 
 def loss(

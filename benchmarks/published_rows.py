@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,8 +139,13 @@ class PublishedRow:
         held = self.series.slots(self.prompt + self.cached + self.answer)
         return min(held, -(-self.concurrency // self.series.data)) if self.concurrency else held
 
-    def derived(self, calibration: Calibration = CALIBRATION) -> float:
+    @cached_property
+    def ours(self) -> float:
         """The proof's figure for the same, in the row's unit."""
+        return self.derived(CALIBRATION)
+
+    def derived(self, calibration: Calibration) -> float:
+        """The same with other constants."""
         roofline = self.series.roofline(calibration)
         if self.metric == "ttft_ms" or self.requests:
             seconds = run_s(roofline, self.lengths, slots=self.slots, batched_tokens=self.series.batched_tokens)
@@ -166,18 +171,24 @@ class PublishedRow:
         mix = Mix(prompt=self.prompt, answer=self.answer, cached=self.cached)
         return saturation(roofline, mix, slots=slots, batched_tokens=self.series.batched_tokens)
 
-    def pace(self, calibration: Calibration = CALIBRATION) -> float:
+    @property
+    def pace(self) -> float:
         """Ours over the published figure, as a speed: above 1 the proof promises too much, whatever the unit."""
-        ratio = self.derived(calibration) / self.figure
+        return self.pace_of(self.ours)
+
+    def pace_of(self, figure: float) -> float:
+        """The same for another figure than ours."""
+        ratio = figure / self.figure
         return 1 / ratio if self.metric in ("itl_ms", "ttft_ms") else ratio
 
 
-def published_rows(file: Path = FILE) -> list[PublishedRow]:
-    """Every row of the file, in its order."""
+@cache
+def published_rows(file: Path = FILE) -> tuple[PublishedRow, ...]:
+    """Every row of the file, in its order; read once, as rows keep what they derive."""
     read: list[dict[str, Any]] = yaml.safe_load(file.read_text())
     rows = []
     for entry in read:
         measured = entry.pop("rows")
         series = Series(**entry)
         rows += [PublishedRow(series=series, **row) for row in measured]
-    return rows
+    return tuple(rows)

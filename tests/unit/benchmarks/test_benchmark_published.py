@@ -84,7 +84,7 @@ def test_first_tokens_of_an_unloaded_engine_are_close() -> None:
     """
     late = [row for row in ROWS if row.metric == "ttft_ms" and row.series.version != "0.11.0"]
     assert {row.prompt for row in late} == {128, 500, 2048, 5000, 8192}
-    assert [row.prompt for row in late if not 1 / 1.25 < row.pace() < 1.25] == []
+    assert [row.prompt for row in late if not 1 / 1.25 < row.pace < 1.25] == []
 
 
 STEPS, FITTED = recorded_steps(), fitted_rows()
@@ -132,7 +132,7 @@ def test_an_engine_is_slower_than_its_kernels() -> None:
 @pytest.mark.parametrize("row", FITTED[::9], ids=lambda row: row.row.series.name)
 def test_joined_steps_take_as_long_as_single_ones(row: FittedRow) -> None:
     """The fit asks joined steps, the table single ones."""
-    assert row.pace(CALIBRATION, row.row.series.roofline()) == pytest.approx(row.row.pace(), rel=0.03)
+    assert row.pace(CALIBRATION, row.row.series.roofline()) == pytest.approx(row.row.pace, rel=0.03)
 
 
 def test_the_result_shows_every_row_and_the_worst_one() -> None:
