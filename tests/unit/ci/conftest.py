@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from sitectl import checkout
+from tests.unit.proven_once import each_order_is_proven_once
 from tests.unit.sitectl.sites_to_work_on import remembering, share_renders
+
+__all__ = ["each_order_is_proven_once"]
 
 
 @pytest.fixture(autouse=True, scope="module")

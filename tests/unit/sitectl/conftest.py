@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from sitectl import checkout
+from tests.unit.proven_once import each_order_is_proven_once
 from tests.unit.sitectl.sites_to_work_on import make_checkout, remembering, share_renders
+
+__all__ = ["each_order_is_proven_once"]
 
 
 @pytest.fixture(scope="session")
