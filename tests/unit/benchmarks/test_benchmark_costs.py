@@ -35,6 +35,7 @@ def test_a_command_is_timed_with_what_it_printed(tmp_path: Path) -> None:
     assert run.written >= len("done\n")
 
 
+@pytest.mark.processes
 def test_short_processes_are_counted_by_what_their_parent_waited_for(tmp_path: Path) -> None:
     """Twelve commands of a twentieth of a second each: a look every quarter of a second would miss most of them."""
     busy = "import time\nwhile time.process_time() < 0.05: pass"

@@ -17,7 +17,7 @@ from sitectl.errors import MEANINGS
 from tests import documented
 from tests.command_lines import refusal
 from tests.documented import RUN_WHOLE
-from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout, print_recording
+from tests.unit.sitectl.sites_to_work_on import PROGRAM, ROOT, git, make_checkout, print_recording
 
 pytestmark = pytest.mark.row("C.06")
 
@@ -27,7 +27,7 @@ DOCS = ROOT / "docs"
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout under git without a site, as the folder that we are in; `pulumi` prints a recording."""
-    folder = make_checkout(tmp_path / "place", sites=(), own_program=True)
+    folder = make_checkout(tmp_path / "place", sites=(), copied=PROGRAM)
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "no site yet")
@@ -47,6 +47,7 @@ PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
 }
 
 
+@pytest.mark.processes
 def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unchanged, one page after the other, from a checkout without a site."""
     ran = 0

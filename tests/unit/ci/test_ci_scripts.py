@@ -14,7 +14,7 @@ from ci import offline, previews
 from sitectl.errors import Exit
 from sitectl.markdown import document
 from sitectl.previews_folder import reports
-from tests.unit.sitectl.sites_to_work_on import git, make_checkout, print_recording, recording
+from tests.unit.sitectl.sites_to_work_on import PROGRAM, git, make_checkout, print_recording, recording
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
 
@@ -24,7 +24,7 @@ PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A commit with the site prod, and an edited file next to it."""
-    folder = make_checkout(tmp_path_factory.mktemp("repository"), sites=("prod",), own_program=True)
+    folder = make_checkout(tmp_path_factory.mktemp("repository"), sites=("prod",), copied=PROGRAM)
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "base")

@@ -95,6 +95,7 @@ def test_a_failed_fill_leaves_the_name_free(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".partial-*"))
 
 
+@pytest.mark.processes
 def test_a_killed_installer_is_cleaned_up_after(tmp_path: Path) -> None:
     killed = _installer(tmp_path, "(folder / 'half').write_text('x'); os.kill(os.getpid(), signal.SIGKILL)")
     killed.communicate(timeout=PATIENCE_S)
@@ -111,6 +112,7 @@ def test_a_neighbour_with_a_longer_name_keeps_its_unfinished_folder(tmp_path: Pa
     assert (tmp_path / ".partial-tool-extra@abc").is_dir()
 
 
+@pytest.mark.processes
 def test_two_installers_build_once(tmp_path: Path) -> None:
     """The first fills until the second waits for it, however long either takes to start."""
     body = """
@@ -134,6 +136,7 @@ def test_two_installers_build_once(tmp_path: Path) -> None:
     assert "the other installer has finished it" in output
 
 
+@pytest.mark.processes
 def test_a_build_that_outlives_its_killed_installer_keeps_the_lock(tmp_path: Path) -> None:
     script = f"touch {tmp_path}/began; until [ -e {tmp_path}/go ]; do sleep 0.05; done; touch {tmp_path}/ended"
     killed = _installer(

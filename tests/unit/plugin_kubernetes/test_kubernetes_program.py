@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lab.paths import CHECKOUT
 from lab.plugins.kubernetes import VERSION
 
@@ -20,6 +22,7 @@ def run(program: Path, folder: Path, *arguments: str) -> str:
     ).stdout
 
 
+@pytest.mark.processes
 def test_it_starts_anywhere_and_says_what_it_is(tmp_path: Path) -> None:
     link = tmp_path / "pulumi-resource-kubernetes"
     link.symlink_to(PROGRAM)

@@ -31,22 +31,23 @@ PROGRAM = ("__main__.py", "Pulumi.yaml", *FOLDERS, "docs")
 COMMAND = ("sitectl", "bundle")
 
 
-def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod"), own_program: bool = False) -> Path:
+def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod"), copied: Sequence[str] = ()) -> Path:
     """The program and these sites of it in `folder`.
 
-    own_program: a copy that git or a test may change; otherwise the program is linked, which costs nothing.
+    copied: folders and files of it that git or a test may change, such as all of PROGRAM; the others are linked, which
+    costs nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAM:
         source = ROOT / name
-        if not own_program:
+        if name not in copied:
             (folder / name).symlink_to(source)
         elif source.is_dir():
             # With what is compiled already, or each program that runs here compiles everything again.
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("*.pyc.*"))
         else:
             shutil.copy2(source, folder / name)
-    if own_program:
+    if copied:
         shutil.copy(ROOT / ".gitignore", folder)
     for site in sites:
         shutil.copy(ROOT / f"Pulumi.{site}.yaml", folder)

@@ -190,6 +190,7 @@ def test_doctor_looks_for_definitions_where_the_sites_do(tmp_path: Path, monkeyp
     assert bundle().result.startswith(".bundle/crds/a.json missing")
 
 
+@pytest.mark.processes
 def test_a_chart_that_was_packed_again_is_refused_by_command_and_program(
     own: Path, helm: StandInHelm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.row("000.40", "003.01")
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """A checkout whose catalogue a test may change."""
-    return make_checkout(tmp_path / "own", sites=(), own_program=True)
+    return make_checkout(tmp_path / "own", sites=(), copied=("stacks",))
 
 
 def add(own: Path, config: object, *more: str, repository: str = "Qwen/Qwen3-32B-New") -> list[str]:

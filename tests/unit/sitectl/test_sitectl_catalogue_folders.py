@@ -26,7 +26,7 @@ GIVEN = ("--source", "hub", "--parameters", "32.8e9", "--published", "model card
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """A checkout whose catalogue a test may change."""
-    return make_checkout(tmp_path / "own", sites=(), own_program=True)
+    return make_checkout(tmp_path / "own", sites=(), copied=("stacks",))
 
 
 def snapshot(folder: Path, *, config: object = None, card: str = CARD, size: int | None = SIZE) -> Path:

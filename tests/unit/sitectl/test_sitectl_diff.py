@@ -12,15 +12,15 @@ from sitectl.changes import Change
 from sitectl.errors import Exit
 from sitectl.words import field_words
 from stacks.facts.hardware import GPUS
-from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import PROGRAM, git, make_checkout, run
 
-pytestmark = pytest.mark.row("C.06")
+pytestmark = [pytest.mark.processes, pytest.mark.row("C.06")]
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the platform: `before`, and a commit with fewer replicas and a new site."""
-    folder = make_checkout(tmp_path_factory.mktemp("history"), sites=("prod",), own_program=True)
+    folder = make_checkout(tmp_path_factory.mktemp("history"), sites=("prod",), copied=PROGRAM)
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "before")
@@ -128,7 +128,7 @@ def test_a_checkout_of_another_owner_says_how_to_trust_it(history: Path, monkeyp
 
 def test_a_link_out_of_the_checkout_is_refused(tmp_path: Path) -> None:
     """The author of a revision must not make us read or write elsewhere."""
-    folder = make_checkout(tmp_path / "linked", sites=("prod",), own_program=True)
+    folder = make_checkout(tmp_path / "linked", sites=("prod",), copied=PROGRAM)
     (folder / "stacks" / "outside").symlink_to("/etc")
     git(folder, "init", "-q")
     git(folder, "add", "-A")

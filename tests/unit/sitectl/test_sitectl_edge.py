@@ -17,7 +17,7 @@ import pytest
 from sitectl import cli
 from sitectl.command import Command
 from sitectl.errors import Exit
-from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, CommandResult, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import COMMAND, PROGRAM, ROOT, CommandResult, make_checkout, run
 
 pytestmark = pytest.mark.processes
 
@@ -144,7 +144,7 @@ def test_a_fifo_as_a_sites_file_is_told_and_not_waited_for(own: Path) -> None:
 @pytest.mark.parametrize("file", ["hardware/h200-sxm.yaml", "versions.yaml", "catalogue/glm-5.1-fp8.yaml"])
 def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, file: str) -> None:
     """What is not there to be asked cannot stop --help; what needs the file names it."""
-    copy = make_checkout(tmp_path / "copy", sites=("lab",), own_program=True)
+    copy = make_checkout(tmp_path / "copy", sites=("lab",), copied=PROGRAM)
     for package in COMMAND:
         shutil.copytree(ROOT / package, copy / package)
     shutil.copy(ROOT / "pyproject.toml", copy)
@@ -159,7 +159,7 @@ def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, 
 
 
 def test_a_missing_file_of_versions_is_named_by_every_command(tmp_path: Path) -> None:
-    copy = make_checkout(tmp_path / "copy", sites=("lab",), own_program=True)
+    copy = make_checkout(tmp_path / "copy", sites=("lab",), copied=PROGRAM)
     for package in COMMAND:
         shutil.copytree(ROOT / package, copy / package)
     (copy / "stacks" / "facts" / "versions.yaml").unlink()

@@ -14,7 +14,7 @@ import yaml
 
 from stacks.facts.hardware import Gpu
 from tests import documented
-from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, git, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import COMMAND, PROGRAM, ROOT, git, make_checkout, run
 
 pytestmark = pytest.mark.processes
 
@@ -37,7 +37,7 @@ def shown(page: Path, module: str) -> list[list[str]]:
 def test_the_page_on_gpus_adds_one(tmp_path: Path) -> None:
     """In a program of its own, because the table belongs to the code that reads it."""
     page = PAGES / "add-a-gpu.md"
-    own = make_checkout(tmp_path / "own", sites=(), own_program=True)
+    own = make_checkout(tmp_path / "own", sites=(), copied=PROGRAM)
     for package in COMMAND:
         shutil.copytree(ROOT / package, own / package, ignore=shutil.ignore_patterns("__pycache__"))
     named = re.search(r"`stacks/facts/hardware/([a-z0-9-]+)\.yaml`", page.read_text())
@@ -68,7 +68,7 @@ def test_the_page_on_gpus_explains_every_key() -> None:
 
 def test_the_page_on_tenants_shows_what_a_tenant_is(tmp_path: Path) -> None:
     page = PAGES / "add-a-tenant.md"
-    own = make_checkout(tmp_path / "own", sites=(), own_program=True)
+    own = make_checkout(tmp_path / "own", sites=(), copied=PROGRAM)
     assert run(own, "init", "berlin", "--model", "qwen3-32b=qwen3-32b-fp8", "--tenant", "search").status == 0
     file = own / "Pulumi.berlin.yaml"
     document = yaml.safe_load(file.read_text())

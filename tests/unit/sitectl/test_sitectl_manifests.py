@@ -69,6 +69,7 @@ def _version(manifest: dict[str, Any]) -> str:
     return str(manifest["apiVersion"]).rpartition("/")[2].capitalize()
 
 
+@pytest.mark.processes
 def test_the_same_site_gives_the_same_bytes(
     declared: dict[str, checkout.Declared], checkout_folder: Path, tmp_path: Path
 ) -> None:
@@ -201,6 +202,7 @@ def test_no_name_leads_out_of_the_folder(name: str, tmp_path: Path) -> None:
     assert (tmp_path / file_name(config_map)).resolve().is_relative_to(tmp_path.resolve())
 
 
+@pytest.mark.processes
 def test_a_program_that_fails_says_why_and_the_others_go_on(checkout_folder: Path, tmp_path: Path) -> None:
     broken = tmp_path / "Pulumi.broken.yaml"
     broken.write_text("config: {'inference-platform:site': {name: broken}}\n")

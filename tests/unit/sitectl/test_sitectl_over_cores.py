@@ -84,6 +84,7 @@ def test_a_command_says_of_many_sites_what_it_says_of_one() -> None:
     assert told.wrong == ["site-05"]
 
 
+@pytest.mark.processes
 def test_many_sites_are_declared_by_a_process_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {name: tmp_path / f"Pulumi.{name}.yaml" for name in SITES}
     for file in files.values():
@@ -111,6 +112,7 @@ def test_many_sites_are_declared_by_a_process_for_each_core(tmp_path: Path, monk
     assert sorted(len(command) - 3 for command in commands) == [9, 10]
 
 
+@pytest.mark.processes
 def test_the_program_under_mocks_proves_nothing_for_a_report_and_starts_no_thread(tmp_path: Path) -> None:
     """Half of a proof is for what a preview prints: the capacity, the layout that would do better."""
     script = (

@@ -11,7 +11,7 @@ from sitectl.errors import Exit
 from sitectl.terminal import wrapped
 from tests import documented
 from tests.documented import ROOT
-from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import PROGRAM, git, make_checkout, run
 
 pytestmark = pytest.mark.processes
 
@@ -22,7 +22,7 @@ WIDTH = 118
 @pytest.fixture
 def reviewed(tmp_path: Path) -> Path:
     """A checkout with the reference site in a commit."""
-    folder = make_checkout(tmp_path / "reviewed", sites=("prod",), own_program=True)
+    folder = make_checkout(tmp_path / "reviewed", sites=("prod",), copied=PROGRAM)
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "a site")

@@ -79,6 +79,7 @@ def test_the_comment_of_ci_shows_it_although_nothing_changes(folder: Path, tmp_p
     assert TWO_PLANES in text
 
 
+@pytest.mark.processes
 def test_the_program_tells_the_engine(folder: Path) -> None:
     script = (
         "import sys; from pathlib import Path; import pulumi\n"

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from lab.paths import CHECKOUT
 
 # The program itself, except its first step, which never ends here.
@@ -25,6 +27,7 @@ PROGRAM = textwrap.dedent(
 )
 
 
+@pytest.mark.processes
 def test_interrupted_program_says_nothing() -> None:
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

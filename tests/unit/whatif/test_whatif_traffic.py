@@ -29,7 +29,7 @@ def known_share(load: Load) -> float:
     return sum(part.known for request in requests for part in request.parts) / sum(r.prompt for r in requests)
 
 
-@pytest.mark.parametrize("hit", [0.0, 0.3, 0.5, 0.8])
+@pytest.mark.parametrize("hit", [0.5, *(pytest.param(hit, marks=pytest.mark.simulations) for hit in (0.0, 0.3, 0.8))])
 def test_rate_lengths_and_tiers_are_the_declared_ones(hit: float) -> None:
     """Whatever share is cached: the prompts of a conversation are as long as others."""
     requests = arrivals(replace(LOAD, prefix_hit=hit))
@@ -43,8 +43,10 @@ def test_rate_lengths_and_tiers_are_the_declared_ones(hit: float) -> None:
     assert all(r.prompt + r.answer <= CONTEXT and r.prompt >= 1 for r in requests)
 
 
-@pytest.mark.parametrize("hit", [0.0, 0.1, 0.3, 0.5, 0.8, 0.95])
 @pytest.mark.parametrize("prompt", [Spread(1000, 6000), Spread(2000, 16_000), Spread(500, 600)])
+@pytest.mark.parametrize(
+    "hit", [0.5, *(pytest.param(hit, marks=pytest.mark.simulations) for hit in (0.0, 0.1, 0.3, 0.8, 0.95))]
+)
 def test_the_declared_share_was_in_an_earlier_prompt(hit: float, prompt: Spread) -> None:
     assert known_share(replace(LOAD, prefix_hit=hit, prompt_tokens=prompt)) == pytest.approx(hit, abs=0.03)
 
