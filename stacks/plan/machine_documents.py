@@ -20,6 +20,7 @@ from stacks.site.machine import (
     VolumeSpec,
 )
 from stacks.site.machines import MachinesSpec
+from stacks.site.reading.levels import joined
 from talos import block, network
 from talos.cluster import MachineSettings
 from talos.document import Document
@@ -38,18 +39,8 @@ def merged_keys(machines: MachinesSpec, node: NodeSpec) -> MachineKeys:
     merged: dict[str, Any] = {}
     for level in (machines, machines.roles.get(node.role, MachineKeys()), node):
         level_keys = level.model_dump(exclude_unset=True, include=set(MachineKeys.model_fields) - {"patches"})
-        merged = _merged(merged, level_keys)
+        merged = joined(merged, level_keys)
     return MachineKeys.model_validate(merged)
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(below)
-    for key, value in above.items():
-        inner = result.get(key)
-        if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            value = _merged(inner, value)
-        result[key] = value
-    return result
 
 
 def install(disk: InstallDiskSpec | None, image: str) -> Install:

@@ -63,16 +63,17 @@ def machines_of(machines: Any) -> Iterator[SiteMachine]:
         )
         keys: Mapping[str, Any] = {}
         for _, level in reversed(levels):
-            keys = _merged(keys, level)
+            keys = joined(keys, level)
         yield SiteMachine(str(name), role, node.get("dead") is True, keys, levels)
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def joined(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of two levels: the nearer one wins, and sections are joined key by key."""
     result = dict(below)
     for key, value in above.items():
         inner = result.get(key)
         if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            value = _merged(inner, value)
+            value = joined(inner, value)
         result[key] = value
     return result
 
