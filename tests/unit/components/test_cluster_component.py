@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
+import yaml
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.machines import cluster_preview, machine_commands
@@ -25,6 +27,7 @@ from tests.unit.talos import talos_examples as examples
 
 pytestmark = pytest.mark.row("C.01")
 
+ROOT = Path(__file__).parents[3]
 CANARY = "canary-9b1f"
 # The SDK's mark of a secret in a serialized input.
 SIGNATURE = "4dabf18193072939515e22adb298388d"
@@ -223,6 +226,12 @@ def test_a_preview_asks_each_machine_and_up_asks_none() -> None:
     assert [command for command in asked if "plan-all" in command] == [".venv/bin/python -m talos plan-all --at-once 2"]
     assert sum("factory check" in command for command in asked) == 2
     assert declare(*SIX).calls == []
+
+
+def test_commands_run_in_the_environment_that_the_engine_runs_the_program_in() -> None:
+    """Relative to the project, as Pulumi.yaml has it: `python` on PATH would be another one for the plugin."""
+    options = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["runtime"]["options"]
+    assert machine_commands.talos("plan") == f"{options['virtualenv']}/bin/python -m talos plan"
 
 
 def test_a_refusal_ends_the_preview_with_every_machine_that_refuses() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,16 @@ def test_the_commands_of_machines_keep_the_limits_that_are_given(lab_site: SiteC
     assert lab_site.cluster.machines is not None
     for node in lab_site.cluster.machines.nodes:
         assert "--timeout 15s" in recorder.resources[f"machines-nodes-{node}-install"].inputs["create"]
+
+
+@pytest.mark.parametrize("file", ["Pulumi.lab.yaml", "Pulumi.prod.yaml"])
+def test_no_input_names_a_folder_of_this_machine(file: str, tmp_path: Path) -> None:
+    """A state that one checkout made goes on in another, and on another machine."""
+    recorder, _ = declare(plan_file(ROOT / file).site, tmp_path)
+    here = {str(ROOT), str(tmp_path), sys.executable, str(Path(sys.executable).resolve())}
+    inputs = {name: str(args.inputs) for name, args in recorder.resources.items()}
+    assert len(inputs) > 50
+    assert [name for name, text in inputs.items() if any(folder in text for folder in here)] == []
 
 
 def test_preview_says_each_model_and_then_where_all_find_room(
