@@ -1,22 +1,8 @@
-"""Programs that run once for each site's text, as in the tests of sitectl."""
+"""Programs run once for each site's text, and proofs are shared, as in the tests of sitectl."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from sitectl import checkout
 from tests.unit.proven_once import each_order_is_proven_once
-from tests.unit.sitectl.sites_to_work_on import remembering, share_renders
+from tests.unit.sitectl.sites_to_work_on import each_program_runs_once
 
-__all__ = ["each_order_is_proven_once"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def each_program_runs_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Renders of the same program and site are shared by the tests of a run."""
-    share_renders(tmp_path_factory.getbasetemp())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkout, "declare", remembering)
-        yield
+__all__ = ["each_order_is_proven_once", "each_program_runs_once"]

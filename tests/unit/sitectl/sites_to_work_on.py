@@ -8,13 +8,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from policy.model import Resource
@@ -100,10 +101,17 @@ def remembering(
     return {name: _remembered[key] for name, key in keys.items()}
 
 
-def share_renders(basetemp: Path) -> None:
-    """Let the workers of one run of xdist, whose base folders have one parent, remember for each other."""
+@pytest.fixture(autouse=True, scope="module")
+def each_program_runs_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Renders of the same program and site are shared by the tests of a run, for those that import this.
+
+    The workers of one run of xdist, whose base folders have one parent, remember for each other.
+    """
     if "PYTEST_XDIST_WORKER" in os.environ:
-        _shared.append(basetemp.parent / "renders")
+        _shared.append(tmp_path_factory.getbasetemp().parent / "renders")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkout, "declare", remembering)
+        yield
 
 
 def _file(key: tuple[str, str, str]) -> Path | None:
