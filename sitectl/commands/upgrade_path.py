@@ -26,7 +26,7 @@ stacks/facts/upgrades.yaml. A step that no publisher supports is refused, and th
 
 \b
   python -m sitectl upgrade-path prod                  from the last commit
-  python -m sitectl upgrade-path prod --from v1.2.0    from a tag, branch or commit
+  python -m sitectl upgrade-path prod --from v1.2.0    from a tag or commit
 
 Only the parts that the site's file lets the program install have steps. The machines themselves are asked by
 `pulumi preview`, which refuses a step over a minor version of Talos or Kubernetes whatever git states.

@@ -68,7 +68,7 @@ def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_reference_says_what_help_says() -> None:
     text = (DOCS / "sitectl.md").read_text()
-    assert dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE)) == dict(COMMANDS)
+    assert dict(re.findall(r"^\| `([\w-]+)` \| ([^|]+) \|", text, re.MULTILINE)) == dict(COMMANDS)
     for status, meaning in MEANINGS.items():
         assert f"| {status.value} | {meaning} |" in text
 
