@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
-from stacks.proof.demand import Load
+from stacks.proof.demand import Load, Spread
 from stacks.proof.roofline import Roofline
 from stacks.proof.spreads import DecodeTimes
 from stacks.proof.steps import StepTimes
@@ -54,9 +55,11 @@ class Scheduler:
     """What a running request takes of `batched_tokens`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """Prompts of a part of the distribution, and what they take of a scheduler beside the decodes in the same steps."""
+class Prompt(NamedTuple):
+    """Prompts of a part of the distribution, and what they take of a scheduler beside the decodes in the same steps.
+
+    A proof makes thousands, which a NamedTuple is made for.
+    """
 
     share: float
     tokens: float
@@ -98,21 +101,20 @@ def step_times(roofline: Roofline, context: float, usual: float) -> StepTimes:
     return StepTimes(roofline, context, usual)
 
 
+@lru_cache(maxsize=256)
+def lengths_of(spread: Spread, most: float) -> tuple[tuple[float, float], ...]:
+    """(share, tokens) of a distribution's parts, none longer than `most`."""
+    return tuple((part.share, min(part.tokens, most)) for part in spread.strata)
+
+
 def prompt_of(times: StepTimes, share: float, tokens: float, hit: float, size: float) -> Prompt:
     """A prompt of so many tokens in steps that have room for `size` of them; hit: share that is in a cache."""
     fresh = max(1.0, tokens * (1 - hit))
     cached = tokens - fresh
     full = math.floor(fresh / size)
     rest = fresh - full * size
-    return Prompt(
-        share=share,
-        tokens=fresh,
-        cached=cached,
-        full=full,
-        full_s=sum(chunk.count * chunk.extra_s for chunk in times.full_chunks(fresh, cached, size)) if full else 0.0,
-        rest=rest,
-        rest_s=times.chunk_s(rest, cached + full * size),
-    )
+    full_s = sum([chunk.steps * chunk.extra_s for chunk in times.full_chunks(fresh, cached, size)]) if full else 0.0
+    return Prompt(share, fresh, cached, full, full_s, rest, times.chunk_s(rest, cached + full * size))
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,14 @@ class Batch:
         if not self.engine.generates:
             return ()
         return tuple(
-            (part.share, max(0.0, min(part.tokens, self.engine.context) - 1) / self.engine.tokens_per_step)
-            for part in self.load.answer_tokens.strata
+            (share, max(0.0, tokens - 1) / self.engine.tokens_per_step)
+            for share, tokens in lengths_of(self.load.answer_tokens, self.engine.context)
         )
+
+    @cached_property
+    def _lengths(self) -> tuple[tuple[float, float], ...]:
+        """(share, tokens) of prompts, cached ones included."""
+        return lengths_of(self.load.prompt_tokens, self.engine.context)
 
     @cached_property
     def gaps(self) -> float:
@@ -165,8 +172,7 @@ class Batch:
         """
         so_far = sum(share * gaps**2 for share, gaps in self._answers) / self.gaps / 2 if self.gaps else 0.0
         so_far *= self.engine.tokens_per_step
-        prompts = self.load.prompt_tokens.strata
-        context = so_far + sum(part.share * min(part.tokens, self.engine.context) for part in prompts)
+        context = so_far + sum([share * tokens for share, tokens in self._lengths])
         usual = 1.0
         for _ in range(_USUAL_ROUNDS):
             usual = self._rate * self.gaps * self.engine.roofline.step_s(decodes=usual, context=context)
@@ -179,10 +185,7 @@ class Batch:
 
     def _prompts(self, times: StepTimes, size: float, hit: float) -> tuple[Prompt, ...]:
         """By steps that have room for `size` prompt tokens."""
-        return tuple(
-            prompt_of(times, part.share, min(part.tokens, self.engine.context), hit, size)
-            for part in self.load.prompt_tokens.strata
-        )
+        return tuple([prompt_of(times, share, tokens, hit, size) for share, tokens in self._lengths])
 
     def _room(self, decodes: float) -> float:
         return max(float(_LEAST_CHUNK), self.engine.batched_tokens - decodes * self.engine.width)
@@ -333,8 +336,8 @@ class Batch:
         # Requests take what their contexts are; long ones make the sum vary more than their number does.
         bare = self.engine.roofline.step_s(decodes=seen, context=0.0)
         of_context = min(1.0, max(0.0, (mean - bare) / seen / more_s)) if more_s > 0 else 0.0
-        second = sum(part.share * min(part.tokens, self.engine.context) ** 2 for part in self.load.prompt_tokens.strata)
-        first = sum(part.share * min(part.tokens, self.engine.context) for part in self.load.prompt_tokens.strata)
+        second = sum([share * tokens**2 for share, tokens in self._lengths])
+        first = sum([share * tokens for share, tokens in self._lengths])
         variation = max(0.0, second - first**2) / context**2
         return DecodeTimes(
             least_s=max(0.0, mean - more_s * seen),

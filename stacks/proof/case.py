@@ -14,7 +14,7 @@ from stacks.proof.drafts import why_not_drafted_whole, why_undrafted
 from stacks.proof.layouts import Layout, why_illegal
 from stacks.proof.memory import ENGINE_MAX_SEQS, MEMORY_UTILISATION, Reserve
 from stacks.proof.order import Order, why_not_loaded
-from stacks.proof.replica import OneReplica
+from stacks.proof.replica import OneReplica, one_replica
 from stacks.proof.roofline import Roofline
 from stacks.proof.serving import Steady
 
@@ -52,7 +52,7 @@ class Case:
     @cached_property
     def replica(self) -> OneReplica:
         """One of them."""
-        return OneReplica(self.order, self.layout)
+        return one_replica(self.order, self.layout)
 
     def under(self, order: Order) -> Case:
         """The same under an order that prefers other layouts (`simple`, `layout`), which changes no figure of it."""

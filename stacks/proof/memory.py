@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
@@ -56,8 +57,7 @@ _ROOM_MARGIN = 0.03
 _WEIGHTS_MARGIN = 0.01
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reserve:
+class Reserve(NamedTuple):
     """Bytes of one GPU that are neither weights nor cache; estimated."""
 
     context: float

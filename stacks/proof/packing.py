@@ -38,7 +38,7 @@ class Packing(Batch):
         size = self._room(self.balance.decodes)
         rate = self._rate / self.balance.per_s
         return [
-            (rate * prompt.share * chunk.count, chunk.extra_s)
+            (rate * prompt.share * chunk.steps, chunk.extra_s)
             for prompt in self.prompts
             if prompt.full
             for chunk in self.times.full_chunks(prompt.tokens, prompt.cached, size)

@@ -26,6 +26,7 @@ class Wait:
 _NORMAL = NormalDist()
 # Beyond so many servers the limit of Halfin and Whitt (1981) replaces the recursion.
 _MANY = 5000
+_NEVER = 60.0
 
 NONE = Wait(probability=0.0, mean_s=0.0)
 
@@ -40,6 +41,9 @@ def erlang_c(servers: int, offered: float) -> float:
         slack = (1 - offered / servers) * math.sqrt(servers)
         # Far from full: no request waits, and the density below would vanish.
         return 1 / (1 + slack * _NORMAL.cdf(slack) / _NORMAL.pdf(slack)) if slack < 30 else 0.0
+    # So many are never busy at once: a Poisson number reaches them with less than e^-60 (Chernoff 1952).
+    if servers * math.log(servers / offered) - servers + offered > _NEVER:
+        return 0.0
     # Erlang's B by its recursion, which overflows for no number of servers.
     blocked = 1.0
     for count in range(1, servers + 1):

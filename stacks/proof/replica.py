@@ -7,7 +7,7 @@ works it out once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from stacks.proof.batch import Scheduler
 from stacks.proof.cache import BLOCK_TOKENS, Cache, cache_of
@@ -30,6 +30,52 @@ from stacks.proof.roofline import Roofline
 CHUNKS = (8192, 4096, 2048, 1024, 512)
 # A step is made smaller for the cache's sake only where that is worth this share of the sequences.
 _WORTH = 0.9
+
+
+# Models of a hundred sites, on the layouts that are searched for each.
+_MOST_KEPT = 1024
+
+
+def one_replica(order: Order, layout: Layout) -> OneReplica:
+    """That of the order on the layout. Sites that serve the same model within the same targets share it."""
+    return _kept(_Asked(order), layout)
+
+
+class _Asked:
+    """An order by what a replica follows from: all but how many there are, what they cost, and how often they are
+    asked."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        load, drafts = order.load, order.speculation
+        self._key = (
+            order.gpu,
+            order.kv_dtype,
+            order.context_tokens,
+            (load.prompt_tokens, load.answer_tokens) if load else None,
+            order.slo,
+            order.typical_request_tokens,
+            order.max_num_seqs,
+            order.max_num_batched_tokens,
+            order.engine,
+            (drafts.method, drafts.tokens, drafts.acceptance) if drafts else None,
+        )
+        # Catalogue entries have no hash; those that were read from files are the same object wherever they are used.
+        self._models = (order.model, drafts.draft if drafts else None, order.stored)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Asked):
+            return NotImplemented
+        same = all(own is its for own, its in zip(self._models, other._models, strict=True))
+        return same and self._key == other._key
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _kept(asked: _Asked, layout: Layout) -> OneReplica:
+    return OneReplica(asked.order, layout)
 
 
 @dataclass(frozen=True)

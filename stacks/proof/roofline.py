@@ -16,7 +16,8 @@ from statistics import NormalDist
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Part
 from stacks.facts.hardware import Gpu, Precision
-from stacks.proof.cache import KvDtype, token_bytes
+from stacks.proof.attention import Attention
+from stacks.proof.cache import KvDtype
 from stacks.proof.collectives import hops_of, links_between
 from stacks.proof.layouts import Layout, experts_of, layer_count
 from stacks.proof.weights import Parameters, WeightBytes, parameters, weight_bytes
@@ -117,6 +118,8 @@ def pipelined_s(layers: float, head: float, *, count: int, stages: int) -> float
     layers: seconds of all `count` layers. head: seconds of the output, which the last stage has; layers that are left
     over are on stages before it (get_pp_indices, vLLM 0.32 distributed/utils.py).
     """
+    if stages == 1:
+        return layers + head
     most, last = math.ceil(count / stages), count // stages
     return stages * max(layers * most / count, layers * last / count + head)
 
@@ -141,7 +144,7 @@ class Roofline:
         self._layers = layer_count(model)
         self._blocks = self._layers + sum(layer.count for layer in model.feed_forward.values())
         self._dtype = dtype
-        self._linear = [
+        linear = [
             self._part("mixers", self._counts.mixers / layout.tensor, self._sizes.mixers / layout.tensor),
             self._part("mixers", self._counts.replicated, self._sizes.replicated),
             self._part("embeddings", self._counts.routers, self._sizes.routers),
@@ -157,18 +160,32 @@ class Roofline:
         self._head = self._part("embeddings", self._counts.head / layout.tensor, self._sizes.head / layout.tensor)
         self._routed = [(layer.count, layer.experts, layer.chosen) for layer in experts_of(model)]
         self._routed_layers = sum(count for count, _, _ in self._routed)
-        self._sparse_layers = sum(
-            mixer.count
-            for mixer in model.mixers.values()
-            if isinstance(mixer, catalogue.LatentAttention) and mixer.indexer_heads
-        )
         self._vector = 2 * model.hidden
         self._tensor_links = links_between(gpu, layout.tensor, latency_s=fit.collective_s, share=fit.link)
         self._expert_links = links_between(gpu, divided, latency_s=fit.collective_s, share=fit.link)
         self._hops = hops_of(gpu, layout, self._vector, latency_s=fit.collective_s, share=fit.link)
-        self._vectors_s = self._vector_s()
         blocked = model.quantisation.format == "fp8-block"
-        self._launch_s = fit.layer_s + (fit.block_layer_s if blocked else 0.0)
+        launch_s = fit.layer_s + (fit.block_layer_s if blocked else 0.0)
+        sparse_layers = sum(
+            mixer.count
+            for mixer in model.mixers.values()
+            if isinstance(mixer, catalogue.LatentAttention) and mixer.indexer_heads
+        )
+        # A step's parts that grow with nothing, with its tokens, and with those of prompts.
+        together_s, together_token_s = self._collectives_s()
+        self._fixed_s = self._blocks * launch_s + sparse_layers * fit.sparse_layer_s + together_s
+        self._fixed_s += sum(read for _, read in linear)
+        self._token_s = self._vector_s() + together_token_s + sum(work for work, _ in linear)
+        self._prompt_token_s = sparse_layers * fit.sparse_token_s
+        self._attention = Attention(model, tensor=layout.tensor, dtype=dtype)
+        peak = gpu.flops_at("bf16")
+        self._scores_per_s = peak * fit.attention_compute
+        self._latents_per_s = peak * fit.latent_compute
+        self._caches_per_s = gpu.memory_bytes_per_s * fit.cache_bandwidth
+        ranks = divided if layout.expert_parallel else 1
+        # Deviations of the largest of so many normal variables (Blom 1958).
+        self._most = _NORMAL.inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
+        self._ranks = ranks
 
     def _part(self, part: Part, count: float, size: float) -> tuple[float, float]:
         """Seconds of work a token, and seconds to read the part once."""
@@ -229,15 +246,12 @@ class Roofline:
         if not tokens:
             return 0.0
         fit = self._fit
-        layers = self._blocks * self._launch_s + tokens * self._vectors_s
-        layers += sum(work * tokens + read for work, read in self._linear)
+        layers = self._fixed_s + tokens * self._token_s + prefill * self._prompt_token_s
         if self._routed:
             together = tokens * self._layout.data
             work, read = self._experts
             layers += work * together + read * self._touched(together)
         layers += self._attention_s(prefill, reach, decodes, context, width)
-        layers += self._collectives_s(tokens)
-        layers += self._sparse_layers * (fit.sparse_layer_s + fit.sparse_token_s * prefill)
         head = self._head[0] * max(decodes * sampled, 1.0) + self._head[1]
         stages = 1 if alone else self._layout.pipeline
         total = fit.step_s + decodes * sampled * fit.request_s
@@ -253,74 +267,40 @@ class Roofline:
         """Share of its experts' bytes that the busiest rank reads in a step, if tokens choose evenly.
 
         An expert is chosen with p = 1 - (1 - k/E)^n. Where whole experts are divided over R ranks, all wait for the one
-        with most: p + c sqrt(p (1 - p) R / E), with c the mean of the largest of R normal variables (Blom 1958).
+        with most: p + c sqrt(p (1 - p) R / E), with c the mean of the largest of R normal variables.
         """
-        ranks = self._layout.tensor * self._layout.data if self._layout.expert_parallel else 1
-        most = _NORMAL.inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
         total = 0.0
         for count, experts, chosen in self._routed:
             share = 1 - math.pow(1 - chosen / experts, tokens)
-            total += count * min(1.0, share + most * math.sqrt(share * (1 - share) * ranks / experts))
+            if self._most:
+                share = min(1.0, share + self._most * math.sqrt(share * (1 - share) * self._ranks / experts))
+            total += count * share
         return total / self._routed_layers
 
     def _attention_s(self, prefill: float, reach: float, decodes: float, context: float, width: float) -> float:
-        """Scores and values of prompts (work), and caches and states that decodes read (traffic).
+        """Work of prompts' scores and values, and of running requests the longer of reading and scoring."""
+        seconds = self._attention.prompt(prefill, reach) / self._scores_per_s if prefill else 0.0
+        if decodes:
+            read, latent, scores = self._attention.decode(decodes, context, width)
+            computed = latent / self._latents_per_s + scores / self._scores_per_s
+            seconds += max(read / self._caches_per_s, computed)
+        return seconds
 
-        A decoding request reads its cache once for `width` tokens, whose scores take longer than that where they are
-        many; the states of linear layers are written for each.
+    def _collectives_s(self) -> tuple[float, float]:
+        """All-reduces of tensor parallelism, two a layer; dispatch and combine of expert parallelism.
+
+        Seconds of a step, and more for each of its tokens.
         """
-        work = read = latent = scores = 0.0
-        tensor = self._layout.tensor
-        for mixer in self._model.mixers.values():
-            size = token_bytes(mixer, ranks=tensor, dtype=self._dtype)
-            match mixer:
-                case catalogue.SlidingAttention():
-                    work += (
-                        mixer.count * 4 * mixer.heads * mixer.head_size / tensor * prefill * min(reach, mixer.window)
-                    )
-                    read += mixer.count * size * decodes * min(context, mixer.window)
-                    scored = 4 * mixer.heads * mixer.head_size / tensor * min(context, mixer.window)
-                    scores += mixer.count * scored * decodes * width
-                case catalogue.FullAttention() | catalogue.Encoder():
-                    work += mixer.count * 4 * mixer.heads * mixer.head_size / tensor * prefill * reach
-                    read += mixer.count * size * decodes * context
-                    scores += mixer.count * 4 * mixer.heads * mixer.head_size / tensor * context * decodes * width
-                case catalogue.LatentAttention():
-                    seen = min(reach, mixer.indexer_tokens or reach)
-                    heads = mixer.heads / tensor
-                    work += mixer.count * 2 * heads * (mixer.nope + mixer.rope + mixer.value_size) * prefill * seen
-                    kept = min(context, mixer.indexer_tokens or context)
-                    read += mixer.count * size * decodes * kept
-                    latent += mixer.count * 2 * heads * (2 * mixer.latent + mixer.rope) * decodes * kept * width
-                    if mixer.indexer_heads:
-                        index = 2 * mixer.indexer_heads * mixer.indexer_size
-                        work += mixer.count * index * prefill * reach
-                        read += mixer.count * mixer.indexer_size * decodes * context
-                        # The first token's scores are in what its vectors were fitted to take.
-                        scores += mixer.count * index * decodes * context * (width - 1)
-                case catalogue.DeltaNet():
-                    state = mixer.value_heads * mixer.key_size * mixer.value_size / tensor
-                    work += mixer.count * 6 * state * prefill
-                    read += mixer.count * 4 * state * decodes * (1 + width)
-                case catalogue.Mamba():
-                    state = mixer.heads * mixer.head_size * mixer.state / tensor
-                    work += mixer.count * 6 * state * prefill
-                    read += mixer.count * 4 * state * decodes * (1 + width)
-        fit, peak = self._fit, self._gpu.flops_at("bf16")
-        computed = latent / (peak * fit.latent_compute) + scores / (peak * fit.attention_compute)
-        decode = max(read / (self._gpu.memory_bytes_per_s * fit.cache_bandwidth), computed)
-        return work / (peak * fit.attention_compute) + decode
-
-    def _collectives_s(self, tokens: float) -> float:
-        """All-reduces of tensor parallelism, two a layer; dispatch and combine of expert parallelism."""
         layout, vector = self._layout, self._vector
-        total = 0.0
+        fixed_s = token_s = 0.0
         if layout.tensor > 1:
             links = self._tensor_links
-            size = 2 * (layout.tensor - 1) / layout.tensor * tokens * vector
-            total += self._blocks * (links.latency_s + size / links.bytes_per_s)
+            size = 2 * (layout.tensor - 1) / layout.tensor * vector
+            fixed_s += self._blocks * links.latency_s
+            token_s += self._blocks * size / links.bytes_per_s
         if layout.data > 1 and self._routed:
             links, ranks = self._expert_links, layout.tensor * layout.data
-            sent = tokens / layout.tensor * min(self._routed[0][2], ranks) * vector * (1 - 1 / ranks)
-            total += self._routed_layers * 2 * (links.latency_s + sent / links.bytes_per_s)
-        return total
+            sent = min(self._routed[0][2], ranks) / layout.tensor * vector * (1 - 1 / ranks)
+            fixed_s += self._routed_layers * 2 * links.latency_s
+            token_s += self._routed_layers * 2 * sent / links.bytes_per_s
+        return fixed_s, token_s

@@ -173,8 +173,11 @@ class Steady(Packing):
         """Mean time to the first token, by its parts."""
         base = self._base_s
         prefill = self.work_s
-        cold = self._prompts(self.times, self._room(self.balance.decodes), 0.0)
         steps = sum(prompt.share * (prompt.full + 1) for prompt in self.prompts)
+        saved = 0.0
+        if self.load.prefix_hit:
+            cold = self._prompts(self.times, self._room(self.balance.decodes), 0.0)
+            saved = sum(p.share * ((p.full + 1) * base + p.work_s) for p in cold) - steps * base - prefill
         return Parts(
             path=PATH_S,
             overhead=REQUEST_OVERHEAD_S,
@@ -183,7 +186,7 @@ class Steady(Packing):
             + (self.slot_wait.probability * self.slot_wait.mean_s if self.slot_wait.probability else 0.0),
             prefill=prefill,
             decode=steps * base + self._packed_s,
-            saved=sum(p.share * ((p.full + 1) * base + p.work_s) for p in cold) - steps * base - prefill,
+            saved=saved,
         )
 
     def busiest_prompts_s(self) -> tuple[float, float]:
@@ -206,7 +209,7 @@ class Steady(Packing):
         chunks = self.times.full_chunks(prompt, 0.0, size)
         rest = prompt - math.floor(prompt / size) * size
         last = self.times.chunk_s(min(size, prompt), max(0.0, prompt - rest - size))
-        whole = sum(chunk.count * (self._base_s + chunk.extra_s) for chunk in chunks)
+        whole = sum(chunk.steps * (self._base_s + chunk.extra_s) for chunk in chunks)
         if rest >= 1:
             whole += self._base_s + self.times.chunk_s(rest, prompt - rest)
         decodes = max(1.0, self.balance.decodes)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 from stacks.proof.roofline import Roofline
 
@@ -21,25 +24,23 @@ _PROBE = 1024
 _MOST_GROUPS = 4
 
 
-@dataclass(frozen=True)
 class Table:
     """A function drawn straight between points; beyond the last one as before it."""
 
-    places: tuple[float, ...]
-    values: tuple[float, ...]
+    def __init__(self, places: Sequence[float], values: Sequence[float]) -> None:
+        self._borders = places[1:-1]
+        points = list(zip(places, values, strict=True))
+        self._lines = [(start, low, (high - low) / (end - start)) for (start, low), (end, high) in pairwise(points)]
 
     def at(self, place: float) -> float:
-        upper = min(len(self.places) - 1, max(1, bisect_right(self.places, place)))
-        start, end = self.places[upper - 1], self.places[upper]
-        low, high = self.values[upper - 1], self.values[upper]
-        return low + (high - low) * (place - start) / (end - start)
+        start, value, slope = self._lines[bisect_right(self._borders, place)]
+        return value + slope * (place - start)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chunks:
-    """Steps that are alike."""
+class Chunks(NamedTuple):
+    """Steps that are alike. A proof makes thousands, which a NamedTuple is made for."""
 
-    count: float
+    steps: float
     extra_s: float
     """What the chunk adds to a step."""
 
@@ -67,12 +68,12 @@ class StepTimes:
 
     @cached_property
     def _linear(self) -> Table:
-        return Table(_TOKENS, tuple(self._extra_s(tokens, 0.0) if tokens else 0.0 for tokens in _TOKENS))
+        return Table(_TOKENS, [self._extra_s(tokens, 0.0) if tokens else 0.0 for tokens in _TOKENS])
 
     @cached_property
     def _attention(self) -> Table:
         alone = self._extra_s(_PROBE, 0.0)
-        return Table(_REACHES, tuple(max(0.0, self._extra_s(_PROBE, reach) - alone) / _PROBE for reach in _REACHES))
+        return Table(_REACHES, [max(0.0, self._extra_s(_PROBE, reach) - alone) / _PROBE for reach in _REACHES])
 
     def linear_s(self, tokens: float) -> float:
         """What prompt tokens add to a step, without attention."""
@@ -84,18 +85,17 @@ class StepTimes:
 
     def chunk_s(self, tokens: float, reach: float) -> float:
         """What a prompt's chunk adds to a step; reach: tokens before the chunk."""
-        return self.linear_s(tokens) + tokens * self.attention_s(reach + tokens / 2)
+        return self._linear.at(tokens) + tokens * self._attention.at(reach + tokens / 2)
 
     def full_chunks(self, tokens: float, cached: float, size: float) -> list[Chunks]:
         """The steps that `tokens` behind `cached` ones fill, each with `size` tokens; what is left is not in them."""
         full = math.floor(tokens / size)
         groups = min(full, _MOST_GROUPS)
-        linear_s, attention_s = self.linear_s(size) if groups else 0.0, self.attention_s
+        if not groups:
+            return []
+        count, linear_s, attention_s = full / groups, self._linear.at(size), self._attention.at
         # As `chunk_s`, whose first part is the same for all.
         return [
-            Chunks(
-                count=full / groups,
-                extra_s=linear_s + size * attention_s(cached + ((place + 0.5) * full / groups - 0.5) * size + size / 2),
-            )
+            Chunks(count, linear_s + size * attention_s(cached + ((place + 0.5) * count - 0.5) * size + size / 2))
             for place in range(groups)
         ]

@@ -209,12 +209,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tokens = prefill + decodes * width", "tokens = prefill + decodes"),
         ("decodes * sampled * fit.request_s", "decodes * fit.request_s"),
         ("max(decodes * sampled, 1.0)", "max(decodes, 1.0)"),
-        ("/ tensor * context * decodes * width", "/ tensor * context * decodes"),
-        (
-            "(2 * mixer.latent + mixer.rope) * decodes * kept * width",
-            "(2 * mixer.latent + mixer.rope) * decodes * kept",
-        ),
-        ("index * decodes * context * (width - 1)", "index * decodes * context * 0"),
+    ),
+    *_of(
+        "attention",
+        _DRAFTS,
+        ("layers.score * width", "layers.score"),
+        ("layers.latent * kept * width", "layers.latent * kept"),
+        ("layers.further * (width - 1)", "layers.further * 0"),
+        ("(1 + width), 0.0, 0.0", "2, 0.0, 0.0"),
+    ),
+    *_of(
+        "attention",
+        _SPEED,
+        ("2 * heads * (mixer.nope + mixer.rope + mixer.value_size)", "2 * heads * mixer.nope"),
+        ("limit=mixer.indexer_tokens or math.inf", "limit=math.inf"),
+        ("seen = 6 * self._state", "seen = 0.0"),
+        ("read += layers.read * kept", "read += layers.read * 0.0"),
     ),
     *_of(
         "replica",
@@ -232,7 +242,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_of(
         "batch",
         _DRAFTS,
-        ("self.engine.context) - 1) / self.engine.tokens_per_step", "self.engine.context) - 1)"),
+        ("max(0.0, tokens - 1) / self.engine.tokens_per_step)", "max(0.0, tokens - 1))"),
         ("        so_far *= self.engine.tokens_per_step\n", ""),
         ("self.engine.batched_tokens - decodes * self.engine.width", "self.engine.batched_tokens - decodes"),
     ),

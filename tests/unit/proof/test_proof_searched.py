@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
 from stacks.facts import catalogue
+from stacks.proof import replica as replica_module
 from stacks.proof.case import Case
-from stacks.proof.demand import Load, Slo
+from stacks.proof.demand import Load, Prices, Slo, Spread
 from stacks.proof.layouts import Layout, candidates
 from stacks.proof.order import Order
 from stacks.proof.proof import prove
-from stacks.proof.replica import OneReplica
+from stacks.proof.replica import OneReplica, _kept, one_replica
 from stacks.proof.roofline import Roofline
 from stacks.proof.search import _rank, best, with_replicas
 from stacks.proof.serving import Steady
+from stacks.proof.speculation import Speculation
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
 
 BUSY = replace(CHAT, requests_per_s=30.0)
@@ -28,8 +32,8 @@ STEADY, STEPS, REPLICAS = "steady states", "steps of the roofline", "replicas wo
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each is worked out from now on."""
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How often each is worked out from now on, with nothing kept from before."""
     counts: Counter[str] = Counter()
     scheduler = Steady.__init__
 
@@ -48,8 +52,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr("stacks.proof.drafts.Roofline", Counted)
     monkeypatch.setattr(Steady, "__init__", begun)
-    monkeypatch.setattr("stacks.proof.case.OneReplica", worked_out)
-    return counts
+    monkeypatch.setattr("stacks.proof.replica.OneReplica", worked_out)
+    _kept.cache_clear()
+    yield counts
+    _kept.cache_clear()
 
 
 def every_case(wanted: Order) -> Iterator[Case]:
@@ -136,6 +142,49 @@ def test_capacity_works_out_no_replica_again(counted: Counter[str]) -> None:
     assert counted[REPLICAS] == 0
     # Rates that double until one is too much, and seven halvings.
     assert counted[STEADY] <= 16
+
+
+def test_sites_that_serve_the_same_share_what_a_replica_is(counted: Counter[str]) -> None:
+    """Another name, price, number of replicas or rate of requests is none of a replica's."""
+    wanted = order("qwen3-8b", load=CHAT, slo=TARGETS)
+    rarer = replace(CHAT, requests_per_s=0.1, prefix_hit=0.4)
+    like = replace(wanted, name="other", replicas=3, load=rarer, simple=True, prices=Prices(gpu_hour=9.0))
+    assert one_replica(wanted, Layout()) is one_replica(like, Layout())
+    others = [
+        replace(wanted, slo=SLOW),
+        replace(wanted, load=replace(CHAT, answer_tokens=Spread(40, 90))),
+        replace(wanted, context_tokens=4096),
+        replace(wanted, gpu="h100-sxm"),
+        replace(wanted, model=wanted.model.model_copy()),
+        replace(wanted, speculation=Speculation(method="ngram", tokens=2, acceptance=0.5)),
+        replace(wanted, speculation=Speculation(method="ngram", tokens=2, acceptance=0.6)),
+    ]
+    kept = {id(one_replica(other, Layout())) for other in [wanted, *others]}
+    assert len(kept) == counted[REPLICAS] == 1 + len(others)
+
+
+def test_a_replica_reads_nothing_of_an_order_that_it_is_not_kept_by() -> None:
+    source = ast.parse(Path(replica_module.__file__).read_text())
+    classes = {node.name: node for node in source.body if isinstance(node, ast.ClassDef)}
+    reads, kept = (
+        {node.attr for node in ast.walk(classes[name]) if isinstance(node, ast.Attribute) and _of_order(node)}
+        for name in ("OneReplica", "_Asked")
+    )
+    # Properties of an order, by the fields that they read.
+    behind = {
+        "hardware": {"gpu"},
+        "tokens_per_step": {"speculation"},
+        "request_tokens": {"load", "typical_request_tokens", "model"},
+        "needed_context": {"context_tokens", "load"},
+    }
+    assert {field for name in reads for field in behind.get(name, {name})} <= kept
+
+
+def _of_order(node: ast.Attribute) -> bool:
+    owner = node.value
+    return (isinstance(owner, ast.Name) and owner.id == "order") or (
+        isinstance(owner, ast.Attribute) and owner.attr == "order"
+    )
 
 
 def test_of_layouts_that_work_the_fewest_gpus_come_first() -> None:
