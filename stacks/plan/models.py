@@ -24,6 +24,7 @@ from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.start import PROBE_PERIOD_S
 from stacks.proof import several_nodes
 from stacks.proof.cache import BLOCK_TOKENS
+from stacks.proof.disaggregation import one_is_enough
 from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.layouts import allowed, refusals
 from stacks.proof.proof import Proof, prove
@@ -79,8 +80,8 @@ class RevisionPlan:
 
     @cached_property
     def split(self) -> SplitVerdict | None:
-        """Prompts and answers on replicas of their own, as an estimate beside the proof."""
-        return compare(self.proof.order)
+        """Prompts and answers on replicas of their own, as an estimate beside the proof; None where none is better."""
+        return None if one_is_enough(self.proof.order) else compare(self.proof.order)
 
     def text(self) -> str:
         """The proof as text for people, with the layout that would do better."""

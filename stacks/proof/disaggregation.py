@@ -216,5 +216,20 @@ def _load(order: Order) -> Load:
 
 def smallest_replica(order: Order) -> float:
     """GPUs of the smallest replica that fits; infinite where none fits on a node."""
-    sizes = (layout.gpus for layout in _layouts(order) if not Case(order, layout, 1).fit_problems)
-    return next(sizes, math.inf)
+    case = _smallest(order)
+    return case.layout.gpus if case else math.inf
+
+
+def one_is_enough(order: Order) -> bool:
+    """Whether the smallest replica that fits carries the load by itself: two pools take more GPUs than that.
+
+    The joint layout is not searched for that.
+    """
+    case = _smallest(free_order(order, order.load, order.slo))
+    return case is not None and not case.load_problems
+
+
+def _smallest(order: Order) -> Case | None:
+    """One replica of the smallest layout that fits on a node, if one does."""
+    cases = (Case(order, layout, 1) for layout in _layouts(order))
+    return next((case for case in cases if not case.fit_problems), None)

@@ -74,7 +74,7 @@ class SplitVerdict:
         if split is None:
             small = smallest_replica(joint.order)
             if not joint.problems and 2 * small > joint.gpus:
-                yield f"two pools take at least {2 * small:.0f} GPUs, and {counted(joint.gpus, 'GPU')} carry the load"
+                yield f"two pools take at least {2 * small:.0f} GPUs, and the load needs {counted(joint.gpus, 'GPU')}"
             else:
                 yield "no split carries the load within the targets"
             return

@@ -13,7 +13,15 @@ from stacks.plan.advice import advise, split_line, split_of
 from stacks.plan.block import block
 from stacks.proof.case import Case
 from stacks.proof.demand import Load, Slo, Spread
-from stacks.proof.disaggregation import Prefill, Split, decode_order, fewest, prefill_case, smallest_replica
+from stacks.proof.disaggregation import (
+    Prefill,
+    Split,
+    decode_order,
+    fewest,
+    one_is_enough,
+    prefill_case,
+    smallest_replica,
+)
 from stacks.proof.layouts import Layout
 from stacks.proof.order import Order
 from stacks.proof.proof import prove
@@ -241,7 +249,17 @@ def test_one_replica_that_is_enough_is_not_split() -> None:
     assert verdict.split is None
     assert not verdict.better
     assert verdict.line == ""
-    assert "two pools take at least 2 GPUs, and 1 GPU carry the load" in verdict.reasons
+    assert "two pools take at least 2 GPUs, and the load needs 1 GPU" in verdict.reasons
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-120b", "qwen3-32b-fp8", "deepseek-v3.2", "gemma-3-27b"])
+@pytest.mark.parametrize("rate", [0.05, 1.0, 20.0, 100.0])
+def test_where_one_replica_is_enough_no_search_would_find_a_better_split(name: str, rate: float) -> None:
+    wanted = order(name, load=replace(CHAT, requests_per_s=rate), slo=TARGETS, one_node=True, replicas=2)
+    verdict = compare(wanted)
+    assert not (one_is_enough(wanted) and verdict is not None and verdict.better)
+    assert one_is_enough(wanted) == (rate <= 1.0) or rate == 20.0
+
 
 
 @pytest.mark.parametrize(
