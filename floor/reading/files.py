@@ -41,12 +41,16 @@ def _content(path: Path, largest: int) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UnreadableError(f"cannot be read: {reason}", "name a file that you may read") from None
-    mode = os.fstat(descriptor).st_mode
+    status = os.fstat(descriptor)
+    mode, size = status.st_mode, status.st_size
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         raise UnreadableError(f"cannot be read: {_kind(mode)}, not a file", "name a file of text")
     with os.fdopen(descriptor, "rb") as file:
-        content = file.read(largest + 1)
+        # Room for all of `largest` would be made for each of a hundred sites that looks at the others.
+        content = file.read(min(size, largest) + 1)
+        if len(content) > size:
+            content += file.read(largest + 1 - len(content))
     if len(content) > largest:
         raise UnreadableError(f"cannot be read: larger than {largest:,} bytes", "name the right file, or shorten it")
     return content

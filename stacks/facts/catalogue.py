@@ -6,6 +6,7 @@ by `stacks.proof`; `sitectl catalogue add` writes such a file.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -270,7 +271,8 @@ class CatalogueModel(Record):
 
 def names() -> list[str]:
     """Names that a site may write under `catalogue:`, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    files = (entry.name for entry in os.scandir(FOLDER))
+    return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -116,7 +117,8 @@ class _Table(Mapping[str, Gpu]):
 
 
 def _names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+    files = (entry.name for entry in os.scandir(FOLDER))
+    return tuple(sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml")))
 
 
 @cache

@@ -47,7 +47,7 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
         except (OSError, UnreadableError):
             continue
         # A copy that still has the other name is reported at the copy alone.
-        if site.name != _stack(other.name):
+        if site.named.isdisjoint(own) or site.name != _stack(other.name):
             continue
         shared = [(claim, path) for claim, path in site.claims if claim in own]
         nodes = [(claim, path) for claim, path in shared if own[claim][:-2] == path[:-2] == _NODES]
@@ -70,6 +70,7 @@ class _Site:
     document: YamlDocument
     name: object
     claims: list[tuple[Claim, Path]]
+    named: frozenset[Claim]
 
 
 @lru_cache(maxsize=1024)
@@ -77,7 +78,8 @@ def _site(text: str, key: str) -> _Site:
     """The site in a file's text. Each of a hundred sites looks at all the others."""
     document = read(text).section("config", key)
     claims = [*_claims(mapping(document.values))]
-    return _Site(document=document, name=at(document.values, "name"), claims=claims)
+    named = frozenset(claim for claim, _ in claims)
+    return _Site(document=document, name=at(document.values, "name"), claims=claims, named=named)
 
 
 def _is_stack(name: str) -> bool:
