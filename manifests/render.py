@@ -29,7 +29,8 @@ def render_yaml(template: str, **values: Any) -> str:
 
     Returns YAML in a canonical form: block style, keys in the template's order.
     """
-    return yaml.safe_dump(yaml.safe_load(render_text(template, **values)), sort_keys=False)
+    values_of_text = yaml.load(render_text(template, **values), Loader=yaml.CSafeLoader)
+    return yaml.dump(values_of_text, Dumper=yaml.CSafeDumper, sort_keys=False)
 
 
 def render_text(template: str, **values: Any) -> str:

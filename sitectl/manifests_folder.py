@@ -123,10 +123,10 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
     for old in sorted(folder.rglob("*.yaml")):
         if old.is_file() and str(old.relative_to(folder)) not in files:
             old.unlink()
+    for parent in {(folder / name).parent for name in files}:
+        parent.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole_files.write(path, text)
+        whole_files.write(folder / name, text)
     whole_files.write(mark, "Written by `python -m sitectl render --out DIR`; changed files are overwritten.\n")
 
 
@@ -167,10 +167,15 @@ def _resource(body: dict[str, Any]) -> Resource:
 
 
 def _ordered(value: Any, *, top: bool = True) -> Any:
+    # A site has a hundred thousand values, and most are texts.
+    if isinstance(value, str):
+        return value
     if isinstance(value, Mapping):
-        keys = sorted(value, key=lambda key: (_FIRST.index(key) if top and key in _FIRST else len(_FIRST), str(key)))
+        keys = sorted(value, key=str)
+        if top:
+            keys.sort(key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
         return {key: _ordered(value[key], top=False) for key in keys}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence):
         return [_ordered(inner, top=False) for inner in value]
     return value
 

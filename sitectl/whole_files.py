@@ -14,7 +14,7 @@ def write(path: Path, text: str, *, private: bool = False) -> None:
         with path.open("w") as stream:
             stream.write(text)
         return
-    target = path.resolve()
+    target = path.resolve() if path.is_symlink() else path
     draft = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666), "w") as file:
@@ -22,10 +22,11 @@ def write(path: Path, text: str, *, private: bool = False) -> None:
                 os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             file.write(text)
         draft.replace(target)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
 
 
 def write_new(path: Path, text: str) -> None:
