@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import importlib
 import json
 import os
@@ -17,14 +18,16 @@ import runpy
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pulumi
 from google.protobuf.struct_pb2 import Struct, Value
+from pulumi.output import _OutputData
 from pulumi.runtime import proto, rpc
+from pulumi.runtime import resource as registering
 from pulumi.runtime.mocks import MockMonitor, Mocks, set_mocks
 from pulumi.runtime.settings import SETTINGS, set_root_resource
 from pulumi.runtime.stack import run_in_stack
@@ -35,6 +38,8 @@ SECRET = "[secret]"  # noqa: S105
 LATER = "[known after up]"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105
+_sdk_transfer_properties, _sdk_resolve_outputs = rpc.transfer_properties, rpc.resolve_outputs
+_sdk_create_urn = registering.create_urn
 
 
 class _NoMocks(Mocks):
@@ -99,6 +104,103 @@ class Recorder(MockMonitor):
         return proto.resource_pb2.RegisterResourceResponse(urn=urn, object=outputs)
 
 
+class _Registered:
+    """What the mocks answered for one resource; made into Python's values when one of them is read."""
+
+    def __init__(self) -> None:
+        self._outputs: asyncio.Future[Callable[[], dict[str, _OutputData[Any]]]] = asyncio.Future()
+        self._values: dict[str, _OutputData[Any]] | None = None
+
+    def came(self, outputs: Callable[[], dict[str, _OutputData[Any]]]) -> None:
+        self._outputs.set_result(outputs)
+
+    def failed(self, *values: Any) -> None:
+        """As the SDK resolves each output of a resource that it could not register: the error comes last."""
+        if not self._outputs.done():
+            self._outputs.set_exception(values[-1])
+
+    async def value(self, name: str) -> _OutputData[Any]:
+        outputs = await self._outputs
+        if self._values is None:
+            self._values = outputs()
+        return self._values[name]
+
+
+class _Later(pulumi.Output[Any]):
+    """One output of a resource. The SDK's own begins a task for each, and of a hundred a program reads a few."""
+
+    def __init__(self, answer: _Registered, name: str) -> None:
+        self._answer, self._name = answer, name
+        self._read: asyncio.Future[_OutputData[Any]] | None = None
+
+    @property
+    def _data(self) -> asyncio.Future[_OutputData[Any]]:  # type: ignore[override]
+        if self._read is None:
+            self._read = asyncio.ensure_future(self._answer.value(self._name))
+        return self._read
+
+
+class _Resolvers(dict[str, Callable[..., None]]):
+    """By output, as the SDK keeps them from a resource's constructor to its answer."""
+
+    def __init__(self, answer: _Registered, names: Iterable[str]) -> None:
+        super().__init__(dict.fromkeys(names, answer.failed))
+        self.answer = answer
+
+
+def _transfer_properties(res: pulumi.Resource, props: Iterable[str], custom: bool) -> _Resolvers:  # noqa: FBT001 - the SDK's form
+    """The SDK's, with outputs that begin nothing."""
+    answer = _Registered()
+    names = [name for name in props if name != "urn" and not (name == "id" and custom)]
+    for name in names:
+        res.__dict__[name] = _Later(answer, name)
+    return _Resolvers(answer, names)
+
+
+def _resolve_outputs(
+    res: pulumi.Resource, serialized: Struct, outputs: Struct, deps: Any, resolvers: _Resolvers, *more: Any
+) -> None:
+    """The SDK's own, once an output of the resource is read."""
+
+    def values() -> dict[str, _OutputData[Any]]:
+        resolved: dict[str, _OutputData[Any]] = {}
+
+        def take(name: str, value: Any, known: bool, secret: bool, above: Any, _: Any) -> None:  # noqa: FBT001 - the SDK's form
+            resolved[name] = _OutputData(resources={res, *(above or ())}, value=value, is_known=known, is_secret=secret)
+
+        taking: dict[str, Any] = {name: functools.partial(take, name) for name in resolvers}
+        _sdk_resolve_outputs(res, serialized, outputs, deps, taking, *more)
+        return resolved
+
+    resolvers.answer.came(values)
+
+
+class _NoUrn:
+    """In the place of a URN that the SDK computes for a program without a monitor."""
+
+    async def future(self) -> None:
+        """Nothing: the monitor gives the URN."""
+
+
+def _create_urn(name: Any, type_: Any, parent: Any = None, *more: Any) -> Any:
+    """The SDK's own, of which a registration has no use; aliases do."""
+    if isinstance(name, str) and not isinstance(parent, pulumi.Resource | pulumi.Output) and not more:
+        return _NoUrn()
+    return _sdk_create_urn(name, type_, parent, *more)
+
+
+@contextlib.contextmanager
+def _only_what_is_read() -> Iterator[None]:
+    """The SDK without what a program under mocks has no use for, which is a third of its time."""
+    rpc.transfer_properties, rpc.resolve_outputs = _transfer_properties, _resolve_outputs  # type: ignore[assignment]
+    registering.create_urn = _create_urn  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        rpc.transfer_properties, rpc.resolve_outputs = _sdk_transfer_properties, _sdk_resolve_outputs
+        registering.create_urn = _sdk_create_urn
+
+
 def plain(value: Any) -> Any:
     """A protobuf struct as plain data: whole numbers as int, secrets and unknown values as text."""
     if isinstance(value, Struct):
@@ -129,7 +231,8 @@ def declared(stack: str, file: Path, *, enforce_rules: bool = False) -> list[dic
     The program's own rules stay out unless they are asked for: a site that breaks one can be looked at all the same.
     The SDK keeps what it knows in context variables, so that an empty context has nothing of a site before this one.
     """
-    return contextvars.Context().run(_declared, stack, file, enforce_rules=enforce_rules)
+    with _only_what_is_read():
+        return contextvars.Context().run(_declared, stack, file, enforce_rules=enforce_rules)
 
 
 def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, Any]]:

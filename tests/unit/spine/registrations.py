@@ -17,7 +17,7 @@ from sitectl import mocked_program
 STACK = "site"
 _STACK_TYPE = "pulumi:pulumi:Stack"
 FOUND: list[str] = []
-MOST_DEBUG_MESSAGES = 5
+MOST_DEBUG_MESSAGES = 6
 
 
 class Registrations(mocked_program.Recorder):
