@@ -38,6 +38,8 @@ class End:
 
     case: Case
     pace: float
+    nominal: End | None = None
+    """The end at pace 1, whose capacity is no more than a faster one's, and no less than a slower one's."""
 
     @property
     def _load(self) -> Load:
@@ -55,6 +57,8 @@ class End:
         """Whether another load, or another number of replicas, is carried within every target."""
         load = self._load if requests_per_s is None else replace(self._load, requests_per_s=requests_per_s)
         count = self.case.replicas if replicas is None else replicas
+        if load == self._load and count == self.case.replicas:
+            return self.keeps
         return Steady(self.steady.engine, load, count * self.case.layout.data).within(self.case.order.slo)
 
     @cached_property
@@ -65,17 +69,37 @@ class End:
     @cached_property
     def capacity_requests_per_s(self) -> float:
         """The most requests per second of the declared kind that the replicas carry within the targets."""
+        return self._capacity[0]
+
+    @cached_property
+    def _capacity(self) -> tuple[float, float]:
+        """Requests per second that are carried, and a little more that are not."""
+        carried, refused = self.nominal._capacity if self.nominal else (0.0, math.inf)
 
         def carries(rate: float) -> bool:
+            if self.pace < 1 and rate <= carried:
+                return True
+            if self.pace > 1 and rate >= refused:
+                return False
             return self._kept(requests_per_s=rate)
+
+        def narrowed(low: float, high: float) -> tuple[float, float]:
+            for _ in range(_ROUNDS):
+                middle = (low + high) / 2
+                low, high = (middle, high) if carries(middle) else (low, middle)
+            return low, high
 
         low, high = 0.0, self._load.requests_per_s
         while carries(high) and high < _MOST_REQUESTS_PER_S:
             low, high = high, high * 2
-        for _ in range(_ROUNDS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if carries(middle) else (low, middle)
-        return low
+        bounds = narrowed(low, high)
+        if bounds[0] or not carries(CALM):
+            return bounds
+        # The load is more than a hundred times too large: what is carried is below the last interval.
+        high /= 2**_ROUNDS
+        while not carries(high / 2):
+            high /= 2
+        return narrowed(high / 2, high)
 
     @cached_property
     def replicas(self) -> int | None:
@@ -109,7 +133,7 @@ class Ends:
 
     @cached_property
     def fast(self) -> End:
-        return End(self.case, self.band.low)
+        return End(self.case, self.band.low, self.nominal)
 
     @cached_property
     def nominal(self) -> End:
@@ -117,7 +141,7 @@ class Ends:
 
     @cached_property
     def slow(self) -> End:
-        return End(self.case, self.band.high)
+        return End(self.case, self.band.high, self.nominal)
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -135,8 +135,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_of(
         "ends",
         _ENDS,
-        ("End(self.case, self.band.low)", "End(self.case, 1.0)"),
-        ("End(self.case, self.band.high)", "End(self.case, 1.0)"),
+        ("End(self.case, self.band.low, self.nominal)", "End(self.case, 1.0)"),
+        ("End(self.case, self.band.high, self.nominal)", "End(self.case, 1.0)"),
         ("roofline=engine.roofline.at(self.pace)", "roofline=engine.roofline"),
         ('"uncertain" if self.fast.keeps else "fails"', '"fails"'),
         ('"holds" if self.slow.keeps else "uncertain"', '"holds"'),

@@ -261,7 +261,6 @@ def test_where_one_replica_is_enough_no_search_would_find_a_better_split(name: s
     assert one_is_enough(wanted) == (rate <= 1.0) or rate == 20.0
 
 
-
 @pytest.mark.parametrize(
     "wanted",
     [

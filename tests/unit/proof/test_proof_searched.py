@@ -187,6 +187,16 @@ def _of_order(node: ast.Attribute) -> bool:
     )
 
 
+@pytest.mark.parametrize("rate", [1e3, 1e6, 1e9])
+def test_capacity_is_found_from_a_load_that_is_far_too_large(rate: float) -> None:
+    wanted = order("qwen3-8b", load=CHAT, slo=TARGETS, layout=Layout(), replicas=1)
+    most = prove(wanted).capacity_requests_per_s
+    asked = prove(replace(wanted, load=replace(CHAT, requests_per_s=rate)))
+    assert asked.capacity_requests_per_s == pytest.approx(most, rel=0.03)
+    hopeless = replace(asked.order, slo=Slo.of(ttft_p95_ms=1))
+    assert prove(hopeless).capacity_requests_per_s == 0
+
+
 def test_of_layouts_that_work_the_fewest_gpus_come_first() -> None:
     wanted = order("qwen3-32b-fp8", load=CHAT, slo=TARGETS, replicas=2)
     single, double = (Case(wanted, Layout(tensor=tensor), 2) for tensor in (1, 2))
