@@ -223,8 +223,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         _SPEED,
         ("2 * heads * (mixer.nope + mixer.rope + mixer.value_size)", "2 * heads * mixer.nope"),
         ("limit=mixer.indexer_tokens or math.inf", "limit=math.inf"),
-        ("seen = 6 * self._state", "seen = 0.0"),
         ("read += layers.read * kept", "read += layers.read * 0.0"),
+    ),
+    *_of(
+        "attention",
+        ("test_proof_attention.py",),
+        ("seen = 6 * self._state", "seen = 0.0"),
+        ("4 * self._state * (1 + width)", "2 * self._state * (1 + width)"),
+        ("limit=mixer.window", "limit=math.inf"),
     ),
     *_of(
         "replica",
