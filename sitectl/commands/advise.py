@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 import click
 from pydantic import ValidationError
 
-from floor.problems import nearest
+from floor.problems import Path, nearest
+from sitectl import checkout
 from sitectl.advised_inputs import inputs_line, with_inputs
 from sitectl.command import Command, CommandContext, pass_context, site_names
 from sitectl.commands.catalogue import model_names
@@ -25,6 +27,7 @@ from stacks.plan.site_plan import SitePlan
 from stacks.proof.demand import Prices
 from stacks.proof.order import Order
 from stacks.proof.split_verdict import SplitVerdict
+from stacks.site.checks.models import problems as model_problems
 from stacks.site.checks.products import nearest_product
 from stacks.site.demand import LoadSpec, OrderedModelSpec, SloSpec
 
@@ -53,7 +56,7 @@ _LOAD_OPTIONS = {
 
 @click.command(cls=Command, epilog=MORE)
 @click.argument("model", shell_complete=model_names, help="a model of the site, or a name of the catalogue")
-@click.option("--site", required=True, metavar="SITE", shell_complete=site_names, help="which site")
+@click.option("--site", metavar="SITE", shell_complete=site_names, help="which site (default: the only one)")
 @click.option("--requests-per-s", type=float, metavar="RATE", help="requests that arrive per second")
 @click.option("--prompt", metavar="P50/P95", help="tokens of a prompt, such as 2000/16000")
 @click.option("--answer", metavar="P50/P95", help="tokens of an answer, such as 400/2000")
@@ -64,9 +67,9 @@ _LOAD_OPTIONS = {
 @click.option("--quantization", metavar="METHOD", help="quantise 16-bit weights on loading, as fp8_per_tensor")
 @click.option("--public", metavar="IN/OUT", help="a public API's prices per million tokens, in the site's currency")
 @pass_context
-def command(context: CommandContext, /, *, model: str, site: str, public: str | None, **given: Any) -> int:
+def command(context: CommandContext, /, *, model: str, site: str | None, public: str | None, **given: Any) -> int:
     """Show which kind of GPU carries a model's load at the least cost."""
-    plan = plan_of(context.project, site)
+    plan = plan_of(context.project, site or _only_site(context.project))
     order = _order(plan, model, given)
     price = PublicPrice(*_prices(public)) if public else None
     if price and order.load is None:
@@ -88,9 +91,42 @@ def _order(plan: SitePlan, model: str, given: Mapping[str, Any]) -> Order:
     slo = _changed(SloSpec, spec.slo, _targets(given["targets"]), {})
     if slo and not load:
         raise _wrong("--slo", "a target needs a load", fix="add --requests-per-s")
+    _refuse(spec.catalogue, load, slo)
     spec = with_inputs(spec, given["speculative"], given["quantization"])
     engine = versions.minor_of(versions.load().images.vllm)
     return order_of(plan.site, model, spec.model_copy(update={"load": load, "slo": slo}), engine)
+
+
+def _only_site(project: FilePath) -> str:
+    """The site whose prices and kind of GPU are taken where none is named."""
+    names = list(checkout.chosen_sites(project, ()))
+    if len(names) > 1:
+        allowed, fix = ", ".join(names), "add --site, for its kind of GPU and its prices"
+        raise _wrong("--site", "is missing, and there are several sites", allowed=allowed, fix=fix)
+    return names[0]
+
+
+def _refuse(entry: str, load: LoadSpec | None, slo: SloSpec | None) -> None:
+    """Raise SitectlError for what no site may set of this model: caches of an encoder, answers of one that has none."""
+    parts = {"load": load, "slo": slo}
+    values = {key: part.model_dump(mode="json", exclude_unset=True) for key, part in parts.items() if part}
+    refused = [
+        (_option(problem.path[2:]), problem)
+        for problem in model_problems({"models": {entry: {"catalogue": entry, **values}}})
+        if problem.path[2:3] in (("load",), ("slo",))
+    ]
+    if refused:
+        what = "; ".join(f"{option}: {problem.what}" for option, problem in refused)
+        fix = "; ".join(f"{option}: {problem.fix}" for option, problem in refused)
+        raise SitectlError(what, fix=fix, status=Exit.USAGE)
+
+
+def _option(keys: Path) -> str:
+    """The option that sets the key at `keys` of a model; --prompt for a load whose default is too long."""
+    section, *key = keys
+    if section == "slo":
+        return f"--slo {key[0]}"
+    return _LOAD_OPTIONS.get(str(key[0]) if key else "", "--prompt")
 
 
 def _entry(plan: SitePlan, model: str) -> str:

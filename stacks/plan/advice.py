@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from floor.counts import counted
 from stacks.facts.hardware import GPUS
 from stacks.plan.orders import kv_dtype
 from stacks.proof import several_nodes
@@ -45,6 +44,11 @@ class Advice:
     def works(self) -> bool:
         """Whether a site would not be refused for it."""
         return self.verdict != "fails"
+
+    @property
+    def size(self) -> str:
+        """`8 x h200-sxm`."""
+        return f"{self.proof.case.gpus} x {self.gpu}"
 
     @property
     def hour(self) -> float | None:
@@ -165,17 +169,19 @@ def verdict(advices: list[Advice], public: float | None) -> str:
     if not working:
         return "no kind of GPU carries this load within its targets"
     first = working[0]
-    text = f"take {counted(first.proof.case.gpus, first.gpu)}"
+    text = f"take {first.size}"
     if first.hour is None:
         return f"{text}: the fewest GPUs; give prices to compare costs{_in_doubt(working)}"
     priced = sum(advice.hour is not None for advice in working)
     known = "" if priced == len(working) else "; the others have no price: add --offer GPU=PRICE"
-    text += f": the least cost per hour of {counted(priced, 'kind')} with a price that work{known}{_in_doubt(working)}"
+    kinds = f"the least cost per hour of {priced} kinds with a price that work"
+    text += f": {kinds if priced > 1 else 'the only kind with a price that works'}{known}{_in_doubt(working)}"
     if public is None:
         return text
-    share = first.hour / public
-    times = f"{share:.1f} times" if share >= 1 else f"{share:.0%} of"
-    return f"{text}; {times} what the public API costs for this load, {shown(public)} per hour"
+    share, prices = first.hour / public, first.proof.order.prices
+    times = f"{share:.1f} times" if share >= 1 else f"{100 * share:.0f} % of"
+    unit = f"{prices.currency}/h" if prices else "per hour"
+    return f"{text}; {times} what the public API costs for this load, {shown(public)} {unit}"
 
 
 def split_of(advices: list[Advice]) -> SplitVerdict | None:
@@ -198,5 +204,5 @@ def _in_doubt(working: list[Advice]) -> str:
     if first.verdict == "holds":
         return ""
     sure = next((advice for advice in working if advice.verdict == "holds"), None)
-    surest = f"; {counted(sure.proof.case.gpus, sure.gpu)} would hold over the whole band" if sure else ""
+    surest = f"; {sure.size} would hold over the whole band" if sure else ""
     return f"; uncertain, as {first.why_not}{surest}"

@@ -11,10 +11,11 @@ from stacks.facts.hardware import GPUS
 from stacks.plan.advice import PublicPrice, public_cost
 from stacks.proof.demand import Load, Spread
 from tests.unit.proof.proof_orders import order
-from tests.unit.sitectl.sites_to_work_on import run
+from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
 pytestmark = pytest.mark.row("001.34", "003.07", "001.08")
 
+ENCODED = ("--requests-per-s", "9", "--prompt", "300/900")
 OFFERS = ("--offer", "l40s=1.1", "--offer", "b200=6.5", "--offer", "h100-sxm=2.5")
 
 
@@ -95,6 +96,14 @@ def test_what_a_public_api_costs() -> None:
         (("qwen3-32b", "--prompt", "0/0"), "error: --prompt: prompt_tokens.p50: "),
         (("qwen3-32b", "--answer", "90/40"), "error: --answer: answer_tokens: "),
         (("qwen3-32b", "--prefix-hit", "1.5"), "error: --prefix-hit: prefix_hit: "),
+        (
+            ("bge-m3", *ENCODED, "--prefix-hit", "0.5"),
+            "error: --prefix-hit: is of cached prompts, and bge-m3 keeps no",
+        ),
+        (("bge-m3", *ENCODED, "--answer", "9/90"), "error: --answer: is of tokens, and bge-m3 writes no tokens"),
+        (("bge-m3", *ENCODED, "--slo", "itl_p95_ms=9"), "error: --slo itl_p95_ms: is of tokens, and bge-m3 writes no"),
+        (("bge-m3", "--requests-per-s", "9", "--prefix-hit", "0.5"), "; --prefix-hit: is of cached prompts"),
+        (("multilingual-e5-large", "--requests-per-s", "9"), "error: --prompt: has no prompt_tokens, whose default, "),
     ],
 )
 def test_wrong_options_say_what_is_allowed(checkout_folder: Path, more: tuple[str, ...], error: str) -> None:
@@ -102,6 +111,24 @@ def test_wrong_options_say_what_is_allowed(checkout_folder: Path, more: tuple[st
     assert done.status == Exit.USAGE
     assert error in done.err
     assert "fix: " in done.err
+
+
+def test_without_a_site_its_sites_are_named_or_the_only_one_is_taken(tmp_path: Path, checkout_folder: Path) -> None:
+    several = run(checkout_folder, "advise", "qwen3-8b")
+    assert several.status == Exit.USAGE
+    assert "--site: is missing, and there are several sites" in several.err
+    assert "allowed: lab, prod" in several.err
+    own = make_checkout(tmp_path / "own", sites=())
+    run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
+    assert "h200-sxm (here)" in run(own, "advise", "qwen3-8b").out
+
+
+def test_the_verdict_counts_kinds_and_gpus(checkout_folder: Path) -> None:
+    asked = ("advise", "--site", "prod", "gpt-oss-120b", "--requests-per-s", "4")
+    alone, others = run(checkout_folder, *asked).out, run(checkout_folder, *asked, *OFFERS, "--public", "5/20").out
+    assert " x h200-sxm: the only kind with a price that works; the others have no price" in alone
+    assert ": the least cost per hour of 4 kinds with a price that work" in others
+    assert others.splitlines()[-2].endswith(" EUR/h")
 
 
 @pytest.mark.row("001.22", "002.08", "003.03")
