@@ -35,7 +35,8 @@ FALLBACK = "none: no request goes to another model"
 def text(outcome: SiteOutcome) -> str:
     """All models, each with a table: as declared, in the scenario, and the target."""
     asked = f"what if {outcome.words}?" if any(model.scenario for model in outcome.models) else "as declared."
-    heading = f"site {outcome.site}: {asked} Simulated with seed {outcome.seed}; every figure is estimated"
+    heading = f"site {outcome.site}: {asked} Simulated with seed {outcome.seed}; times are p50 / p95 / p99"
+    heading += "; every figure is estimated"
     blocks = [heading, *("\n".join(_model(model)) for model in outcome.models)]
     blocks += [f"{name}: not simulated, {why}" for name, why in outcome.skipped.items()]
     return "\n\n".join(blocks)

@@ -108,10 +108,15 @@ def _record(model: CatalogueModel) -> dict[str, Any]:
         "task": model.task,
         "parameters": f"{counts.total / 1e9:.1f} billion",
         "active": f"{counts.active / 1e9:.1f} billion",
-        "weights": f"{weight_bytes(model).files / 1e9:.1f} GB, {model.quantisation.format}",
+        "weights": f"{weight_bytes(model).files / 1e9:.1f} GB, {_stored(model)}",
         "context": f"{model.max_context_tokens:,} tokens",
         "engine flags": " ".join(model.engine_flags),
     }
+
+
+def _stored(model: CatalogueModel) -> str:
+    kind = model.quantisation.format
+    return "not quantised" if kind == "none" else kind
 
 
 def _replica(name: str, gpu: str) -> str:

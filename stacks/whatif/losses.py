@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from stacks.plan.placement import Placement, place
 from stacks.plan.placing import demands_of, nodes_of
 from stacks.plan.site_plan import SitePlan
-from stacks.whatif.refusal import NoScenarioError
+from stacks.whatif.refusal import NoScenarioError, no_such
 from stacks.whatif.scenario import WORST, Scenario
 
 
@@ -43,9 +43,7 @@ def losses_of(plan: SitePlan, scenario: Scenario) -> tuple[Scenario, Mapping[str
     placement = place(nodes, demands_of(plan.proofs))
     names = [node.name for node in nodes]
     if scenario.lose_node not in (WORST, *names):
-        raise NoScenarioError(
-            "the site has no such node with GPUs", got=scenario.lose_node, allowed=", ".join([WORST, *names])
-        )
+        raise no_such("node with GPUs", [scenario.lose_node], [WORST, *names])
     node = _worst(placement) if scenario.lose_node == WORST else scenario.lose_node
     missing = next(dict(loss.missing) for loss in placement.losses if loss.node == node)
     for name in plan.models:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from floor.problems import nearest
+
 
 class NoScenarioError(Exception):
     """The scenario does not fit this site: what, got, allowed, fix."""
@@ -9,3 +13,14 @@ class NoScenarioError(Exception):
     def __init__(self, what: str, *, got: str = "", allowed: str = "", fix: str = "") -> None:
         super().__init__(what)
         self.what, self.got, self.allowed, self.fix = what, got, allowed, fix
+
+
+def no_such(kind: str, unknown: Sequence[str], known: Sequence[str]) -> NoScenarioError:
+    """For names of that kind that the site does not have, with the nearest one that it has."""
+    near = nearest(unknown[0], known)
+    return NoScenarioError(
+        f"the site has no such {kind}" + (f"; did you mean '{near}'?" if near else ""),
+        got=", ".join(unknown),
+        allowed=", ".join(known) or f"none: the site has no {kind}",
+        fix=f"write {near}" if near else "",
+    )

@@ -16,7 +16,7 @@ from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
 from stacks.whatif.deployment import served_of, tiers_of
 from stacks.whatif.losses import LostReplicas, losses_of
 from stacks.whatif.outcome import Column, ModelOutcome, SiteOutcome, tier_outcome
-from stacks.whatif.refusal import NoScenarioError
+from stacks.whatif.refusal import NoScenarioError, no_such
 from stacks.whatif.scenario import Scenario
 from stacks.whatif.schedule import AFTER_S, Schedule, schedule_of
 from stacks.whatif.simulation import LISTED_S, Outage, Run, Simulation
@@ -45,10 +45,9 @@ def outcome_of(
     layer: entered around each step of the work, with its name.
     """
     if unknown := sorted(set(models) - set(plan.models)):
-        raise NoScenarioError("the site has no such model", got=", ".join(unknown), allowed=", ".join(plan.models))
+        raise no_such("model", unknown, list(plan.models))
     if unknown := sorted(set(scenario.tier_shares) - set(plan.site.tiers)):
-        allowed = ", ".join(plan.site.tiers) or "none: the site declares no tiers"
-        raise NoScenarioError("the site has no such tier", got=", ".join(unknown), allowed=allowed)
+        raise no_such("tier", unknown, list(plan.site.tiers))
     scenario, losses = losses_of(plan, scenario)
     outcomes, skipped = [], {}
     for name in models or tuple(plan.models):
