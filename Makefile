@@ -67,6 +67,7 @@ test-site: root tools ## of these, the tests of the running platform
 
 test-all: root check test-processes tools ## all of `make test`, and the slow tests that it leaves out
 	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m exhaustive tests/unit
+	@$(RUN) -m lab.vllm_cpu
 	@$(LAB_TESTS) -m "" tests/lab
 	@$(RUN) -m tests.exhaustive.second_source
 

@@ -49,7 +49,8 @@ def vllm_engine(
 
     speculative: the object of --speculative-config; nothing without drafts.
     """
-    # A request that an empty queue cannot hold is the client's error; vLLM would answer 503, try again.
+    # More is the client's error. What an empty queue cannot hold gets 503 all the same: vLLM 0.32 looks at its
+    # queue before it reads this (v1/engine/async_llm.py, check_admission).
     most_answers = str(min(_MOST_ANSWERS, plan.max_num_queued_reqs))
     args = [
         repository,

@@ -61,6 +61,7 @@ MAY_IMPORT = {
     # The only one that knows all that runs; the rooms below know their own part.
     "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines"},
     "lab.session": {"lab.errors", "lab.paths", "lab.install"},
+    "lab.vllm_cpu": {"lab.errors", "lab.paths", "lab.progress"},
     "lab.deploy": {"lab.errors", "lab.paths", "lab.session"},
     "lab.doctor": {"lab.errors", "lab.paths", "lab.install", "lab.cluster", "lab.site", "lab.session"},
     # It names its commands as text, and imports the one that is called.

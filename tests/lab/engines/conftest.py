@@ -1,0 +1,45 @@
+"""The engines that one table of behaviours is held against: the simulator, and a real vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.paths import CHECKOUT
+from stacks.plan.site_plan import SitePlan, plan_values
+from tests.lab.engines.running_engine import CAP_TOKENS, SEQUENCES, WAITING, RunningEngine, real_vllm, simulator
+
+SERVED = "qwen3-32b"
+
+
+def vllm_site() -> SitePlan:
+    """The lab's site with vLLM in the place of the simulator, and so small that a test fills it."""
+    site: dict[str, Any] = yaml.safe_load((CHECKOUT / "Pulumi.lab.yaml").read_text())["config"][
+        "inference-platform:site"
+    ]
+    model = site["models"][SERVED]
+    model["server"] = {"engine": "vllm", "longest_stream_s": 1000}
+    sizes = {"max_num_seqs": SEQUENCES, "max_num_queued_reqs": SEQUENCES + WAITING, "gateway_max_tokens": CAP_TOKENS}
+    model["overrides"] = {name: {"value": value, "reason": "a test fills it"} for name, value in sizes.items()}
+    return plan_values(site, "Pulumi.lab.yaml")
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
+    """A real vLLM as the program starts it, less what needs a GPU."""
+    plan = vllm_site().models[SERVED].stable.engine
+    with real_vllm(tmp_path_factory.mktemp("vllm"), plan.args, plan.env, SERVED) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["simulator", pytest.param("vllm", marks=pytest.mark.exhaustive)])
+def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[RunningEngine]:
+    """Each engine in turn. The simulator is new for each test, since a test sets its pace."""
+    if request.param == "vllm":
+        yield request.getfixturevalue("vllm")
+        return
+    with simulator(tmp_path) as running:
+        yield running

@@ -1,0 +1,96 @@
+"""What the platform counts on of vLLM, and the simulator does not have: held against a real one, on a CPU.
+
+It is started with the program's own arguments, so each flag that the program writes is one that it parses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lab.paths import CHECKOUT
+from lab.vllm_cpu import environment
+from lab.vllm_cpu.arguments import for_a_cpu
+from stacks.facts import versions
+from tests.lab.engines.conftest import SERVED, vllm_site
+from tests.lab.engines.running_engine import CAP_TOKENS, SEQUENCES, WAITING, RunningEngine, real_vllm
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.14", "002.01")]
+
+METRICS = CHECKOUT / "tests" / "fixtures" / "vllm" / "metrics.txt"
+
+
+def test_it_is_the_version_of_the_pinned_image(vllm: RunningEngine) -> None:
+    assert vllm.get("/version").json()["version"].partition("+")[0] == environment.VERSION
+    assert versions.parts(versions.load().images.vllm)[1] == f"v{environment.VERSION}"
+
+
+def test_only_what_needs_a_gpu_is_taken_out() -> None:
+    engine = vllm_site().models[SERVED].stable.engine
+    _, taken_out = for_a_cpu(engine.args)
+    assert [flag.partition("=")[0] for flag in taken_out] == ["--tensor-parallel-size", "--kv-cache-dtype"]
+
+
+def test_its_metrics_are_the_recorded_names(vllm: RunningEngine) -> None:
+    """Dashboards and alerts are written against these. `UPDATE_GOLDEN=1` records those of a new version."""
+    vllm.post("/v1/chat/completions", vllm.chat(stream=False))
+    names = "".join(f"{name}\n" for name in sorted(vllm.names()) if name.startswith("vllm:"))
+    if os.environ.get("UPDATE_GOLDEN"):
+        METRICS.write_text(names)
+    assert names == METRICS.read_text()
+
+
+@pytest.mark.row("001.37")
+def test_no_answer_is_longer_than_the_platforms_limit(vllm: RunningEngine) -> None:
+    answer = vllm.post("/v1/chat/completions", vllm.chat(stream=False, tokens=CAP_TOKENS + 100), 1800).json()
+    assert answer["usage"]["completion_tokens"] == CAP_TOKENS
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_more_answers_than_the_queue_holds_are_refused_as_if_it_were_full(vllm: RunningEngine) -> None:
+    """It is told to try again, and no replica can ever take it: vLLM looks at its queue before it reads `n`."""
+    answer = vllm.post("/v1/chat/completions", {**vllm.chat(stream=False), "n": SEQUENCES + WAITING + 1})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "Service Unavailable")
+    fits = vllm.post("/v1/chat/completions", {**vllm.chat(stream=False), "n": 2}).json()
+    assert len(fits["choices"]) == 2
+
+
+def test_a_stop_lets_streams_end_and_takes_no_new_request(tmp_path: Path) -> None:
+    """As the drain counts on: --shutdown-timeout is the model's longest_stream_s."""
+    plan = vllm_site().models[SERVED].stable.engine
+
+    async def scenario(engine: RunningEngine) -> tuple[list[str], int]:
+        async with httpx.AsyncClient(base_url=engine.url, trust_env=False, timeout=120) as client:
+            body = engine.chat(stream=True, tokens=500)
+            requests = [client.build_request("POST", "/v1/chat/completions", json=body) for _ in range(3)]
+            streams = [await client.send(request, stream=True) for request in requests]
+            os.kill(engine.child.pid, signal.SIGTERM)
+            late = await asyncio.gather(
+                client.post("/v1/chat/completions", json=engine.chat(stream=False, tokens=5)), return_exceptions=True
+            )
+            texts = [(await stream.aread()).decode() for stream in streams]
+            status = late[0].status_code if isinstance(late[0], httpx.Response) else 0
+            return texts, status
+
+    with real_vllm(tmp_path, plan.args, plan.env, SERVED) as engine:
+        texts, late = asyncio.run(scenario(engine))
+        assert engine.child.wait(timeout=120) is not None
+    for text in texts:
+        events = [line.removeprefix("data: ") for line in text.splitlines() if line]
+        assert events[-1] == "[DONE]"
+        assert not [event for event in events[:-1] if "error" in json.loads(event)]
+    assert late in {0, 200, 500, 503}
+
+
+def test_it_serves_from_a_folder_that_nobody_can_write(vllm: RunningEngine) -> None:
+    """The mount is read-only for every engine here, as a server's is on a site."""
+    mounts = Path(f"/proc/{vllm.child.pid}/mountinfo").read_text().splitlines()
+    (weights,) = [line.split() for line in mounts if line.split()[4].endswith("/weights")]
+    assert "ro" in weights[5].split(",")
+    assert vllm.post("/v1/chat/completions", vllm.chat(stream=False)).status_code == 200
