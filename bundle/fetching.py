@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,8 @@ class Sources:
     helm: Helm
     mirror: str | None = None
     """Registry, repository or folder of all charts, as `charts.mirror` of a site; None: each from its publisher."""
+    wanted: Sequence[str] = ()
+    """Names in versions.yaml of the charts that the site installs."""
     asking: Asking = field(default_factory=Asking)
     """Shared by all sites of a run."""
 
@@ -57,13 +59,14 @@ class Sources:
         )
 
     def charts(self) -> Iterator[tuple[str, Chart]]:
-        """File name and chart of those that sites let the program install."""
-        for _, pin in self.versions.charts:
+        """File name and chart of those that the site lets the program install."""
+        for wanted in self.wanted:
+            pin = self.versions.charts.pinned(wanted)
             name = pin.chart.rpartition("/")[2]
-            yield f"{name}-{pin.version}.tgz", chart_of(pin.chart, pin.version, self.mirror)
+            yield f"{name}-{pin.version}.tgz", chart_of(pin.chart, pin.version, self.mirror, pin.repository)
 
     def _chart_of_definitions(self, source: CrdSource) -> tuple[str, str]:
-        beside = dict(self.versions.charts)[str(source.next_to)]
+        beside = self.versions.charts.pinned(str(source.next_to))
         registry = beside.chart.rpartition("/")[0]
         chart = chart_of(f"{registry}/{source.chart}", beside.version, self.mirror)
         return f"{source.chart} {beside.version}", self._rendered(chart, "crds", source.values, "default")

@@ -33,8 +33,9 @@ class Component(pulumi.ComponentResource):
         *,
         depends_on: Sequence[pulumi.Resource] = (),
         patience_s: int | None = None,
+        is_patch: bool = False,
     ) -> KubeObject:
-        """Declare one Kubernetes object out of its wire-format body.
+        """Declare one Kubernetes object out of its wire-format body; a patch adds to one that others make.
 
         patience_s: how long `up` and `destroy` wait for it, where the provider's ten minutes are too few.
         """
@@ -44,6 +45,7 @@ class Component(pulumi.ComponentResource):
             f"{self.name}-{suffix}",
             body,
             pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts),
+            is_patch=is_patch,
         )
         self.children.append(resource)
         return resource

@@ -25,12 +25,14 @@ class KubeObject(pulumi.CustomResource):
 
     status: pulumi.Output[Any]
 
-    def __init__(self, name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions, *, is_patch: bool = False
+    ) -> None:
         kept = _SECRET_KEYS.get(body["kind"], ())
         secrets = {key: pulumi.Output.secret(body[key]) for key in kept if key in body}
         own = pulumi.ResourceOptions(version=_PLUGIN_VERSION, additional_secret_outputs=list(kept))
         super().__init__(
-            type_token(body["apiVersion"], body["kind"]),
+            type_token(body["apiVersion"], body["kind"]) + ("Patch" if is_patch else ""),
             name,
             {**body, **secrets, "status": None},
             pulumi.ResourceOptions.merge(opts, own),
@@ -42,9 +44,12 @@ def type_token(api_version: str, kind: str) -> str:
     return f"kubernetes:{api_version if '/' in api_version else f'core/{api_version}'}:{kind}"
 
 
-def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions) -> KubeObject:
-    """Declare the object that `body` (wire format, camelCase) describes."""
-    return KubeObject(name, owned(body, field_manager()), opts)
+def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions, *, is_patch: bool = False) -> KubeObject:
+    """Declare the object that `body` (wire format, camelCase) describes.
+
+    is_patch: `body` is what the program adds to an object of others; removed, that alone is taken back.
+    """
+    return KubeObject(name, owned(body, field_manager()), opts, is_patch=is_patch)
 
 
 def field_manager() -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from floor import namespaces
 from floor.stateful import Keeping
 
 # Placeholder for a value that is secret or not known yet; a rule sees nothing else of it.
@@ -65,7 +66,7 @@ class SiteFacts:
     """Registries whose images nodes take from those hosts alone; `*` for all."""
     load_s: Mapping[str, float] = field(default_factory=dict)
     """Predicted time in which a replica of a model downloads and reads its weights, by model."""
-    privileged_namespaces: tuple[str, ...] = ("envoy-ai-gateway-system", "envoy-gateway-system")
+    privileged_namespaces: tuple[str, ...] = namespaces.PRIVILEGED
     """Namespaces whose pod security may be `privileged`: their pods come out of other people's charts."""
     host_access: tuple[str, ...] = ()
     """Labels of workloads that may use the host's files, network, processes or privileges."""

@@ -15,9 +15,9 @@ from components.addons.charts import Chart
 from components.component import Component
 from components.namespace import Namespace
 from components.network_policies import allow_ingress, peer
+from floor import namespaces
 
-ENVOY_NAMESPACE = "envoy-gateway-system"
-AI_NAMESPACE = "envoy-ai-gateway-system"
+ENVOY_NAMESPACE, AI_NAMESPACE = namespaces.ENVOY_GATEWAY, namespaces.AI_GATEWAY
 # Ports of the controllers' pods: xDS and Wasm modules for the proxies, the extension server for Envoy Gateway.
 _XDS_PORT, _WASM_PORT, _EXTENSION_PORT, _WEBHOOK_PORT = 18000, 18002, 1063, 9443
 

@@ -33,6 +33,8 @@ class ModelArgs:
     engine: Engine
     namespace: NamespaceHandle
     storage_class: str
+    hardware: Sequence[pulumi.Resource]
+    """What offers GPUs and volumes."""
     volume: Keeping
     """Whether the weights' volume may be deleted, where the model's own key does not set it."""
     picker_image: str
@@ -55,6 +57,7 @@ class Model(Component):
                 engine=args.engine,
                 namespace=args.namespace,
                 storage_class=args.storage_class,
+                needs=args.hardware,
                 clients=[args.gateway.proxies, peer(picker_labels(name))],
                 volume=args.spec.volume or args.volume,
             ),

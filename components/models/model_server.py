@@ -69,7 +69,7 @@ def deployment(
         "volumes": volumes,
     }
     if spec.engine == "vllm":
-        pod["runtimeClassName"] = "nvidia"
+        pod["runtimeClassName"] = gpu_nodes.RUNTIME_CLASS
     marks = {"annotations": {LATER_START: str(plan.later_start_budget_s)}} if plan.download_s else {}
     return {
         "apiVersion": "apps/v1",
@@ -128,6 +128,8 @@ class ModelServerArgs:
     engine: Engine
     namespace: NamespaceHandle
     storage_class: str
+    needs: Sequence[pulumi.Resource]
+    """What offers GPUs and volumes."""
     clients: Sequence[Peer]
     """Pods that may send requests and read metrics: the gateway's proxies and the model's own pickers."""
     volume: Keeping
@@ -162,7 +164,7 @@ class ModelServer(Component):
             VOLUME,
             lambda logical_name, options: declare(logical_name, volume, options),
             keeping=args.volume,
-            depends_on=[space.ready],
+            depends_on=[space.ready, *args.needs],
         )
         replicas = self.child(
             "server",

@@ -21,6 +21,7 @@ from sitectl import checkout, invocation
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
+from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
 
@@ -93,14 +94,17 @@ def command(
     asking = Asking(WaitingTimes(answer_s=timeout, total_s=total_timeout), note)
     files = checkout.chosen_sites(project, sites) if sites else checkout.site_files(project)
     failed: dict[str, BundleError | SiteError] = {}
+    # Without a site, whatever one may come to install.
+    wanted = dict.fromkeys([] if files else [name for name, _ in pins.charts])
     for name, file in files.items():
         try:
             site = plan_file(file).site
+            wanted |= dict.fromkeys(installed_charts(site))
             sources = Sources(versions=pins, helm=helm, mirror=named or _mirror_of(site, project), asking=asking)
             written += _of_site(site, sources, project, note)
         except (BundleError, SiteError) as error:
             failed[name] = error
-    default = Sources(versions=pins, helm=helm, mirror=named, asking=asking)
+    default = Sources(versions=pins, helm=helm, mirror=named, wanted=tuple(wanted), asking=asking)
     try:
         if not files:
             written += write_crds(default, project / CrdBundleSpec().folder, note)

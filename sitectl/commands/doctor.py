@@ -24,6 +24,7 @@ from sitectl import checkout, home
 from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
+from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
 
@@ -210,9 +211,8 @@ def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]
 
 def _charts(project: Path, site: str, loaded: SiteConfig) -> Iterator[Check]:
     """Of a folder of charts, which helm reads when `up` runs; a registry or a repository is not asked here."""
-    if loaded.gateway.controllers != "chart":
-        return
-    charts = [chart_of(pin.chart, pin.version, loaded.charts.mirror).chart for _, pin in versions.load().charts]
+    pins = [versions.load().charts.pinned(name) for name in installed_charts(loaded)]
+    charts = [chart_of(pin.chart, pin.version, loaded.charts.mirror).chart for pin in pins]
     packed = [locked_name(chart, project) for chart in charts if chart.endswith(".tgz")]
     if not packed:
         return

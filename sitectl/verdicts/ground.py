@@ -48,18 +48,34 @@ def provider(change: Change) -> list[Verdict]:
     return [verdict(change, Severity.LIVE, "the connection's settings change", "no object is touched by it")]
 
 
+# What goes with a release, and what another version of it does.
+_GATEWAYS = (
+    "what Envoy serves goes on as it is, and no change reaches it any more",
+    "its controllers restart, and Envoy's pods may be rolled to the version that they bring",
+)
+_GPU_STACK = (
+    "replicas run on, and none can start: nodes offer no GPU any more",
+    "its pods restart, one node at a time; replicas run on, and `up` waits until each node offers its GPUs again",
+)
+_RELEASES = {
+    "gpu-operator": _GPU_STACK,
+    "nvidia-device-plugin": _GPU_STACK,
+    "dcgm-exporter": ("GPUs are measured no more; nothing else changes", "metrics of GPUs pause"),
+}
+
+
 def release(change: Change) -> list[Verdict]:
     """A Helm release: its controllers restart, what they serve goes on."""
     name = str(change.body.get("name", change.name))
+    gone, rolled = _RELEASES.get(name, _GATEWAYS)
     if change.op in ("delete", "replace"):
-        reason = "what Envoy serves goes on as it is, and no change reaches it any more"
+        reason = gone
         return [verdict(change, Severity.REPLACED, f"uninstalls {name}", reason)]
     old, new = change.before.get("version"), change.after.get("version")
     if change.op == "create":
         return [verdict(change, Severity.LIVE, f"installs {name} {new}", "new")]
     if old != new:
-        reason = "its controllers restart, and Envoy's pods may be rolled to the version that they bring"
-        return [verdict(change, Severity.RESTARTS, f"{name} {old} -> {new}", reason)]
+        return [verdict(change, Severity.RESTARTS, f"{name} {old} -> {new}", rolled)]
     return [verdict(change, Severity.RESTARTS, f"{name} with other values", "its controllers may restart")]
 
 

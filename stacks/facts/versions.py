@@ -50,10 +50,11 @@ class Images(Spec):
 
 
 class ChartVersion(Spec):
-    """A chart's address and its exact version."""
+    """A chart's OCI address, or its name in its publisher's repository, and its exact version."""
 
     chart: str
     version: Release
+    repository: str | None = None
 
 
 class Charts(Spec):
@@ -61,6 +62,14 @@ class Charts(Spec):
 
     envoy_gateway: ChartVersion
     ai_gateway: ChartVersion
+    gpu_operator: ChartVersion
+    device_plugin: ChartVersion
+    dcgm_exporter: ChartVersion
+
+    def pinned(self, name: str) -> ChartVersion:
+        """The chart of this name, which is one of the fields."""
+        pins: dict[str, ChartVersion] = dict(self)
+        return pins[name]
 
 
 class CiliumVersion(ChartVersion):

@@ -25,6 +25,7 @@ KEYS: Mapping[str, str] = {
     "vllm": "versions.images.vllm",
     "envoy_gateway": "versions.charts.envoy_gateway.version",
     "ai_gateway": "versions.charts.ai_gateway.version",
+    "gpu_operator": "versions.charts.gpu_operator.version",
     "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
     "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
     "gateway_api_crds": "versions.crd_versions.gateway-api.json",
@@ -66,6 +67,8 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
     if site.gateway.controllers == "chart":
         known["envoy_gateway"] = pins.charts.envoy_gateway.version
         known["ai_gateway"] = pins.charts.ai_gateway.version
+    if site.cluster.gpu_stack == "operator":
+        known["gpu_operator"] = pins.charts.gpu_operator.version
     if site.crds.owner == "program":
         known |= {
             f"{file.removesuffix('.json').replace('-', '_')}_crds": release

@@ -8,7 +8,6 @@ from pathlib import Path
 import pulumi
 
 from components.addons.chart_lock import check_lock
-from components.addons.charts import Chart, chart_of
 from components.addons.crd_bundle import CrdBundle, read_bundle
 from components.gateway.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
 from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
@@ -23,6 +22,7 @@ from components.tenants.access import Access, AccessArgs
 from components.tenants.tiers import Tiers, TiersArgs
 from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
+from stacks.program.addons import charts_of, check_values, declare_addons
 from stacks.program.cluster_access import bundle_command, cluster_access
 
 GATEWAY_NAMESPACE = "inference-gateway"
@@ -53,7 +53,8 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     fetch = bundle_command(site.name)
     bundle = read_bundle(site.crds.folder, versions.crds, fetch) if site.crds.owner == "program" else None
-    charts = _controller_charts(plan)
+    charts = charts_of(plan)
+    check_values(plan, charts)
     check_lock([chart.chart for chart in charts.values()], Path.cwd(), f"{fetch} --charts")
     cluster = cluster_access(plan, limits)
     top = pulumi.ResourceOptions(providers=[cluster.provider])
@@ -62,7 +63,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     if bundle is not None:
         definitions = CrdBundle("crds", definitions=bundle, opts=top).handle.ready
     controllers: list[pulumi.Resource] = []
-    if charts:
+    if site.gateway.controllers == "chart":
         args = GatewayControllersArgs(
             envoy_gateway=charts["envoy_gateway"],
             ai_gateway=charts["ai_gateway"],
@@ -70,6 +71,8 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             needs=definitions,
         )
         controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
+
+    addons = declare_addons(plan, charts, top)
 
     front = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=top).handle
     space = Namespace(models_namespace, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
@@ -164,6 +167,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
                 engine=serving.engine,
                 namespace=space,
                 storage_class=site.storage.storage_class,
+                hardware=addons.hardware,
                 volume=site.storage.volumes,
                 picker_image=versions.images.endpoint_picker,
                 gateway=gateway,
@@ -178,10 +182,3 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
     )
-
-
-def _controller_charts(plan: SitePlan) -> dict[str, Chart]:
-    """Charts of the gateways' controllers by their name in versions.yaml; none where the site has controllers."""
-    if plan.site.gateway.controllers != "chart":
-        return {}
-    return {name: chart_of(pin.chart, pin.version, plan.site.charts.mirror) for name, pin in plan.versions.charts}

@@ -34,6 +34,10 @@ class ClusterSpec(Spec):
     """Machines from which this program makes a cluster."""
     gpu: str = "h200-sxm"
     """Kind of GPU in the nodes; the figures of every model follow from it."""
+    gpu_stack: Literal["operator", "device_plugin", "external"] = "external"
+    """What makes Kubernetes offer the GPUs. `operator`: this program installs NVIDIA's GPU operator; `device_plugin`:
+    device plugin, GPU feature discovery and DCGM exporter instead, without a validator; `external`: the cluster has
+    what it needs."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ClusterSpec:

@@ -77,6 +77,8 @@ MAY_IMPORT = {
 TEXTS = {"envoy_names", "machine_commands"}
 COMPOSITES = {"model", "cluster"}
 PARTS = {
+    "addon": {"charts"},
+    "gpu_stack": {"addon", "charts"},
     "front_door": {"gateway_errors"},
     "gateway": {"gateway_errors", "gateway_overload"},
     "model_server": {"weights", "engines"},

@@ -1,6 +1,7 @@
 """The annotated production site under the real engine: previewed from a machine that reaches nothing of it.
 
-The lab lends its tools and its copies of the charts; nothing is created, and no server is called.
+The lab lends its tools and its copies of the charts, and stubs stand for those that it has not; nothing is created,
+and no server is called.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import yaml
 
 from lab import session
 from lab.paths import CHECKOUT, Lab
+from stacks.plan.charts import installed_charts
+from stacks.plan.site_plan import plan_file
 from tests.program_folders import FOLDERS
+from tests.stub_charts import write_stub_charts
 
 pytestmark = pytest.mark.row("C.05", "000.02")
 
@@ -38,7 +42,7 @@ def preview(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) 
     site = project / "Pulumi.prod.yaml"
     text = site.read_text()
     for own, here in (
-        ("oci://registry.site.example/charts", ".lab/bundle/charts"),
+        ("oci://registry.site.example/charts", "mirror"),
         ("folder: .bundle/crds", "folder: .lab/bundle/crds"),
         ("cni: cilium", "cni: external"),
     ):
@@ -49,6 +53,8 @@ def preview(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) 
     (project / ".lab").mkdir()
     (project / ".lab" / "bundle").symlink_to(lab.bundle)
     session.prepare(lab)
+    shutil.copytree(lab.bundle / "charts", project / "mirror")
+    write_stub_charts(project / "mirror", installed_charts(plan_file(CHECKOUT / "Pulumi.prod.yaml").site))
     (project / "state").mkdir()
     environment = {
         **session.environment(lab, {key: value for key, value in os.environ.items() if key != "PULUMI_STACK"}),
@@ -87,16 +93,26 @@ def test_each_machine_is_installed_and_none_needs_to_answer(preview: dict[str, A
     assert {f"machines-nodes-{name}-install" for name in nodes} <= names
 
 
-def test_controllers_come_by_chart(preview: dict[str, Any]) -> None:
-    made = kinds(preview)
-    assert made["kubernetes:helm.sh/v3:Release"] == 2
+def test_controllers_and_addons_come_by_chart(preview: dict[str, Any]) -> None:
     releases = {
         step["newState"]["inputs"]["name"]: step["newState"]["inputs"]
         for step in preview["steps"]
         if step["newState"]["type"] == "kubernetes:helm.sh/v3:Release"
     }
     # The version is the chart's own: the preview has looked into it.
-    assert {name: release["version"] for name, release in releases.items()} == {"eg": "v1.9.1", "aieg": "v1.0.0"}
+    assert {name: release["version"] for name, release in releases.items()} == {
+        "eg": "v1.9.1",
+        "aieg": "v1.0.0",
+        "gpu-operator": "v26.7.1",
+    }
+
+
+@pytest.mark.row("000.12")
+def test_each_node_is_waited_for_until_it_offers_its_gpus(preview: dict[str, Any]) -> None:
+    """Also on a cluster that is not there yet."""
+    made = kinds(preview)
+    assert made["kubernetes:core/v1:NodePatch"] == 4
+    assert made["kubernetes:nvidia.com/v1:ClusterPolicyPatch"] == 1
 
 
 def test_definitions_come_from_the_bundle_alone(preview: dict[str, Any]) -> None:

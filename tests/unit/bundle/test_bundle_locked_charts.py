@@ -21,7 +21,9 @@ from tests.unit.bundle.stand_in_helm import StandInHelm, packed
 pytestmark = pytest.mark.row("C.05")
 
 PINS = versions.load()
-NAMES = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in PINS.charts]
+# Those that a site installs whose cluster has all else.
+WANTED = {name: PINS.charts.pinned(name) for name in ("envoy_gateway", "ai_gateway")}
+NAMES = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for pin in WANTED.values()]
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def folder(tmp_path: Path) -> ChartFolder:
 
 def fetched(folder: ChartFolder, helm: StandInHelm, mirror: str | None = None) -> list[str]:
     """The names of the files that are written."""
-    sources = Sources(versions=PINS, helm=helm.helm(), mirror=mirror)
+    sources = Sources(versions=PINS, helm=helm.helm(), mirror=mirror, wanted=tuple(WANTED))
     return [path.name for path in folder.write(sources, lambda _: None)]
 
 
@@ -49,6 +51,16 @@ def test_charts_are_pulled_and_locked_once(helm: StandInHelm, folder: ChartFolde
     calls = len(helm.asked())
     assert fetched(folder, helm) == []
     assert len(helm.asked()) == calls
+
+
+def test_a_chart_of_a_repository_is_asked_for_there(helm: StandInHelm, folder: ChartFolder) -> None:
+    pin = PINS.charts.gpu_operator
+    file = f"{pin.chart}-{pin.version}.tgz"
+    helm.has_charts(file)
+    sources = Sources(versions=PINS, helm=helm.helm(), wanted=("gpu_operator",))
+    assert [path.name for path in folder.write(sources, lambda _: None)] == [file, FILE]
+    asked = ["pull", pin.chart, "--version", pin.version, "--repo", pin.repository]
+    assert helm.asked()[0][: len(asked)] == asked
 
 
 def test_the_lock_is_what_sha256sum_reads(helm: StandInHelm, folder: ChartFolder) -> None:
@@ -150,7 +162,7 @@ def test_a_line_that_is_no_digest_is_named_with_its_line(helm: StandInHelm, fold
 def test_the_program_refuses_a_packed_chart_that_is_not_the_locked_one(helm: StandInHelm, folder: ChartFolder) -> None:
     helm.has_charts(*NAMES)
     fetched(folder, helm)
-    charts = [chart_of(pin.chart, pin.version, "./charts/").chart for _, pin in PINS.charts]
+    charts = [chart_of(pin.chart, pin.version, "./charts/").chart for pin in WANTED.values()]
     fix = "python -m sitectl bundle berlin --charts"
     check_lock(charts, folder.project, fix)
     (folder.folder / NAMES[1]).write_bytes(packed("another"))
@@ -160,4 +172,4 @@ def test_the_program_refuses_a_packed_chart_that_is_not_the_locked_one(helm: Sta
     # One that is missing is for Helm to report, and one of a registry has no file.
     (folder.folder / NAMES[1]).unlink()
     check_lock(charts, folder.project, fix)
-    check_lock([pin.chart for _, pin in PINS.charts], folder.project, fix)
+    check_lock([pin.chart for pin in WANTED.values()], folder.project, fix)

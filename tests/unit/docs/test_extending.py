@@ -19,6 +19,7 @@ LISTS = {
     "key": ("extend-the-platform.md", "A key of a site"),
     "rule": ("extend-the-platform.md", "A rule"),
     "addon": ("extend-the-platform.md", "An addon"),
+    "addon-outside": ("extend-the-platform.md", "An addon that the lab does not run"),
     "fault": ("extend-the-platform.md", "A fault of the lab"),
 }
 # Other programs write these: `make docs`, UPDATE_GOLDEN=1, Pulumi's engine. Fixtures of sites use keys as sites do.

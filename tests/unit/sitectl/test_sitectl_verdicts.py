@@ -88,6 +88,10 @@ CASES = {
         release("update", {"name": "eg", "version": "v1", "values": {"a": 1}}, {"name": "eg", "version": "v1"}),
         (AGAIN, "with other values"),
     ),
+    "GPU operator's chart bump": (
+        release("update", {"name": "gpu-operator", "version": "v1"}, {"name": "gpu-operator", "version": "v2"}),
+        (AGAIN, "gpu-operator v1 -> v2"),
+    ),
     "controllers uninstalled": (release("delete", {"name": "eg", "version": "v1.9.1"}, {}), (ANEW, "uninstalls eg")),
     "certificate on an https port": (
         kube("update", "Gateway", listener(443, "old"), listener(443, "new")),
@@ -168,6 +172,15 @@ def test_policies_of_the_front_door_are_told_for_what_they_do(
     (verdict,) = classify(Change(op=op, type=f"kubernetes:g/v1:{kind}", name=name, before=before, after=after))
     assert what in verdict.what
     assert reason in verdict.reason
+
+
+def test_a_release_is_judged_by_what_it_brings() -> None:
+    """Who uninstalls the GPU operator reads of GPUs, not of Envoy."""
+    gone = {
+        name: classify(release("delete", {"name": name, "version": "v1"}, {}))[0] for name in ("eg", "gpu-operator")
+    }
+    assert "Envoy" in gone["eg"].reason
+    assert "offer no GPU" in gone["gpu-operator"].reason
 
 
 def test_what_nobody_knows_says_so() -> None:

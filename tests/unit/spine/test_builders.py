@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from components import namespace
+from components.addons import gpu_stack
 from components.gateway import front_door, gateway, gateway_protection
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway.gateway_errors import openai_errors
@@ -22,6 +23,7 @@ from components.network_policies import deny_ingress, peer
 from components.specs.gateway import GatewaySpec
 from components.tenants import access, tiers
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
+from floor.taints import GPU_TAINT
 from stacks.facts import versions
 from stacks.plan.site_plan import plan_file, plan_site
 
@@ -120,6 +122,14 @@ CASES = {
     "model-data-parallel": lambda: model_objects("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
     "model-drafts": lambda: model_objects("tests/fixtures/sites/valid/optimisations.yaml", "llama"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
+    "gpu-stack": lambda: [
+        gpu_stack.operator_values([GPU_TAINT]),
+        gpu_stack.device_plugin_values([GPU_TAINT]),
+        gpu_stack.exporter_values([GPU_TAINT]),
+        gpu_stack.runtime_class(),
+        gpu_stack.offered("hgx-1", 8, "gpu-operator-v1"),
+        gpu_stack.validated("gpu-operator-v1"),
+    ],
     "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed"), *network_policies()],
 }
 

@@ -6,11 +6,12 @@ import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 import pytest
 from pulumi.runtime import rpc
+from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.addons.crd_bundle import CrdBundleError, read_bundle
@@ -52,11 +53,31 @@ class Recorder(pulumi.runtime.Mocks):
         return {}, None
 
 
+class Recording(MockMonitor):
+    """Keeps what an engine gets for each resource, by name."""
+
+    def __init__(self, mocks: Recorder) -> None:
+        super().__init__(mocks)
+        self.requests: dict[str, Any] = {}
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the engine's name
+        self.requests[request.name] = request
+        return super().RegisterResource(request)  # type: ignore[no-untyped-call]
+
+
 def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[Recorder, dict[str, Any]]:
+    recorder = Recorder()
+    seen, _ = requested(site, tmp_path, recorder, limits)
+    return recorder, seen
+
+
+def requested(
+    site: SiteConfig, tmp_path: Path, recorder: Recorder, limits: Limits = LIMITS
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is seen of the platform, and what an engine gets for each resource."""
     bundle = tmp_path / "things.json"
     bundle.write_text(json.dumps({"items": [CRD]}))
     digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
-    recorder = Recorder()
     cilium = tmp_path / "cilium" / "cilium.yaml"
     cilium.parent.mkdir()
     cilium.write_text("kind: ConfigMap\n")
@@ -75,8 +96,10 @@ def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[
         seen["keys_secret"] = await platform.keys.is_secret()
         await wait_for_rpcs()
 
-    in_own_runtime(recorder, program, config={"inference-platform:registry-password": "canary-password"})
-    return recorder, seen
+    monitor = Recording(recorder)
+    config = {"inference-platform:registry-password": "canary-password"}
+    in_own_runtime(recorder, program, config=config, monitor=monitor)
+    return seen, monitor.requests
 
 
 @pytest.fixture
@@ -148,15 +171,28 @@ def test_a_site_without_tiers_runs_no_script(lab_site: SiteConfig, tmp_path: Pat
     assert not [name for name in recorder.resources if name.startswith("tiers")]
 
 
-def test_production_brings_its_controllers(tmp_path: Path) -> None:
+def test_production_brings_its_controllers_and_addons(tmp_path: Path) -> None:
     recorder, _ = declare(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path)
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]
-    assert {(release["name"], release["chart"], release["version"]) for release in releases} == {
-        ("eg", "oci://registry.site.example/charts/gateway-helm", "v1.9.1"),
-        ("aieg", "oci://registry.site.example/charts/ai-gateway-helm", "v1.0.0"),
-    }
-    assert all(release["skipCrds"] for release in releases), "definitions come from the bundle alone"
-    assert {release["timeout"] for release in releases} == {600}
+    mirror = "oci://registry.site.example/charts"
+    controllers = {("eg", f"{mirror}/gateway-helm", "v1.9.1"), ("aieg", f"{mirror}/ai-gateway-helm", "v1.0.0")}
+    addons = {("gpu-operator", f"{mirror}/gpu-operator", "v26.7.1")}
+    assert {(release["name"], release["chart"], release["version"]) for release in releases} == controllers | addons
+    own = [release for release in releases if release["name"] in ("eg", "aieg")]
+    assert all(release["skipCrds"] for release in own), "definitions come from the bundle alone"
+    assert {release["timeout"] for release in own} == {600}
+
+
+@pytest.mark.row("000.12")
+@pytest.mark.parametrize("stack", ["operator", "external"])
+def test_replicas_wait_until_every_node_offers_its_gpus(stack: Literal["operator", "external"], tmp_path: Path) -> None:
+    """They mount their volume last of all, so that no volume is made for a replica that cannot run."""
+    site = plan_file(ROOT / "Pulumi.prod.yaml").site
+    site = site.model_copy(update={"cluster": site.cluster.model_copy(update={"gpu_stack": stack})})
+    _, requests = requested(site, tmp_path, Recorder())
+    waits = {urn.rpartition("::")[2] for urn in requests["glm-5-1-weights"].dependencies}
+    offered = {f"gpu-stack-offered-hgx-{number}" for number in range(1, 5)}
+    assert (offered <= waits, any("gpu-stack" in name for name in requests)) == (stack != "external",) * 2
 
 
 @pytest.mark.row("004.11")

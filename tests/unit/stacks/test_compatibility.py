@@ -36,6 +36,7 @@ GOOD: dict[str, Fact] = {
     "vllm_flags": frozenset({"--seed", "--reasoning-parser"}),
     "envoy_gateway": "1.9.1",
     "ai_gateway": "1.0.0",
+    "gpu_operator": "26.7.1",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
     "gateway_api_crds": "1.6.1",
@@ -68,6 +69,7 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
         {"talos": "1.13.8", **OLD_DRIVERS},
         {"talos": "1.13.8", "storage_class": "ceph", **OLD_DRIVERS},
     ),
+    "gpu-operator-talos-driver": ({"gpu_operator": "25.10.1"}, {"gpu_operator": "26.3.1"}),
     "talos-1.13-kubernetes": ({"kubernetes": "1.37.0"}, {"kubernetes": "1.36.9"}),
     "kubernetes-sleep-hook": ({"kubernetes": "1.29.4"}, {"kubernetes": "1.33.0"}),
     "nvidia-production-fabric-manager": (

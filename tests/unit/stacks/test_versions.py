@@ -15,6 +15,10 @@ from lab.install.parts import required_version
 from stacks.facts import program_flags, upgrades, versions
 from stacks.facts.compatibility import table
 from stacks.plan import conflicts
+from stacks.plan.charts import installed_charts
+from stacks.plan.site_plan import plan_values
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.07")
 
@@ -86,10 +90,16 @@ def test_every_pin_has_a_reader() -> None:
     unread = []
     for path in PINS:
         # Files and charts are handed on as a whole.
-        wanted = path[:1] if path[0].startswith(("crd", "cilium")) else path[:-1] if path[-1] == "chart" else path
+        wanted = path[:1] if path[0].startswith(("crd", "cilium", "charts")) else path
         if not any(re.search(rf"(^|\.){re.escape('.'.join(wanted))}$", chain) for chain in read):
             unread.append(".".join(path))
     assert unread == []
+
+
+def test_every_chart_is_one_that_a_site_may_install() -> None:
+    choices = [{"cluster.gpu_stack": stack} for stack in ("operator", "device_plugin")]
+    sites = [plan_values(changed(prod(), choice), "site.yaml").site for choice in choices]
+    assert {name for site in sites for name in installed_charts(site)} == set(dict(versions.load().charts))
 
 
 def test_every_fact_about_a_version_is_asked_for_by_a_rule() -> None:

@@ -1,0 +1,175 @@
+"""What makes Kubernetes offer GPUs: NVIDIA's GPU operator, or device plugin, feature discovery and DCGM exporter.
+
+Driver, container toolkit and fabric manager come with Talos's extensions, so nothing here installs any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pulumi
+
+from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
+from components.addons.charts import Chart
+from components.network_policies import ANY_NAMESPACE, allow_ingress, peer
+from floor import gpu_nodes, namespaces
+from floor.taints import Taint, tolerations
+
+Stack = Literal["operator", "device_plugin"]
+NAMESPACE = namespaces.GPU_STACK
+# What Talos's extensions install below, and where a container finds it (siderolabs/docs, nvidia-gpu.mdx).
+_DRIVER_ROOT = "/usr/local"
+_METRICS_PORT = 9400
+# By feature discovery: a device of this vendor is on the PCI bus.
+_PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"
+# Labels of the exporter's pods, by the operator and by its own chart.
+_OPERATORS_EXPORTER = {"app": "nvidia-dcgm-exporter"}
+_CHARTS_EXPORTER = {"app.kubernetes.io/name": "dcgm-exporter"}
+# Images of several GB for each node, and a validation of each GPU.
+_PATIENCE_S = 1800
+_STACK = "inference-platform/gpu-stack"
+# Charts of NVIDIA request nothing for these pods. So little that they never keep a replica off its node.
+_SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+_EXPORTER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+
+
+def operator_values(taints: Iterable[Taint]) -> dict[str, Any]:
+    """Values of the GPU operator on nodes whose driver comes with Talos.
+
+    taints: of the nodes with GPUs. GPUs are offered whole, as every proof counts them, so MIG is off.
+    """
+    answered = tolerations(taints)
+    return {
+        "driver": {"enabled": False},
+        "toolkit": {"enabled": False},
+        "hostPaths": {"driverInstallDir": _DRIVER_ROOT},
+        # Definitions leave with the operator, so that `destroy` leaves none.
+        "operator": {"runtimeClass": gpu_nodes.RUNTIME_CLASS, "cleanupCRD": True, "upgradeCRD": True},
+        "daemonsets": {"tolerations": answered},
+        "mig": {"strategy": "none"},
+        "migManager": {"enabled": False},
+        "devicePlugin": {"resources": _SMALL},
+        "gfd": {"resources": _SMALL},
+        "validator": {"resources": _SMALL},
+        # A ServiceMonitor needs definitions that this program does not bring.
+        "dcgmExporter": {"serviceMonitor": {"enabled": False}, "resources": _EXPORTER},
+        "node-feature-discovery": {"worker": {"tolerations": answered}},
+    }
+
+
+def device_plugin_values(taints: Iterable[Taint]) -> dict[str, Any]:
+    """Values of the device plugin with GPU feature discovery, on nodes whose driver comes with Talos."""
+    answered = tolerations(taints)
+    return {
+        # By the driver's own library: there is no other sign of a GPU below Talos's paths.
+        "deviceDiscoveryStrategy": "nvml",
+        "deviceListStrategy": "envvar",
+        "migStrategy": "none",
+        # A plugin without a driver restarts, where it would else wait without a word.
+        "failOnInitError": True,
+        "runtimeClassName": gpu_nodes.RUNTIME_CLASS,
+        "tolerations": answered,
+        "resources": _SMALL,
+        "gfd": {"enabled": True},
+        "nfd": {"worker": {"tolerations": answered}},
+    }
+
+
+def exporter_values(taints: Iterable[Taint]) -> dict[str, Any]:
+    """Values of the DCGM exporter where no operator runs it."""
+    return {
+        "runtimeClassName": gpu_nodes.RUNTIME_CLASS,
+        "nodeSelector": {_PCI_LABEL: "true"},
+        "tolerations": tolerations(taints),
+        "resources": _EXPORTER,
+        "serviceMonitor": {"enabled": False},
+    }
+
+
+def runtime_class() -> dict[str, Any]:
+    """The class that replicas run in; the operator makes it itself. Talos's toolkit brings the handler."""
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": gpu_nodes.RUNTIME_CLASS},
+        "handler": gpu_nodes.RUNTIME_CLASS,
+    }
+
+
+def network_policy(exporter: Mapping[str, str]) -> dict[str, Any]:
+    """Any pod may scrape the exporter, whose pods have these labels."""
+    return allow_ingress("dcgm-exporter", NAMESPACE, exporter, [([peer({}, ANY_NAMESPACE)], [_METRICS_PORT])])
+
+
+def offered(node: str, gpus: int, installed: str) -> dict[str, Any]:
+    """A mark on the node, written when it offers all its GPUs. installed: what must have been installed by then."""
+    wait = f"jsonpath={{.status.allocatable['{gpu_nodes.RESOURCE}']}}={gpus}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node, "annotations": {_STACK: installed, "pulumi.com/waitFor": wait}},
+    }
+
+
+def validated(installed: str) -> dict[str, Any]:
+    """A mark on the operator's one policy, written when its validators have passed on every node with GPUs."""
+    return {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {
+            "name": "cluster-policy",
+            "annotations": {_STACK: installed, "pulumi.com/waitFor": "jsonpath={.status.state}=ready"},
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuStackArgs:
+    """Which stack, its charts, and the nodes that it is for."""
+
+    stack: Stack
+    charts: Mapping[str, Chart]
+    """By their names in versions.yaml."""
+    taints: Sequence[Taint]
+    """Of the nodes with GPUs."""
+    nodes: Mapping[str, int]
+    """GPUs by node, of those that replicas run on; empty where the site does not list them."""
+
+
+def gpu_releases(stack: Stack, charts: Mapping[str, Chart], taints: Sequence[Taint]) -> list[AddonRelease]:
+    """The charts of a stack with their values, in the order of their install."""
+    if stack == "operator":
+        chart = charts["gpu_operator"]
+        values = operator_values(taints)
+        return [AddonRelease(name="gpu-operator", chart=chart, values=values, hooks_upgrade_definitions=True)]
+    return [
+        AddonRelease(name="nvidia-device-plugin", chart=charts["device_plugin"], values=device_plugin_values(taints)),
+        AddonRelease(name="dcgm-exporter", chart=charts["dcgm_exporter"], values=exporter_values(taints)),
+    ]
+
+
+class GpuStack(Addon):
+    """Ready when every node offers all its GPUs; where the nodes are not listed, when the stack itself reports so."""
+
+    def __init__(self, name: str, args: GpuStackArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        by_operator = args.stack == "operator"
+        addon = AddonArgs(
+            namespace=NAMESPACE,
+            pod_security="privileged",
+            releases=gpu_releases(args.stack, args.charts, args.taints),
+            network_policies=[network_policy(_OPERATORS_EXPORTER if by_operator else _CHARTS_EXPORTER)],
+            before=[] if by_operator else [runtime_class()],
+        )
+        super().__init__(name, addon, opts)
+        # Another version of a chart is waited for again.
+        installed = " ".join(f"{release.name}-{release.chart.version}" for release in addon.releases)
+        marks = [("validated", validated(installed))] if by_operator else []
+        marks += [(f"offered-{node}", offered(node, gpus, installed)) for node, gpus in sorted(args.nodes.items())]
+        ready = [
+            self.child(suffix, body, depends_on=self.installed, patience_s=_PATIENCE_S, is_patch=True)
+            for suffix, body in marks
+        ]
+        self.handle = AddonHandle(ready=[*self.installed, *ready])
+        self.finish(namespace=NAMESPACE)

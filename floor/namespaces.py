@@ -1,0 +1,10 @@
+"""Namespaces of programs of others: what installs them and the rule over pod security name the same ones."""
+
+from __future__ import annotations
+
+ENVOY_GATEWAY = "envoy-gateway-system"
+AI_GATEWAY = "envoy-ai-gateway-system"
+GPU_STACK = "gpu-operator"
+
+PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK)
+"""Those whose pods need what pod security otherwise refuses."""

@@ -1,0 +1,77 @@
+"""Reads `chart_values/`: keys and types that charts of others document, so that a value which nothing reads is found.
+
+Helm takes any value, and a chart ignores what it does not know. A file is of one pinned version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from stacks.facts.records import Record, read_facts
+
+FOLDER = Path(__file__).parent / "chart_values"
+
+Kind = Literal["switch", "integer", "text", "list", "map"]
+_HOLDS: Mapping[Kind, tuple[type, ...]] = {
+    "switch": (bool,),
+    "integer": (int,),
+    "text": (str,),
+    "list": (list, tuple),
+    "map": (Mapping,),
+}
+
+
+class ChartValues(Record):
+    """The documented values of one chart."""
+
+    chart: str
+    """Its name."""
+    version: str
+    """The pinned one that they are for."""
+    read: str
+    """Where they are documented."""
+    types: dict[Kind, tuple[str, ...]]
+    """Dotted keys by what they hold; below a map, every key is the site's own."""
+
+    @model_validator(mode="after")
+    def _named_once(self) -> ChartValues:
+        written = [key for keys in self.types.values() for key in keys]
+        if twice := sorted({key for key in written if written.count(key) > 1}):
+            raise ValueError(f"{self.chart}: written twice: {', '.join(twice)}")
+        return self
+
+    @cached_property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Dotted key -> what it holds."""
+        return {key: kind for kind, keys in self.types.items() for key in keys}
+
+    def unread(self, values: Mapping[str, Any], above: str = "") -> Iterator[str]:
+        """Values that the chart would not read as they are meant, each with the reason."""
+        for key, value in values.items():
+            name = f"{above}{key}"
+            kind = self.kinds.get(name)
+            if kind is None:
+                within = isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in self.kinds)
+                if within:
+                    yield from self.unread(value, f"{name}.")
+                else:
+                    yield f"{name}: {self.chart} {self.version} documents no such value"
+            elif not isinstance(value, _HOLDS[kind]) or (isinstance(value, bool) and kind != "switch"):
+                yield f"{name}: is {type(value).__name__}, and {self.chart} {self.version} reads a {kind}"
+
+
+@cache
+def load(name: str) -> ChartValues:
+    """Of the chart that versions.yaml calls so. Raises SiteError for a file that is wrong."""
+    return read_facts(FOLDER / f"{name}.yaml", ChartValues)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Charts that have a file, by their names in versions.yaml."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))

@@ -1,0 +1,13 @@
+"""Which of the pinned charts a site lets the program install."""
+
+from __future__ import annotations
+
+from stacks.site.model import SiteConfig
+
+_GPU_STACKS = {"operator": ("gpu_operator",), "device_plugin": ("device_plugin", "dcgm_exporter"), "external": ()}
+
+
+def installed_charts(site: SiteConfig) -> list[str]:
+    """Their names in versions.yaml, in its order."""
+    names = ["envoy_gateway", "ai_gateway"] if site.gateway.controllers == "chart" else []
+    return [*names, *_GPU_STACKS[site.cluster.gpu_stack]]

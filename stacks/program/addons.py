@@ -1,0 +1,71 @@
+"""Declares a site's addons, each only where the site lets the program install it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pulumi
+
+from components.addons.addon import AddonRelease
+from components.addons.charts import Chart, chart_of
+from components.addons.gpu_stack import GpuStack, GpuStackArgs, gpu_releases
+from stacks.facts import chart_values
+from stacks.plan.charts import installed_charts
+from stacks.plan.node_taints import gpu_node_taints
+from stacks.plan.placing import nodes_of
+from stacks.plan.site_plan import SitePlan
+
+
+class ChartValuesError(pulumi.RunError):
+    """Values that a chart would not read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addons:
+    """What works once `hardware` is there: GPUs that replicas can be given, and volumes that they can mount."""
+
+    hardware: list[pulumi.Resource] = field(default_factory=list)
+
+
+def charts_of(plan: SitePlan) -> dict[str, Chart]:
+    """The charts that the program installs on this site, by their names in versions.yaml."""
+    pins = {name: plan.versions.charts.pinned(name) for name in installed_charts(plan.site)}
+    mirror = plan.site.charts.mirror
+    return {name: chart_of(pin.chart, pin.version, mirror, pin.repository) for name, pin in pins.items()}
+
+
+def check_values(plan: SitePlan, charts: Mapping[str, Chart]) -> None:
+    """Every value of the addons' charts is one that the chart documents. Raises ChartValuesError with all others."""
+    unread = [text for name, release in releases_of(plan, charts).items() for text in _unread(name, release)]
+    if unread:
+        fix = "correct the builder in components/addons, or the chart's file in stacks/facts/chart_values"
+        raise ChartValuesError("\n  ".join(["values that no chart reads:", *unread, f"fix: {fix}"]))
+
+
+def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonRelease]:
+    """The releases of the site's addons, by their charts' names in versions.yaml."""
+    site, releases = plan.site, list[AddonRelease]()
+    if site.cluster.gpu_stack != "external":
+        releases += gpu_releases(site.cluster.gpu_stack, charts, gpu_node_taints(site))
+    names = {chart.chart: name for name, chart in charts.items()}
+    return {names[release.chart.chart]: release for release in releases}
+
+
+def _unread(name: str, release: AddonRelease) -> list[str]:
+    return list(chart_values.load(name).unread(release.values)) if name in chart_values.names() else []
+
+
+def declare_addons(plan: SitePlan, charts: Mapping[str, Chart], opts: pulumi.ResourceOptions) -> Addons:
+    """Declare what the site does not have already."""
+    site = plan.site
+    hardware: list[pulumi.Resource] = []
+    if site.cluster.gpu_stack != "external":
+        args = GpuStackArgs(
+            stack=site.cluster.gpu_stack,
+            charts=charts,
+            taints=gpu_node_taints(site),
+            nodes={node.name: node.gpus for node in nodes_of(site) or ()},
+        )
+        hardware += GpuStack("gpu-stack", args, opts).handle.ready
+    return Addons(hardware=hardware)
