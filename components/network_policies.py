@@ -33,14 +33,15 @@ def allow_ingress(
     *,
     egress: Sequence[Rule] | None = None,
 ) -> dict[str, Any]:
-    """Pods with these labels let these peers reach these TCP ports; a rule without peers lets every client in.
+    """Pods with these labels let these peers reach these TCP ports; a rule without peers lets every client in, and one
+    without ports opens all.
 
     egress: what the pods may reach, and nothing else; None leaves that open.
     """
     ingress = [
         {
             **({"from": [dict(peer) for peer in peers]} if peers else {}),
-            "ports": [{"protocol": "TCP", "port": port} for port in ports],
+            **({"ports": [{"protocol": "TCP", "port": port} for port in ports]} if ports else {}),
         }
         for peers, ports in rules
     ]

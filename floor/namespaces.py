@@ -5,6 +5,7 @@ from __future__ import annotations
 ENVOY_GATEWAY = "envoy-gateway-system"
 AI_GATEWAY = "envoy-ai-gateway-system"
 GPU_STACK = "gpu-operator"
+STORAGE = "longhorn-system"
 
-PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK)
+PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, STORAGE)
 """Those whose pods need what pod security otherwise refuses."""

@@ -40,7 +40,15 @@ IDENTITY = Holder(
 )
 """The secrets of a cluster of machines: without them it can be neither changed nor recovered."""
 
-HOLDERS = (VOLUME, STATEFUL_SET, IDENTITY)
+STORAGE = Holder(
+    package="kubernetes",
+    kind="Release",
+    name="storage-longhorn",
+    permission="storage.volumes: disposable in the site (value deletingConfirmationFlag of the release)",
+)
+"""The storage system under all volumes: uninstalled, it takes every one of them along, those of others too."""
+
+HOLDERS = (VOLUME, STATEFUL_SET, IDENTITY, STORAGE)
 
 
 def holder(type_: str, name: str) -> Holder | None:

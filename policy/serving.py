@@ -103,6 +103,9 @@ def protect_stateful(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
 
 def _may_go(resource: Resource, facts: SiteFacts) -> bool:
     """Whether the site lets its data go: an object carries the permission, a command's is in the site alone."""
+    if resource.name == stateful.STORAGE.name:
+        settings = (resource.body.get("values") or {}).get("defaultSettings") or {}
+        return settings.get("deletingConfirmationFlag") is True
     if resource.kind:
         return bool(((resource.body.get("metadata") or {}).get("annotations") or {}).get(DISPOSABLE) == "true")
     return facts.machine_secrets != "protected"

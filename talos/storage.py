@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+from floor import storage_nodes
 from talos.block import Encryption, Filesystem, Provisioning, RawVolumeConfig, UserVolumeConfig
 from talos.document import Document
 from talos.problems import ConfigError
@@ -13,8 +14,6 @@ from talos.v1alpha1 import ExtraMount, KernelModule
 
 LonghornEngine = Literal["v1", "v2"]
 
-# What a node must have before Longhorn reads its disks from the annotation.
-_LABEL = {"node.longhorn.io/create-default-disk": "config"}
 _ANNOTATION = "node.longhorn.io/default-disks-config"
 _HUGE_PAGES_2MIB = 1024
 # Longhorn v1 keeps and runs its engines' programs here, whatever its disks are.
@@ -62,7 +61,7 @@ class LonghornStorage:
 
     @property
     def node_labels(self) -> dict[str, str]:
-        return dict(_LABEL)
+        return {storage_nodes.LABEL: storage_nodes.VALUE}
 
     @property
     def node_annotations(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pulumi_kubernetes.helm import v3 as helm
 from components.addons.charts import Chart
 from components.component import Component
 from components.namespace import Namespace, PodSecurity
+from floor.stateful import Holder, Keeping
 
 # Helm keeps each revision with all its values in a Secret.
 _REVISIONS_KEPT = 5
@@ -27,6 +28,10 @@ class AddonRelease:
     values: Mapping[str, Any]
     hooks_upgrade_definitions: bool = False
     """The chart brings definitions with hooks that upgrade them, which Helm must not check against the old ones."""
+    holder: Holder | None = None
+    """What data would go with it."""
+    keeping: Keeping = "disposable"
+    """Whether the engine refuses to uninstall it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +79,22 @@ class Addon(Component):
             self.installed.append(self._installed(release, args, after))
 
     def _installed(self, release: AddonRelease, args: AddonArgs, after: list[pulumi.Resource]) -> pulumi.Resource:
-        chart = release.chart
-        return helm.Release(
-            f"{self.name}-{release.name}",
-            name=release.name,
-            chart=chart.chart,
-            version=chart.version,
-            repository_opts=helm.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
-            namespace=args.namespace,
-            values=dict(release.values),
-            disable_openapi_validation=release.hooks_upgrade_definitions or None,
-            timeout=args.patience_s,
-            max_history=_REVISIONS_KEPT,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=after),
-        )
+        def make(name: str, opts: pulumi.ResourceOptions) -> helm.Release:
+            chart = release.chart
+            return helm.Release(
+                name,
+                name=release.name,
+                chart=chart.chart,
+                version=chart.version,
+                repository_opts=helm.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
+                namespace=args.namespace,
+                values=dict(release.values),
+                disable_openapi_validation=release.hooks_upgrade_definitions or None,
+                timeout=args.patience_s,
+                max_history=_REVISIONS_KEPT,
+                opts=opts,
+            )
+
+        if release.holder is None:
+            return make(f"{self.name}-{release.name}", pulumi.ResourceOptions(parent=self, depends_on=after))
+        return self.stateful(release.name, release.holder, make, keeping=release.keeping, depends_on=after)

@@ -40,6 +40,11 @@ def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
     return [{"ports": [*names, {"protocol": "TCP", "port": 443}]}]
 
 
+def volume_gib(weight_bytes: float) -> int:
+    """Size of a model's volume: a tenth more than the weights, in whole GiB."""
+    return math.ceil(weight_bytes * 1.1 / 2**30)
+
+
 def claim(
     name: str,
     namespace: str,
@@ -49,8 +54,7 @@ def claim(
     storage_class: str,
     keeping: Keeping = "protected",
 ) -> dict[str, Any]:
-    """The one volume that all replicas of a model share; a tenth more than the weights, in whole GiB."""
-    gib = math.ceil(weight_bytes * 1.1 / 2**30)
+    """The one volume that all replicas of a model share."""
     marks = {"annotations": {DISPOSABLE: "true"}} if keeping == "disposable" else {}
     return {
         "apiVersion": "v1",
@@ -59,6 +63,6 @@ def claim(
         "spec": {
             "accessModes": ["ReadWriteMany"],
             "storageClassName": storage_class,
-            "resources": {"requests": {"storage": f"{gib}Gi"}},
+            "resources": {"requests": {"storage": f"{volume_gib(weight_bytes)}Gi"}},
         },
     }

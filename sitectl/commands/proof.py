@@ -79,6 +79,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         "verdict": "uncertain" if uncertain else "holds",
         "models": models,
         "placement": placement,
+        "storage": {"block": plan.storage_text},
         "warnings": warnings,
     }
     blocks = [str(model_record["block"]) for model_record in models.values()]
@@ -89,7 +90,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]
         record["agrees"] = all(second_opinion.agrees(told) for told in beside)
     heading = "\n".join([f"site {name}: {_verdicts(len(models), len(uncertain))}", *warned.lines(plan, project)])
-    lines = [heading, *blocks, *([str(placement["block"])] if models else [])]
+    lines = [heading, *blocks, *([str(placement["block"])] if models else []), *filter(None, [plan.storage_text])]
     return Told(lines=lines, record=record, good=record.get("agrees", True))
 
 

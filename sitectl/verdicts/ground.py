@@ -60,6 +60,10 @@ _GPU_STACK = (
 _RELEASES = {
     "gpu-operator": _GPU_STACK,
     "nvidia-device-plugin": _GPU_STACK,
+    "longhorn": (
+        "every volume of the cluster goes with it",
+        "its managers restart; volumes that are attached stay so, and their engines are upgraded later",
+    ),
     "dcgm-exporter": ("GPUs are measured no more; nothing else changes", "metrics of GPUs pause"),
 }
 

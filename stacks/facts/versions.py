@@ -65,6 +65,7 @@ class Charts(Spec):
     gpu_operator: ChartVersion
     device_plugin: ChartVersion
     dcgm_exporter: ChartVersion
+    longhorn: ChartVersion
 
     def pinned(self, name: str) -> ChartVersion:
         """The chart of this name, which is one of the fields."""

@@ -10,4 +10,5 @@ _GPU_STACKS = {"operator": ("gpu_operator",), "device_plugin": ("device_plugin",
 def installed_charts(site: SiteConfig) -> list[str]:
     """Their names in versions.yaml, in its order."""
     names = ["envoy_gateway", "ai_gateway"] if site.gateway.controllers == "chart" else []
-    return [*names, *_GPU_STACKS[site.cluster.gpu_stack]]
+    names += _GPU_STACKS[site.cluster.gpu_stack]
+    return [*names, *(["longhorn"] if site.storage.system == "longhorn" else [])]

@@ -25,6 +25,7 @@ KEYS: Mapping[str, str] = {
     "vllm": "versions.images.vllm",
     "envoy_gateway": "versions.charts.envoy_gateway.version",
     "ai_gateway": "versions.charts.ai_gateway.version",
+    "longhorn": "versions.charts.longhorn.version",
     "gpu_operator": "versions.charts.gpu_operator.version",
     "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
     "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
@@ -69,6 +70,8 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         known["ai_gateway"] = pins.charts.ai_gateway.version
     if site.cluster.gpu_stack == "operator":
         known["gpu_operator"] = pins.charts.gpu_operator.version
+    if site.storage.system == "longhorn":
+        known["longhorn"] = pins.charts.longhorn.version
     if site.crds.owner == "program":
         known |= {
             f"{file.removesuffix('.json').replace('-', '_')}_crds": release

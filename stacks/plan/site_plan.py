@@ -17,6 +17,7 @@ from stacks.facts import versions
 from stacks.facts.versions import Versions
 from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
+from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
@@ -64,9 +65,20 @@ class SitePlan:
         return describe_placement(self.site, self.proofs)
 
     @property
+    def weight_bytes(self) -> dict[str, float]:
+        """Bytes of each model's weights, which its volume is for, by the model's name."""
+        return {name: model.stable.server.weight_bytes for name, model in self.models.items()}
+
+    @cached_property
+    def storage_text(self) -> str:
+        """Where all weights find room, as text for people; empty where the site brings no storage system."""
+        return describe_storage(self.site, self.weight_bytes)
+
+    @property
     def texts(self) -> list[str]:
-        """One block of text for each revision of a model, and one for their placement on the site's nodes."""
-        return [*(revision.text() for revision in self.revisions), *filter(None, [self.placement_text])]
+        """A block of text for each revision of a model, and one each for their room on the site's nodes and disks."""
+        rooms = filter(None, [self.placement_text, self.storage_text])
+        return [*(revision.text() for revision in self.revisions), *rooms]
 
     @property
     def longest_stream_s(self) -> int:
@@ -156,6 +168,7 @@ def _plan(
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     if valid.whole and len(models) == len(site.models):
         problems += crowds(site, plan.proofs)
+        problems += lacking(site, plan.weight_bytes)
     if site.cluster.machines is not None:
         machines, in_configs = plan_machines(site.name, site.cluster.machines, pins)
         plan = replace(plan, machines=machines)

@@ -10,11 +10,14 @@ import pulumi
 from components.addons.addon import AddonRelease
 from components.addons.charts import Chart, chart_of
 from components.addons.gpu_stack import GpuStack, GpuStackArgs, gpu_releases
+from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
 from stacks.facts import chart_values
 from stacks.plan.charts import installed_charts
+from stacks.plan.disks import disks_of
 from stacks.plan.node_taints import gpu_node_taints
 from stacks.plan.placing import nodes_of
 from stacks.plan.site_plan import SitePlan
+from stacks.site.model import SiteConfig
 
 
 class ChartValuesError(pulumi.RunError):
@@ -48,8 +51,23 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
     site, releases = plan.site, list[AddonRelease]()
     if site.cluster.gpu_stack != "external":
         releases += gpu_releases(site.cluster.gpu_stack, charts, gpu_node_taints(site))
+    if site.storage.system == "longhorn":
+        releases.append(longhorn_release(_longhorn(site, charts["longhorn"])))
     names = {chart.chart: name for name, chart in charts.items()}
     return {names[release.chart.chart]: release for release in releases}
+
+
+def _longhorn(site: SiteConfig, chart: Chart) -> LonghornArgs:
+    storage = site.cluster.machines.hgx.storage if site.cluster.machines else None
+    return LonghornArgs(
+        spec=site.storage.longhorn,
+        chart=chart,
+        engine=storage.engine if storage else "v1",
+        taints=gpu_node_taints(site),
+        nodes=sorted({disk.node for disk in disks_of(site) or ()}),
+        storage_class=site.storage.storage_class,
+        keeping=site.storage.volumes,
+    )
 
 
 def _unread(name: str, release: AddonRelease) -> list[str]:
@@ -68,4 +86,6 @@ def declare_addons(plan: SitePlan, charts: Mapping[str, Chart], opts: pulumi.Res
             nodes={node.name: node.gpus for node in nodes_of(site) or ()},
         )
         hardware += GpuStack("gpu-stack", args, opts).handle.ready
+    if site.storage.system == "longhorn":
+        hardware += Longhorn("storage", _longhorn(site, charts["longhorn"]), opts).handle.ready
     return Addons(hardware=hardware)

@@ -14,6 +14,7 @@ from components.addons.charts import ChartsSpec
 from components.specs.access import TenantSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
+from components.specs.longhorn import LonghornSpec
 from components.specs.tiers import TierSpec
 from components.specs.weights import WeightsSpec
 from floor.problems import WrongValueError
@@ -54,15 +55,30 @@ class ClusterSpec(Spec):
 class StorageSpec(Spec):
     """Shared storage for model weights."""
 
+    system: Literal["longhorn", "external"] = "external"
+    """`longhorn`: this program installs Longhorn on the disks of `cluster.machines.hgx.storage`; `external`: the
+    cluster has a storage system."""
+    longhorn: LonghornSpec = Field(default_factory=LonghornSpec)
+    """How Longhorn stores; with `system: longhorn`."""
     storage_class: str = Field(default="longhorn")
-    """Class of the volumes; it must offer ReadWriteMany."""
+    """Class of the volumes; it must offer ReadWriteMany. With `system: longhorn` the program makes it, and classes for
+    databases and scratch volumes beside it."""
     read_bytes_per_s: float = Field(default=1.0e9, ge=1.0e6, le=1.0e11)
     """What one replica reads from a shared volume; decides how long a start may take."""
     weights: WeightsSpec = Field(default_factory=WeightsSpec)
     """Where the weights come from."""
     volumes: Keeping = "protected"
-    """protected: the engine refuses to delete or replace a model's volume; disposable: it goes with its model and with
-    `destroy`."""
+    """protected: the engine refuses to delete or replace a model's volume, or to uninstall Longhorn; disposable: each
+    goes with its model and with `destroy`."""
+
+    @model_validator(mode="after")
+    def _longhorn_is_read(self) -> StorageSpec:
+        if self.system == "external" and "longhorn" in self.model_fields_set:
+            raise WrongValueError(
+                "longhorn is set, and system external reads nothing of it",
+                fix="set system to longhorn, or take the section longhorn out",
+            )
+        return self
 
 
 class SiteConfig(Spec):

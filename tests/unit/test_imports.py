@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "policy": {"floor", "floor.reading"},
     "components": {"floor"},
     "components.specs": {"floor"},
-    "components.addons": {"floor", "components"},
+    "components.addons": {"floor", "components", "components.specs"},
     "components.machines": {"floor", "components", "talos"},
     "components.tenants": {"floor", "components", "components.specs"},
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
@@ -79,6 +79,7 @@ COMPOSITES = {"model", "cluster"}
 PARTS = {
     "addon": {"charts"},
     "gpu_stack": {"addon", "charts"},
+    "longhorn": {"addon", "charts"},
     "front_door": {"gateway_errors"},
     "gateway": {"gateway_errors", "gateway_overload"},
     "model_server": {"weights", "engines"},

@@ -104,15 +104,18 @@ def test_controllers_and_addons_come_by_chart(preview: dict[str, Any]) -> None:
         "eg": "v1.9.1",
         "aieg": "v1.0.0",
         "gpu-operator": "v26.7.1",
+        "longhorn": "1.12.1",
     }
 
 
 @pytest.mark.row("000.12")
-def test_each_node_is_waited_for_until_it_offers_its_gpus(preview: dict[str, Any]) -> None:
+def test_each_node_is_waited_for_until_it_offers_its_gpus_and_stores(preview: dict[str, Any]) -> None:
     """Also on a cluster that is not there yet."""
     made = kinds(preview)
     assert made["kubernetes:core/v1:NodePatch"] == 4
     assert made["kubernetes:nvidia.com/v1:ClusterPolicyPatch"] == 1
+    assert made["kubernetes:longhorn.io/v1beta2:NodePatch"] == 4
+    assert made["kubernetes:storage.k8s.io/v1:StorageClass"] == 3
 
 
 def test_definitions_come_from_the_bundle_alone(preview: dict[str, Any]) -> None:

@@ -86,7 +86,8 @@ def test_every_value_is_one_that_its_chart_documents(stack: str) -> None:
     charts = charts_of(plan)
     check_values(plan, charts)
     own = set(installed_charts(plan.site)) - set(installed_charts(site("external").site))
-    assert set(releases_of(plan, charts)) == own
+    assert own
+    assert own <= set(releases_of(plan, charts))
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,8 @@ def test_what_is_protected_is_what_holds_data(outcomes: dict[str, Any]) -> None:
     declared = outcomes["prod"]["resources"]
     stateful = [resource["name"] for resource in declared if holder(resource["type"], resource["name"])]
     assert stateful == [resource["name"] for resource in declared if resource["protect"]]
-    assert sorted(stateful) == ["glm-5-1-weights", "machines-identity-secrets", "qwen3-32b-weights"]
+    volumes = ["glm-5-1-weights", "qwen3-32b-weights"]
+    assert sorted(stateful) == sorted([*volumes, "machines-identity-secrets", "storage-longhorn"])
 
 
 def test_a_site_may_let_the_secrets_of_its_machines_go(outcomes: dict[str, Any], project: Path) -> None:

@@ -121,9 +121,11 @@ def test_the_block_of_the_page_is_the_reference_sites() -> None:
     legend = page.read_text().partition("| line | shows |")[2].partition("\n\n")[0]
     assert [label for label in told if f"`{label}`" not in legend] == []
     (placement,) = (content for _, content in documented.fences(page) if content.startswith("placement: "))
+    (storage,) = (content for _, content in documented.fences(page) if content.startswith("storage: "))
+    assert storage.rstrip("\n") == printed[-1]
     lines = placement.splitlines()
-    assert lines[:-1] == printed[-1].splitlines()[: len(lines) - 1]
-    assert printed[-1].splitlines()[len(lines) - 1].startswith(lines[-1].removesuffix(", ..."))
+    assert lines[:-1] == printed[-2].splitlines()[: len(lines) - 1]
+    assert printed[-2].splitlines()[len(lines) - 1].startswith(lines[-1].removesuffix(", ..."))
 
 
 def test_the_recordings_are_as_many_as_the_page_says() -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from components import namespace
-from components.addons import gpu_stack
+from components.addons import gpu_stack, longhorn
 from components.gateway import front_door, gateway, gateway_protection
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway.gateway_errors import openai_errors
@@ -21,6 +21,7 @@ from components.models import inference_pool, model_route, model_server, weights
 from components.models.engines import PORT
 from components.network_policies import deny_ingress, peer
 from components.specs.gateway import GatewaySpec
+from components.specs.longhorn import LonghornSpec
 from components.tenants import access, tiers
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
 from floor.taints import GPU_TAINT
@@ -129,6 +130,14 @@ CASES = {
         gpu_stack.runtime_class(),
         gpu_stack.offered("hgx-1", 8, "gpu-operator-v1"),
         gpu_stack.validated("gpu-operator-v1"),
+    ],
+    "longhorn": lambda: [
+        longhorn.longhorn_values(
+            LonghornSpec(), engine="v1", taints=[GPU_TAINT], selects_nodes=True, keeping="protected"
+        ),
+        *longhorn.storage_classes("longhorn", LonghornSpec(), "v1"),
+        *longhorn.network_policies(),
+        longhorn.stored("hgx-1", "longhorn-1"),
     ],
     "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed"), *network_policies()],
 }

@@ -125,7 +125,7 @@ def test_a_second_revision_is_one_more_item(
     assert (searches, settings) == ({(name, SETTLED): 1}, {name: 1})
     assert second.digest != both.stable.digest
     assert plan.longest_stream_s == longest_s
-    assert [text.partition(":")[0] for text in plan.texts] == ["glm-5-1", name, name, "placement"]
+    assert [text.partition(":")[0] for text in plan.texts] == ["glm-5-1", name, name, "placement", "storage"]
     assert plan.proofs == prod.proofs
 
 

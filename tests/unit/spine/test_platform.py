@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pulumi
 import pytest
@@ -17,10 +17,12 @@ from pulumi.runtime.stack import wait_for_rpcs
 from components.addons.crd_bundle import CrdBundleError, read_bundle
 from components.machines.machine_commands import LIMITS, Limits
 from stacks.facts import versions
-from stacks.plan.site_plan import plan_file, plan_site
+from stacks.plan.site_plan import plan_file, plan_site, plan_values
 from stacks.program.platform import declare_platform
 from stacks.site.model import SiteConfig
 from tests.unit.pulumi_runtime import in_own_runtime
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import changed
 from tests.unit.talos import talos_examples as examples
 
 pytestmark = pytest.mark.row("000.10", "C.01", "C.05")
@@ -176,23 +178,25 @@ def test_production_brings_its_controllers_and_addons(tmp_path: Path) -> None:
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]
     mirror = "oci://registry.site.example/charts"
     controllers = {("eg", f"{mirror}/gateway-helm", "v1.9.1"), ("aieg", f"{mirror}/ai-gateway-helm", "v1.0.0")}
-    addons = {("gpu-operator", f"{mirror}/gpu-operator", "v26.7.1")}
+    addons = {("gpu-operator", f"{mirror}/gpu-operator", "v26.7.1"), ("longhorn", f"{mirror}/longhorn", "1.12.1")}
     assert {(release["name"], release["chart"], release["version"]) for release in releases} == controllers | addons
     own = [release for release in releases if release["name"] in ("eg", "aieg")]
     assert all(release["skipCrds"] for release in own), "definitions come from the bundle alone"
     assert {release["timeout"] for release in own} == {600}
 
 
-@pytest.mark.row("000.12")
-@pytest.mark.parametrize("stack", ["operator", "external"])
-def test_replicas_wait_until_every_node_offers_its_gpus(stack: Literal["operator", "external"], tmp_path: Path) -> None:
-    """They mount their volume last of all, so that no volume is made for a replica that cannot run."""
-    site = plan_file(ROOT / "Pulumi.prod.yaml").site
-    site = site.model_copy(update={"cluster": site.cluster.model_copy(update={"gpu_stack": stack})})
+@pytest.mark.row("000.12", "000.22")
+@pytest.mark.parametrize("brought", [True, False])
+def test_replicas_wait_until_every_node_offers_its_gpus_and_stores(brought: bool, tmp_path: Path) -> None:
+    """The volume waits too, so that none is made for a replica that cannot run."""
+    external = {"cluster.gpu_stack": "external", "storage.system": "external", "storage.longhorn": None}
+    site = plan_values(changed(prod(), {} if brought else external), "site.yaml").site
     _, requests = requested(site, tmp_path, Recorder())
     waits = {urn.rpartition("::")[2] for urn in requests["glm-5-1-weights"].dependencies}
-    offered = {f"gpu-stack-offered-hgx-{number}" for number in range(1, 5)}
-    assert (offered <= waits, any("gpu-stack" in name for name in requests)) == (stack != "external",) * 2
+    marks = {f"{mark}-hgx-{number}" for mark in ("gpu-stack-offered", "storage-stored") for number in range(1, 5)}
+    needed = marks | {"storage-class-longhorn", "storage-longhorn"}
+    addons = {name for name in requests if name.startswith(("gpu-stack", "storage"))}
+    assert (needed <= waits, bool(addons)) == (brought, brought)
 
 
 @pytest.mark.row("004.11")

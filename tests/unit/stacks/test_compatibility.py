@@ -37,6 +37,7 @@ GOOD: dict[str, Fact] = {
     "envoy_gateway": "1.9.1",
     "ai_gateway": "1.0.0",
     "gpu_operator": "26.7.1",
+    "longhorn": "1.12.1",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
     "gateway_api_crds": "1.6.1",
@@ -69,6 +70,7 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
         {"talos": "1.13.8", **OLD_DRIVERS},
         {"talos": "1.13.8", "storage_class": "ceph", **OLD_DRIVERS},
     ),
+    "longhorn-kubernetes": ({"kubernetes": "1.24.9"}, {"kubernetes": "1.33.0"}),
     "gpu-operator-talos-driver": ({"gpu_operator": "25.10.1"}, {"gpu_operator": "26.3.1"}),
     "talos-1.13-kubernetes": ({"kubernetes": "1.37.0"}, {"kubernetes": "1.36.9"}),
     "kubernetes-sleep-hook": ({"kubernetes": "1.29.4"}, {"kubernetes": "1.33.0"}),
@@ -165,7 +167,7 @@ def test_all_facts_come_from_a_site_that_decides_everything(prod: SiteConfig) ->
 def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     lab = plan_file(ROOT / "Pulumi.lab.yaml").site
     facts = conflicts.facts(versions.load(), lab)
-    assert set(GOOD) - set(facts) == {"vllm", "vllm_flags", "cilium"}
+    assert set(GOOD) - set(facts) == {"vllm", "vllm_flags", "cilium", "gpu_operator", "longhorn"}
     gateway = prod.gateway.model_copy(update={"controllers": "external"})
     others = conflicts.facts(versions.load(), prod.model_copy(update={"gateway": gateway}))
     assert set(GOOD) - set(others) == {"envoy_gateway", "ai_gateway"}

@@ -1,0 +1,196 @@
+"""Longhorn on the disks that the machine configs name, and the storage classes that the platform uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pulumi
+
+from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
+from components.addons.charts import Chart
+from components.network_policies import ANY_NAMESPACE, allow_ingress, peer
+from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT, OVER_PROVISIONING_PERCENT, LonghornSpec
+from floor import namespaces, storage_nodes
+from floor.stateful import STORAGE, Keeping
+from floor.taints import Taint, tolerations
+
+NAMESPACE = namespaces.STORAGE
+DataEngine = Literal["v1", "v2"]
+
+_PROVISIONER = "driver.longhorn.io"
+_METRICS_PORT, _NFS_PORT = 9500, 2049
+# Conversion, admission and recovery webhooks, which the API server and nodes call.
+_WEBHOOK_PORTS = (9501, 9502, 9503)
+_MANAGER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+_STORED = "inference-platform/storage"
+_PATIENCE_S = 900
+
+
+def longhorn_values(
+    spec: LonghornSpec, *, engine: DataEngine, taints: Iterable[Taint], selects_nodes: bool, keeping: Keeping
+) -> dict[str, Any]:
+    """Values of Longhorn's chart.
+
+    engine: the one that the disks are for. taints: of the nodes with disks. selects_nodes: whether those have the
+    label of nodes with disks; others lack the programs that Longhorn runs on its host, and its pods end there. keeping:
+    whether it may be uninstalled, with every volume.
+    """
+    answered = tolerations(taints)
+    nodes = {"nodeSelector": {storage_nodes.LABEL: storage_nodes.VALUE}} if selects_nodes else {}
+    selector = {"systemManagedComponentsNodeSelector": f"{storage_nodes.LABEL}:{storage_nodes.VALUE}"}
+    backup = {"backupTarget": spec.backup_target, "backupTargetCredentialSecret": spec.backup_credential_secret}
+    return {
+        # The platform's classes are declared beside it, one for each purpose.
+        "persistence": {"defaultClass": False, "createStorageClass": False},
+        "defaultSettings": {
+            # Disks come from the nodes' annotation alone, never from a folder of the system disk.
+            "createDefaultDiskLabeledNodes": True,
+            "storageOverProvisioningPercentage": OVER_PROVISIONING_PERCENT,
+            "storageMinimalAvailablePercentage": MINIMAL_AVAILABLE_PERCENT,
+            "replicaSoftAntiAffinity": False,
+            "v1DataEngine": engine == "v1",
+            "v2DataEngine": engine == "v2",
+            # A lost node would else keep the one NFS server of a volume for up to 90 s, and its pods for longer.
+            "rwxVolumeFastFailover": True,
+            "nodeDownPodDeletionPolicy": "delete-both-statefulset-and-deployment-pod",
+            # A machine that is rolled comes back with its copies, so a drain need not move the last one.
+            "nodeDrainPolicy": "allow-if-replica-is-stopped",
+            "taintToleration": "; ".join(f"{entry['key']}:{entry['effect']}" for entry in answered),
+            # Both call the publisher's servers.
+            "allowCollectingLonghornUsageMetrics": False,
+            "upgradeChecker": False,
+            "deletingConfirmationFlag": keeping == "disposable",
+            **(selector if selects_nodes else {}),
+        },
+        "defaultBackupStore": {key: value for key, value in backup.items() if value is not None},
+        "longhornManager": {"tolerations": answered, "resources": _MANAGER, **nodes},
+        "longhornDriver": {"tolerations": answered, **nodes},
+        # It has no login, and every pod that reaches it may delete volumes.
+        "longhornUI": {"replicas": 0},
+    }
+
+
+def storage_classes(name: str, spec: LonghornSpec, engine: DataEngine) -> list[dict[str, Any]]:
+    """One class for each purpose: `name` for weights, and beside it one for databases and one for scratch volumes.
+
+    A database keeps its one copy on the node of its pod (strict-local), which engine v2 cannot do.
+    """
+    local = {"numberOfReplicas": "1", "dataLocality": "strict-local" if engine == "v1" else "disabled"}
+    once = {"v1": local, "v2": {**local, "numberOfReplicas": "2"}}[engine]
+    return [
+        _storage_class(name, engine, {"numberOfReplicas": str(spec.weight_replicas), "dataLocality": "disabled"}),
+        _storage_class(f"{name}-databases", engine, once, retained=True),
+        _storage_class(f"{name}-scratch", engine, {"numberOfReplicas": "1", "dataLocality": "disabled"}),
+    ]
+
+
+def _storage_class(
+    name: str, engine: DataEngine, parameters: Mapping[str, str], *, retained: bool = False
+) -> dict[str, Any]:
+    """A volume that is bound where its pod runs has its copy there."""
+    local = parameters["dataLocality"] == "strict-local"
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": _PROVISIONER,
+        "allowVolumeExpansion": True,
+        "reclaimPolicy": "Retain" if retained else "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer" if local else "Immediate",
+        # Longhorn reads text alone. 2,880 minutes: a copy of a node that was away for a weekend is used again.
+        "parameters": {
+            **parameters,
+            "dataEngine": engine,
+            "fsType": "ext4",
+            "migratable": "false",
+            "staleReplicaTimeout": "2880",
+        },
+    }
+
+
+def network_policies() -> list[dict[str, Any]]:
+    """What Longhorn's pods let in: each other, the API server's and nodes' calls, mounts, and scrapers.
+
+    Nodes mount shared volumes over NFS from their own addresses, which no policy can name on every pod network; the
+    port is open to pods too (decision 34).
+    """
+    outside = [*_WEBHOOK_PORTS, _NFS_PORT]
+    return [
+        allow_ingress("longhorn", NAMESPACE, {}, [([peer({})], []), ((), outside)]),
+        allow_ingress(
+            "longhorn-metrics",
+            NAMESPACE,
+            {"app": "longhorn-manager"},
+            [([peer({}, ANY_NAMESPACE)], [_METRICS_PORT])],
+        ),
+    ]
+
+
+def stored(node: str, installed: str) -> dict[str, Any]:
+    """A mark on Longhorn's view of a node, written when it can store there. installed: what must be there by then."""
+    waits = '["condition=Ready", "condition=Schedulable"]'
+    return {
+        "apiVersion": "longhorn.io/v1beta2",
+        "kind": "Node",
+        "metadata": {
+            "name": node,
+            "namespace": NAMESPACE,
+            "annotations": {_STORED: installed, "pulumi.com/waitFor": waits},
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LonghornArgs:
+    """The site's settings, the chart, and the nodes that it is for."""
+
+    spec: LonghornSpec
+    chart: Chart
+    engine: DataEngine
+    taints: Sequence[Taint]
+    """Of the nodes with disks."""
+    nodes: Sequence[str]
+    """Nodes with disks; empty where the site does not list them."""
+    storage_class: str
+    """Name of the class for weights."""
+    keeping: Keeping
+
+
+def longhorn_release(args: LonghornArgs) -> AddonRelease:
+    """The chart with its values; nothing uninstalls it as long as the site keeps its volumes."""
+    values = longhorn_values(
+        args.spec, engine=args.engine, taints=args.taints, selects_nodes=bool(args.nodes), keeping=args.keeping
+    )
+    return AddonRelease(name="longhorn", chart=args.chart, values=values, holder=STORAGE, keeping=args.keeping)
+
+
+class Longhorn(Addon):
+    """Ready when Longhorn can store on every node with disks, and its classes are there."""
+
+    def __init__(self, name: str, args: LonghornArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        release = longhorn_release(args)
+        addon = AddonArgs(
+            namespace=NAMESPACE,
+            pod_security="privileged",
+            releases=[release],
+            network_policies=network_policies(),
+        )
+        super().__init__(name, addon, opts)
+        ready = [
+            self.child(
+                f"stored-{node}",
+                stored(node, f"{release.name}-{release.chart.version}"),
+                depends_on=self.installed,
+                patience_s=_PATIENCE_S,
+                is_patch=True,
+            )
+            for node in sorted(args.nodes)
+        ]
+        classes = [
+            self.child(f"class-{body['metadata']['name']}", body, depends_on=self.installed)
+            for body in storage_classes(args.storage_class, args.spec, args.engine)
+        ]
+        self.handle = AddonHandle(ready=[*self.installed, *ready, *classes])
+        self.finish(namespace=NAMESPACE)

@@ -1,0 +1,218 @@
+"""Whether the disks of a site hold the volumes of its models with all their copies, and what a lost node leaves.
+
+As Longhorn schedules copies (longhorn-manager v1.12 scheduler/replica_scheduler.go): a copy lies on one disk, no two of
+a volume on one node, and a volume counts with its whole size, however much of it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from components.models.weights import volume_gib
+from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT, OVER_PROVISIONING_PERCENT
+from floor.problems import Problem
+from stacks.proof.figures import shown
+from stacks.site.checks.disks import amount
+from stacks.site.model import SiteConfig
+
+DISKS = ("cluster", "machines", "hgx", "storage", "disks")
+COPIES = ("storage", "longhorn", "weight_replicas")
+_LABEL = 12
+_MOST_NAMES = 4
+# Larger than any disk that is sold; no fix names more.
+_LARGEST_TB = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """One disk of one node."""
+
+    node: str
+    name: str
+    size_bytes: float
+    """At least so large: `min_size`."""
+    reserved_bytes: float = 0
+
+    @property
+    def usable_bytes(self) -> float:
+        """What Longhorn gives to copies, full as they may become: it places none on a disk with less than 25 % left."""
+        by_settings = (self.size_bytes - self.reserved_bytes) * OVER_PROVISIONING_PERCENT / 100
+        return max(0.0, min(by_settings, self.size_bytes * (1 - MINIMAL_AVAILABLE_PERCENT / 100)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """The weights of one model."""
+
+    model: str
+    size_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """Where all copies are."""
+
+    free_bytes: Mapping[tuple[str, str], float]
+    """By node and disk."""
+    unplaced: tuple[Volume, ...]
+    """Volumes of which a copy finds no disk."""
+
+
+def disks_of(site: SiteConfig, *, dead: bool = False) -> list[Disk] | None:
+    """Disks for Longhorn by node, of dead nodes or not; None where the site does not list its nodes."""
+    machines = site.cluster.machines
+    if machines is None:
+        return None
+    storage = machines.hgx.storage
+    return [
+        Disk(node=node, name=name, size_bytes=amount(disk.min_size)[1], reserved_bytes=disk.reserved_bytes)
+        for node, spec in sorted(machines.nodes.items())
+        if spec.role == "hgx" and (dead or not spec.dead)
+        for name, disk in sorted(storage.disks.items() if storage else ())
+    ]
+
+
+def store(disks: Sequence[Disk], volumes: Sequence[Volume], copies: int) -> Stored:
+    """Place every copy: large volumes first, each copy on the emptiest disk of a node that has none of it."""
+    free = {(disk.node, disk.name): disk.usable_bytes for disk in disks}
+    unplaced = []
+    for volume in sorted(volumes, key=lambda volume: (-volume.size_bytes, volume.model)):
+        taken: set[str] = set()
+        for _ in range(copies):
+            room = [place for place, left in free.items() if place[0] not in taken and left >= volume.size_bytes]
+            if not room:
+                unplaced.append(volume)
+                break
+            place = max(room, key=lambda place: (free[place], place))
+            free[place] -= volume.size_bytes
+            taken.add(place[0])
+    return Stored(free_bytes=free, unplaced=tuple(unplaced))
+
+
+def volumes_of(weight_bytes: Mapping[str, float]) -> list[Volume]:
+    """The volumes of these models, by the bytes of their weights."""
+    return [Volume(model=model, size_bytes=volume_gib(size) * 2**30) for model, size in sorted(weight_bytes.items())]
+
+
+def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Problem]:
+    """Volumes that the site's own Longhorn could not store; none where the disks are not known.
+
+    Dead nodes count: a site that takes one out is not refused before it has.
+    """
+    disks, copies = disks_of(site, dead=True), site.storage.longhorn.weight_replicas
+    if site.storage.system != "longhorn" or disks is None or not weight_bytes:
+        return
+    if not disks:
+        yield Problem(
+            path=("storage", "system"),
+            what="is longhorn, and no machine has a disk for it",
+            got="longhorn",
+            fix="add cluster.machines.hgx.storage with its disks, or set storage.system to external",
+        )
+        return
+    volumes = volumes_of(weight_bytes)
+    stored = store(disks, volumes, copies)
+    if not stored.unplaced:
+        return
+    largest = max(stored.unplaced, key=lambda volume: volume.size_bytes)
+    usable = max(disk.usable_bytes for disk in disks)
+    yield Problem(
+        path=DISKS,
+        what=f"cannot hold {_counted(copies, 'copy')} of {_some([volume.model for volume in stored.unplaced])}: the "
+        f"volume of {largest.model} takes {_size(largest.size_bytes)} of one disk, on {_counted(copies, 'node')}",
+        got=f"{_places(disks)}, {_size(usable)} usable on the largest: {100 - MINIMAL_AVAILABLE_PERCENT} % of "
+        "min_size, and no more than it less reserved_bytes",
+        fix="; or ".join(_ways(disks, volumes, copies)),
+    )
+
+
+def _ways(disks: Sequence[Disk], volumes: Sequence[Volume], copies: int) -> Iterator[str]:
+    """What would make room: larger disks, fewer copies, more nodes."""
+
+    def holds(size_tb: int) -> bool:
+        larger = [replace(disk, size_bytes=max(disk.size_bytes, size_tb * 1e12)) for disk in disks]
+        return not store(larger, volumes, copies).unplaced
+
+    if holds(_LARGEST_TB):
+        yield f"take disks of {_least(holds)}TB or more, and write it as min_size of each"
+    fewer = next((count for count in range(copies - 1, 0, -1) if not store(disks, volumes, count).unplaced), 0)
+    if fewer:
+        risk = ", with which a lost node takes weights along" if fewer == 1 else ""
+        yield f"lower {'.'.join(COPIES)} from {copies} to {fewer}{risk}"
+    yield "add nodes of role hgx"
+
+
+def _least(holds: Callable[[int], bool]) -> int:
+    """The least number of terabytes that holds; the largest one does."""
+    low, high = 0, _LARGEST_TB
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str:
+    """Where all weights find room, as text for people; nothing where the site brings no Longhorn, or has no models."""
+    if site.storage.system != "longhorn" or not weight_bytes:
+        return ""
+    disks, volumes, copies = disks_of(site), volumes_of(weight_bytes), site.storage.longhorn.weight_replicas
+    total = sum(volume.size_bytes for volume in volumes) * copies
+    if disks is None:
+        return (
+            f"storage: unknown, as cluster.kubeconfig does not list the nodes. {_counted(copies, 'copy')} of all "
+            f"weights take {_size(total)}"
+        )
+    stored = store(disks, volumes, copies)
+    if stored.unplaced:
+        return f"storage: DOES NOT FIT: {_some([volume.model for volume in stored.unplaced])}"
+    usable = sum(disk.usable_bytes for disk in disks)
+    survives = "each volume outlives any one node" if copies > 1 else "A LOST NODE TAKES WEIGHTS ALONG"
+    emptiest = max(stored.free_bytes.values())
+    largest = sorted(volumes, key=lambda volume: -volume.size_bytes)
+    lines = [
+        f"storage: fits, {survives}. {_counted(copies, 'copy')} of all weights take {_size(total)} of "
+        f"{_size(usable)} on {_places(disks)}",
+        _line("volumes", _some([f"{volume.model} {_size(volume.size_bytes)}" for volume in largest])),
+        _line("free", f"a volume of {_size(emptiest)} at most, on one disk"),
+    ]
+    if copies > 1:
+        lines.append(_line("lost node", _rebuilt(disks, volumes, copies)))
+    return "\n".join(lines)
+
+
+def _rebuilt(disks: Sequence[Disk], volumes: Sequence[Volume], copies: int) -> str:
+    """Whether every volume has all its copies again after a node is lost, wherever they were."""
+    short = sorted(
+        node
+        for node in {disk.node for disk in disks}
+        if store([disk for disk in disks if disk.node != node], volumes, copies).unplaced
+    )
+    if not short:
+        return "Longhorn makes its copies again on the others"
+    return f"{_some(short)}: a copy less until it is back, as the others have no room for all"
+
+
+def _size(count: float) -> str:
+    unit, name = (1e12, "TB") if count >= 1e12 else (1e9, "GB")
+    return f"{shown(count / unit)} {name}"
+
+
+def _some(names: Sequence[str]) -> str:
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[: _MOST_NAMES - 1])} and {len(names) - _MOST_NAMES + 1} more"
+
+
+def _places(disks: Sequence[Disk]) -> str:
+    return f"{_counted(len(disks), 'disk')} on {_counted(len({disk.node for disk in disks}), 'node')}"
+
+
+def _counted(count: int, word: str) -> str:
+    if count == 1:
+        return f"1 {word}"
+    return f"{count} copies" if word == "copy" else f"{count} {word}s"
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL}}{text}"
