@@ -37,6 +37,9 @@ class Component(pulumi.ComponentResource):
     ) -> KubeObject:
         """Declare one Kubernetes object out of its wire-format body; a patch adds to one that others make.
 
+        A patch that the program no longer declares stays where it is. Taken back, the provider would apply an object
+        without content (pulumi-kubernetes provider/pkg/ssa, Relinquish), and so make a node again that has left.
+
         patience_s: how long `up` and `destroy` wait for it, where the provider's ten minutes are too few.
         """
         limit = f"{patience_s}s" if patience_s else None
@@ -44,7 +47,12 @@ class Component(pulumi.ComponentResource):
         resource = declare(
             f"{self.name}-{suffix}",
             body,
-            pulumi.ResourceOptions(parent=self, depends_on=list(depends_on), custom_timeouts=timeouts),
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=list(depends_on),
+                custom_timeouts=timeouts,
+                retain_on_delete=is_patch or None,
+            ),
             is_patch=is_patch,
         )
         self.children.append(resource)

@@ -47,7 +47,7 @@ def type_token(api_version: str, kind: str) -> str:
 def declare(name: str, body: Mapping[str, Any], opts: pulumi.ResourceOptions, *, is_patch: bool = False) -> KubeObject:
     """Declare the object that `body` (wire format, camelCase) describes.
 
-    is_patch: `body` is what the program adds to an object of others; removed, that alone is taken back.
+    is_patch: `body` is what the program adds to an object of others.
     """
     return KubeObject(name, owned(body, field_manager()), opts, is_patch=is_patch)
 

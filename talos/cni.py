@@ -65,6 +65,8 @@ def cilium_values() -> dict[str, Any]:
         "kubeProxyReplacement": True,
         "k8sServiceHost": "localhost",
         "k8sServicePort": KUBE_PRISM_PORT,
+        # For sites whose load balancers have their addresses from Cilium; without a policy nothing is announced.
+        "l2announcements": {"enabled": True},
         # The publisher adds digests to the chart after the release's tag; by tag, both charts render to the same text.
         "image": {"useDigest": False},
         "operator": {"image": {"useDigest": False}},

@@ -52,6 +52,8 @@ def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Seque
         for limit in ("max_requests", "max_connections", "max_pending_requests")
     ]
     service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": spec.external_traffic_policy}
+    if spec.address:
+        service["loadBalancerIP"] = spec.address
     if spec.load_balancer_class:
         service["loadBalancerClass"] = spec.load_balancer_class
     return {

@@ -25,6 +25,8 @@ class GatewaySpec(Spec):
     """Envoy pods."""
     external_traffic_policy: Literal["Local", "Cluster"] = "Local"
     """`Local` keeps client addresses; `Cluster` lets every node accept traffic."""
+    address: str | None = None
+    """Address of the load balancer, which whatever assigns addresses then must give; any that is free if not given."""
     load_balancer_class: str | None = None
     """Class of the load balancer that serves the address; the cluster's default if not given."""
     max_body_mib: int | None = Field(default=None, ge=1, le=4)

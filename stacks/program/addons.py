@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pulumi
 
 from components.addons.addon import AddonRelease
 from components.addons.charts import Chart, chart_of
 from components.addons.gpu_stack import GpuStack, GpuStackArgs, gpu_releases
+from components.addons.load_balancer_addresses import LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
+from floor.address_ranges import read_range
 from stacks.facts import chart_values
 from stacks.plan.charts import installed_charts
 from stacks.plan.disks import disks_of
@@ -26,9 +28,12 @@ class ChartValuesError(pulumi.RunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Addons:
-    """What works once `hardware` is there: GPUs that replicas can be given, and volumes that they can mount."""
+    """What works once each is there."""
 
-    hardware: list[pulumi.Resource] = field(default_factory=list)
+    hardware: list[pulumi.Resource]
+    """GPUs that replicas can be given, and volumes that they can mount."""
+    addresses: list[pulumi.Resource]
+    """Addresses that a load balancer can be given."""
 
 
 def charts_of(plan: SitePlan) -> dict[str, Chart]:
@@ -88,4 +93,14 @@ def declare_addons(plan: SitePlan, charts: Mapping[str, Chart], opts: pulumi.Res
         hardware += GpuStack("gpu-stack", args, opts).handle.ready
     if site.storage.system == "longhorn":
         hardware += Longhorn("storage", _longhorn(site, charts["longhorn"]), opts).handle.ready
-    return Addons(hardware=hardware)
+    return Addons(hardware=hardware, addresses=_addresses(site, opts))
+
+
+def _addresses(site: SiteConfig, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+    machines = site.cluster.machines
+    if site.addresses.announced_by == "external" or machines is None:
+        return []
+    ranges = [block for block in map(read_range, site.addresses.pool) if block is not None]
+    planes_alone = all(node.role == "controlplane" for node in machines.nodes.values())
+    args = LoadBalancerAddressesArgs(ranges=ranges, planes_too=planes_alone)
+    return LoadBalancerAddresses("load-balancer-addresses", args, opts).handle.ready

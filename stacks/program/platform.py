@@ -136,7 +136,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             spec=site.gateway,
             namespace=front,
             # The listener opens only when keys are checked, and every tenant's priority is known.
-            needs=[*needs, *access.ready, *door.ready, *tiers],
+            needs=[*needs, *access.ready, *door.ready, *tiers, *addons.addresses],
             drain_s=plan.longest_stream_s,
             body_kib=plan.body_kib,
             pools=[(models_namespace, name) for name in sorted(site.models)],

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from components.addons.charts import ChartsSpec
 from components.specs.access import TenantSpec
+from components.specs.addresses import AddressesSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.longhorn import LonghornSpec
@@ -96,6 +97,8 @@ class SiteConfig(Spec):
     """Where Helm charts come from."""
     storage: StorageSpec = Field(default_factory=StorageSpec)
     """Shared storage for model weights."""
+    addresses: AddressesSpec = Field(default_factory=AddressesSpec)
+    """Addresses of load balancers."""
     gateway: GatewaySpec
     """How the platform is reached."""
     prices: PricesSpec | None = None

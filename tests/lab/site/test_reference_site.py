@@ -6,12 +6,14 @@ and no server is called.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ import yaml
 
 from lab import session
 from lab.paths import CHECKOUT, Lab
+from stacks.facts import versions
 from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import plan_file
 from tests.program_folders import FOLDERS
@@ -38,17 +41,17 @@ def preview(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) 
         # The engine writes its salt into the stack file.
         (project / name).unlink()
         shutil.copy(CHECKOUT / name, project / name)
-    # Its own registry is not there, and neither is Cilium's chart.
+    # Its own registry is not there, and neither is Cilium's manifest: a stub is in its place, and pinned.
     site = project / "Pulumi.prod.yaml"
     text = site.read_text()
     for own, here in (
         ("oci://registry.site.example/charts", "mirror"),
         ("folder: .bundle/crds", "folder: .lab/bundle/crds"),
-        ("cni: cilium", "cni: external"),
     ):
         assert text.count(own) == 1
         text = text.replace(own, here)
     site.write_text(text)
+    _pin_stub_manifest(project)
     (project / ".venv").symlink_to(sys.prefix)
     (project / ".lab").mkdir()
     (project / ".lab" / "bundle").symlink_to(lab.bundle)
@@ -74,6 +77,17 @@ def preview(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) 
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     result: dict[str, Any] = json.loads(done.stdout)
     return result
+
+
+def _pin_stub_manifest(project: Path) -> None:
+    manifest = project / ".bundle" / "cilium" / "cilium.yaml"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("kind: ConfigMap\n")
+    (project / "stacks").unlink()
+    shutil.copytree(CHECKOUT / "stacks", project / "stacks")
+    pins = project / "stacks" / "facts" / "versions.yaml"
+    digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    pins.write_text(pins.read_text().replace(versions.load().cilium.manifest, digest))
 
 
 def kinds(preview: dict[str, Any]) -> Counter[str]:
@@ -116,6 +130,12 @@ def test_each_node_is_waited_for_until_it_offers_its_gpus_and_stores(preview: di
     assert made["kubernetes:nvidia.com/v1:ClusterPolicyPatch"] == 1
     assert made["kubernetes:longhorn.io/v1beta2:NodePatch"] == 4
     assert made["kubernetes:storage.k8s.io/v1:StorageClass"] == 3
+
+
+def test_the_gateways_address_comes_from_the_sites_pool(preview: dict[str, Any]) -> None:
+    made = kinds(preview)
+    assert made["kubernetes:cilium.io/v2:CiliumLoadBalancerIPPool"] == 1
+    assert made["kubernetes:cilium.io/v2alpha1:CiliumL2AnnouncementPolicy"] == 1
 
 
 def test_definitions_come_from_the_bundle_alone(preview: dict[str, Any]) -> None:

@@ -171,6 +171,7 @@ def test_the_stack_is_ready_when_each_node_offers_all_its_gpus(stack: Stack) -> 
         )
         assert {name for name in made if "Release" in made[name].type} <= names(mark.dependencies)
         assert mark.customTimeouts.create == "1800s"
+        assert mark.retainOnDelete, "taking it back would make a node again that has left"
 
 
 def test_an_operator_whose_nodes_are_unknown_is_ready_when_it_says_so() -> None:

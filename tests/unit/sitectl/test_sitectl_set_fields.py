@@ -32,6 +32,7 @@ OWN = {
     "gateway.certificate_secret": "needed-by-the-port",
     "gateway.replicas": 7,
     "gateway.external_traffic_policy": "Cluster",
+    "gateway.address": "10.5.0.109",
     "gateway.memory_mib": 3333,
     "gateway.longest_stream_s": 1111,
     "gateway.max_parallel_streams": 54321,

@@ -199,6 +199,14 @@ def test_replicas_wait_until_every_node_offers_its_gpus_and_stores(brought: bool
     assert (needed <= waits, bool(addons)) == (brought, brought)
 
 
+def test_the_gateway_waits_for_addresses_that_it_can_be_given(tmp_path: Path) -> None:
+    """And leaves before them."""
+    site = plan_file(ROOT / "Pulumi.prod.yaml").site
+    _, requests = requested(site, tmp_path, Recorder())
+    waits = {urn.rpartition("::")[2] for urn in requests["gateway-class"].dependencies}
+    assert {"load-balancer-addresses-pool", "load-balancer-addresses-announcement"} <= waits
+
+
 @pytest.mark.row("004.11")
 def test_the_session_seed_is_made_once_and_kept(tmp_path: Path) -> None:
     """The chart's own is in its documentation."""

@@ -36,7 +36,8 @@ def test_a_cluster_is_one_that_exists_or_machines() -> None:
     for cluster, got in (({}, "neither"), ({**prod()["cluster"], "kubeconfig": "kubeconfig"}, "both")):
         with pytest.raises(SiteError, match=rf"site\.yaml:cluster: has {got} of kubeconfig and machines; allowed: one"):
             plan_values({**prod(), "cluster": cluster}, "site.yaml")
-    assert plan_values({**prod(), "cluster": {"kubeconfig": "kubeconfig"}}, "site.yaml").site.cluster.machines is None
+    existing = {**prod(), "cluster": {"kubeconfig": "kubeconfig"}, "addresses": {}}
+    assert plan_values(existing, "site.yaml").site.cluster.machines is None
 
 
 MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [

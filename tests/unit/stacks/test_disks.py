@@ -170,8 +170,7 @@ def test_storage_of_others_is_not_judged() -> None:
 
 
 def test_an_existing_cluster_shows_what_its_disks_must_hold() -> None:
-    values = prod()
-    values["cluster"] = {"kubeconfig": "kubeconfig"}
+    values = changed(prod(), {"cluster": {"kubeconfig": "kubeconfig"}, "addresses": {}})
     plan = plan_values(values, "site.yaml")
     assert describe_storage(plan.site, plan.weight_bytes) == (
         "storage: unknown, as cluster.kubeconfig does not list the nodes. 2 copies of all weights take 1.74 TB"

@@ -198,7 +198,9 @@ WRONG: dict[str, Wrong] = {
     "API name that is an address of a page": Wrong(
         {f"{M}.api_server_sans": ["https://k8s"]}, f"{M}.api_server_sans.0", "a host name"
     ),
-    "a kubeconfig without a name": Wrong({"cluster": {"kubeconfig": " "}}, "cluster.kubeconfig", "the path of a file"),
+    "a kubeconfig without a name": Wrong(
+        {"cluster": {"kubeconfig": " "}, "addresses": {}}, "cluster.kubeconfig", "the path of a file"
+    ),
     "a drain in milliseconds": Wrong(
         {f"{M}.drain_timeout_s": 1_800_000},
         f"{M}.drain_timeout_s",

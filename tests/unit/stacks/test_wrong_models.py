@@ -218,7 +218,7 @@ WRONG: dict[str, Wrong] = {
     ),
     **{
         f"cluster by {value.partition(':')[0]}": Wrong(
-            {"cluster": {"kubeconfig": value}},
+            {"cluster": {"kubeconfig": value}, "addresses": {}},
             "cluster.kubeconfig",
             "not the path of a file",
             {"cluster": {"kubeconfig": "kubeconfig.berlin"}},

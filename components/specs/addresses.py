@@ -1,0 +1,38 @@
+"""What a site may set for the addresses of load balancers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from floor.address_ranges import read_range
+from floor.problems import WrongValueError, shown
+from floor.spec import Spec
+
+
+class AddressesSpec(Spec):
+    """Addresses of Services of type LoadBalancer, of which the gateway is one."""
+
+    announced_by: Literal["cilium_l2", "external"] = "external"
+    """`cilium_l2`: the program's Cilium assigns them, and a node answers ARP for each; `external`: the cluster assigns
+    them."""
+    pool: tuple[str, ...] = Field(default=())
+    """Addresses that nothing else has, such as `10.5.0.100-10.5.0.109`, a subnet, or a single one."""
+
+    @model_validator(mode="after")
+    def _pool_is_one(self) -> AddressesSpec:
+        if (self.announced_by == "external") != (not self.pool):
+            raise WrongValueError(
+                f"announced_by is {self.announced_by} and pool has {len(self.pool)} entries",
+                allowed="a pool with cilium_l2, and none with external",
+                fix="name the pool's addresses, or take announced_by and pool out",
+            )
+        for text in self.pool:
+            if read_range(text) is None:
+                raise WrongValueError(
+                    f"{shown(text)} in pool is no range of addresses",
+                    allowed="FIRST-LAST, a subnet whose address has no bits set behind its prefix, or one address",
+                    fix="write it like 10.5.0.100-10.5.0.109",
+                )
+        return self

@@ -1,0 +1,112 @@
+"""Addresses of load balancers: that nothing else has them, and that what announces them can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from components.specs.gateway import GatewaySpec
+from floor.address_ranges import AddressRange, read_range
+from floor.problems import Problem, shown
+from stacks.site.checks.subnets import inner, no_host, of_nodes
+from stacks.site.reading.levels import MACHINES, machines_of
+from stacks.site.reading.raw import Address, Network, address, at, host_of, items, mapping
+
+_POOL = ("addresses", "pool")
+_BY = ("addresses", "announced_by")
+_POLICY = ("gateway", "external_traffic_policy")
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with pool and gateway, as far as the values can be understood."""
+    announced_by = at(values, *_BY)
+    pool = [(index, block) for index, text in enumerate(items(at(values, *_POOL))) if (block := _range(text))]
+    yield from _gateway(values, [block for _, block in pool], announced_by)
+    if announced_by != "cilium_l2":
+        return
+    machines = at(values, *MACHINES)
+    if not isinstance(machines, Mapping) or machines.get("cni", "cilium") != "cilium":
+        yield Problem(
+            path=_BY,
+            what="is cilium_l2, and the pod network is not this program's Cilium",
+            got="cilium_l2",
+            fix="set cluster.machines.cni to cilium, or announced_by to external",
+        )
+        return
+    yield from _taken(machines, pool)
+
+
+def _range(text: Any) -> AddressRange | None:
+    return read_range(text) if isinstance(text, str) else None
+
+
+def _taken(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]]) -> Iterator[Problem]:
+    """Addresses of the pool that something else has."""
+    networks = mapping(machines.get("networks"))
+    nodes, taken = of_nodes(networks), list(_claims(machines))
+    for index, block in pool:
+        path = (*_POOL, str(index))
+        twice = next((other for number, other in pool[:index] if other.overlaps(block)), None)
+        holders = [f"{holder} has {ip}" for ip, holder in taken if ip in block]
+        inside = next((word for word, subnet in inner(networks) if _whole(subnet).overlaps(block)), "")
+        edge = next((words for ip in (block.first, block.last) if (words := no_host(ip, nodes))), "")
+        what = ""
+        if twice:
+            what = f"overlaps {twice} of the same pool"
+        elif inside:
+            what = f"lies in networks.{inside}, which the cluster hands out itself"
+        elif holders:
+            what = f"has addresses that others have: {', '.join(holders[:3])}"
+            what += f" and {len(holders) - 3} more" if len(holders) > 3 else ""
+        elif edge:
+            what = f"holds {edge}"
+        if what:
+            yield Problem(
+                path=path, what=what, got=str(block), fix="choose addresses of the nodes' network that nothing has"
+            )
+
+
+def _whole(subnet: Network) -> AddressRange:
+    return AddressRange(first=subnet[0], last=subnet[-1])
+
+
+def _claims(machines: Mapping[str, Any]) -> Iterator[tuple[Address, str]]:
+    """Addresses that the site names for something else, and for what."""
+    vip = at(machines, "networks", "vip")
+    named: list[tuple[Any, str]] = [(vip, "the VIP"), (host_of(machines.get("endpoint")), "endpoint")]
+    named += [(text, "a resolver") for text in items(machines.get("resolvers"))]
+    named += [(text, "a time server") for text in items(machines.get("time_servers"))]
+    for machine in machines_of(machines):
+        named.append((machine.keys.get("address"), machine.name))
+        for _, name, link in machine.links():
+            named += [(text, f"{name} of {machine.name}") for text in items(link.get("addresses"))]
+            routes = [mapping(route) for route in items(link.get("routes"))]
+            named += [(route.get("gateway"), "a gateway of routes") for route in routes]
+    seen = set[Address]()
+    for text, holder in named:
+        ip = address(text)
+        if ip is not None and ip not in seen:
+            seen.add(ip)
+            yield ip, holder
+
+
+def _gateway(values: Mapping[str, Any], blocks: list[AddressRange], announced_by: Any) -> Iterator[Problem]:
+    text = at(values, "gateway", "address")
+    ip = address(text)
+    if blocks and ip is not None and not any(ip in block for block in blocks):
+        yield Problem(
+            path=("gateway", "address"),
+            what="is not in addresses.pool, so nothing assigns it",
+            got=shown(text),
+            allowed=", ".join(map(str, blocks)),
+            fix="choose one of the pool, or add it to the pool",
+        )
+    default = GatewaySpec.model_fields["external_traffic_policy"].default
+    if announced_by == "cilium_l2" and at(values, *_POLICY) in (None, "Local") and default == "Local":
+        yield Problem(
+            path=_POLICY,
+            what="is Local, and Cilium also answers ARP on nodes without an Envoy, where requests are then lost",
+            got=shown(at(values, *_POLICY) or default),
+            allowed="Cluster",
+            fix="write Cluster; clients then have the address of a node",
+        )

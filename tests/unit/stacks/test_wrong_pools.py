@@ -1,0 +1,111 @@
+"""Addresses of load balancers that something else has, or that nothing could announce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from floor.address_ranges import read_range
+from floor.problems import SiteError
+from stacks.plan.site_plan import plan_values
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
+
+pytestmark = pytest.mark.row("C.01", "opening 13")
+
+POOL = "addresses.pool"
+FREE = {POOL: ["10.5.0.200-10.5.0.209"]}
+
+
+def pool(*entries: str) -> dict[str, Any]:
+    return {POOL: list(entries), "gateway.address": None}
+
+
+TAKEN = {
+    "a node": (("10.5.0.20-10.5.0.22",), f"{POOL}.0", "has addresses that others have: hgx-1 has 10.5.0.21, hgx-2 has"),
+    "the VIP": (("10.5.0.8/30",), f"{POOL}.0", "the VIP has 10.5.0.10"),
+    "a link": (("10.5.0.200", "10.30.0.0/24"), f"{POOL}.1", "bond0.30 of hgx-1 has 10.30.0.21"),
+    "the router": (("10.5.0.1-10.5.0.1",), f"{POOL}.0", "a gateway of routes has 10.5.0.1"),
+    "a resolver": (("10.5.0.3",), f"{POOL}.0", "a resolver has 10.5.0.3"),
+    "a time server": (("10.5.0.4",), f"{POOL}.0", "a time server has 10.5.0.4"),
+    "pods": (("10.64.9.0/28",), f"{POOL}.0", "lies in networks.pods"),
+    "Services": (("10.80.0.0-10.80.0.9",), f"{POOL}.0", "lies in networks.services"),
+    "another entry": (("10.5.0.200-10.5.0.209", "10.5.0.208/31"), f"{POOL}.1", "overlaps 10.5.0.200-10.5.0.209"),
+    "the network address": (("10.5.0.0",), f"{POOL}.0", "holds the network address of 10.5.0.0/24"),
+    "the broadcast address": (("10.5.0.250-10.5.0.255",), f"{POOL}.0", "holds the broadcast address of 10.5.0.0/24"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(TAKEN))
+def test_a_pool_takes_no_address_that_something_else_has(case: str) -> None:
+    entries, key, what = TAKEN[case]
+    refused_and_fixed(Wrong(pool(*entries), key, what, fixed=FREE))
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "what", "fixed"),
+    [
+        (
+            {"gateway.external_traffic_policy": "Local"},
+            "gateway.external_traffic_policy",
+            "is Local, and Cilium also answers ARP on nodes without an Envoy",
+            {"gateway.external_traffic_policy": "Cluster"},
+        ),
+        (
+            {"gateway.address": "10.5.0.99"},
+            "gateway.address",
+            "is not in addresses.pool, so nothing assigns it",
+            {"gateway.address": "10.5.0.109"},
+        ),
+        (
+            {"cluster.machines.cni": "external"},
+            "addresses.announced_by",
+            "is cilium_l2, and the pod network is not this program's Cilium",
+            {"cluster.machines.cni": "cilium"},
+        ),
+    ],
+)
+def test_what_cannot_be_announced_is_refused(
+    change: dict[str, Any], key: str, what: str, fixed: dict[str, Any]
+) -> None:
+    refused_and_fixed(Wrong(change, key, what, fixed=fixed))
+
+
+@pytest.mark.parametrize(
+    ("section", "what"),
+    [
+        ({"announced_by": "cilium_l2"}, "announced_by is cilium_l2 and pool has 0 entries"),
+        ({"pool": ["10.5.0.200"]}, "announced_by is external and pool has 1 entries"),
+        ({"announced_by": "cilium_l2", "pool": ["10.5.0.209-10.5.0.200"]}, "is no range of addresses"),
+        ({"announced_by": "cilium_l2", "pool": ["10.5.0.200/24"]}, "is no range of addresses"),
+        ({"announced_by": "cilium_l2", "pool": ["10.5.0.200 - 10.5.0.209"]}, "is no range of addresses"),
+        ({"announced_by": "cilium_l2", "pool": ["10.5.0.200-fd00::1"]}, "is no range of addresses"),
+    ],
+)
+def test_a_pool_has_the_form_of_one(section: dict[str, Any], what: str) -> None:
+    with pytest.raises(SiteError, match="addresses") as caught:
+        plan_values(changed(prod(), {"addresses": section}), "site.yaml")
+    assert what in str(caught.value)
+
+
+def test_an_existing_cluster_announces_its_own() -> None:
+    values = changed(prod(), {"storage.system": "external", "storage.longhorn": None})
+    values["cluster"] = {"kubeconfig": "kubeconfig"}
+    with pytest.raises(SiteError, match=r"addresses\.announced_by: is cilium_l2, and the pod network"):
+        plan_values(values, "site.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("10.5.0.96/28", "10.5.0.96", "10.5.0.111"),
+        ("10.5.0.100-10.5.0.109", "10.5.0.100", "10.5.0.109"),
+        ("10.5.0.7", "10.5.0.7", "10.5.0.7"),
+        ("fd00::/126", "fd00::", "fd00::3"),
+    ],
+)
+def test_a_range_is_read_as_people_write_it(text: str, first: str, last: str) -> None:
+    block = read_range(text)
+    assert block is not None
+    assert (str(block.first), str(block.last)) == (first, last)
