@@ -6,6 +6,7 @@ ENVOY_GATEWAY = "envoy-gateway-system"
 AI_GATEWAY = "envoy-ai-gateway-system"
 GPU_STACK = "gpu-operator"
 STORAGE = "longhorn-system"
+ADDRESSES = "metallb-system"
 
-PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, STORAGE)
+PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, STORAGE, ADDRESSES)
 """Those whose pods need what pod security otherwise refuses."""

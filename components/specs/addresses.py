@@ -14,9 +14,9 @@ from floor.spec import Spec
 class AddressesSpec(Spec):
     """Addresses of Services of type LoadBalancer, of which the gateway is one."""
 
-    announced_by: Literal["cilium_l2", "external"] = "external"
-    """`cilium_l2`: the program's Cilium assigns them, and a node answers ARP for each; `external`: the cluster assigns
-    them."""
+    announced_by: Literal["cilium_l2", "metallb_l2", "external"] = "external"
+    """`cilium_l2`: the program's Cilium assigns them, and a node answers ARP for each; `metallb_l2`: this program
+    installs MetalLB, which does the same on another pod network; `external`: the cluster assigns them."""
     pool: tuple[str, ...] = Field(default=())
     """Addresses that nothing else has, such as `10.5.0.100-10.5.0.109`, a subnet, or a single one."""
 
@@ -25,7 +25,7 @@ class AddressesSpec(Spec):
         if (self.announced_by == "external") != (not self.pool):
             raise WrongValueError(
                 f"announced_by is {self.announced_by} and pool has {len(self.pool)} entries",
-                allowed="a pool with cilium_l2, and none with external",
+                allowed="a pool with cilium_l2 and metallb_l2, and none with external",
                 fix="name the pool's addresses, or take announced_by and pool out",
             )
         for text in self.pool:

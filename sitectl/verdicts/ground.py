@@ -64,6 +64,10 @@ _RELEASES = {
         "every volume of the cluster goes with it",
         "its managers restart; volumes that are attached stay so, and their engines are upgraded later",
     ),
+    "metallb": (
+        "no load balancer has an address any more, the gateway's included",
+        "its pods restart; addresses answer again after some seconds",
+    ),
     "dcgm-exporter": ("GPUs are measured no more; nothing else changes", "metrics of GPUs pause"),
 }
 

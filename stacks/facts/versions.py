@@ -66,6 +66,7 @@ class Charts(Spec):
     device_plugin: ChartVersion
     dcgm_exporter: ChartVersion
     longhorn: ChartVersion
+    metallb: ChartVersion
 
     def pinned(self, name: str) -> ChartVersion:
         """The chart of this name, which is one of the fields."""

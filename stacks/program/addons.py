@@ -12,11 +12,12 @@ from components.addons.charts import Chart, chart_of
 from components.addons.gpu_stack import GpuStack, GpuStackArgs, gpu_releases
 from components.addons.load_balancer_addresses import LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
-from floor.address_ranges import read_range
+from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
+from floor.address_ranges import AddressRange, read_range
 from stacks.facts import chart_values
 from stacks.plan.charts import installed_charts
 from stacks.plan.disks import disks_of
-from stacks.plan.node_taints import gpu_node_taints
+from stacks.plan.node_taints import gpu_node_taints, node_taints
 from stacks.plan.placing import nodes_of
 from stacks.plan.site_plan import SitePlan
 from stacks.site.model import SiteConfig
@@ -58,6 +59,8 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
         releases += gpu_releases(site.cluster.gpu_stack, charts, gpu_node_taints(site))
     if site.storage.system == "longhorn":
         releases.append(longhorn_release(_longhorn(site, charts["longhorn"])))
+    if site.addresses.announced_by == "metallb_l2":
+        releases.append(metallb_release(_metallb(site, charts["metallb"])))
     names = {chart.chart: name for name, chart in charts.items()}
     return {names[release.chart.chart]: release for release in releases}
 
@@ -93,14 +96,23 @@ def declare_addons(plan: SitePlan, charts: Mapping[str, Chart], opts: pulumi.Res
         hardware += GpuStack("gpu-stack", args, opts).handle.ready
     if site.storage.system == "longhorn":
         hardware += Longhorn("storage", _longhorn(site, charts["longhorn"]), opts).handle.ready
-    return Addons(hardware=hardware, addresses=_addresses(site, opts))
+    return Addons(hardware=hardware, addresses=_addresses(site, charts, opts))
 
 
-def _addresses(site: SiteConfig, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+def _addresses(site: SiteConfig, charts: Mapping[str, Chart], opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
     machines = site.cluster.machines
+    if site.addresses.announced_by == "metallb_l2":
+        return MetalLb("load-balancer-addresses", _metallb(site, charts["metallb"]), opts).handle.ready
     if site.addresses.announced_by == "external" or machines is None:
         return []
-    ranges = [block for block in map(read_range, site.addresses.pool) if block is not None]
     planes_alone = all(node.role == "controlplane" for node in machines.nodes.values())
-    args = LoadBalancerAddressesArgs(ranges=ranges, planes_too=planes_alone)
+    args = LoadBalancerAddressesArgs(ranges=_ranges(site), planes_too=planes_alone)
     return LoadBalancerAddresses("load-balancer-addresses", args, opts).handle.ready
+
+
+def _metallb(site: SiteConfig, chart: Chart) -> MetalLbArgs:
+    return MetalLbArgs(chart=chart, ranges=_ranges(site), taints=node_taints(site))
+
+
+def _ranges(site: SiteConfig) -> list[AddressRange]:
+    return [block for block in map(read_range, site.addresses.pool) if block is not None]

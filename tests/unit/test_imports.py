@@ -80,6 +80,7 @@ PARTS = {
     "addon": {"charts"},
     "gpu_stack": {"addon", "charts"},
     "longhorn": {"addon", "charts"},
+    "metallb": {"addon", "charts"},
     "front_door": {"gateway_errors"},
     "gateway": {"gateway_errors", "gateway_overload"},
     "model_server": {"weights", "engines"},

@@ -22,18 +22,24 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     announced_by = at(values, *_BY)
     pool = [(index, block) for index, text in enumerate(items(at(values, *_POOL))) if (block := _range(text))]
     yield from _gateway(values, [block for _, block in pool], announced_by)
-    if announced_by != "cilium_l2":
-        return
     machines = at(values, *MACHINES)
-    if not isinstance(machines, Mapping) or machines.get("cni", "cilium") != "cilium":
+    own_cilium = isinstance(machines, Mapping) and machines.get("cni", "cilium") == "cilium"
+    if announced_by == "cilium_l2" and not own_cilium:
         yield Problem(
             path=_BY,
             what="is cilium_l2, and the pod network is not this program's Cilium",
             got="cilium_l2",
-            fix="set cluster.machines.cni to cilium, or announced_by to external",
+            fix="set cluster.machines.cni to cilium, or announced_by to metallb_l2",
         )
-        return
-    yield from _taken(machines, pool)
+    elif announced_by == "metallb_l2" and own_cilium:
+        yield Problem(
+            path=_BY,
+            what="is metallb_l2, and this program's Cilium would assign the same addresses",
+            got="metallb_l2",
+            fix="write cilium_l2",
+        )
+    elif isinstance(machines, Mapping):
+        yield from _taken(machines, pool)
 
 
 def _range(text: Any) -> AddressRange | None:

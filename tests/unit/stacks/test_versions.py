@@ -97,7 +97,14 @@ def test_every_pin_has_a_reader() -> None:
 
 
 def test_every_chart_is_one_that_a_site_may_install() -> None:
-    choices = [{"cluster.gpu_stack": stack, "storage.system": "longhorn"} for stack in ("operator", "device_plugin")]
+    choices = [
+        {"cluster.gpu_stack": "operator"},
+        {
+            "cluster.gpu_stack": "device_plugin",
+            "cluster.machines.cni": "external",
+            "addresses.announced_by": "metallb_l2",
+        },
+    ]
     sites = [plan_values(changed(prod(), choice), "site.yaml").site for choice in choices]
     assert {name for site in sites for name in installed_charts(site)} == set(dict(versions.load().charts))
 

@@ -59,6 +59,12 @@ def test_a_pool_takes_no_address_that_something_else_has(case: str) -> None:
             {"gateway.address": "10.5.0.109"},
         ),
         (
+            {"addresses.announced_by": "metallb_l2"},
+            "addresses.announced_by",
+            "is metallb_l2, and this program's Cilium would assign the same addresses",
+            {"addresses.announced_by": "cilium_l2"},
+        ),
+        (
             {"cluster.machines.cni": "external"},
             "addresses.announced_by",
             "is cilium_l2, and the pod network is not this program's Cilium",
@@ -87,6 +93,13 @@ def test_a_pool_has_the_form_of_one(section: dict[str, Any], what: str) -> None:
     with pytest.raises(SiteError, match="addresses") as caught:
         plan_values(changed(prod(), {"addresses": section}), "site.yaml")
     assert what in str(caught.value)
+
+
+def test_the_pool_of_metallb_is_compared_too() -> None:
+    external = {"cluster.machines.cni": "external", "addresses.announced_by": "metallb_l2"}
+    assert plan_values(changed(prod(), external | {"gateway.external_traffic_policy": "Local"}), "site.yaml")
+    with pytest.raises(SiteError, match=r"addresses\.pool\.0: .*the VIP has 10\.5\.0\.10"):
+        plan_values(changed(prod(), external | pool("10.5.0.10")), "site.yaml")
 
 
 def test_an_existing_cluster_announces_its_own() -> None:
