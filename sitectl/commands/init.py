@@ -193,7 +193,11 @@ def _values(arguments: SimpleNamespace, rack: new_machines.Rack | None) -> dict[
     cluster = {"kubeconfig": default if arguments.kubeconfig is None else arguments.kubeconfig}
     return {
         "name": arguments.site,
-        "cluster": {"gpu": arguments.gpu} | ({"machines": new_machines.machines(rack)} if rack else cluster),
+        "cluster": {"gpu": arguments.gpu}
+        | (
+            # A rack has nothing yet that offers its GPUs.
+            {"gpu_stack": "operator", "machines": new_machines.machines(rack)} if rack else cluster
+        ),
         "storage": {"storage_class": arguments.storage_class},
         "gateway": {"controllers": "chart", "port": 443, "certificate_secret": arguments.certificate_secret},
         **_prices(arguments),

@@ -54,6 +54,13 @@ def test_without_a_gateway_node_control_planes_take_the_gateway(own: Path) -> No
     assert all(node.schedulable for node in machines.nodes.values() if node.role == "controlplane")
 
 
+def test_a_rack_gets_what_offers_its_gpus(own: Path) -> None:
+    init(own, "--machines", "3+1", "--network", "10.1.0.0/24")
+    assert plan_file(own / "Pulumi.berlin.yaml").site.cluster.gpu_stack == "operator"
+    assert run(own, "init", "oslo").status == Exit.OK
+    assert plan_file(own / "Pulumi.oslo.yaml").site.cluster.gpu_stack == "external", "a cluster that exists has its own"
+
+
 def test_what_an_option_names_is_not_marked(own: Path) -> None:
     _, machines, text = init(own, "--machines", "3+2", "--network", "10.1.0.0/24")
     assert text.count("FILL IN") == 5
