@@ -29,7 +29,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             path=_BY,
             what="is cilium_l2, and the pod network is not this program's Cilium",
             got="cilium_l2",
-            fix="set cluster.machines.cni to cilium, or announced_by to metallb_l2",
+            fix="write metallb_l2, take the section addresses out if the cluster assigns them, or set "
+            "cluster.machines.cni to cilium",
         )
     elif announced_by == "metallb_l2" and own_cilium:
         yield Problem(

@@ -102,7 +102,7 @@ def test_a_saved_preview_says_what_each_model_holds(project: Path, own_path: Pat
     engine(own_path, "replica-cut")
     previews.main(["--project", str(project), "--out", str(tmp_path / "out"), "--site", "prod"], {})
     (report,) = reports(tmp_path / "out")
-    assert [block.partition(": ")[0] for block in report.proofs] == ["glm-5-1", "qwen3-32b", "placement"]
+    assert [block.partition(": ")[0] for block in report.proofs] == ["glm-5-1", "qwen3-32b", "placement", "storage"]
     assert "2 x TP8 = 16 GPUs" in report.proofs[0]
     assert "cold start  624 s, of it 504 s reading" in report.proofs[0]
     assert "cold start  143 s, of it 22.9 s reading" in report.proofs[1]
@@ -142,7 +142,7 @@ def on_a_cluster_that_exists(project: Path, kubeconfig: str) -> None:
     """Let the project's prod name that file in place of machines of its own."""
     file = project / "Pulumi.prod.yaml"
     document = yaml.safe_load(file.read_text())
-    document["config"]["inference-platform:site"]["cluster"] = {"kubeconfig": kubeconfig}
+    document["config"]["inference-platform:site"] |= {"cluster": {"kubeconfig": kubeconfig}, "addresses": {}}
     file.write_text(yaml.safe_dump(document))
 
 

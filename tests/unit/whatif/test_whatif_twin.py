@@ -261,7 +261,7 @@ def test_what_the_site_does_not_have_is_refused(
 
 def test_nodes_that_are_not_listed_cannot_be_lost() -> None:
     document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
-    document["cluster"] = {"kubeconfig": "kubeconfig", "gpu": "h200-sxm"}
+    document |= {"cluster": {"kubeconfig": "kubeconfig", "gpu": "h200-sxm"}, "addresses": {}}
     plan = plan_values(document, "Pulumi.prod.yaml")
     with pytest.raises(NoScenarioError, match="does not list its nodes") as caught:
         outcome_of(plan, Scenario(lose_node=WORST))
@@ -271,7 +271,7 @@ def test_nodes_that_are_not_listed_cannot_be_lost() -> None:
 def test_a_part_of_a_large_model_answers_for_the_whole() -> None:
     """Rates are the whole's, latencies within a fifth of all replicas simulated."""
     document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
-    document["cluster"] = {"kubeconfig": "kubeconfig", "gpu": "h200-sxm"}
+    document |= {"cluster": {"kubeconfig": "kubeconfig", "gpu": "h200-sxm"}, "addresses": {}}
     document["tenants"] = {"search": document["tenants"]["search"] | {"models": [QWEN]}}
     large = document["models"][QWEN] | {"server": {"replicas": 2 * MOST_REPLICAS}}
     document["models"] = {QWEN: large | {"load": large["load"] | {"requests_per_s": 60}}}
