@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -49,6 +50,8 @@ def longhorn_values(
             "createDefaultDiskLabeledNodes": True,
             "storageOverProvisioningPercentage": OVER_PROVISIONING_PERCENT,
             "storageMinimalAvailablePercentage": MINIMAL_AVAILABLE_PERCENT,
+            # A disk of the annotation that reserves nothing gets this share of it instead, 30 by default.
+            "storageReservedPercentageForDefaultDisk": 0,
             "replicaSoftAntiAffinity": False,
             "v1DataEngine": engine == "v1",
             "v2DataEngine": engine == "v2",
@@ -128,9 +131,28 @@ def network_policies() -> list[dict[str, Any]]:
     ]
 
 
-def stored(node: str, installed: str) -> dict[str, Any]:
-    """A mark on Longhorn's view of a node, written when it can store there. installed: what must be there by then."""
-    waits = '["condition=Ready", "condition=Schedulable"]'
+def managed(nodes: int, installed: str) -> dict[str, Any]:
+    """A mark on Longhorn's managers, written when one runs on each of so many nodes; Helm waits for none of them."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": "longhorn-manager",
+            "namespace": NAMESPACE,
+            "annotations": {_STORED: installed, "pulumi.com/waitFor": f"jsonpath={{.status.numberReady}}={nodes}"},
+        },
+    }
+
+
+def stored(node: str, disks: Sequence[str], installed: str) -> dict[str, Any]:
+    """A mark on Longhorn's view of a node, written when it stores on each of these disks.
+
+    Not the node's own condition: it is Schedulable also without any disk. installed: what must be there by then.
+    """
+    schedulable = [
+        f"jsonpath={{.status.diskStatus['{disk}'].conditions[?(@.type=='Schedulable')].status}}=True" for disk in disks
+    ]
+    waits = json.dumps(["condition=Ready", *schedulable])
     return {
         "apiVersion": "longhorn.io/v1beta2",
         "kind": "Node",
@@ -151,8 +173,8 @@ class LonghornArgs:
     engine: DataEngine
     taints: Sequence[Taint]
     """Of the nodes with disks."""
-    nodes: Sequence[str]
-    """Nodes with disks; empty where the site does not list them."""
+    nodes: Mapping[str, Sequence[str]]
+    """Names of the disks by node; empty where the site does not list its nodes."""
     storage_class: str
     """Name of the class for weights."""
     keeping: Keeping
@@ -178,15 +200,23 @@ class Longhorn(Addon):
             network_policies=network_policies(),
         )
         super().__init__(name, addon, opts)
-        ready = [
+        installed = f"{release.name}-{release.chart.version}"
+        ready: list[pulumi.Resource] = []
+        if args.nodes:
+            mark = managed(len(args.nodes), installed)
+            ready += [
+                self.child("managed", mark, depends_on=self.installed, patience_s=_PATIENCE_S, is_patch=True),
+            ]
+        # Longhorn's object of a node is there once its manager runs; a mark that comes first would make an empty one.
+        ready += [
             self.child(
                 f"stored-{node}",
-                stored(node, f"{release.name}-{release.chart.version}"),
-                depends_on=self.installed,
+                stored(node, disks, installed),
+                depends_on=[*self.installed, *ready[:1]],
                 patience_s=_PATIENCE_S,
                 is_patch=True,
             )
-            for node in sorted(args.nodes)
+            for node, disks in sorted(args.nodes.items())
         ]
         classes = [
             self.child(f"class-{body['metadata']['name']}", body, depends_on=self.installed)

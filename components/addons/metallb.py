@@ -24,11 +24,12 @@ _SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
 
 def metallb_values(taints: Iterable[Taint]) -> dict[str, Any]:
     """Values of MetalLB's chart, by ARP alone. taints: of all nodes, since each may answer."""
+    answered = tolerations(taints)
     return {
         # BGP's parts, which need peers.
         "frrk8s": {"enabled": False},
-        "controller": {"resources": _SMALL},
-        "speaker": {"frr": {"enabled": False}, "tolerations": tolerations(taints), "resources": _SMALL},
+        "controller": {"tolerations": answered, "resources": _SMALL},
+        "speaker": {"frr": {"enabled": False}, "tolerations": answered, "resources": _SMALL},
         "prometheus": {"rbacPrometheus": False},
     }
 

@@ -72,10 +72,17 @@ def _longhorn(site: SiteConfig, chart: Chart) -> LonghornArgs:
         chart=chart,
         engine=storage.engine if storage else "v1",
         taints=gpu_node_taints(site),
-        nodes=sorted({disk.node for disk in disks_of(site) or ()}),
+        nodes=_disk_names(site),
         storage_class=site.storage.storage_class,
         keeping=site.storage.volumes,
     )
+
+
+def _disk_names(site: SiteConfig) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for disk in disks_of(site) or ():
+        names.setdefault(disk.node, []).append(disk.name)
+    return names
 
 
 def _unread(name: str, release: AddonRelease) -> list[str]:

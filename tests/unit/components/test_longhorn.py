@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ from pulumi.runtime.rpc import deserialize_properties
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.addons.charts import Chart
-from components.addons.longhorn import DataEngine, Longhorn, LonghornArgs, longhorn_values, storage_classes
+from components.addons.longhorn import DataEngine, Longhorn, LonghornArgs, longhorn_values, storage_classes, stored
 from components.specs.longhorn import LonghornSpec
 from floor.problems import SiteError
 from floor.stateful import Keeping, holder
 from floor.taints import GPU_TAINT
+from lab.plugins.kubernetes.awaiting.expressions import parse
 from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import plan_values
 from stacks.program.addons import charts_of, check_values, releases_of
@@ -31,6 +33,9 @@ def values_of(spec: LonghornSpec | None = None, engine: DataEngine = "v1") -> di
     return longhorn_values(asked, engine=engine, taints=[GPU_TAINT], selects_nodes=True, keeping="protected")
 
 
+DISKS = ("longhorn-0", "longhorn-1")
+
+
 def requests(keeping: Keeping = "protected", nodes: tuple[str, ...] = ("hgx-1",)) -> dict[str, Any]:
     """What the engine gets."""
     recorder = Recorder()
@@ -41,7 +46,7 @@ def requests(keeping: Keeping = "protected", nodes: tuple[str, ...] = ("hgx-1",)
             chart=Chart(chart="longhorn", version="1.0.0", repository="https://charts.site.example"),
             engine="v1",
             taints=[GPU_TAINT],
-            nodes=nodes,
+            nodes=dict.fromkeys(nodes, DISKS),
             storage_class="longhorn",
             keeping=keeping,
         )
@@ -117,8 +122,40 @@ def test_longhorn_is_ready_when_each_node_with_disks_can_store() -> None:
         mark = made[f"storage-stored-{node}"]
         assert mark.type == "kubernetes:longhorn.io/v1beta2:NodePatch"
         body = deserialize_properties(mark.object)
-        assert body["metadata"]["annotations"]["pulumi.com/waitFor"] == '["condition=Ready", "condition=Schedulable"]'
-        assert "storage-longhorn" in {urn.rpartition("::")[2] for urn in mark.dependencies}
+        waits = json.loads(body["metadata"]["annotations"]["pulumi.com/waitFor"])
+        assert waits[0] == "condition=Ready"
+        assert waits[1:] == [
+            f"jsonpath={{.status.diskStatus['{disk}'].conditions[?(@.type=='Schedulable')].status}}=True"
+            for disk in DISKS
+        ]
+        named = {urn.rpartition("::")[2] for urn in mark.dependencies}
+        assert {"storage-longhorn", "storage-managed"} <= named
+    managers = deserialize_properties(made["storage-managed"].object)
+    assert managers["metadata"]["name"] == "longhorn-manager"
+    assert managers["metadata"]["annotations"]["pulumi.com/waitFor"] == "jsonpath={.status.numberReady}=2"
+    assert not [name for name in requests(nodes=()) if name.startswith(("storage-managed", "storage-stored"))]
+
+
+def test_what_a_disk_must_be_is_read_as_the_provider_reads_it() -> None:
+    """A node without its disks is not ready; Longhorn calls it Schedulable all the same."""
+    waits = json.loads(stored("hgx-1", ["longhorn-0"], "x")["metadata"]["annotations"]["pulumi.com/waitFor"])
+    checks = parse(json.dumps(waits))
+    ready = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Schedulable", "status": "True"}]}
+    disk = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Schedulable", "status": "True"}]}
+    full = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Schedulable", "status": "False"}]}
+
+    def is_ready(disks: dict[str, Any]) -> bool:
+        node = {"metadata": {"name": "hgx-1"}, "status": {**ready, "diskStatus": disks}}
+        return all(check(node).ready for check in checks)
+
+    assert is_ready({"longhorn-0": disk})
+    assert not is_ready({})
+    assert not is_ready({"longhorn-0": full})
+
+
+def test_disks_reserve_what_the_site_sets_and_no_share_besides() -> None:
+    """Longhorn's default takes 30 % of a disk that reserves nothing, which the proof does not count."""
+    assert values_of()["defaultSettings"]["storageReservedPercentageForDefaultDisk"] == 0
 
 
 def test_classes_leave_before_what_serves_them() -> None:

@@ -137,7 +137,8 @@ CASES = {
         ),
         *longhorn.storage_classes("longhorn", LonghornSpec(), "v1"),
         *longhorn.network_policies(),
-        longhorn.stored("hgx-1", "longhorn-1"),
+        longhorn.managed(2, "longhorn-1"),
+        longhorn.stored("hgx-1", ["longhorn-0"], "longhorn-1"),
     ],
     "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed"), *network_policies()],
 }
