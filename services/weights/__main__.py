@@ -1,0 +1,85 @@
+"""`python -m services.weights bring|check|prune`: see its --help. Started by the platform's pods alone."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from services.weights import completion, order
+from services.weights.bringing import Bringing
+from services.weights.failure import Exit, WeightsError
+from services.weights.hub import Hub
+from services.weights.volume import Volume
+
+_HERE = Path(__file__).parent
+# Kubernetes takes what a container writes there as the reason of its end, and `pulumi up` shows it.
+_REASON = Path("/dev/termination-log")
+
+
+def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Exit status of one command; a failure is written as text, never as a traceback."""
+    parser = argparse.ArgumentParser(prog="weights", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (("bring", "every wanted revision becomes whole"), ("prune", "remove earlier revisions")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--volume", type=Path, required=True)
+        command.add_argument("--order", type=Path, default=_HERE, metavar="FOLDER")
+        command.add_argument("--digest", default="", help="of the order that the caller means")
+        command.add_argument("--stall-s", type=float, default=60.0, help="a transfer without a byte is begun again")
+    check = commands.add_parser("check", help="whether a folder is a whole revision, by its marker and its sizes")
+    check.add_argument("--folder", type=Path, required=True)
+    check.add_argument("--repository", required=True)
+    check.add_argument("--revision", required=True)
+    check.add_argument("--job", required=True, help="who brings the files, for the message")
+    check.add_argument("--order", type=Path, default=_HERE, metavar="FOLDER")
+    given = parser.parse_args(arguments)
+    try:
+        _check(given) if given.command == "check" else _write(given, environment)
+    except WeightsError as failure:
+        return _end(failure)
+    return int(Exit.OK)
+
+
+def _check(given: argparse.Namespace) -> None:
+    meant = {entry.revision: entry for entry in order.read(given.order).wanted}.get(given.revision)
+    locked = meant.manifest() if meant else None
+    completion.check(given.folder, given.repository, given.revision, locked.digest if locked else "", given.job)
+    _say(f"{given.repository} at {given.revision}: whole")
+
+
+def _write(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
+    there = order.read(given.order)
+    if given.digest and there.digest != given.digest:
+        # A node may still have the ConfigMap of before; the Job's next pod finds the new one.
+        raise WeightsError(
+            Exit.ORDER, "the order is not this Job's", got=there.digest, allowed=given.digest, fix="the Job tries again"
+        )
+    hub = None
+    if there.source != "volume":
+        token = environment.get("HF_TOKEN", "").strip()
+        hub = Hub(there.endpoint, token=token, token_from=there.token_from, stall_s=given.stall_s)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    bringing = Bringing(there, Volume(given.volume), hub, _say, stop=stop)
+    bringing.run() if given.command == "bring" else bringing.prune()
+
+
+def _say(text: str) -> None:
+    print(f"[weights] {text}", flush=True)
+
+
+def _end(failure: WeightsError) -> int:
+    print(f"error: {failure}", file=sys.stderr, flush=True)
+    if _REASON.exists():
+        _REASON.write_text(f"{failure}\n", encoding="utf-8")
+    return int(failure.status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

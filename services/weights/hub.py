@@ -1,0 +1,187 @@
+"""A server with the hub's API: what a revision consists of, and its files from any byte on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any, NoReturn
+from urllib.parse import quote, urlsplit
+
+from services.weights.failure import Exit, WeightsError
+from services.weights.manifest import Entry, Manifest, chosen, is_inside
+
+CHUNK = 1 << 20
+_RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class RetryableError(Exception):
+    """It may work the next time. `after_s`: the server asks to wait for so long."""
+
+    def __init__(self, text: str, after_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.after_s = after_s
+
+
+class Hub:
+    """Answers of one server. A token goes to its own host alone, not to the stores that it redirects to."""
+
+    def __init__(self, endpoint: str, *, token: str = "", token_from: str = "", stall_s: float = 60.0) -> None:
+        """token_from: how messages call the place of the token; empty where the site names none."""
+        self.endpoint = endpoint.rstrip("/")
+        self._token = token
+        self._token_from = token_from
+        self._stall_s = stall_s
+        self._opener = urllib.request.build_opener(_Redirects(self.endpoint, token))
+
+    def manifest(self, repository: str, revision: str) -> Manifest:
+        """What the server states that the revision consists of, as far as the engine reads it."""
+        url = f"{self.endpoint}/api/models/{quote(repository)}/revision/{revision}?blobs=true"
+        with self._get(url, f"{repository} at {revision}") as answer:
+            try:
+                stated: dict[str, Any] = json.load(answer)
+                files = {entry["rfilename"]: entry for entry in stated["siblings"]}
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._no_manifest(repository, f"an answer without its files ({error})") from None
+        if stated.get("sha") != revision:
+            raise WeightsError(
+                Exit.NOT_FOUND,
+                f"{self.endpoint} answers with another revision of {repository}",
+                got=str(stated.get("sha")),
+                allowed=revision,
+                fix="set models.NAME.server.revision to a commit of the repository, 40 digits of 0-9 and a-f",
+            )
+        entries = {path: self._entry(repository, path, files[path]) for path in chosen(filter(is_inside, files))}
+        return Manifest(repository, revision, entries)
+
+    def _entry(self, repository: str, path: str, stated: dict[str, Any]) -> Entry:
+        large = stated.get("lfs") or {}
+        size, sha256, sha1 = large.get("size", stated.get("size")), large.get("sha256", ""), stated.get("blobId", "")
+        if size is None or not (sha256 or sha1):
+            raise self._no_manifest(repository, f"{path} without size or digest")
+        return Entry(int(size), str(sha256), "" if sha256 else str(sha1))
+
+    def _no_manifest(self, repository: str, got: str) -> WeightsError:
+        return WeightsError(
+            Exit.NOT_FOUND,
+            f"{self.endpoint} does not state what {repository} consists of",
+            got=got,
+            fix="lock the model (sitectl weights lock): a lock needs nothing but the files of the server",
+        )
+
+    def read(self, manifest: Manifest, path: str, begin: int) -> Iterator[tuple[int, bytes]]:
+        """The file from byte `begin` on: (where it goes, bytes). A server that knows no ranges begins at 0.
+
+        Raises RetryableError when the transfer stalls or ends early.
+        """
+        url = f"{self.endpoint}/{quote(manifest.repository)}/resolve/{manifest.revision}/{quote(path)}"
+        headers = {"Range": f"bytes={begin}-"} if begin else {}
+        expected = manifest.files[path].size
+        with self._get(url, f"{path} of {manifest.repository} at {manifest.revision}", headers) as answer:
+            at = begin if answer.status == http.client.PARTIAL_CONTENT else 0
+            _same_size(answer, at, expected)
+            while True:
+                try:
+                    # What is there, up to so much: a byte that came counts, whatever comes after it.
+                    data = answer.read1(CHUNK)
+                except TimeoutError:
+                    raise RetryableError(f"no byte for {self._stall_s:.0f} s") from None
+                except (OSError, http.client.HTTPException) as error:
+                    raise RetryableError(f"the connection broke: {error or type(error).__name__}") from None
+                if not data:
+                    break
+                yield at, data
+                at += len(data)
+        if at < expected:
+            raise RetryableError(f"the server ended the file at byte {at} of {expected}")
+
+    def _get(self, url: str, what: str, headers: dict[str, str] | None = None) -> Any:
+        request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **(headers or {})})  # noqa: S310 - the site's own address, of a checked form
+        if self._token:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        try:
+            return self._opener.open(request, timeout=self._stall_s)
+        except urllib.error.HTTPError as error:
+            with error:
+                self._refused(error, what)
+        except TimeoutError:
+            raise RetryableError(f"no answer for {self._stall_s:.0f} s") from None
+        except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError | socket.timeout):
+                raise RetryableError(f"no answer for {self._stall_s:.0f} s") from None
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise WeightsError(
+                    Exit.UNREACHABLE,
+                    f"the certificate of {self.endpoint} is not trusted: {reason.verify_message}",
+                    fix="give the server a certificate of an authority that the engine's image knows",
+                ) from None
+            raise RetryableError(f"{urlsplit(url).netloc} cannot be reached: {reason}") from None
+
+    def _refused(self, error: urllib.error.HTTPError, what: str) -> NoReturn:
+        status, code = error.code, error.headers.get("X-Error-Code", "")
+        if status in _RETRY_STATUSES:
+            after = error.headers.get("Retry-After", "")
+            raise RetryableError(f"{self.endpoint} answers {status}", float(after) if after.isdigit() else 0.0)
+        if status in (401, 403):
+            raise self._no_access(status, code, what)
+        if status in (404, 410):
+            kind = {"RepoNotFound": "repository", "RevisionNotFound": "revision"}.get(code, "file or revision")
+            raise WeightsError(
+                Exit.NOT_FOUND,
+                f"{self.endpoint} has no such {kind}: {what}",
+                got=f"status {status} {code}".rstrip(),
+                fix="correct the commit in models.NAME.server.revision, or have the mirror hold this one",
+            )
+        if status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise RangeError
+        raise WeightsError(
+            Exit.OTHER, f"{self.endpoint} refuses {what}", got=f"status {status}", fix="see the server's own log"
+        )
+
+    def _no_access(self, status: int, code: str, what: str) -> WeightsError:
+        if self._token:
+            wrong = f"the token in {self._token_from} does not open {what}: it is expired, or its owner has no access"
+            fix = f"put a token with access into {self._token_from}, then call pulumi up again"
+        elif self._token_from:
+            wrong, fix = f"there is no token in {self._token_from}, and {what} needs one", "create that Secret"
+        else:
+            wrong = f"{what} needs a token: it is gated, private, or not there"
+            fix = "name a Secret that has one under its key `token`, as storage.weights.token_secret"
+        return WeightsError(Exit.TOKEN, wrong, got=f"status {status} {code} from {self.endpoint}", fix=fix)
+
+
+class RangeError(Exception):
+    """The file has no such byte."""
+
+
+class OtherFileError(Exception):
+    """The server has a file of another size under this name."""
+
+
+def _same_size(answer: Any, begin: int, expected: int) -> None:
+    """Raise OtherFileError where the answer states another size. One without a length states none."""
+    total = answer.headers.get("Content-Range", "").rpartition("/")[2]
+    if not total.isdigit():
+        length = answer.headers.get("Content-Length", "")
+        total = str(begin + int(length)) if length.isdigit() else ""
+    if total and int(total) != expected:
+        raise OtherFileError(f"{total} bytes")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and gives the token to no other server than the first."""
+
+    def __init__(self, endpoint: str, token: str) -> None:
+        self._home = urlsplit(endpoint)[:2]
+        self._token = token
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and self._token and urlsplit(newurl)[:2] == self._home:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        return request
