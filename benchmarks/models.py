@@ -21,7 +21,7 @@ from lab.cluster.parts import metadata_of, present, spec_of, status_of
 from lab.deploy import Front
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
-from stacks.program.platform import MODELS_NAMESPACE
+from stacks.plan.models import MODELS_NAMESPACE
 from stacks.site.loader import KEY
 
 _STACK_FILE = CHECKOUT / f"Pulumi.{session.STACK}.yaml"

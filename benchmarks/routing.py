@@ -26,7 +26,7 @@ from components.specs.inference_pool import picker_name
 from lab.cluster import api
 from lab.errors import LabError
 from lab.paths import Lab
-from stacks.program.platform import MODELS_NAMESPACE
+from stacks.plan.models import MODELS_NAMESPACE
 
 HELP = "prefix-aware picking, by one picker and by two, against round robin on multi-turn conversations"
 AWARE, TWO, TURNS = "bench-prefix-aware", "bench-two-pickers", "bench-round-robin"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from policy.model import Finding, Resource, SiteFacts
-from policy.pods import containers, gpu_workloads
+from policy.pods import containers
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
+# Where weights come from unless a site names a mirror.
+_HUB = "https://huggingface.co"
 _INSIDE = (".svc", ".svc.cluster.local")
 
 
@@ -108,19 +111,24 @@ def sovereign_egress(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
                 problem=f"leads out of this sovereign site, to {', '.join(outside)}",
                 fix="serve it inside, or drop it",
             )
-    for resource, container in gpu_workloads(resources):
-        environment = {
-            str(variable.get("name")): str(variable.get("value", "")) for variable in container.get("env") or ()
-        }
-        if "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1":
-            mirror = environment.get("HF_ENDPOINT", "")
-            if not mirror or not _inside(mirror, facts.registries):
+    for resource in resources:
+        for container in containers(resource):
+            source = _source_of_weights(container)
+            if source is not None and not _inside(source, facts.registries):
+                called = "the hub" if source == _HUB else source
                 yield Finding(
                     resource=resource.label,
-                    problem=f"container {container.get('name')} may download weights from {mirror or 'the hub'}",
+                    problem=f"container {container.get('name')} may download weights from {called}",
                     fix="set storage.weights.source: volume and put the weights there beforehand, or source: mirror "
                     "with a server of the site's own, whose host the site's rules file lists under registries",
                 )
+
+
+def _source_of_weights(container: Mapping[str, Any]) -> str | None:
+    """Where a container may download weights from; None where it may not."""
+    environment = {str(variable.get("name")): str(variable.get("value", "")) for variable in container.get("env") or ()}
+    may = "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1"
+    return environment.get("HF_ENDPOINT", _HUB if may else None)
 
 
 def _outside(resource: Resource) -> list[str]:

@@ -66,7 +66,7 @@ class RulesSpec(Spec):
     ) -> SiteFacts:
         """Facts of the site called `name`.
 
-        load_s: by model, what its first start takes to load the weights. replaced: registries with the endpoints that
+        load_s: by model, what a start takes to load the weights. replaced: registries with the endpoints that
         machines ask in their place, and no others. machine_secrets: what the site sets for those of its machines.
         """
         base = SiteFacts(name=name)

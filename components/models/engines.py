@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from components.models import weights
 from components.network_policies import Rule
 from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec
-from components.specs.weights import WeightsSpec
 
 PORT = 8000
 # OpenAI accepts no larger `n`. vLLM's default is 16,384, and each of them takes a place in its queue.
@@ -40,8 +39,6 @@ def vllm_engine(
     repository: str,
     served_names: Sequence[str],
     flags: Sequence[str],
-    source: WeightsSpec,
-    revision: str = "",
     remote_code: bool = False,
     speculative: Mapping[str, str | int] | None = None,
 ) -> Engine:
@@ -53,8 +50,9 @@ def vllm_engine(
     # queue before it reads this (v1/engine/async_llm.py, check_admission).
     most_answers = str(min(_MOST_ANSWERS, plan.max_num_queued_reqs))
     args = [
-        repository,
-        *_pinned(revision, remote_code=remote_code),
+        weights.FOLDER,
+        # Of the revision itself, whose files lie there.
+        *(["--trust-remote-code"] if remote_code else []),
         *_served(served_names),
         f"--port={PORT}",
         *_layout_flags(plan.layout),
@@ -80,7 +78,7 @@ def vllm_engine(
         owned_by=repository.partition("/")[0],
         args=args,
         env={
-            **weights.environment(source),
+            **weights.environment(),
             "VLLM_ENGINE_READY_TIMEOUT_S": str(plan.start_budget_s),
             "VLLM_MAX_N_SEQUENCES": most_answers,
             "VLLM_NO_USAGE_STATS": "1",
@@ -88,18 +86,8 @@ def vllm_engine(
         },
         ready_path="/health",
         hold_s=0,
-        egress=weights.egress(source),
+        egress=[],
     )
-
-
-def _pinned(revision: str, *, remote_code: bool) -> Iterator[str]:
-    """The commit of the repository for weights and tokenizer, and whether its code is run, of that commit as well."""
-    if revision:
-        yield f"--revision={revision}"
-    if remote_code:
-        yield "--trust-remote-code"
-        if revision:
-            yield f"--code-revision={revision}"
 
 
 def _served(names: Sequence[str]) -> list[str]:

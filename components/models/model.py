@@ -13,6 +13,7 @@ from components.models.engines import Engine
 from components.models.inference_pool import InferencePool, InferencePoolArgs, picker_labels
 from components.models.model_route import ModelRoute, ModelRouteArgs
 from components.models.model_server import ModelServer, ModelServerArgs
+from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
 from components.network_policies import peer
 from components.specs.inference_pool import PickerPlan
@@ -35,6 +36,8 @@ class ModelArgs:
     storage_class: str
     hardware: Sequence[pulumi.Resource]
     """What offers GPUs and volumes."""
+    weights: WeightsPlan | None
+    """What brings the weights; None for a simulator that has none."""
     volume: Keeping
     """Whether the weights' volume may be deleted, where the model's own key does not set it."""
     picker_image: str
@@ -58,6 +61,7 @@ class Model(Component):
                 namespace=args.namespace,
                 storage_class=args.storage_class,
                 needs=args.hardware,
+                weights=args.weights,
                 clients=[args.gateway.proxies, peer(picker_labels(name))],
                 volume=args.spec.volume or args.volume,
             ),

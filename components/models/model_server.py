@@ -11,10 +11,11 @@ import pulumi
 from components.component import Component
 from components.models import weights
 from components.models.engines import PORT, Engine
+from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
 from components.objects import declare
-from components.specs.model_server import LATER_START, ModelServerPlan, ModelServerSpec
+from components.specs.model_server import ModelServerPlan, ModelServerSpec
 from floor import gpu_nodes
 from floor.stateful import VOLUME, Keeping
 
@@ -25,12 +26,16 @@ CLOSING_S = 10
 
 
 def deployment(
-    name: str, namespace: str, spec: ModelServerSpec, plan: ModelServerPlan, engine: Engine
+    name: str,
+    namespace: str,
+    spec: ModelServerSpec,
+    plan: ModelServerPlan,
+    engine: Engine,
+    store: WeightsPlan | None = None,
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
     gpus = {gpu_nodes.RESOURCE: str(plan.gpus)}
-    volumes = [{"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}]
-    mounts = [{"name": "weights", "mountPath": weights.MOUNT}]
+    volumes, mounts = weights.server_volumes(name, store), weights.server_mounts(store)
     if plan.gpus > 1:
         # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
@@ -65,16 +70,16 @@ def deployment(
                 "labelSelector": {"matchLabels": labels(name)},
             }
         ],
+        **({"initContainers": weights.check_containers(store)} if store else {}),
         "containers": [container],
         "volumes": volumes,
     }
     if spec.engine == "vllm":
         pod["runtimeClassName"] = gpu_nodes.RUNTIME_CLASS
-    marks = {"annotations": {LATER_START: str(plan.later_start_budget_s)}} if plan.download_s else {}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels(name), **marks},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
         "spec": {
             "replicas": spec.replicas,
             "progressDeadlineSeconds": _turnover_s(spec, plan),
@@ -132,6 +137,8 @@ class ModelServerArgs:
     """What offers GPUs and volumes."""
     clients: Sequence[Peer]
     """Pods that may send requests and read metrics: the gateway's proxies and the model's own pickers."""
+    weights: WeightsPlan | None
+    """What brings the weights; None for a simulator that has none."""
     volume: Keeping
     """Whether the engine refuses to delete or replace the volume."""
 
@@ -155,7 +162,7 @@ class ModelServer(Component):
             name,
             space.name,
             labels=labels(name),
-            weight_bytes=args.plan.weight_bytes,
+            weight_bytes=args.weights.volume_bytes if args.weights else args.plan.weight_bytes,
             storage_class=args.storage_class,
             keeping=args.volume,
         )
@@ -168,8 +175,8 @@ class ModelServer(Component):
         )
         replicas = self.child(
             "server",
-            deployment(name, space.name, args.spec, args.plan, args.engine),
-            depends_on=[claim],
+            deployment(name, space.name, args.spec, args.plan, args.engine, args.weights),
+            depends_on=[claim, *self._brought(args, claim)],
             # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
             patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),
         )
@@ -177,5 +184,18 @@ class ModelServer(Component):
         self.child("budget", budget, depends_on=[space.ready])
         policy = network_policy(name, space.name, args.clients, args.engine.egress)
         self.child("network-policy", policy, depends_on=[space.ready])
+        if args.weights:
+            self.child("prune", weights.prune_job(name, space.name, args.weights), depends_on=[replicas])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
         self.finish(name=name)
+
+    def _brought(self, args: ModelServerArgs, claim: pulumi.Resource) -> Sequence[pulumi.Resource]:
+        """The Job after which the weights are there, with what it needs."""
+        if args.weights is None:
+            return []
+        plan, space = args.weights, args.namespace
+        program = self.child("program", weights.program(self.name, space.name, plan), depends_on=[space.ready])
+        policy = weights.network_policy(self.name, space.name, plan)
+        allowed = self.child("weights-policy", policy, depends_on=[space.ready])
+        job = weights.job(self.name, space.name, plan)
+        return [self.child("bring", job, depends_on=[claim, program, allowed], patience_s=plan.patience_s)]

@@ -1,32 +1,69 @@
-"""A model's weights: the volume that its replicas share, and where its files come from."""
+"""A model's weights: the volume that its replicas share, the Job that fills it, and how a server mounts a revision."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from components.network_policies import Rule
+from components.network_policies import Rule, allow_ingress
 from components.specs.weights import WeightsSpec
+from floor import gpu_nodes
 from floor.metadata import DISPOSABLE
 from floor.stateful import Keeping
+from services.weights.order import WeightsOrder
 
+# Where a whole volume is in a pod that has no revision of its own to read.
 MOUNT = "/models"
+FOLDER, DRAFT_FOLDER = "/models/weights", "/models/draft"
+_CACHE = "/models/vllm-cache"
+_PROGRAM = Path(__file__).parents[2] / "services" / "weights"
+# Below a folder of Python's path, under the names that the program's modules have in a checkout.
+_PATH, _PROGRAM_FOLDER = "/opt/platform", "/opt/platform/services/weights"
+TOKEN_KEY = "token"  # noqa: S105 - a name
+# A node that is lost, or a server that was away for long, costs one of these.
+_MORE_RUNS = 2
+# The provider waits for this long after the Job itself would have ended: its image, and a place on a node.
+_SCHEDULING_S = 300
+_NAMES = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
 
 
-def environment(spec: WeightsSpec) -> Mapping[str, str]:
-    """Environment of vLLM and the hub's client: where the weights are."""
-    variables = {"HF_HOME": f"{MOUNT}/hub", "VLLM_CACHE_ROOT": f"{MOUNT}/vllm-cache"}
-    match spec.source:
-        case "volume":
-            variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-        case "mirror":
-            variables |= {"HF_ENDPOINT": str(spec.mirror)}
-    return variables
+@dataclass(frozen=True, kw_only=True)
+class WeightsPlan:
+    """The weights of one model: what is brought, from where, and what it may take."""
+
+    order: WeightsOrder
+    image: str
+    """Whose Python runs the program: the engine's own, which its nodes have."""
+    volume_bytes: float
+    """Of all revisions that have room."""
+    budget_s: int
+    """The Job fails after that."""
+    token_secret: str
+    """Secret of the models' namespace with the hub's token; empty for none."""
+    egress: Sequence[Rule] | None
+    """What the Job may reach; None leaves that open."""
+
+    @property
+    def job(self) -> str:
+        """Name of the Job: another order is another Job."""
+        return f"{self.order.model}-weights-{self.order.wanted[0].revision[:8]}"
+
+    @property
+    def patience_s(self) -> int:
+        """How long `up` waits for the Job."""
+        return self.budget_s + _SCHEDULING_S
+
+
+def environment() -> Mapping[str, str]:
+    """Environment of vLLM: it downloads nothing, and keeps what it compiles in the volume."""
+    return {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CACHE_ROOT": _CACHE}
 
 
 def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
-    """What an engine may reach for its weights; None where its policy cannot express it.
+    """What the Job may reach for weights; None where its policy cannot express it.
 
     A NetworkPolicy knows no host names. The hub and the stores that it redirects to are anywhere, behind HTTPS. A
     mirror redirects to whatever it likes, and the port of a Service is not that of its pods.
@@ -36,8 +73,7 @@ def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
             return []
         case "mirror":
             return None
-    names = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
-    return [{"ports": [*names, {"protocol": "TCP", "port": 443}]}]
+    return [{"ports": [*_NAMES, {"protocol": "TCP", "port": 443}]}]
 
 
 def volume_gib(weight_bytes: float) -> int:
@@ -66,3 +102,162 @@ def claim(
             "resources": {"requests": {"storage": f"{volume_gib(weight_bytes)}Gi"}},
         },
     }
+
+
+def labels(name: str) -> dict[str, str]:
+    """Of the pods that write the volume: no server's, so no request reaches them."""
+    return {"app.kubernetes.io/name": "model-weights", "app.kubernetes.io/instance": name}
+
+
+def program(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
+    """The program and its order, as files of one folder."""
+    modules = {path.name: path.read_text(encoding="utf-8") for path in sorted(_PROGRAM.glob("*.py"))}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{name}-weights", "namespace": namespace, "labels": labels(name)},
+        "data": {**modules, **plan.order.files()},
+    }
+
+
+def job(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
+    """Brings every wanted revision into the volume, once, before a server starts."""
+    return _job(name, namespace, plan, "bring", plan.job, {"activeDeadlineSeconds": plan.budget_s})
+
+
+def prune_job(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
+    """Removes earlier revisions, once every server runs on the wanted ones."""
+    revision = plan.order.wanted[0].revision[:8]
+    return _job(name, namespace, plan, "prune", f"{name}-prune-{revision}", {"activeDeadlineSeconds": _SCHEDULING_S})
+
+
+def _job(
+    name: str, namespace: str, plan: WeightsPlan, command: str, called: str, limits: Mapping[str, Any]
+) -> dict[str, Any]:
+    token = {"name": plan.token_secret, "key": TOKEN_KEY, "optional": True}
+    container = {
+        **_runs(plan, command),
+        "name": "weights",
+        "args": ["--volume=/volume", f"--digest={plan.order.digest}"],
+        "resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "volumeMounts": [_mounted_program(), {"name": "weights", "mountPath": "/volume"}],
+    }
+    if plan.order.source != "volume":
+        variables: list[dict[str, Any]] = [{"name": "HF_ENDPOINT", "value": plan.order.endpoint}]
+        if plan.token_secret:
+            variables.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}})
+        container["env"] = [*container["env"], *variables]
+    near_gpus = {"key": gpu_nodes.FAMILY_LABEL, "operator": "Exists"}
+    pod = {
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        # The engine's image is on GPU nodes already. No node is required: any reaches the volume.
+        "affinity": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 100, "preference": {"matchExpressions": [near_gpus]}}
+                ]
+            }
+        },
+        "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
+        "containers": [container],
+        "volumes": [_program_volume(name), _weights_volume(name)],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": called,
+            "namespace": namespace,
+            "labels": labels(name),
+            # One that failed is made again by the next `up`, not waited for.
+            "annotations": {"pulumi.com/replaceUnready": "true"},
+        },
+        "spec": {
+            "backoffLimit": _MORE_RUNS,
+            **limits,
+            "template": {"metadata": {"labels": labels(name)}, "spec": pod},
+        },
+    }
+
+
+def network_policy(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
+    """No pod reaches the Job's pods, and they reach the source alone."""
+    return allow_ingress(f"{name}-weights", namespace, labels(name), [], egress=plan.egress)
+
+
+def check_containers(plan: WeightsPlan) -> list[dict[str, Any]]:
+    """A server's containers that end well only where the revision is whole; they run before the engine."""
+    return [
+        {
+            **_runs(plan, "check"),
+            "name": name,
+            "args": [
+                f"--folder={folder}",
+                f"--repository={wanted.repository}",
+                f"--revision={wanted.revision}",
+                f"--job={plan.job}",
+            ],
+            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+            "volumeMounts": [_mounted_program(), _revision(folder, wanted.revision)],
+        }
+        for name, folder, wanted in zip(
+            ("check-weights", "check-draft"), (FOLDER, DRAFT_FOLDER), plan.order.wanted, strict=False
+        )
+    ]
+
+
+def server_mounts(plan: WeightsPlan | None) -> list[dict[str, Any]]:
+    """What an engine mounts: its revisions for reading, and a place for what it compiles."""
+    if plan is None:
+        return [{"name": "weights", "mountPath": MOUNT}]
+    read = [
+        _revision(folder, wanted.revision)
+        for folder, wanted in zip((FOLDER, DRAFT_FOLDER), plan.order.wanted, strict=False)
+    ]
+    return [*read, {"name": "weights", "mountPath": _CACHE, "subPath": "vllm-cache"}]
+
+
+def server_volumes(name: str, plan: WeightsPlan | None) -> list[dict[str, Any]]:
+    """The volumes behind these mounts."""
+    return [_weights_volume(name), *([_program_volume(name)] if plan else [])]
+
+
+def _runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
+    """The program in the engine's image, with what it needs of its host: nothing.
+
+    As the image's user, root: servers are, and what they and earlier programs left in the volume is theirs. A group
+    for the volume would not help, as Longhorn's driver sets none on ReadWriteMany volumes.
+    """
+    return {
+        "image": plan.image,
+        "command": ["python3", "-m", "services.weights", command],
+        "env": [
+            {"name": "PYTHONPATH", "value": _PATH},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        ],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _revision(folder: str, revision: str) -> dict[str, Any]:
+    return {"name": "weights", "mountPath": folder, "subPath": f"revisions/{revision}", "readOnly": True}
+
+
+def _mounted_program() -> dict[str, Any]:
+    return {"name": "weights-program", "mountPath": _PROGRAM_FOLDER, "readOnly": True}
+
+
+def _program_volume(name: str) -> dict[str, Any]:
+    return {"name": "weights-program", "configMap": {"name": f"{name}-weights"}}
+
+
+def _weights_volume(name: str) -> dict[str, Any]:
+    return {"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}

@@ -12,8 +12,6 @@ from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 
 # Far more than any method drafts well; each costs cache, logits and a place in the step.
 MOST_DRAFTED = 16
-# On a Deployment whose first replica downloads: the start budget of all later ones, for those who foretell a restart.
-LATER_START = "inference-platform/later-start-budget-s"
 
 
 class LayoutSpec(Spec):
@@ -86,8 +84,7 @@ class ModelServerSpec(Spec):
     """What vLLM makes of 16-bit weights as it loads them, as its `--quantization` calls it: FP8 with one scale for a
     matrix, or for 128 x 128 elements of it. What the answers lose is not proven."""
     revision: str | None = None
-    """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's, where the
-    weights are downloaded. The simulator ignores it."""
+    """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
     """The simulator needs this share of the predicted load time to start; vLLM ignores it."""
     extra_args: tuple[str, ...] = ()
@@ -133,11 +130,9 @@ class ModelServerPlan:
     load_s: float
     """Time to read the weights from the volume."""
     download_s: float
-    """Time to fetch them into the volume at the first start; 0 where nothing is fetched."""
+    """Time to fetch them into the volume before the first start; 0 where nothing is fetched."""
     start_budget_s: int
     """A replica that has not started by then is restarted."""
-    later_start_budget_s: int
-    """What is left of it for a start that finds the weights in the volume."""
     startup_probe_period_s: int
     startup_probe_failures: int
 

@@ -18,12 +18,23 @@ class WeightsSpec(Spec):
     """Where the weights come from."""
 
     source: Literal["hub", "mirror", "volume"] = "hub"
-    """`hub`: vLLM downloads them from Hugging Face at its first start. `mirror`: the same from a server of the site.
-    `volume`: you fill the volume before the first start, and vLLM downloads nothing."""
+    """`hub`: a Job downloads them from Hugging Face before the servers start. `mirror`: the same from a server of the
+    site. `volume`: you fill the volume, and the Job compares what is there. No server downloads anything."""
     mirror: str | None = None
     """Address of a server with the hub's API; required for the source `mirror`."""
     download_bytes_per_s: float = Field(default=1.25e8, ge=1.0e5, le=1.0e11)
-    """Download speed of one replica from hub or mirror into the volume; sets how long the first start may take."""
+    """Most bytes per second that a model's Job downloads from hub or mirror. It is a limit, and what preview expects;
+    the Job fails after twice the time that follows from it, and the next run continues."""
+    token_secret: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
+    """Secret in the namespace inference-models that holds the hub's token under its key `token`; gated models need
+    one. The Job alone gets it."""
+    revisions: int = Field(default=1, ge=1, le=16)
+    """Revisions of a model that have room in its volume. A new commit is brought beside the one that is served, so
+    with 1 there must be other room for it; with 2 there is. With 3, an earlier one stays to go back to, and so on.
+    Earlier ones go when all servers run on the new one. Volumes grow by this, and never shrink."""
+    simulated: Literal["nothing", "bring"] = "nothing"
+    """Whether the weights of simulated models are brought, checked and mounted as well, for a trial of the way they
+    take. The simulator reads none of them."""
 
     @model_validator(mode="after")
     def _mirror_is_named(self) -> WeightsSpec:
@@ -42,5 +53,5 @@ class WeightsSpec(Spec):
 
     @property
     def downloaded(self) -> bool:
-        """Whether the first replica to start fetches them."""
+        """Whether they come over the network."""
         return self.source != "volume"

@@ -62,7 +62,8 @@ def _write(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
     hub = None
     if there.source != "volume":
         token = environment.get("HF_TOKEN", "").strip()
-        hub = Hub(there.endpoint, token=token, token_from=there.token_from, stall_s=given.stall_s)
+        endpoint = environment.get("HF_ENDPOINT") or there.endpoint
+        hub = Hub(endpoint, token=token, token_from=there.token_from, stall_s=given.stall_s)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

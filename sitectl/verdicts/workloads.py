@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.specs.model_server import LATER_START
 from floor import gpu_nodes
 from floor.counts import counted
 from policy.model import Resource
@@ -59,7 +58,7 @@ def deployment(change: Change) -> list[Verdict]:
                 f"{', '.join(change.replaced_by)} cannot be changed in place, so nothing serves until they have loaded",
                 gpus=gpus,
                 restarts=before.replicas,
-                cold_start_s=_first_start_s(before, after),
+                cold_start_s=after.budget_s,
             )
         ]
     return [
@@ -81,11 +80,6 @@ class _Shape:
             int(asks(container, "limits").get(gpu_nodes.RESOURCE, 0)) for container in of_pod
         )
         self.budget_s = max((startup_budget_s(container) for container in of_pod), default=0)
-        marks: Mapping[str, Any] = (resource.body.get("metadata") or {}).get("annotations") or {}
-        # With the weights in the volume already.
-        self.later_budget_s = int(marks.get(LATER_START, self.budget_s))
-        # The volume and what the engine reads out of it; the simulator reads nothing.
-        self.weights = (resource.namespace, _claims(resource), _repository(of_pod))
         self.at_once = self.replicas if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
 
@@ -94,17 +88,12 @@ def _shape(change: Change, body: Mapping[str, Any]) -> _Shape:
     return _Shape(Resource(type=change.type, name=change.name, body=body))
 
 
-def _first_start_s(before: _Shape, after: _Shape) -> int:
-    """Of the replica that starts first after a change, which downloads what the volume does not hold yet."""
-    return after.later_budget_s if before.weights == after.weights else after.budget_s
-
-
 def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
     causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
     if not causes:
         return []
     rounds = -(-after.replicas // after.at_once)
-    starts_s = _first_start_s(before, after) + (rounds - 1) * after.later_budget_s
+    starts_s = rounds * after.budget_s
     return [
         verdict(
             change,
@@ -126,7 +115,7 @@ def _replicas(change: Change, before: _Shape, after: _Shape, gpus: int) -> list[
     what = f"{before.replicas} -> {after.replicas} replicas"
     if after.replicas > before.replicas:
         return [
-            verdict(change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.later_budget_s),
+            verdict(change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.budget_s),
         ]
     gone = before.replicas - after.replicas
     reason = f"{counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
@@ -161,16 +150,15 @@ def _answering(change: Change, body: Mapping[str, Any]) -> str:
 
 
 def _repository(pod: Sequence[Mapping[str, Any]]) -> str:
-    """What vLLM loads, its first argument; empty for the simulator, whose arguments are flags."""
+    """What vLLM loads: what is checked before it, or its first argument; empty for the simulator.
+
+    Of earlier programs the first argument is a repository, of this one a folder.
+    """
+    words = [str(word) for container in pod for word in container.get("args") or ()]
+    if checked := next((word.partition("=")[2] for word in words if word.startswith("--repository=")), ""):
+        return checked
     first_words = (str((container.get("args") or [""])[0]) for container in pod)
     return next((word for word in first_words if word and not word.startswith("-")), "")
-
-
-def _claims(resource: Resource) -> tuple[str, ...]:
-    volumes = pod_spec(resource).get("volumes") or ()
-    return tuple(
-        volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume
-    )
 
 
 def _last_flag(change: Change, body: Mapping[str, Any]) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from components.specs.weights import WeightsSpec
 from floor.problems import Path, Problem
 from stacks.facts import catalogue, versions
 from stacks.facts.versions import Versions
@@ -12,11 +11,9 @@ from stacks.site.demand import OrderedModelSpec
 from stacks.site.model import SiteConfig
 
 
-def served_revision(spec: OrderedModelSpec, source: WeightsSpec) -> str:
-    """The site's own commit, else the catalogue's; empty for files that the site brings, which may be of any commit."""
-    if spec.server.revision is not None:
-        return spec.server.revision
-    return catalogue.load(spec.catalogue).revision if source.downloaded else ""
+def served_revision(spec: OrderedModelSpec) -> str:
+    """The site's own commit, else the catalogue's."""
+    return spec.server.revision or catalogue.load(spec.catalogue).revision
 
 
 def engines_too_old(site: SiteConfig, pins: Versions) -> Iterator[Problem]:

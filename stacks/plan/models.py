@@ -9,19 +9,19 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from components.models.engines import Engine, simulator_engine, vllm_engine
+from components.models.weights import WeightsPlan
 from components.specs.inference_pool import PickerPlan
 from components.specs.model_server import LayoutSpec, ModelServerPlan
-from components.specs.weights import WeightsSpec
 from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue, versions
 from stacks.facts.versions import Images
 from stacks.plan.block import block
-from stacks.plan.hub_revisions import served_revision
 from stacks.plan.optimisations import refused, speculative_config
 from stacks.plan.orders import order_of, serving_of
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.start import PROBE_PERIOD_S
+from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights
 from stacks.proof import several_nodes
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.disaggregation import one_is_enough
@@ -35,6 +35,8 @@ from stacks.site.model import SiteConfig
 
 # The revision that every model has; a further one would serve a share of the model's traffic.
 STABLE = "stable"
+# Where models, their Jobs and pickers run.
+MODELS_NAMESPACE = "inference-models"
 
 
 class DoesNotFitError(Exception):
@@ -62,16 +64,13 @@ class RevisionPlan:
     server: ModelServerPlan
     picker: PickerPlan
     engine: Engine
+    weights: WeightsPlan | None
+    """None for a simulator that has none."""
 
     @property
     def parallel_requests(self) -> int:
         """Requests for the model that one Envoy pod may have under way at once."""
         return self.settings["gateway_parallel_requests"].whole
-
-    @property
-    def first_load_s(self) -> float:
-        """Seconds until the weights are read for the first time, their download included."""
-        return self.server.download_s + self.server.load_s
 
     @cached_property
     def better(self) -> Proof:
@@ -107,18 +106,22 @@ class ModelPlan:
         return (self.name, *self.stable.spec.aliases)
 
 
-def plan_model(site: SiteConfig, name: str, images: Images) -> ModelPlan:
+def plan_model(site: SiteConfig, name: str, images: Images, locks: Locks = NO_LOCKS) -> ModelPlan:
     """Plan each revision of a model. Raises DoesNotFitError with the nearest fixes."""
-    return ModelPlan(name=name, revisions={STABLE: plan_revision(site, name, site.models[name], images)})
+    return ModelPlan(name=name, revisions={STABLE: plan_revision(site, name, site.models[name], images, locks)})
 
 
-def plan_revision(site: SiteConfig, name: str, spec: OrderedModelSpec, images: Images) -> RevisionPlan:
+def plan_revision(
+    site: SiteConfig, name: str, spec: OrderedModelSpec, images: Images, locks: Locks = NO_LOCKS
+) -> RevisionPlan:
     """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
     if unable := [*refused(("models", name, "server"), spec.server, spec.catalogue, site.cluster.gpu)]:
         raise DoesNotFitError(unable)
     proof, serving = prove(order_of(site, name, spec, versions.minor_of(images.vllm))), serving_of(spec)
     if problems := [*_misfits(spec, proof)] or [*broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
+    if broken := [*broken_locks(name, spec, site.storage.weights, locks)]:
+        raise DoesNotFitError(broken)
     settings = derive(proof, serving)
     server = _server(proof, settings)
     return RevisionPlan(
@@ -129,7 +132,17 @@ def plan_revision(site: SiteConfig, name: str, spec: OrderedModelSpec, images: I
         settings=settings,
         server=server,
         picker=_picker(server, settings),
-        engine=_engine(name, spec, server, images, site.storage.weights),
+        engine=_engine(name, spec, server, images),
+        weights=plan_weights(
+            name,
+            spec,
+            site.storage.weights,
+            locks,
+            image=images.vllm,
+            namespace=MODELS_NAMESPACE,
+            file_bytes=server.weight_bytes,
+            budget_s=settings["download_budget_s"].whole,
+        ),
     )
 
 
@@ -197,7 +210,6 @@ def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
         load_s=proof.cold_start["read_weights"].value,
         download_s=proof.cold_start["download_weights"].value,
         start_budget_s=whole("start_budget_s"),
-        later_start_budget_s=whole("later_start_budget_s"),
         startup_probe_period_s=PROBE_PERIOD_S,
         startup_probe_failures=whole("startup_probe_failures"),
     )
@@ -214,7 +226,7 @@ def _picker(server: ModelServerPlan, settings: Mapping[str, Setting]) -> PickerP
     )
 
 
-def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Images, source: WeightsSpec) -> Engine:
+def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Images) -> Engine:
     """The engine that the site names for this model."""
     model = catalogue.load(spec.catalogue)
     names = (name, *spec.aliases)
@@ -229,8 +241,6 @@ def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Im
         repository=model.repository,
         served_names=names,
         flags=model.engine_flags,
-        source=source,
-        revision=served_revision(spec, source),
         remote_code=model.remote_code is not None,
-        speculative=speculative_config(spec.server.speculative, source),
+        speculative=speculative_config(spec.server.speculative),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from components.models.weights import DRAFT_FOLDER
 from components.specs.model_server import ModelServerSpec, SpeculativeSpec
-from components.specs.weights import WeightsSpec
 from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
@@ -29,17 +29,13 @@ def speculation_of(spec: SpeculativeSpec | None) -> Speculation | None:
     )
 
 
-def speculative_config(spec: SpeculativeSpec | None, source: WeightsSpec) -> dict[str, str | int]:
+def speculative_config(spec: SpeculativeSpec | None) -> dict[str, str | int]:
     """The object of vLLM's --speculative-config; empty without drafts."""
     if spec is None:
         return {}
     config: dict[str, str | int] = {"method": _METHODS[spec.method], "num_speculative_tokens": spec.tokens}
     if spec.catalogue:
-        draft = catalogue.load(spec.catalogue)
-        config["model"] = draft.repository
-        # As of the model itself: files that the site brings may be of any commit.
-        if draft.revision and source.downloaded:
-            config["revision"] = draft.revision
+        config["model"] = DRAFT_FOLDER
     return config
 
 

@@ -6,6 +6,7 @@ from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.plan.optimisations import speculation_of
 from stacks.plan.settings.definition import Override, Serving
+from stacks.plan.weights import brings
 from stacks.proof.cache import KvDtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo, Spread
 from stacks.proof.layouts import Layout
@@ -67,9 +68,9 @@ def kv_dtype(gpu: str) -> KvDtype:
 
 
 def _download(site: SiteConfig, spec: OrderedModelSpec) -> float | None:
-    """Bytes per second at which weights arrive in the volume; None where no replica fetches any."""
+    """Bytes per second at which weights arrive in the volume; None where none are fetched."""
     source = site.storage.weights
-    return source.download_bytes_per_s if spec.server.engine == "vllm" and source.downloaded else None
+    return source.download_bytes_per_s if brings(spec, source) and source.downloaded else None
 
 
 def _load(spec: OrderedModelSpec) -> Load | None:

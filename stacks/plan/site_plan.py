@@ -24,6 +24,7 @@ from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_mo
 from stacks.plan.placing import crowds, describe_placement
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
+from stacks.plan.weights import Locks, read_locks, unlocked
 from stacks.proof.proof import Proof
 from stacks.site.loader import ReadSite, read_site_file, read_values
 from stacks.site.model import SiteConfig
@@ -99,9 +100,9 @@ class SitePlan:
         return max(needed, default=LARGEST_BODY_KIB)
 
     @property
-    def first_load_s(self) -> dict[str, float]:
-        """Seconds until each model's weights are read for the first time, by the model's name."""
-        return {name: model.stable.first_load_s for name, model in self.models.items()}
+    def load_s(self) -> dict[str, float]:
+        """Seconds in which a replica of each model reads its weights, by the model's name."""
+        return {name: model.stable.server.load_s for name, model in self.models.items()}
 
     @property
     def machine_secrets(self) -> Keeping | None:
@@ -129,13 +130,17 @@ def plan_values(values: Mapping[str, Any], file: str, *, beside: Path | None = N
     return plan_read(read_values(values, file, beside=beside))
 
 
-def plan_read(read: ReadSite) -> SitePlan:
-    """The plan of a site that was read. Raises SiteError with its problems and those of its plan, all at once."""
+def plan_read(read: ReadSite, project: Path | None = None) -> SitePlan:
+    """The plan of a site that was read. Raises SiteError with its problems and those of its plan, all at once.
+
+    project: the folder with the locks, where it is not that of the site's file.
+    """
     if read.site is None:
         raise read.error()
     valid = valid_part(read.site, [problem.path for problem in read.problems])
     sources = origins(valid.site, read.document, read.file)
-    plan, refused = _plan(valid, versions.load(), sources, read.values)
+    locks = read_locks(project or Path(read.file).parent)
+    plan, refused = _plan(valid, versions.load(), sources, read.values, locks)
     refused = _no_consequences(refused, read.problems)
     if read.problems or refused:
         raise read.error(refused)
@@ -145,21 +150,21 @@ def plan_read(read: ReadSite) -> SitePlan:
 def plan_site(site: SiteConfig, pins: Versions | None = None) -> SitePlan:
     """The plan of a site that is typed already; `pins`: instead of the checkout's. Raises SiteError."""
     valid = ValidPart(site=site, whole=True)
-    plan, refused = _plan(valid, pins or versions.load(), {}, site.model_dump(mode="json", exclude_unset=True))
+    plan, refused = _plan(valid, pins or versions.load(), {}, site.model_dump(mode="json", exclude_unset=True), {})
     if refused:
         raise site_error(site.name, refused)
     return plan
 
 
 def _plan(
-    valid: ValidPart, pins: Versions, sources: Mapping[str, Origin], values: Mapping[str, Any]
+    valid: ValidPart, pins: Versions, sources: Mapping[str, Origin], values: Mapping[str, Any], locks: Locks
 ) -> tuple[SitePlan, list[Problem]]:
     """The plan of what is valid, and what is wrong with it."""
     site, problems = valid.site, list[Problem]()
     models: dict[str, ModelPlan] = {}
     for name in sorted(site.models):
         try:
-            models[name] = plan_model(site, name, pins.images)
+            models[name] = plan_model(site, name, pins.images, locks)
         except DoesNotFitError as error:
             problems += error.problems
     plan = SitePlan(site=site, versions=pins, models=models, machines=None)
@@ -179,7 +184,7 @@ def _plan(
 
 
 def _warnings(plan: SitePlan) -> Iterator[Problem]:
-    """What hangs on a speed that is known between two bounds."""
+    """What hangs on a speed that is known between two bounds, and on what a source of weights states."""
     for revision in plan.revisions:
 
         def has_room(proof: Proof, name: str = revision.model) -> bool:
@@ -187,6 +192,9 @@ def _warnings(plan: SitePlan) -> Iterator[Problem]:
 
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
+    if plan.site.purpose == "production":
+        stores = {revision.model: revision.weights for revision in plan.revisions}
+        yield from unlocked({name: store for name, store in stores.items() if store})
 
 
 def _no_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:

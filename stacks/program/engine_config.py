@@ -16,7 +16,7 @@ from stacks.site.reading import validation
 
 def plan_stack(stack: str) -> SitePlan:
     """The plan of the running program's site. Raises SiteError with every problem."""
-    return plan_read(read_stack(stack))
+    return plan_read(read_stack(stack), Path.cwd())
 
 
 def read_stack(stack: str) -> ReadSite:

@@ -20,13 +20,13 @@ from components.namespace import Namespace
 from components.objects import field_manager
 from components.tenants.access import Access, AccessArgs
 from components.tenants.tiers import Tiers, TiersArgs
+from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
 from stacks.program.addons import charts_of, check_values, declare_addons
 from stacks.program.cluster_access import bundle_command, cluster_access
 
 GATEWAY_NAMESPACE = "inference-gateway"
-MODELS_NAMESPACE = "inference-models"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +168,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
                 namespace=space,
                 storage_class=site.storage.storage_class,
                 hardware=addons.hardware,
+                weights=serving.weights,
                 volume=site.storage.volumes,
                 picker_image=versions.images.endpoint_picker,
                 gateway=gateway,

@@ -15,7 +15,8 @@ from cryptography import x509
 
 from components.gateway.gateway import GATEWAY
 from floor.headers import CLIENT_HEADER, MODEL_HEADER
-from stacks.program.platform import GATEWAY_NAMESPACE, MODELS_NAMESPACE
+from stacks.plan.models import MODELS_NAMESPACE
+from stacks.program.platform import GATEWAY_NAMESPACE
 from tests.live.conftest import Seen
 from tests.live.running import Object, RunningSite
 

@@ -9,7 +9,8 @@ import pytest
 
 from components.network_policies import deny_ingress
 from stacks.facts import versions
-from stacks.program.platform import GATEWAY_NAMESPACE, MODELS_NAMESPACE
+from stacks.plan.models import MODELS_NAMESPACE
+from stacks.program.platform import GATEWAY_NAMESPACE
 from tests.live.conftest import Seen
 from tests.live.running import ROOT, RunningSite
 

@@ -9,8 +9,7 @@ import pytest
 
 from components.models import model_server
 from components.specs.inference_pool import picker_name
-from stacks.plan.models import RevisionPlan
-from stacks.program.platform import MODELS_NAMESPACE
+from stacks.plan.models import MODELS_NAMESPACE, RevisionPlan
 from tests.live.conftest import Seen
 from tests.live.running import Object, RunningSite
 

@@ -44,14 +44,15 @@ MAY_IMPORT = {
     "components.machines": {"floor", "components", "talos"},
     "components.tenants": {"floor", "components", "components.specs"},
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
-    "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"},
+    "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
+    | {"services"},
     "stacks": set(),
     "stacks.facts": {"floor", "floor.reading"},
     "stacks.proof": {"floor", "stacks.facts"},
     "stacks.importing": {"floor.reading", "stacks.facts", "stacks.proof"},
     "stacks.site": {"floor", "floor.reading", "stacks.facts", "talos"} | {"components.specs", "components.addons"},
     "stacks.plan": {"floor", "stacks.facts", "stacks.proof", "stacks.site", "talos"}
-    | {"components.specs", "components.models"},
+    | {"components.specs", "components.models", "services"},
     "stacks.whatif": {"floor", "stacks.plan", "stacks.proof"},
     "stacks.program": {"floor", "floor.reading", "policy", "stacks.facts", "stacks.site", "stacks.plan"}
     | {"components", "components.addons", "components.gateway", "components.machines"}

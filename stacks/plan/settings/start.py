@@ -22,31 +22,26 @@ def _figure(basis: Basis, key: str) -> float:
 
 
 def _budget(basis: Basis) -> Derived:
+    read = _figure(basis, "read_weights")
+    return Derived(value=math.ceil(START_MARGIN * read) + START_SLACK_S, inputs={"read_weights_s": round(read)})
+
+
+def _budget_bounds(basis: Basis) -> Bounds:
+    start = math.ceil(_figure(basis, "cold_start"))
+    return Bounds(
+        low=start,
+        high=_LONGEST_START_S,
+        above="Kubernetes takes no such time, and a replica that hangs would never be restarted",
+        below=f"a replica needs {start:,} s to start and would be killed while it loads, for ever",
+        instead_below="raise storage.read_bytes_per_s if the site is faster",
+    )
+
+
+def _download_budget(basis: Basis) -> Derived:
     download, read = _figure(basis, "download_weights"), _figure(basis, "read_weights")
     return Derived(
         value=math.ceil(START_MARGIN * (download + read)) + START_SLACK_S,
         inputs={"download_weights_s": round(download), "read_weights_s": round(read)},
-    )
-
-
-def _budget_bounds(basis: Basis) -> Bounds:
-    first, download = math.ceil(_figure(basis, "first_start")), math.ceil(_figure(basis, "download_weights"))
-    fetched = f", {download:,} s of it to download its weights," if download else ""
-    speeds = ["storage.weights.download_bytes_per_s"] if download else []
-    return Bounds(
-        low=first,
-        high=_LONGEST_START_S,
-        above="Kubernetes takes no such time, and a replica that hangs would never be restarted",
-        below=f"a replica needs {first:,} s to start{fetched} and would be killed while it loads, for ever",
-        instead_below=f"raise {' or '.join([*speeds, 'storage.read_bytes_per_s'])} if the site is faster",
-    )
-
-
-def _later_budget(basis: Basis) -> Derived:
-    budget, download = int(basis.number("start_budget_s")), _figure(basis, "download_weights")
-    return Derived(
-        value=max(budget - math.ceil(START_MARGIN * download), 0),
-        inputs={"start_budget_s": budget, "download_weights_s": round(download)},
     )
 
 
@@ -59,19 +54,20 @@ DEFINITIONS = (
     Definition(
         key="start_budget_s",
         unit="s",
-        formula=f"{START_MARGIN} x (time to download the weights + time to read them) + {START_SLACK_S} for "
-        "compilation and CUDA graphs",
+        formula=f"{START_MARGIN} x time to read the weights + {START_SLACK_S} for compilation and CUDA graphs",
         derive=_budget,
         used="variable VLLM_ENGINE_READY_TIMEOUT_S; progressDeadlineSeconds of the Deployment",
         places=(Place(kind="variable", name="VLLM_ENGINE_READY_TIMEOUT_S"),),
         bounds=_budget_bounds,
     ),
     Definition(
-        key="later_start_budget_s",
+        key="download_budget_s",
         unit="s",
-        formula=f"start_budget_s - {START_MARGIN} x time to download the weights: a later start finds them there",
-        derive=_later_budget,
-        used="annotation inference-platform/later-start-budget-s of the Deployment, for those who foretell a restart",
+        formula=f"{START_MARGIN} x (time to download the weights + time to read them, for those that are in the volume "
+        f"unverified) + {START_SLACK_S}",
+        derive=_download_budget,
+        used="activeDeadlineSeconds of the Job that brings the weights",
+        places=(Place(kind="field", name="activeDeadlineSeconds"),),
     ),
     Definition(
         key="startup_probe_failures",

@@ -1,4 +1,4 @@
-"""Whether a production site may change by itself: each model that it downloads is of one commit; and its licence."""
+"""Whether a site may change by itself: each model is of one commit; and its licence."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.specs.model_server import ModelServerSpec
-from components.specs.weights import WeightsSpec
 from floor.problems import Problem
 from stacks.facts import catalogue
 from stacks.site.reading.raw import at, mapping
 
 _ENGINE = str(ModelServerSpec.model_fields["engine"].default)
-_SOURCE = str(WeightsSpec.model_fields["source"].default)
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Models of a production site whose weights are downloaded, with no commit in the catalogue nor in the site."""
-    source = at(values, "storage", "weights", "source") or _SOURCE
-    if values.get("purpose", "production") != "production" or source == "volume":
-        return
+    """Models with no commit in the catalogue nor in the site: their weights would have no name."""
     for name, model in mapping(values.get("models")).items():
         entry, server = at(model, "catalogue"), mapping(at(model, "server"))
         if entry not in catalogue.names() or server.get("engine", _ENGINE) != "vllm" or server.get("revision"):
@@ -29,7 +24,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         yield Problem(
             path=("models", str(name), "server", "revision"),
-            what=f"missing: {known.repository} would be downloaded as it is then, and a restart could change it",
+            what=f"missing: {known.repository} would be brought as it is then, and no server could name it",
             got=f"none here, and none in stacks/facts/catalogue/{entry}.yaml",
             allowed="a commit of the repository, 40 digits of 0-9 and a-f",
             fix="add server.revision with the commit that you tested; the hub lists them below "

@@ -15,7 +15,7 @@ from components.models.engines import PORT as ENGINE_PORT
 from components.models.inference_pool import picker_service
 from lab import doctor
 from stacks.facts import versions
-from stacks.program.platform import MODELS_NAMESPACE
+from stacks.plan.models import MODELS_NAMESPACE
 from tests import documented
 from tests.documented import PAGES, ROOT, shown
 

@@ -202,8 +202,8 @@ def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: 
     result = run(own, "validate", "berlin")
     assert result.status == Exit.REFUSED
     told = " ".join((result.out + result.err).split())
-    assert "models.chat.overrides.start_budget_s: a replica needs 429 s to start, 275 s of it to download" in told
-    assert "got 60 s; allowed: from 429 to 1,000,000,000 fix: write at least 429" in told
+    assert "models.chat.overrides.start_budget_s: a replica needs 155 s to start" in told
+    assert "got 60 s; allowed: from 155 to 1,000,000,000 fix: write at least 155" in told
 
 
 def test_help_teaches() -> None:

@@ -255,15 +255,8 @@ def test_rows_that_say_the_same_are_one_with_all_names() -> None:
     assert "(d0, d1, d2, d3, d4, d5, d6)" in row.reason, "names in their order, whichever model they belong to"
 
 
-def engine(
-    image: str,
-    *,
-    model: str = "Qwen/Qwen3-32B-FP8",
-    replicas: int = 2,
-    later: str = "100",
-    namespace: str = "models",
-) -> dict[str, Any]:
-    """A Deployment whose first start takes 500 s, and each later one as its annotation says."""
+def engine(image: str, *, model: str = "Qwen/Qwen3-32B-FP8", replicas: int = 2) -> dict[str, Any]:
+    """A Deployment whose start may take 500 s."""
     container = {
         "name": "engine",
         "image": image,
@@ -271,48 +264,41 @@ def engine(
         "startupProbe": {"periodSeconds": 5, "failureThreshold": 100},
         "resources": {"limits": {"nvidia.com/gpu": "1"}},
     }
-    volumes = [{"name": "weights", "persistentVolumeClaim": {"claimName": "chat-weights"}}]
-    pod = {"containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 10}
-    marks = {"inference-platform/later-start-budget-s": later} if later else {}
-    meta = {"name": "chat", "namespace": namespace, "annotations": marks}
+    pod = {"containers": [container], "terminationGracePeriodSeconds": 10}
+    meta = {"name": "chat", "namespace": "models"}
     return {"metadata": meta, "spec": {"replicas": replicas, "template": {"spec": pod}}}
-
-
-SIMULATOR = engine("sim", model="--model=simulator of Qwen/Qwen3-32B-FP8", later="")
 
 
 @pytest.mark.parametrize(
     ("op", "before", "after", "cold_start_s"),
     [
-        ("update", engine("v1"), engine("v2"), 2 * (100 + 10)),
-        ("update", engine("v1"), engine("v2", later=""), 2 * (500 + 10)),
-        ("update", engine("v1"), engine("v1", replicas=3), 100),
-        ("update", engine("v1"), engine("v1", model="Qwen/Qwen3-8B"), (500 + 10) + (100 + 10)),
-        ("update", SIMULATOR, engine("v1"), (500 + 10) + (100 + 10)),
-        ("update", engine("v1", later=""), engine("v1"), 0),
+        ("update", engine("v1"), engine("v2"), 2 * (500 + 10)),
+        ("update", engine("v1"), engine("v1", replicas=3), 500),
         ("create", {}, engine("v1"), 500),
-        ("replace", engine("v1"), engine("v1"), 100),
-        ("replace", SIMULATOR, engine("v1"), 500),
-        ("replace", engine("v1"), engine("v1", namespace="others"), 500),
+        ("replace", engine("v1"), engine("v1"), 500),
     ],
-    ids=[
-        "restart",
-        "nothing is downloaded",
-        "more replicas",
-        "other weights",
-        "the simulator before",
-        "from a filled volume to the hub",
-        "first",
-        "replaced",
-        "replaced the simulator",
-        "replaced with another volume",
-    ],
+    ids=["restart", "more replicas", "first", "replaced"],
 )
-def test_only_a_start_without_weights_counts_the_download(
+def test_each_start_counts_with_what_its_probe_allows(
     op: Op, before: dict[str, Any], after: dict[str, Any], cold_start_s: int
 ) -> None:
     change = kube(op, "Deployment", before, after)
     assert max((verdict.cold_start_s for verdict in classify(change)), default=0) == cold_start_s
+
+
+def test_the_model_that_a_server_checks_is_the_one_that_answers() -> None:
+    """The engine reads a folder, which is called the same for every model."""
+
+    def serving(repository: str) -> dict[str, Any]:
+        made = engine("v1", model="/models/weights")
+        checks = [{"name": "check-weights", "args": ["--folder=/models/weights", f"--repository={repository}"]}]
+        made["spec"]["template"]["spec"]["initContainers"] = checks
+        return made
+
+    told = [verdict.what for verdict in classify(kube("update", "Deployment", serving("a/one"), serving("a/two")))]
+    assert "another model answers under this name: a/two instead of a/one" in told
+    moved = classify(kube("update", "Deployment", engine("v1", model="a/one"), serving("a/one")))
+    assert not [verdict for verdict in moved if "another model" in verdict.what]
 
 
 def test_a_rotated_key_touches_its_own_tenant_whatever_dashes_the_names_have() -> None:

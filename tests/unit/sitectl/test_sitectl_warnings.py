@@ -61,11 +61,11 @@ def test_each_command_shows_the_warning_with_its_line_and_ends_well(folder: Path
     assert f"warning: Pulumi.prod.yaml:{line_of(folder)}:{KEY}: {TWO_PLANES} fix: have an odd number" in words
     data = run(folder, command, "prod", "--json").data
     if command == "plan":
-        text, doubt = data["warnings"]
+        text, doubt, *_ = data["warnings"]
         assert text.startswith(f"Pulumi.prod.yaml:{line_of(folder)}:{KEY}: {TWO_PLANES}")
         assert f":{UNCERTAIN}" in doubt
     else:
-        warning, doubt = data["prod"]["warnings"]
+        warning, doubt, *_ = data["prod"]["warnings"]
         assert (warning["key"], warning["line"], warning["what"]) == (KEY, line_of(folder), TWO_PLANES)
         assert f"{doubt['key']}: {doubt['what']}".startswith(UNCERTAIN)
 
@@ -74,7 +74,7 @@ def test_the_comment_of_ci_shows_it_although_nothing_changes(folder: Path, tmp_p
     out = tmp_path / "out"
     assert previews.main(["--project", str(folder), "--out", str(out)], {}) == Exit.OK
     text = document(reports(out))
-    assert "**2 warnings: the site is valid, and this is not wise.**" in text
+    assert "**3 warnings: the site is valid, and this is not wise.**" in text
     assert UNCERTAIN in text
     assert TWO_PLANES in text
 

@@ -26,6 +26,7 @@ from components.tenants import access, tiers
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
 from floor.taints import GPU_TAINT
 from stacks.facts import versions
+from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_file, plan_site
 
 pytestmark = pytest.mark.row("000.16", "000.22", "000.27", "000.30", "000.31", "000.36")
@@ -43,7 +44,8 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         weights.claim(
             name, "m", labels=model_server.labels(name), weight_bytes=plan.weight_bytes, storage_class="longhorn"
         ),
-        model_server.deployment(name, "m", spec.server, plan, engine),
+        model_server.deployment(name, "m", spec.server, plan, engine, model.weights),
+        *weights_objects(model),
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
         model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))], engine.egress),
         inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=PORT),
@@ -64,6 +66,15 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
             request_timeout_s=3600,
             owned_by=engine.owned_by,
         ),
+    ]
+
+
+def weights_objects(model: RevisionPlan) -> list[dict[str, Any]]:
+    """Without the ConfigMap, whose content is the program's own text."""
+    if model.weights is None:
+        return []
+    return [
+        build(model.model, "m", model.weights) for build in (weights.job, weights.prune_job, weights.network_policy)
     ]
 
 

@@ -43,7 +43,7 @@ def test_list_is_of_the_pinned_version() -> None:
 def test_server_arguments_are_documented(file: str, model: str) -> None:
     plan = plan_file(ROOT / file).models[model].stable
     args = plan.engine.args
-    assert args[0] == catalogue.load(plan.spec.catalogue).repository
+    assert args[0] == "/models/weights"
     assert [name for name in names(args) if name not in FLAGS] == []
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from components.models.model_server import deployment
 from floor.problems import SiteError
 from stacks.facts import catalogue, versions
 from stacks.facts.catalogue import CatalogueModel, RemoteCode
@@ -28,8 +30,18 @@ def args(change: dict[str, Any]) -> list[str]:
     return plan.models["qwen3-32b"].stable.engine.args
 
 
-def pinned(change: dict[str, Any]) -> list[str]:
-    return [arg for arg in args(change) if "revision" in arg or "trust" in arg]
+def pinned(change: dict[str, Any]) -> str:
+    """The commit that is brought, and that its servers mount and check; they are told of no other."""
+    serving = plan_values(changed(prod(), change), "Pulumi.prod.yaml").models["qwen3-32b"].stable
+    assert not [arg for arg in serving.engine.args if "revision" in arg]
+    if serving.weights is None:
+        return ""
+    (wanted,) = serving.weights.order.wanted
+    pod = deployment("qwen3-32b", "m", serving.spec.server, serving.server, serving.engine, serving.weights)
+    text = json.dumps(pod)
+    assert text.count(f"revisions/{wanted.revision}") == 2
+    assert f"--revision={wanted.revision}" in text
+    return wanted.revision
 
 
 @pytest.fixture
@@ -47,28 +59,26 @@ def entry(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
 
 def test_downloaded_weights_are_of_the_catalogue_s_commit() -> None:
-    assert pinned({}) == [f"--revision={catalogue.load('qwen3-32b-fp8').revision}"]
+    assert pinned({}) == catalogue.load("qwen3-32b-fp8").revision
     assert pinned({"storage.weights": {"source": "hub"}}) == pinned({})
 
 
 def test_the_site_s_own_commit_wins() -> None:
-    assert pinned({f"{QWEN}.revision": OWN}) == [f"--revision={OWN}"]
+    assert pinned({f"{QWEN}.revision": OWN}) == OWN
 
 
-def test_weights_that_the_site_brings_may_be_of_any_commit_unless_it_names_one() -> None:
-    """An offline engine that is told another commit than the volume holds does not start."""
-    assert pinned(VOLUME) == []
-    assert pinned(VOLUME | {f"{QWEN}.revision": OWN}) == [f"--revision={OWN}"]
+def test_weights_that_the_site_brings_lie_under_the_same_commit_as_downloaded_ones() -> None:
+    assert pinned(VOLUME) == pinned({})
+    assert pinned(VOLUME | {f"{QWEN}.revision": OWN}) == OWN
 
 
 def test_remote_code_runs_only_for_an_entry_that_names_it_and_from_the_same_commit(entry: dict[str, Any]) -> None:
+    assert "--trust-remote-code" not in args({})
     entry["remote_code"] = RemoteCode(reason="its tokenizer needs it", files=("tokenization.py",))
-    commit = catalogue.load("qwen3-32b-fp8").revision
-    assert pinned({}) == [f"--revision={commit}", "--trust-remote-code", f"--code-revision={commit}"]
-    assert pinned(VOLUME) == ["--trust-remote-code"]
+    assert args({})[:2] == ["/models/weights", "--trust-remote-code"]
 
 
-def test_a_production_site_names_the_commit_that_the_catalogue_lacks(entry: dict[str, Any]) -> None:
+def test_a_site_names_the_commit_that_the_catalogue_lacks(entry: dict[str, Any]) -> None:
     entry["revision"] = ""
     with pytest.raises(SiteError) as refused:
         args({})
@@ -78,17 +88,12 @@ def test_a_production_site_names_the_commit_that_the_catalogue_lacks(entry: dict
     assert "qwen3-32b-fp8.yaml" in problem.got
     assert problem.allowed
     assert "server.revision" in problem.fix
-    assert pinned({f"{QWEN}.revision": OWN}) == [f"--revision={OWN}"]
+    assert pinned({f"{QWEN}.revision": OWN}) == OWN
 
 
-@pytest.mark.parametrize(
-    "change",
-    [VOLUME, {"purpose": "trial"}, {"purpose": "trial", f"{QWEN}.engine": "simulator"}],
-    ids=["brought by the site", "trial", "simulated"],
-)
-def test_no_commit_is_needed_where_none_would_be_pinned(entry: dict[str, Any], change: dict[str, Any]) -> None:
+def test_no_commit_is_needed_where_none_is_brought(entry: dict[str, Any]) -> None:
     entry["revision"] = ""
-    assert pinned(change) == []
+    assert pinned({"purpose": "trial", f"{QWEN}.engine": "simulator"}) == ""
 
 
 @pytest.mark.parametrize("text", ["main", OWN[:39], f"{OWN}0", OWN.upper(), f"{OWN[:-1]}g", ""])
@@ -127,8 +132,8 @@ def test_every_entry_is_served_by_the_pinned_engine() -> None:
 
 
 def keys_of(plan: SitePlan) -> list[str]:
-    """Keys of the warnings, but for those of speed."""
-    return [warning.key for warning in plan.warnings if not warning.key.endswith(".slo")]
+    """Keys of the warnings, but for those of speed and of locks."""
+    return [warning.key for warning in plan.warnings if not warning.key.endswith((".slo", ".weights"))]
 
 
 def test_licences_without_commercial_use_are_told_to_a_production_site(entry: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from components.specs.model_server import SpeculativeSpec
-from components.specs.weights import WeightsSpec
 from floor.problems import SiteError
 from stacks.facts import catalogue
 from stacks.plan import optimisations
@@ -58,12 +57,10 @@ def qwen(change: Mapping[str, Any]) -> RevisionPlan:
 def test_each_method_is_one_of_vllm_by_its_own_name() -> None:
     assert speculative(revision("deepseek")) == {"method": "mtp", "num_speculative_tokens": 1}
     assert speculative(revision("small")) == {"method": "ngram", "num_speculative_tokens": 4}
-    draft = catalogue.load("llama-3.2-1b")
     assert speculative(revision("llama")) == {
         "method": "draft_model",
         "num_speculative_tokens": 3,
-        "model": draft.repository,
-        **({"revision": draft.revision} if draft.revision else {}),
+        "model": "/models/draft",
     }
     assert speculative(revision("qwen")) == {}
 
@@ -80,12 +77,12 @@ def test_a_site_without_them_gets_neither_flag_nor_setting() -> None:
     assert not {"num_speculative_tokens", "tokens_per_step", "quantized_weights"} & plan.settings.keys()
 
 
-def test_a_draft_model_that_the_site_brings_may_be_of_any_commit() -> None:
+def test_a_draft_model_lies_in_a_folder_of_its_own_at_the_catalogues_commit() -> None:
     spec = SpeculativeSpec.model_validate(DRAFT)
-    known = catalogue.load("qwen3-0.6b").revision
-    assert known
-    assert optimisations.speculative_config(spec, WeightsSpec())["revision"] == known
-    assert "revision" not in optimisations.speculative_config(spec, WeightsSpec(source="volume"))
+    assert optimisations.speculative_config(spec)["model"] == "/models/draft"
+    store = qwen({f"{QWEN}.speculative": DRAFT}).weights
+    assert store
+    assert store.order.wanted[1].revision == catalogue.load("qwen3-0.6b").revision
 
 
 def test_volume_download_and_start_have_the_draft_models_files_too() -> None:

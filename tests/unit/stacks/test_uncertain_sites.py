@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from floor.problems import SiteError
+from floor.problems import Problem, SiteError
 from stacks.plan.site_plan import SitePlan, plan_file, plan_site, plan_values
 from stacks.site.loader import KEY
 
@@ -31,22 +31,27 @@ def changed(model: str, **sections: dict[str, Any]) -> SitePlan:
     return plan_values(values, "site.yaml")
 
 
+def doubts(plan: SitePlan) -> list[Problem]:
+    """The warnings of speed."""
+    return [warning for warning in plan.warnings if warning.path[0] == "models"]
+
+
 def doubted(plan: SitePlan) -> set[str]:
-    return {str(warning.path[1]) for warning in plan.warnings}
+    return {str(warning.path[1]) for warning in doubts(plan)}
 
 
 def test_the_warnings_are_those_that_the_file_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(WITHIN.parent)
     plan = plan_file(Path(WITHIN.name))
-    lines = [line for warning in plan.warnings for line in warning.text(plan.file).splitlines()]
+    lines = [line for warning in doubts(plan) for line in warning.text(plan.file).splitlines()]
     head = [line.removeprefix("#   ") for line in WITHIN.read_text().splitlines() if line.startswith("#   ")]
     assert lines == head
-    assert all(warning.fix for warning in plan.warnings)
+    assert all(warning.fix for warning in doubts(plan))
 
 
 def test_each_model_has_one_warning_that_says_which_end_it_hangs_on() -> None:
     plan = plan_file(WITHIN)
-    whats = {warning.path[1:]: warning.what for warning in plan.warnings}
+    whats = {warning.path[1:]: warning.what for warning in doubts(plan)}
     assert {where: what.split(": ")[0] + ": " for where, what in whats.items()} == {
         ("crowded", "load"): MISSES,
         ("keeps", "slo"): HOLDS,
@@ -65,7 +70,7 @@ def test_a_site_without_a_file_has_the_same_warnings() -> None:
 
 def test_each_way_of_a_warning_ends_it() -> None:
     tried = 0
-    for warning in plan_file(WITHIN).warnings:
+    for warning in doubts(plan_file(WITHIN)):
         model = str(warning.path[1])
         ways, _, _ = warning.fix.partition("; else ")
         for way in re.split(r", or (?=raise)", ways):

@@ -1,0 +1,110 @@
+"""The plan of a model's weights: which commits, by which locks, in a volume of which size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from components.models.weights import TOKEN_KEY, WeightsPlan, egress
+from components.specs.weights import WeightsSpec
+from floor.problems import Problem
+from services.weights.failure import WeightsError
+from services.weights.manifest import file_name, parse
+from services.weights.order import Wanted, WeightsOrder
+from stacks.facts import catalogue
+from stacks.plan.hub_revisions import served_revision
+from stacks.site.demand import OrderedModelSpec
+
+LOCKS = "weights"
+"""Folder of a project's locks, beside its sites."""
+_HUB = "https://huggingface.co"
+# One stream from a store is often slower than a link; hashing takes a core for each 1 to 2 GB/s.
+_PARALLEL = 4
+
+Locks = Mapping[str, str]
+"""Text of each lock by the name of its file."""
+NO_LOCKS: Locks = MappingProxyType({})
+
+
+def read_locks(project: Path) -> Locks:
+    """The locks of a project; none without the folder."""
+    files = sorted((project / LOCKS).glob("*.sha256"))
+    return {file.name: file.read_text(encoding="utf-8", errors="replace") for file in files}
+
+
+def wanted_of(spec: OrderedModelSpec, locks: Locks) -> tuple[Wanted, ...]:
+    """The model, and the smaller one that drafts for it."""
+    pairs = [(catalogue.load(spec.catalogue).repository, served_revision(spec))]
+    if spec.server.speculative and spec.server.speculative.catalogue:
+        draft = catalogue.load(spec.server.speculative.catalogue)
+        pairs.append((draft.repository, draft.revision))
+    return tuple(
+        Wanted(repository, revision, locks.get(file_name(repository, revision), "")) for repository, revision in pairs
+    )
+
+
+def brings(spec: OrderedModelSpec, source: WeightsSpec) -> bool:
+    """Whether the model's servers read weights, so that a Job has to bring them."""
+    return spec.server.engine == "vllm" or source.simulated == "bring"
+
+
+def plan_weights(
+    name: str,
+    spec: OrderedModelSpec,
+    source: WeightsSpec,
+    locks: Locks,
+    *,
+    image: str,
+    namespace: str,
+    file_bytes: float,
+    budget_s: int,
+) -> WeightsPlan | None:
+    """None for a model without weights. file_bytes: of one revision by the catalogue; a lock may have more."""
+    if not brings(spec, source):
+        return None
+    wanted = wanted_of(spec, locks)
+    manifests = [entry.manifest() for entry in wanted]
+    locked = sum(manifest.size for manifest in manifests if manifest)
+    return WeightsPlan(
+        order=WeightsOrder(
+            model=name,
+            source=source.source,
+            endpoint=(source.mirror or _HUB).rstrip("/"),
+            bytes_per_s=source.download_bytes_per_s,
+            parallel=_PARALLEL,
+            keep=max(source.revisions - 1, 1) * len(wanted),
+            token_from=f"Secret {namespace}/{source.token_secret}, key {TOKEN_KEY}" if source.token_secret else "",
+            wanted=wanted,
+        ),
+        image=image,
+        # No less than before the lock was there: a volume cannot shrink.
+        volume_bytes=max(locked, file_bytes) * source.revisions,
+        budget_s=budget_s,
+        token_secret=source.token_secret or "",
+        egress=egress(source),
+    )
+
+
+def broken_locks(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: Locks) -> Iterator[Problem]:
+    """Locks of the model that cannot be read, or are of another revision than their names."""
+    for entry in wanted_of(spec, locks) if brings(spec, source) else ():
+        file = file_name(entry.repository, entry.revision)
+        try:
+            if entry.lock:
+                parse(entry.lock, file)
+                entry.manifest()
+        except WeightsError as error:
+            what, _, fix = str(error).partition("\n  fix: ")
+            yield Problem(path=("models", name), what=f"{LOCKS}/{what}", fix=fix)
+
+
+def unlocked(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
+    """Models of a production site whose files are what the source states them to be."""
+    names = [name for name, plan in models.items() if not all(entry.lock for entry in plan.order.wanted)]
+    if names:
+        yield Problem(
+            path=("storage", "weights"),
+            what=f"no lock lists the files of {', '.join(names)}, so their source alone decides what is served",
+            fix=f"sitectl weights lock SITE, on a machine that reaches the hub; then commit the folder {LOCKS}",
+        )

@@ -1,0 +1,131 @@
+"""A model's weights on a site: one Job that brings them, servers that read them, and what locks change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.models import weights
+from components.models.model_server import deployment
+from floor.problems import SiteError
+from services.weights.manifest import Entry, Manifest, file_name
+from stacks.facts import catalogue
+from stacks.plan.models import RevisionPlan
+from stacks.plan.site_plan import plan_values
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import changed
+
+pytestmark = pytest.mark.row("000.19", "000.20", "000.22", "001.30", "003.12", "opening 10")
+
+QWEN = catalogue.load("qwen3-32b-fp8")
+LOCK = Manifest(QWEN.repository, QWEN.revision, {"model.safetensors": Entry(50 * 2**30, "ab" * 32)})
+
+
+def serving(project: Path, change: dict[str, Any] | None = None, lock: str = "") -> RevisionPlan:
+    if lock:
+        (project / "weights").mkdir(exist_ok=True)
+        (project / "weights" / file_name(QWEN.repository, QWEN.revision)).write_text(lock)
+    file = project / "Pulumi.prod.yaml"
+    return plan_values(changed(prod(), change or {}), str(file)).models["qwen3-32b"].stable
+
+
+def store(project: Path, change: dict[str, Any] | None = None, lock: str = "") -> weights.WeightsPlan:
+    plan = serving(project, change, lock).weights
+    assert plan
+    return plan
+
+
+def test_servers_read_one_revision_and_wait_for_its_check(tmp_path: Path) -> None:
+    plan = serving(tmp_path)
+    pod = deployment("q", "m", plan.spec.server, plan.server, plan.engine, plan.weights)["spec"]["template"]["spec"]
+    (check,), (container,) = pod["initContainers"], pod["containers"]
+    revision = {
+        "name": "weights",
+        "mountPath": "/models/weights",
+        "subPath": f"revisions/{QWEN.revision}",
+        "readOnly": True,
+    }
+    assert revision in check["volumeMounts"]
+    assert revision in container["volumeMounts"]
+    writable = [
+        mount for mount in container["volumeMounts"] if not mount.get("readOnly") and mount["name"] == "weights"
+    ]
+    assert [mount["subPath"] for mount in writable] == ["vllm-cache"]
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert (variables["HF_HUB_OFFLINE"], variables["VLLM_CACHE_ROOT"]) == ("1", writable[0]["mountPath"])
+
+
+def test_the_token_is_named_and_never_written(tmp_path: Path) -> None:
+    plan = store(tmp_path, {"storage.weights": {"token_secret": "hub-token"}})
+    job = weights.job("q", "m", plan)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (token,) = [variable for variable in container["env"] if variable["name"] == "HF_TOKEN"]
+    assert token["valueFrom"]["secretKeyRef"] == {"name": "hub-token", "key": "token", "optional": True}
+    assert plan.order.token_from == "Secret inference-models/hub-token, key token"
+    assert "HF_TOKEN" not in str(weights.prune_job("q", "m", store(tmp_path)))
+
+
+def test_a_job_is_given_twice_the_time_that_its_limit_needs(tmp_path: Path) -> None:
+    plan = store(tmp_path, {"storage.weights.download_bytes_per_s": 1e8})
+    needed = serving(tmp_path).server.weight_bytes / 1e8
+    assert plan.order.bytes_per_s == 1e8
+    assert weights.job("q", "m", plan)["spec"]["activeDeadlineSeconds"] == plan.budget_s
+    assert 2 * needed + 300 < plan.budget_s < plan.patience_s
+
+
+def test_a_filled_volume_has_a_job_that_reaches_nothing(tmp_path: Path) -> None:
+    plan = store(tmp_path, {"storage.weights": {"source": "volume"}})
+    assert "HF_ENDPOINT" not in str(weights.job("q", "m", plan))
+    assert plan.egress == []
+
+
+def test_the_volume_has_the_size_of_the_lock_and_room_for_more_revisions(tmp_path: Path) -> None:
+    assert store(tmp_path).volume_bytes == serving(tmp_path).server.weight_bytes
+    more = {"storage.weights.revisions": 3}
+    assert store(tmp_path, more, LOCK.text()).volume_bytes == 3 * 50 * 2**30
+    small = LOCK.text().replace(str(50 * 2**30), "1000")
+    assert (
+        store(tmp_path, {"storage.weights.revisions": 1}, small).volume_bytes == serving(tmp_path).server.weight_bytes
+    )
+    claim = weights.claim("q", "m", labels={}, weight_bytes=3 * 50 * 2**30, storage_class="longhorn")
+    assert claim["spec"]["resources"]["requests"]["storage"] == "165Gi"
+    assert [store(tmp_path, {"storage.weights.revisions": count}).order.keep for count in (1, 2, 3)] == [1, 1, 2]
+
+
+def test_the_job_gets_the_lock_and_another_lock_is_another_order(tmp_path: Path) -> None:
+    without = store(tmp_path).order
+    plan = store(tmp_path, lock=LOCK.text())
+    data = weights.program("q", "m", plan)["data"]
+    assert data[file_name(QWEN.repository, QWEN.revision).replace("@", ".")] == LOCK.text()
+    assert {"__main__.py", "order.json", "manifest.py"} <= data.keys()
+    assert plan.order.digest != without.digest
+    assert f"--digest={plan.order.digest}" in str(weights.job("q", "m", plan))
+
+
+def test_a_site_without_locks_is_warned_with_the_command_that_makes_them(tmp_path: Path) -> None:
+    file = str(tmp_path / "Pulumi.prod.yaml")
+    (warning,) = [found for found in plan_values(prod(), file).warnings if found.key == "storage.weights"]
+    assert "no lock lists the files of glm-5-1, qwen3-32b, so their source alone decides" in warning.what
+    assert "sitectl weights lock" in warning.fix
+    serving(tmp_path, lock=LOCK.text())
+    (warning,) = [found for found in plan_values(prod(), file).warnings if found.key == "storage.weights"]
+    assert "no lock lists the files of glm-5-1, so" in warning.what
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("nonsense\n", ":1: not a line of a lock"), (LOCK.text().replace(QWEN.revision, "0" * 40), "of another revision")],
+)
+def test_a_lock_that_cannot_be_read_is_a_problem_of_its_model(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(SiteError, match=says) as refused:
+        serving(tmp_path, lock=text)
+    (problem,) = refused.value.problems
+    assert problem.key == "models.qwen3-32b"
+
+
+def test_simulated_models_have_weights_only_where_a_trial_wants_them(tmp_path: Path) -> None:
+    simulated = {"purpose": "trial", "models.qwen3-32b.server.engine": "simulator"}
+    assert serving(tmp_path, simulated).weights is None
+    assert serving(tmp_path, {**simulated, "storage.weights.simulated": "bring"}).weights
