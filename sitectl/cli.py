@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "rules": "check what sites declare against the platform's rules",
     "diff": "show what differs between two git revisions or two rendered folders, without a cluster",
     "bundle": "fetch the definitions, charts and pod network that sites install, and compare them with the pins",
+    "weights": "list what models consist of in locks, and compare folders with these",
     "plan": "show what `pulumi up` would do: the irreversible first, GPUs, cost, restarts, tenants",
     "comment": "post what a change does to every site as one comment, edited in place",
     "drift": "show where a cluster differs from its site's file, and who set what; or keep one issue per site",

@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "stacks.program": {"floor", "floor.reading", "policy", "stacks.facts", "stacks.site", "stacks.plan"}
     | {"components", "components.addons", "components.gateway", "components.machines"}
     | {"components.models", "components.tenants"},
-    "bundle": {"components.addons", "stacks.facts", "talos"},
+    "bundle": {"components.addons", "services", "stacks.facts", "talos"},
     # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
     # Of `floor` it takes the form of command lines.
     "lab": set(),
@@ -84,7 +84,7 @@ MAY_IMPORT = {
     "lab.cli": {"floor", "lab.errors", "lab.paths"},
     "lab.__main__": {"lab.cli"},
     # Works on a site from outside: what it knows of the program comes from a run of the program.
-    "sitectl": {"floor", "floor.reading", "policy", "bundle"}
+    "sitectl": {"floor", "floor.reading", "policy", "bundle", "services"}
     | {"components.addons", "components.gateway", "components.specs"}
     | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},
     "ci": {"floor", "sitectl", "stacks.plan"},

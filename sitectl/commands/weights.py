@@ -1,0 +1,164 @@
+"""`weights`: list what models consist of, and compare folders with that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from bundle.errors import BundleError
+from bundle.locked_weights import HubMetadata, differences, folder_manifest
+from floor.counts import counted
+from floor.problems import nearest
+from services.weights.failure import WeightsError
+from services.weights.manifest import Manifest, file_name, parse
+from services.weights.pace import size
+from sitectl import invocation, whole_files
+from sitectl.command import PATH, Command, CommandContext, CommandGroup, pass_context
+from sitectl.errors import Exit, SitectlError
+from sitectl.planned import plan_of
+from stacks.plan.weights import LOCKS, wanted_of
+
+MORE = """\
+A lock is a file per model and commit, in the folder weights of the project: each file with its size and sha256. Commit
+it. The Job that brings weights then takes no other file, whatever its source serves, and the volume has the size of the
+files. Without a lock, what the source states at the commit decides, and preview warns.
+"""
+_LOCK_MORE = """\
+\b
+  sitectl weights lock berlin                 for all models of the site
+  sitectl weights lock berlin chat            for one of them
+  sitectl weights lock berlin chat --from ./GLM-5.1-FP8
+
+Asks HF_ENDPOINT, else the site's mirror, else the hub, and reads no weights: the hub knows their sha256. Of weights in
+several forms, it lists the one that vLLM reads. A lock that is there is never overwritten.
+"""
+_VERIFY_MORE = """\
+Also without sitectl: cd FOLDER && sha256sum --check .../weights/OWNER--NAME@COMMIT.sha256
+"""
+
+
+@click.group(cls=CommandGroup, epilog=MORE)
+def command() -> None:
+    pass
+
+
+@command.command(cls=Command, epilog=_LOCK_MORE)
+@click.argument("site", help="site whose models are locked")
+@click.argument("models", nargs=-1, metavar="[MODEL]...", help="some of its models (default: all that are brought)")
+@click.option("--from", "folder", type=PATH, metavar="FOLDER", help="folder with the files of the one model named")
+@pass_context
+def lock(context: CommandContext, *, site: str, models: tuple[str, ...], folder: Path | None) -> int:
+    """Write the lock of each model that has none."""
+    plan = plan_of(context.project, site)
+    known = {name: model.stable for name, model in plan.models.items() if model.stable.weights}
+    for name in models:
+        if name not in known:
+            near = nearest(name, known)
+            raise SitectlError(
+                f"{site} brings no weights for a model '{name}'" + (f"; did you mean '{near}'?" if near else ""),
+                allowed=", ".join(known) or "none",
+                fix="name a model of the site that is no simulator",
+                status=Exit.USAGE,
+            )
+    if folder is not None and len(models) != 1:
+        raise SitectlError("--from is of one model", fix="name the model whose files are there", status=Exit.USAGE)
+    if folder is not None:
+        _require_folder(folder)
+    mirror = plan.site.storage.weights.mirror
+    hub = HubMetadata(
+        endpoint=os.environ.get("HF_ENDPOINT") or mirror or "https://huggingface.co", note=context.progress.note
+    )
+    wanted = {
+        (entry.repository, entry.revision): None
+        for name in models or known
+        for entry in wanted_of(known[name].spec, {})[: 1 if folder else None]
+    }
+    lines, written = list[str](), list[str]()
+    for repository, revision in wanted:
+        try:
+            manifest = folder_manifest(folder, repository, revision) if folder else hub.manifest(repository, revision)
+        except BundleError as error:
+            raise SitectlError(error.what, got=error.got, allowed=error.allowed, fix=error.fix) from None
+        file = context.project / LOCKS / file_name(repository, revision)
+        named = f"{LOCKS}/{file.name}"
+        told = f"{counted(len(manifest.files), 'file')}, {size(manifest.size)}"
+        if file.exists():
+            _refuse_another(file, named, manifest)
+            lines.append(f"{named}: as locked, {told}")
+            continue
+        file.parent.mkdir(exist_ok=True)
+        whole_files.write(file, manifest.text())
+        written.append(named)
+        lines.append(f"{named}: {told}")
+    lines.append(f"commit {LOCKS}; {invocation.next_step('plan', [site], context.named)}" if written else "all locked")
+    context.say("\n".join(lines), {"written": written})
+    return int(Exit.OK)
+
+
+@command.command(cls=Command, epilog=_VERIFY_MORE)
+@click.argument("folder", type=PATH, metavar="FOLDER", help="folder with the files of one revision")
+@click.option(
+    "--lock",
+    "file",
+    type=PATH,
+    metavar="FILE",
+    help="lock to compare with (default: the project's own whose commit is the folder's name)",
+)
+@pass_context
+def verify(context: CommandContext, *, folder: Path, file: Path | None) -> int:
+    """Compare each file of a folder with its lock."""
+    _require_folder(folder)
+    if file is None:
+        commit = folder.resolve().name
+        locks = sorted((context.project / LOCKS).glob("*.sha256"))
+        file = next((lock for lock in locks if lock.name.endswith(f"@{commit}.sha256")), None)
+        if file is None:
+            raise SitectlError(
+                f"no lock is of {commit}, the name of the folder",
+                allowed=", ".join(lock.name for lock in locks) or "no lock is there",
+                fix="name the lock with --lock FILE, or make one: sitectl weights lock SITE",
+                status=Exit.USAGE,
+            )
+    manifest = _read(file)
+    wrong = [*differences(folder, manifest)]
+    if wrong:
+        raise SitectlError(
+            "\n  ".join([f"{folder}: {counted(len(wrong), 'file')} of {len(manifest.files)} not as locked", *wrong]),
+            fix="bring these files again; if the lock is wrong, take it back from version control",
+            status=Exit.REFUSED,
+        )
+    told = f"{folder}: {counted(len(manifest.files), 'file')}, {size(manifest.size)}, as {file.name} lists them"
+    context.say(told, {"files": len(manifest.files), "bytes": manifest.size, "lock": file.name})
+    return int(Exit.OK)
+
+
+def _require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise SitectlError(f"{folder} is no folder", fix="name the folder of one revision", status=Exit.USAGE)
+
+
+def _refuse_another(file: Path, named: str, manifest: Manifest) -> None:
+    locked = _read(file)
+    if locked.digest == manifest.digest:
+        return
+    paths = sorted(locked.files.keys() | manifest.files.keys())
+    changed = [path for path in paths if locked.files.get(path) != manifest.files.get(path)]
+    raise SitectlError(
+        f"{named} lists other files: {', '.join(changed[:5])}{' and more' if len(changed) > 5 else ''}",
+        got=f"sha256 of the list {manifest.digest}",
+        allowed=f"sha256 of the list {locked.digest}",
+        fix=f"find out which is right; to lock again, remove {named} first",
+        status=Exit.REFUSED,
+    )
+
+
+def _read(file: Path) -> Manifest:
+    try:
+        return parse(file.read_text(encoding="utf-8", errors="replace"), file.name)
+    except OSError as error:
+        raise SitectlError(f"{file} cannot be read: {error.strerror}", fix="name a lock", status=Exit.USAGE) from None
+    except WeightsError as error:
+        what, _, fix = str(error).partition("\n  fix: ")
+        raise SitectlError(what, fix=fix, status=Exit.REFUSED) from None
