@@ -60,6 +60,11 @@ class NetworkPlan:
         return self.uplink.network_address + 9
 
     @property
+    def hub(self) -> IPv4Address:
+        """Where the emulated hub of models answers."""
+        return self.uplink.network_address + 10
+
+    @property
     def bridge_address(self) -> IPv4Address:
         """The pod bridge's address inside the lab's namespace; the API server advertises it."""
         return self.base + 1
@@ -153,6 +158,11 @@ class Lab:
     def volumes(self) -> Path:
         """Backing folders of persistent volumes."""
         return self.home / "volumes"
+
+    @property
+    def hub_faults(self) -> Path:
+        """What a test makes the emulated hub do wrong; there only while it does."""
+        return self.home / "hub-faults.json"
 
     @property
     def pods(self) -> Path:

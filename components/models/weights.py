@@ -142,7 +142,7 @@ def _job(
         "resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "volumeMounts": [_mounted_program(), {"name": "weights", "mountPath": "/volume"}],
     }
-    if plan.order.source != "volume":
+    if command == "bring" and plan.order.source != "volume":
         variables: list[dict[str, Any]] = [{"name": "HF_ENDPOINT", "value": plan.order.endpoint}]
         if plan.token_secret:
             variables.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}})

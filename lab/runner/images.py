@@ -41,6 +41,8 @@ TABLE: Mapping[str, Program] = {
     "registry.k8s.io/coredns/coredns": _tool("coredns", "/coredns"),
     "registry.k8s.io/kubectl": _tool("kubectl", "/bin/kubectl"),
     "ghcr.io/llm-d/llm-d-inference-sim": _tool("llm-d-inference-sim", "/app/llm-d-inference-sim"),
+    # Its Python alone: no engine of it runs here, but the platform's own programs do.
+    "docker.io/vllm/vllm-openai": Program(tool="", path="/usr/local/bin/python3", entrypoint=("vllm", "serve")),
     PYTHON_REPOSITORY: Program(tool="", path="/usr/local/bin/python3", entrypoint=("python3",)),
 }
 

@@ -28,6 +28,9 @@ from lab.site import guard
 
 MACHINES = "machines"
 GUARD = "guard"
+HUB = "emulated-hub"
+# In the lab's stack file too.
+HUB_PORT = 8080
 _TICK_S = 0.5
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 10.0
@@ -36,7 +39,7 @@ _STEADY_AFTER_S = 30.0
 _STOP_GRACE_S = {"pod-runner": guard.RUNNER_GRACE_S, **dict.fromkeys(controlplane.STOP_ORDER, 3.0)}
 _DEFAULT_STOP_GRACE_S = 10.0
 # The guard first: it would start another supervisor.
-_STOP_ORDER = (GUARD, "pod-runner", "assigner", "kube-proxy", MACHINES, *controlplane.STOP_ORDER)
+_STOP_ORDER = (GUARD, "pod-runner", "assigner", "kube-proxy", MACHINES, HUB, *controlplane.STOP_ORDER)
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,12 @@ def components(lab: Lab) -> list[Component]:
             (sys.executable, "-m", "lab.machines", "run", str(lab_rack.file(lab))),
             folder=CHECKOUT,
             needs=lab_rack.file(lab),
+        ),
+        own_component(
+            lab,
+            HUB,
+            (sys.executable, "-m", "lab.hub", f"{lab.network.hub}:{HUB_PORT}", str(lab.hub_faults)),
+            folder=CHECKOUT,
         ),
         kubeproxy.component(lab),
         own_component(

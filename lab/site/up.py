@@ -60,7 +60,8 @@ def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES) -> None:
             network.ensure(lab)
             for machine in rack["machines"]:
                 network.own_address(lab, machine["address"])
-            network.own_address(lab, lab.network.image_factory)
+            for address in (lab.network.image_factory, lab.network.hub):
+                network.own_address(lab, address)
         with progress.step(f"{len(rack['machines'])} machines and their image factory"):
             if lab_rack.write(lab, hgx):
                 _restart_machines(lab)

@@ -19,6 +19,7 @@ SITE_GROUPS = {
         "test_closed_door",
         "test_tenants",
         "test_tiers",
+        "test_weights",
         "test_node_added",
         "test_picker_handover",
         "test_killed_parts",

@@ -36,7 +36,7 @@ def test_find(image: str, tool: str) -> None:
     assert program.tool == tool
 
 
-@pytest.mark.parametrize("image", ["vllm/vllm-openai:v0.32", "bitnami/kubectl", "example.com/epp"])
+@pytest.mark.parametrize("image", ["lmsysorg/sglang:v0.5", "bitnami/kubectl", "example.com/epp"])
 def test_other_images_are_not_guessed(image: str) -> None:
     assert images.find(image) is None
     message = images.unknown_image_message(image)

@@ -135,14 +135,14 @@ def test_a_control_plane_that_is_created_later_is_watched_and_the_others_stay(ho
 
 def test_machines_run_before_there_is_a_cluster(home: Lab) -> None:
     names = [component.name for component in supervisor.components(home)]
-    assert names == ["machines", "kube-proxy", "assigner", "pod-runner", "guard"]
+    assert names == ["machines", "emulated-hub", "kube-proxy", "assigner", "pod-runner", "guard"]
 
 
 def test_modules_that_are_started_by_name_exist(home: Lab) -> None:
     """No import shows these names, so a module that moves would take its process along unnoticed."""
     commands = [part.argv for part in supervisor.components(home) if part.argv[0] == sys.executable]
     modules = [guard._SUPERVISOR, *(argv[argv.index("-m") + 1] for argv in commands)]
-    assert len(modules) == 5
+    assert len(modules) == 6
     assert [name for name in modules if importlib.util.find_spec(name) is None] == []
 
 

@@ -64,7 +64,7 @@ def test_the_token_is_named_and_never_written(tmp_path: Path) -> None:
     (token,) = [variable for variable in container["env"] if variable["name"] == "HF_TOKEN"]
     assert token["valueFrom"]["secretKeyRef"] == {"name": "hub-token", "key": "token", "optional": True}
     assert plan.order.token_from == "Secret inference-models/hub-token, key token"
-    assert "HF_TOKEN" not in str(weights.prune_job("q", "m", store(tmp_path)))
+    assert "HF_TOKEN" not in str(weights.job("q", "m", store(tmp_path, {"storage.weights": {}})))
 
 
 def test_a_job_is_given_twice_the_time_that_its_limit_needs(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_filled_volume_has_a_job_that_reaches_nothing(tmp_path: Path) -> None:
 
 
 def test_the_volume_has_the_size_of_the_lock_and_room_for_more_revisions(tmp_path: Path) -> None:
-    assert store(tmp_path).volume_bytes == serving(tmp_path).server.weight_bytes
+    assert store(tmp_path, {"storage.weights.revisions": 1}).volume_bytes == serving(tmp_path).server.weight_bytes
     more = {"storage.weights.revisions": 3}
     assert store(tmp_path, more, LOCK.text()).volume_bytes == 3 * 50 * 2**30
     small = LOCK.text().replace(str(50 * 2**30), "1000")
@@ -106,11 +106,11 @@ def test_the_job_gets_the_lock_and_another_lock_is_another_order(tmp_path: Path)
 
 def test_a_site_without_locks_is_warned_with_the_command_that_makes_them(tmp_path: Path) -> None:
     file = str(tmp_path / "Pulumi.prod.yaml")
-    (warning,) = [found for found in plan_values(prod(), file).warnings if found.key == "storage.weights"]
+    (warning,) = [told for told in plan_values(prod(), file).warnings if told.key == "storage.weights"]
     assert "no lock lists the files of glm-5-1, qwen3-32b, so their source alone decides" in warning.what
     assert "sitectl weights lock" in warning.fix
     serving(tmp_path, lock=LOCK.text())
-    (warning,) = [found for found in plan_values(prod(), file).warnings if found.key == "storage.weights"]
+    (warning,) = [told for told in plan_values(prod(), file).warnings if told.key == "storage.weights"]
     assert "no lock lists the files of glm-5-1, so" in warning.what
 
 

@@ -113,6 +113,7 @@ class _Follower:
         with closing(follow(self._operation.session.cluster, self._live, self._seconds)) as changes:
             while not result.ready:
                 if result.failed:
+                    self._troubles = self._find_troubles()
                     raise self._failure("it failed and will not recover by itself", result)
                 if time.monotonic() >= self._deadline:
                     self._troubles = self._find_troubles()
