@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from huggingface_hub.errors import (
 from bundle.errors import BundleError
 from services.weights.manifest import REVISION, Entry, Manifest, chosen, is_inside
 
+HUB = "https://huggingface.co"
 _CHUNK = 1 << 20
 _TOKEN = "hf auth login, or HF_TOKEN with a token that has access"  # noqa: S105 - a sentence
 
@@ -32,6 +34,11 @@ class HubMetadata:
 
     endpoint: str
     note: Callable[[str], None]
+
+    @property
+    def _token(self) -> str | bool | None:
+        """The token of `hf auth login` is for the hub alone; a mirror gets what HF_TOKEN holds, or none."""
+        return None if self.endpoint.rstrip("/") == HUB else os.environ.get("HF_TOKEN") or False
 
     def manifest(self, repository: str, revision: str) -> Manifest:
         """Each file that an engine reads. Raises BundleError.
@@ -44,7 +51,7 @@ class HubMetadata:
                 allowed="40 digits of 0-9 and a-f",
                 fix=f"take one of {self.endpoint}/{repository}/commits/main",
             )
-        api = HfApi(endpoint=self.endpoint)
+        api = HfApi(endpoint=self.endpoint, token=self._token)
         called = f"{repository} at {revision}"
         self.note(f"{called}: asking {self.endpoint}")
         try:

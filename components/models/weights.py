@@ -22,6 +22,7 @@ _CACHE = "/models/vllm-cache"
 _PROGRAM = Path(__file__).parents[2] / "services" / "weights"
 # Below a folder of Python's path, under the names that the program's modules have in a checkout.
 _PATH, _PROGRAM_FOLDER = "/opt/platform", "/opt/platform/services/weights"
+HEADROOM = 1.1
 TOKEN_KEY = "token"  # noqa: S105 - a name
 # A node that is lost, or a server that was away for long, costs one of these.
 _MORE_RUNS = 2
@@ -78,7 +79,7 @@ def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
 
 def volume_gib(weight_bytes: float) -> int:
     """Size of a model's volume: a tenth more than the weights, in whole GiB."""
-    return math.ceil(weight_bytes * 1.1 / 2**30)
+    return math.ceil(weight_bytes * HEADROOM / 2**30)
 
 
 def claim(
@@ -152,12 +153,12 @@ def _job(
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        # The engine's image is on GPU nodes already. No node is required: any reaches the volume.
+        # Where the servers run: the engine's image is there already, and other nodes need not mount the volume.
         "affinity": {
             "nodeAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {"weight": 100, "preference": {"matchExpressions": [near_gpus]}}
-                ]
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [near_gpus]}]
+                }
             }
         },
         "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
@@ -236,6 +237,8 @@ def _runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
         "env": [
             {"name": "PYTHONPATH", "value": _PATH},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            # In the servers' runtime class, the image's own value would give it every GPU of the node.
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
         ],
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -215,6 +215,9 @@ class Bringing:
                 if path in kept:
                     self.say(f"{path.name}: kept, to go back to")
                     continue
+                if not self._is_ours(path):
+                    self.say(f"{path.name}: left alone, as this program did not make it")
+                    continue
                 freed = folder_size(path)
                 remove(path)
                 remove(self.volume.parts(path.name))
@@ -225,9 +228,13 @@ class Bringing:
                     remove(cache)
                     self.say(f"{cache.name}: removed, the cache of earlier downloads")
 
+    def _is_ours(self, folder: Path) -> bool:
+        """Whether this program made the revision, whole or in part; one that is copied in may wait for its turn."""
+        return read_marker(folder) is not None or (self.hub is not None and self.volume.parts(folder.name).is_dir())
+
     def _revisions(self) -> list[Path]:
-        """Folders of revisions, the one that was verified last first."""
-        folders = [path for path in self.volume.revisions.glob("*") if path.is_dir()]
+        """Folders of revisions, the one that was verified last first; not what a removal has left."""
+        folders = [path for path in self.volume.revisions.glob("[!.]*") if path.is_dir()]
         return sorted(folders, key=lambda path: (-_verified_at(path), path.name))
 
 

@@ -22,8 +22,8 @@ from stacks.plan.weights import LOCKS, wanted_of
 
 MORE = """\
 A lock is a file per model and commit, in the folder weights of the project: each file with its size and sha256. Commit
-it. The Job that brings weights then takes no other file, whatever its source serves, and the volume has the size of the
-files. Without a lock, what the source states at the commit decides, and preview warns.
+it. The Job that brings weights then takes no other file, whatever its source serves. Without a lock, what the source
+states at the commit decides, and preview warns.
 """
 _LOCK_MORE = """\
 \b

@@ -42,7 +42,7 @@ class Disk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Volume:
+class ModelVolume:
     """The weights of one model."""
 
     model: str
@@ -55,7 +55,7 @@ class Stored:
 
     free_bytes: Mapping[tuple[str, str], float]
     """By node and disk."""
-    unplaced: tuple[Volume, ...]
+    unplaced: tuple[ModelVolume, ...]
     """Volumes of which a copy finds no disk."""
 
 
@@ -73,7 +73,7 @@ def disks_of(site: SiteConfig, *, dead: bool = False) -> list[Disk] | None:
     ]
 
 
-def store(disks: Sequence[Disk], volumes: Sequence[Volume], copies: int) -> Stored:
+def store(disks: Sequence[Disk], volumes: Sequence[ModelVolume], copies: int) -> Stored:
     """Place every copy: large volumes first, each copy on the emptiest disk of a node that has none of it."""
     free = {(disk.node, disk.name): disk.usable_bytes for disk in disks}
     unplaced = []
@@ -90,9 +90,11 @@ def store(disks: Sequence[Disk], volumes: Sequence[Volume], copies: int) -> Stor
     return Stored(free_bytes=free, unplaced=tuple(unplaced))
 
 
-def volumes_of(weight_bytes: Mapping[str, float]) -> list[Volume]:
+def volumes_of(weight_bytes: Mapping[str, float]) -> list[ModelVolume]:
     """The volumes of these models, by the bytes of their weights."""
-    return [Volume(model=model, size_bytes=volume_gib(size) * 2**30) for model, size in sorted(weight_bytes.items())]
+    return [
+        ModelVolume(model=model, size_bytes=volume_gib(size) * 2**30) for model, size in sorted(weight_bytes.items())
+    ]
 
 
 def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Problem]:
@@ -127,7 +129,7 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
     )
 
 
-def _ways(disks: Sequence[Disk], volumes: Sequence[Volume], copies: int) -> Iterator[str]:
+def _ways(disks: Sequence[Disk], volumes: Sequence[ModelVolume], copies: int) -> Iterator[str]:
     """What would make room: larger disks, fewer copies, more nodes."""
 
     def holds(size_tb: int) -> bool:
@@ -181,7 +183,7 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
     return "\n".join(lines)
 
 
-def _rebuilt(disks: Sequence[Disk], volumes: Sequence[Volume], copies: int) -> str:
+def _rebuilt(disks: Sequence[Disk], volumes: Sequence[ModelVolume], copies: int) -> str:
     """Whether every volume has all its copies again after a node is lost, wherever they were."""
     short = sorted(
         node

@@ -68,7 +68,11 @@ class SitePlan:
     @property
     def weight_bytes(self) -> dict[str, float]:
         """Bytes of each model's weights, which its volume is for, by the model's name."""
-        return {name: model.stable.server.weight_bytes for name, model in self.models.items()}
+        revisions = {name: model.stable for name, model in self.models.items()}
+        return {
+            name: revision.weights.volume_bytes if revision.weights else revision.server.weight_bytes
+            for name, revision in revisions.items()
+        }
 
     @cached_property
     def storage_text(self) -> str:

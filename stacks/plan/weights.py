@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from components.models.weights import TOKEN_KEY, WeightsPlan, egress
+from components.models.weights import HEADROOM, TOKEN_KEY, WeightsPlan, egress
 from components.specs.weights import WeightsSpec
 from floor.problems import Problem
 from services.weights.failure import WeightsError
@@ -60,12 +60,14 @@ def plan_weights(
     file_bytes: float,
     budget_s: int,
 ) -> WeightsPlan | None:
-    """None for a model without weights. file_bytes: of one revision by the catalogue; a lock may have more."""
+    """None for a model without weights. file_bytes: of one revision by the catalogue."""
     if not brings(spec, source):
         return None
     wanted = wanted_of(spec, locks)
     manifests = [entry.manifest() for entry in wanted]
     locked = sum(manifest.size for manifest in manifests if manifest)
+    # A claim that exists cannot shrink, nor grow on every class: a lock changes it only where it would not fit.
+    fits = not all(manifests) or locked <= file_bytes * HEADROOM
     return WeightsPlan(
         order=WeightsOrder(
             model=name,
@@ -78,8 +80,7 @@ def plan_weights(
             wanted=wanted,
         ),
         image=image,
-        # No less than before the lock was there: a volume cannot shrink.
-        volume_bytes=max(locked, file_bytes) * source.revisions,
+        volume_bytes=(file_bytes if fits else locked) * source.revisions,
         budget_s=budget_s,
         token_secret=source.token_secret or "",
         egress=egress(source),

@@ -45,7 +45,8 @@ def test_a_namespace_admits_no_pod_with_more_rights(site: RunningSite, seen: See
 @pytest.mark.row("000.07", "opening 15")
 def test_the_platform_s_pods_run_pinned_images(site: RunningSite, seen: Seen) -> None:
     pins = site.plan.versions.images
-    wanted = {pins.endpoint_picker, pins.vllm, pins.simulator}
+    bringing = {revision.weights.image for revision in site.plan.revisions if revision.weights}
+    wanted = {pins.endpoint_picker, pins.vllm, pins.simulator, *bringing}
     wrong = []
     for pod in site.items(f"/api/v1/namespaces/{MODELS_NAMESPACE}/pods"):
         for container in pod["spec"]["containers"]:

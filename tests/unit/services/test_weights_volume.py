@@ -12,6 +12,7 @@ from lab.hub.server import Faults
 from services.weights.__main__ import main
 from services.weights.completion import problem
 from services.weights.failure import Exit
+from services.weights.order import Source
 from services.weights.volume import open_part
 from tests.unit.services.weights_rig import (
     FILES,
@@ -161,13 +162,28 @@ def test_earlier_revisions_go_when_the_servers_run_on_the_new_one(tmp_path: Path
             os.utime(site.root / "revisions" / revision / ".weights.json", (age, age))
         # Each of them may still have a server: bringing a revision removes nothing.
         assert all(site.is_whole(revision) for revision in (THIRD, OTHER, REVISION))
+        # Begun by this program, and never finished.
         (site.root / "revisions" / ("d" * 40)).mkdir()
+        (site.root / "parts" / ("d" * 40)).mkdir(parents=True)
         site.program(site.order(keep=2)).prune()
         assert site.is_whole()
         assert site.is_whole(OTHER)
         assert sorted(path.name for path in (site.root / "revisions").iterdir()) == [REVISION, OTHER]
         site.program(site.order(keep=1)).prune()
         assert [path.name for path in (site.root / "revisions").iterdir()] == [REVISION]
+
+
+@pytest.mark.parametrize("source", ["volume", "hub"])
+def test_a_revision_that_was_copied_in_waits_for_its_turn(tmp_path: Path, source: Source) -> None:
+    """The next commit of a volume that is filled by hand has no mark before its own `up`."""
+    with rig(tmp_path) as site:
+        site.program().run()
+        copied = site.root / "revisions" / OTHER
+        copied.mkdir()
+        (copied / "model.safetensors").write_bytes(b"756 GB of it")
+        site.program(site.order(keep=1, source=source)).prune()
+        assert (copied / "model.safetensors").exists()
+        assert "left alone" in " ".join(site.lines)
 
 
 def test_nothing_goes_before_the_new_revision_is_whole(tmp_path: Path) -> None:

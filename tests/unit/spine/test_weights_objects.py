@@ -81,17 +81,33 @@ def test_a_filled_volume_has_a_job_that_reaches_nothing(tmp_path: Path) -> None:
     assert plan.egress == []
 
 
-def test_the_volume_has_the_size_of_the_lock_and_room_for_more_revisions(tmp_path: Path) -> None:
-    assert store(tmp_path, {"storage.weights.revisions": 1}).volume_bytes == serving(tmp_path).server.weight_bytes
-    more = {"storage.weights.revisions": 3}
-    assert store(tmp_path, more, LOCK.text()).volume_bytes == 3 * 50 * 2**30
-    small = LOCK.text().replace(str(50 * 2**30), "1000")
-    assert (
-        store(tmp_path, {"storage.weights.revisions": 1}, small).volume_bytes == serving(tmp_path).server.weight_bytes
-    )
-    claim = weights.claim("q", "m", labels={}, weight_bytes=3 * 50 * 2**30, storage_class="longhorn")
-    assert claim["spec"]["resources"]["requests"]["storage"] == "165Gi"
-    assert [store(tmp_path, {"storage.weights.revisions": count}).order.keep for count in (1, 2, 3)] == [1, 1, 2]
+def test_the_volume_has_the_size_of_the_catalogue_and_room_for_more_revisions(tmp_path: Path) -> None:
+    single = {"storage.weights.revisions": 1}
+    by_catalogue = serving(tmp_path).server.weight_bytes
+    assert store(tmp_path, single).volume_bytes == by_catalogue
+    assert store(tmp_path, {"storage.weights.revisions": 2}).volume_bytes == 2 * by_catalogue
+    assert [store(tmp_path, {"storage.weights.revisions": count}).order.keep for count in (1, 2)] == [1, 1]
+
+
+@pytest.mark.parametrize(("share", "grows"), [(0.5, False), (1.05, False), (1.2, True)])
+def test_a_lock_changes_a_volume_only_where_its_files_would_not_fit(tmp_path: Path, share: float, grows: bool) -> None:
+    """A claim that exists never shrinks, and grows only where its class allows that."""
+    single = {"storage.weights.revisions": 1}
+    without = store(tmp_path, single).volume_bytes
+    lock = Manifest(QWEN.repository, QWEN.revision, {"model.safetensors": Entry(round(without * share), "0" * 64)})
+    locked = store(tmp_path, single, lock.text()).volume_bytes
+    assert locked == (round(without * share) if grows else without)
+
+
+def test_a_job_runs_where_servers_run_and_sees_no_gpu(tmp_path: Path) -> None:
+    """Other nodes need not mount the volume; in the servers' runtime class the image would give it every GPU."""
+    plan = store(tmp_path)
+    for job in (weights.job("q", "m", plan), weights.prune_job("q", "m", plan)):
+        pod = job["spec"]["template"]["spec"]
+        (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert term["matchExpressions"] == [{"key": "nvidia.com/gpu.family", "operator": "Exists"}]
+    (check,) = weights.check_containers(plan)
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in check["env"]
 
 
 def test_the_job_gets_the_lock_and_another_lock_is_another_order(tmp_path: Path) -> None:

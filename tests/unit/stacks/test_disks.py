@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from floor.problems import SiteError
-from stacks.plan.disks import Disk, Volume, describe_storage, disks_of, store
+from stacks.plan.disks import Disk, ModelVolume, describe_storage, disks_of, store
 from stacks.plan.site_plan import SitePlan, plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
@@ -28,8 +28,8 @@ def disks(*sizes_gb: float, nodes: int = 2) -> list[Disk]:
     ]
 
 
-def volumes(*sizes_gb: float) -> list[Volume]:
-    return [Volume(model=f"m{number}", size_bytes=size * GB) for number, size in enumerate(sizes_gb)]
+def volumes(*sizes_gb: float) -> list[ModelVolume]:
+    return [ModelVolume(model=f"m{number}", size_bytes=size * GB) for number, size in enumerate(sizes_gb)]
 
 
 def prod_with(**changes: Any) -> SitePlan:
@@ -57,7 +57,7 @@ def prod_with(**changes: Any) -> SitePlan:
     ],
 )
 def test_copies_find_room_as_longhorn_gives_it(
-    there: list[Disk], wanted: list[Volume], copies: int, fits: bool
+    there: list[Disk], wanted: list[ModelVolume], copies: int, fits: bool
 ) -> None:
     assert (not store(there, wanted, copies).unplaced) == fits
 
@@ -87,10 +87,10 @@ def test_no_disk_is_ever_given_more_than_it_has() -> None:
 def test_the_reference_site_stores_all_weights_twice() -> None:
     text = prod_with().storage_text
     assert text.splitlines()[0] == (
-        "storage: fits, each volume outlives any one node. 2 copies of all weights take 1.74 TB of 18 TB on 8 disks on "
+        "storage: fits, each volume outlives any one node. 2 copies of all weights take 3.48 TB of 18 TB on 8 disks on "
         "4 nodes"
     )
-    assert "glm-5-1 832 GB, qwen3-32b 38.7 GB" in text
+    assert "glm-5-1 1.66 TB, qwen3-32b 76.2 GB" in text
     assert "Longhorn makes its copies again on the others" in text
 
 
@@ -107,9 +107,9 @@ def test_copies_that_are_not_made_again_are_named() -> None:
     [
         (
             {f"{DISKS}.longhorn-0.min_size": "1TB", f"{DISKS}.longhorn-1.min_size": "1TB"},
-            "the volume of glm-5-1 takes 832 GB of one disk, on 2 nodes",
-            "take disks of 2TB or more, and write it as min_size of each",
-            {f"{DISKS}.longhorn-0.min_size": "2TB", f"{DISKS}.longhorn-1.min_size": "2TB"},
+            "the volume of glm-5-1 takes 1.66 TB of one disk, on 2 nodes",
+            "take disks of 3TB or more, and write it as min_size of each",
+            {f"{DISKS}.longhorn-0.min_size": "3TB", f"{DISKS}.longhorn-1.min_size": "3TB"},
         ),
         (
             {"storage.longhorn.weight_replicas": 5},
@@ -120,8 +120,8 @@ def test_copies_that_are_not_made_again_are_named() -> None:
         (
             {f"{DISKS}.longhorn-0.reserved_bytes": 2_400_000_000_000, f"{DISKS}.longhorn-1.min_size": "1TB"},
             "got 8 disks on 4 nodes, 750 GB usable on the largest",
-            "take disks of 2TB or more",
-            {f"{DISKS}.longhorn-1.min_size": "2TB"},
+            "take disks of 3TB or more",
+            {f"{DISKS}.longhorn-1.min_size": "3TB"},
         ),
     ],
 )
@@ -135,6 +135,13 @@ def test_disks_that_are_too_small_are_refused_with_a_fix_that_works(
     assert what in str(caught.value)
     assert fix in problem.fix
     assert plan_values(changed(changed(prod(), change), fixed), "site.yaml").storage_text
+
+
+def test_revisions_that_have_room_in_a_volume_count() -> None:
+    """The proof and the claim are of one size: three revisions of 756 GB fit no disk of 3 TB."""
+    assert prod_with(storage__weights__revisions=1).weight_bytes["glm-5-1"] * 2 == prod_with().weight_bytes["glm-5-1"]
+    with pytest.raises(SiteError, match="cannot hold 2 copies of glm-5-1"):
+        prod_with(storage__weights__revisions=3)
 
 
 def test_dead_nodes_store_nothing() -> None:
@@ -173,5 +180,5 @@ def test_an_existing_cluster_shows_what_its_disks_must_hold() -> None:
     values = changed(prod(), {"cluster": {"kubeconfig": "kubeconfig"}, "addresses": {}})
     plan = plan_values(values, "site.yaml")
     assert describe_storage(plan.site, plan.weight_bytes) == (
-        "storage: unknown, as cluster.kubeconfig does not list the nodes. 2 copies of all weights take 1.74 TB"
+        "storage: unknown, as cluster.kubeconfig does not list the nodes. 2 copies of all weights take 3.48 TB"
     )
