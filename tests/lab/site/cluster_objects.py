@@ -20,6 +20,7 @@ _CHOSEN_ANNOTATIONS = ("deployment.kubernetes.io/revision",)
 # Left by the one who moved the pods, as a drain does.
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _CHOSEN_SPEC = ("clusterIP", "clusterIPs", "volumeName")
+_OF_JOB = ("controller-uid", "job-name")
 FIELD_MANAGER = "pulumi.com/patchFieldManager"
 
 
@@ -68,6 +69,10 @@ def _comparable(item: Object) -> Object:
         kept.get("spec", {}).pop(name, None)
     pods = kept.get("spec", {}).get("template", {}).get("metadata", {})
     pods.get("annotations", {}).pop(_RESTARTED, None)
+    if kept["kind"] == "Job":
+        # The Job's uid, by which its controller finds its pods.
+        kept["spec"].pop("selector", None)
+        pods["labels"] = {name: value for name, value in pods["labels"].items() if not name.endswith(_OF_JOB)}
     if kept["kind"] == "Secret":
         kept["data"] = sorted(kept["data"])
     return kept

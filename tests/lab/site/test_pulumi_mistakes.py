@@ -51,7 +51,7 @@ def test_all_mistakes_of_a_site_are_told_with_file_and_key(pulumi: Pulumi, comma
         "Pulumi.lab.yaml:models.qwen3-32b.server.replicas: out of range; got 0; allowed: a whole number from 1 to",
         "Pulumi.lab.yaml:tenants.acme.models: names glm-5, models has glm-5-1, qwen3-32b; did you mean",
         "Pulumi.lab.yaml:gateway.port: not a whole number; got 'eighty'; allowed: a whole number from 1 to 65535",
-        "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, kubeconfig",
+        "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, gpu_stack, kubeconfig",
     ):
         assert line in output
 
@@ -83,4 +83,4 @@ def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp
 
 def test_a_stack_file_without_a_site_is_refused(pulumi: Pulumi) -> None:
     output = refused(pulumi, Document.clear)
-    assert "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, kubeconfig" in output
+    assert "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, gpu_stack, kubeconfig" in output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -65,7 +64,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "misspelt": f"waivers:\n  - {MISSPELT}\nsovereing: true\n",
         "unclosed": "registries: [ghcr.io\nsovereign: true\n",
     }.items():
-        shutil.copy(ROOT / "Pulumi.lab.yaml", folder / f"Pulumi.{name}.yaml")
+        # Without weights, whose Jobs break the same rules again.
+        text_of_site = (ROOT / "Pulumi.lab.yaml").read_text().replace("simulated: bring", "simulated: nothing")
+        (folder / f"Pulumi.{name}.yaml").write_text(text_of_site)
         (folder / f"rules.{name}.yaml").write_text(text)
     for name, (site, rules) in SITES.items():
         document = yaml.safe_load((ROOT / f"Pulumi.{site}.yaml").read_text())
@@ -108,10 +109,7 @@ def test_a_sovereign_site_can_keep_its_own_rules(outcomes: dict[str, Any], site:
         for container in resource["inputs"]["spec"]["template"]["spec"]["containers"]
         if container["name"] == "engine"
     ]
-    told = {
-        "mirror": {"HF_ENDPOINT": "https://hub.site.example"},
-        "volume": {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
-    }[site] | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    told = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     assert len(engines) == 2
     for variables in engines:
         assert told.items() <= variables.items()
@@ -183,10 +181,11 @@ def test_the_program_and_sitectl_say_the_same(outcomes: dict[str, Any], project:
 
 def test_a_waiver_lets_the_program_through(outcomes: dict[str, Any]) -> None:
     assert outcomes["waived"].get("error", "") == ""
-    names = [
+    waived_site, lab = (
         {(resource["type"], resource["name"]) for resource in outcomes[site]["resources"]} for site in ("waived", "lab")
-    ]
-    assert names[0] == names[1]
+    )
+    of_weights = ("-program", "-weights-policy", "-bring", "-prune")
+    assert waived_site == {(kind, name) for kind, name in lab if not name.endswith(of_weights)}
 
 
 def test_an_expired_waiver_stops_the_program(outcomes: dict[str, Any]) -> None:
