@@ -127,7 +127,7 @@ def test_a_cluster_is_recovered_from_a_snapshot_on_a_wiped_machine(cluster: Lab,
 def left_running(lab: Lab) -> list[str]:
     """Programs in the lab's network other than what runs without a cluster."""
     lines = [processes.command_line(pid) for pid in network.namespace_processes(lab)]
-    always = ("lab.site.guard", "lab.site.supervisor", "lab.machines")
+    always = ("lab.site.guard", "lab.site.supervisor", "lab.machines", "lab.hub")
     return [" ".join(line) for line in lines if line and not set(always) & set(line)]
 
 

@@ -113,11 +113,12 @@ PLANTED = {
 PSA = "pod-security.kubernetes.io/enforce"
 NOW = "2026-01-01T00:00:00Z"
 CONTROLLERS = ((ENVOY_NAMESPACE, "envoy-gateway"), (AI_NAMESPACE, "ai-gateway-controller"))
-# The container without its liveness probe and the model's volume, on one node.
+# The container without its liveness probe, a volume that is not the model's and nothing that looks at it, on one node.
+OTHERS = "glm-5-1-weights"
 STRIPPED = [
     {"op": "remove", "path": "/spec/template/spec/containers/0/livenessProbe"},
-    {"op": "remove", "path": "/spec/template/spec/volumes/0"},
-    {"op": "remove", "path": "/spec/template/spec/containers/0/volumeMounts/0"},
+    {"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": OTHERS},
+    {"op": "remove", "path": "/spec/template/spec/initContainers"},
     {"op": "add", "path": "/spec/template/spec/nodeSelector/kubernetes.io~1hostname", "value": "hgx-1"},
 ]
 STRAY = {
