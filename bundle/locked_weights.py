@@ -83,7 +83,7 @@ class HubMetadata:
                 f"{stated.rfilename} of {repository} is not the file of this commit",
                 got=f"git's sha1 {_git_sha1(data)}",
                 allowed=str(stated.blob_id),
-                fix="ask the hub itself: HF_ENDPOINT=https://huggingface.co",
+                fix=f"ask the hub itself: HF_ENDPOINT={HUB}",
             )
         return Entry(len(data), hashlib.sha256(data).hexdigest())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bundle.errors import BundleError
-from bundle.locked_weights import HubMetadata, differences, folder_manifest
+from bundle.locked_weights import HUB, HubMetadata, differences, folder_manifest
 from floor.counts import counted
 from floor.problems import nearest
 from services.weights.failure import WeightsError
@@ -67,9 +67,7 @@ def lock(context: CommandContext, *, site: str, models: tuple[str, ...], folder:
     if folder is not None:
         _require_folder(folder)
     mirror = plan.site.storage.weights.mirror
-    hub = HubMetadata(
-        endpoint=os.environ.get("HF_ENDPOINT") or mirror or "https://huggingface.co", note=context.progress.note
-    )
+    hub = HubMetadata(endpoint=os.environ.get("HF_ENDPOINT") or mirror or HUB, note=context.progress.note)
     wanted = {
         (entry.repository, entry.revision): None
         for name in models or known

@@ -61,31 +61,25 @@ def test_more_answers_than_the_queue_holds_are_refused_as_if_it_were_full(vllm: 
     assert len(fits["choices"]) == 2
 
 
-def test_a_stop_lets_streams_end_and_takes_no_new_request(tmp_path: Path) -> None:
+def test_a_stop_lets_streams_end(tmp_path: Path) -> None:
     """As the drain counts on: --shutdown-timeout is the model's longest_stream_s."""
     plan = vllm_site().models[SERVED].stable.engine
 
-    async def scenario(engine: RunningEngine) -> tuple[list[str], int]:
+    async def scenario(engine: RunningEngine) -> list[str]:
         async with httpx.AsyncClient(base_url=engine.url, trust_env=False, timeout=120) as client:
             body = engine.chat(stream=True, tokens=500)
             requests = [client.build_request("POST", "/v1/chat/completions", json=body) for _ in range(3)]
             streams = [await client.send(request, stream=True) for request in requests]
             os.kill(engine.child.pid, signal.SIGTERM)
-            late = await asyncio.gather(
-                client.post("/v1/chat/completions", json=engine.chat(stream=False, tokens=5)), return_exceptions=True
-            )
-            texts = [(await stream.aread()).decode() for stream in streams]
-            status = late[0].status_code if isinstance(late[0], httpx.Response) else 0
-            return texts, status
+            return [(await stream.aread()).decode() for stream in streams]
 
     with real_vllm(tmp_path, plan.args, plan.env, SERVED) as engine:
-        texts, late = asyncio.run(scenario(engine))
+        texts = asyncio.run(scenario(engine))
         assert engine.child.wait(timeout=120) is not None
     for text in texts:
         events = [line.removeprefix("data: ") for line in text.splitlines() if line]
         assert events[-1] == "[DONE]"
         assert not [event for event in events[:-1] if "error" in json.loads(event)]
-    assert late in {0, 200, 500, 503}
 
 
 def test_it_serves_from_a_folder_that_nobody_can_write(vllm: RunningEngine) -> None:
