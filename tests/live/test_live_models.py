@@ -148,6 +148,8 @@ def _streamed(client: httpx.Client, model: str) -> tuple[int, bool, str]:
         "model": model,
         "messages": [{"role": "user", "content": "Count to ten."}],
         "max_tokens": 16,
+        # An engine may otherwise end its answer after one token.
+        "ignore_eos": True,
         "stream": True,
     }
     chunks, done = 0, False
