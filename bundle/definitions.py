@@ -14,10 +14,20 @@ import yaml
 from bundle.errors import BundleError
 
 
+class _Loader(yaml.CSafeLoader):
+    """YAML as Kubernetes reads it: a bare `=` is text, as one of the values of an enum is."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    key: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:value"]
+    for key, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def definitions_file(text: str, source: str) -> str:
     """The file out of YAML text, whatever else is in that; BundleError, which names `source`, where it has none."""
     try:
-        documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
+        documents = list(yaml.load_all(text, Loader=_Loader))
     # A date that does not exist is a ValueError of Python's own.
     except (yaml.YAMLError, ValueError) as error:
         raise BundleError(f"{source} is not YAML", got=" ".join(str(error).split()), fix=_ANOTHER_SOURCE) from None

@@ -50,6 +50,13 @@ def test_definitions_lose_their_descriptions_and_nothing_else() -> None:
     }
 
 
+def test_an_equals_sign_is_text() -> None:
+    """YAML 1.1 gives it a type of its own; Kubernetes reads it as the text that it is, in an enum for one."""
+    text = FIRST.replace("pattern: '1e3'", "enum: [=, '!=']")
+    ((version,),) = [item["spec"]["versions"] for item in json.loads(definitions_file(text, "here"))["items"]]
+    assert version["schema"]["openAPIV3Schema"]["properties"]["description"]["enum"] == ["=", "!="]
+
+
 def test_the_order_of_the_text_does_not_matter() -> None:
     assert definitions_file(FIRST + LAST, "here") == definitions_file(LAST + POLICY + FIRST, "there")
 
