@@ -19,7 +19,7 @@ from bundle.definitions import definitions_file
 from bundle.errors import BundleError
 from bundle.helm import Helm, named
 from components.addons.charts import Chart, chart_of
-from stacks.facts.versions import CrdSource, Versions
+from stacks.facts.versions import CrdSource, OptionalPart, Versions
 from talos.cni import cilium_values
 
 SUMS = "SHA256SUMS"
@@ -39,6 +39,8 @@ class Sources:
     """Registry, repository or folder of all charts, as `charts.mirror` of a site; None: each from its publisher."""
     wanted: Sequence[str] = ()
     """Names in versions.yaml of the charts that the site installs."""
+    parts: Sequence[OptionalPart] = ()
+    """What the site has that needs definitions of its own."""
     asking: Asking = field(default_factory=Asking)
     """Shared by all sites of a run."""
 
@@ -135,7 +137,7 @@ def is_pinned(file: Path, digest: str) -> bool:
 
 def write_crds(sources: Sources, folder: Path, note: Callable[[str], None]) -> list[Path]:
     """Bring the folder to the pins; the files that were missing or others. Nothing is written unless all are right."""
-    pins = sources.versions.crds
+    pins = sources.versions.crds_with(sources.parts)
     wrong = [file for file, digest in sorted(pins.items()) if not is_pinned(folder / file, digest)]
     contents = {}
     for file in wrong:

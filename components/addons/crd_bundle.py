@@ -21,9 +21,9 @@ class CrdBundleError(pulumi.RunError):
 def read_bundle(folder: Path, digests: Mapping[str, str], fix: str) -> list[dict[str, Any]]:
     """All definitions of the bundle, sorted by name.
 
-    digests: file name -> sha256 in hex of each file that the platform was tested with. A file that is missing or
-    differs is an error, because a CRD of another version changes what the gateways accept. fix: what brings the pinned
-    files, for that error.
+    digests: file name -> sha256 in hex of each file that the platform was tested with, from `Versions.crds_with`, which
+    leaves out what the site's parts do not need. A file that is missing or differs is an error, because a CRD of
+    another version changes what the gateways accept. fix: what brings the pinned files, for that error.
     """
     definitions: list[dict[str, Any]] = []
     problems: list[str] = []

@@ -52,6 +52,7 @@ class GoBuilder:
                 "CGO_ENABLED=0 -trimpath",
                 *(f"{program.package}={program.name}" for program in family.programs),
                 *family.scripts,
+                *family.tags,
                 *(source.read_bytes() for source in (*family.sources, *family.patches)),
                 self.toolchain.stamp,
             ]
@@ -69,6 +70,8 @@ class GoBuilder:
         binaries.mkdir()
         log = self.lab.cache / "logs" / f"{family.name}.log"
         command = [str(self.toolchain.program), "build", "-v", "-trimpath", "-ldflags", family.linker_flags]
+        if family.tags:
+            command += ["-tags", ",".join(family.tags)]
         environment = go_environment(self.lab)
         with (
             locked(go_cache_lock(self.lab), "the Go caches", shared=True),

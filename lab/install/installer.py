@@ -190,7 +190,7 @@ class BundlePart:
 
 @dataclass(frozen=True)
 class CrdsPart:
-    """The definitions as a site gets them, by helm out of the mirror; copied to `<bundle>/crds`.
+    """Every definition that a site may need, as it gets them: out of the mirror; copied to `<bundle>/crds`.
 
     The pins are the key: the files are compared with them before they are kept.
     """
@@ -210,7 +210,12 @@ class CrdsPart:
         def fill(folder: Path, _lock: int) -> None:
             helm = run.builder.obtain(_HELM).folder / "bin" / "helm"
             mirror = _MIRROR.obtain(run).folder
-            sources = Sources(versions=versions.load(), helm=Helm(str(helm), mirror), mirror=str(mirror))
+            sources = Sources(
+                versions=versions.load(),
+                helm=Helm(str(helm), mirror),
+                mirror=str(mirror),
+                parts=versions.OPTIONAL_PARTS,
+            )
             try:
                 write_crds(sources, folder, lambda _: None)
             except BundleError as error:

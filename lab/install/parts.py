@@ -33,8 +33,10 @@ class GoFamily:
     """Programs built out of one pinned tool module, `tools/<name>`.
 
     `module` is the required module whose version is the family's; `version_variables` are linker variables and their
-    text, where `{version}` becomes that version; `scripts` are files of the module that go along, mode 755. The
-    folder may hold Go code of the project's own, which is then what is built, or patches of the module.
+    text, where `{version}` becomes that version and `{release}` the release's number; `tags` are Go build tags;
+    `scripts` are files of the module that go along, mode 755. The folder may hold Go code of the project's own, which
+    is then what is built, or patches of the module. `numbered` is a pattern of the module's version and the release's
+    number, where the project counts them apart.
     """
 
     name: str
@@ -42,6 +44,8 @@ class GoFamily:
     programs: tuple[Program, ...]
     version_variables: tuple[tuple[str, str], ...] = ()
     scripts: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    numbered: tuple[str, str] = (r"v(.+)", r"\1")
     tools: Path = TOOLS
 
     @property
@@ -68,8 +72,14 @@ class GoFamily:
         return required_version(self.folder / "go.mod", self.module)
 
     @property
+    def release(self) -> str:
+        """The number under which its project releases this version, without a v."""
+        return re.sub(*self.numbered, self.version)
+
+    @property
     def linker_flags(self) -> str:
-        variables = (f"-X {name}={text.format(version=self.version)}" for name, text in self.version_variables)
+        numbers = {"version": self.version, "release": self.release}
+        variables = (f"-X {name}={text.format(**numbers)}" for name, text in self.version_variables)
         return " ".join(("-s", "-w", *variables))
 
 
@@ -127,6 +137,8 @@ _KUBERNETES_VERSION = (
     ("k8s.io/client-go/pkg/version.gitVersion", "{version}"),
     ("k8s.io/client-go/pkg/version.gitTreeState", "clean"),
 )
+
+_PROMETHEUS_VERSION = (("github.com/prometheus/common/version.Version", "{release}"),)
 
 GO_FAMILIES = (
     GoFamily(
@@ -217,6 +229,48 @@ GO_FAMILIES = (
         version_variables=(("helm.sh/helm/v4/internal/version.version", "{version}"),),
     ),
     GoFamily(
+        name="prometheus",
+        module="github.com/prometheus/prometheus",
+        # Release 3.y.z is the module's v0.3yy.z, by its README.
+        numbered=(r"v0\.(\d)0?(\d+)\.(\d+)", r"\1.\2.\3"),
+        programs=tuple(
+            Program(name=name, package=f"github.com/prometheus/prometheus/cmd/{name}")
+            for name in ("prometheus", "promtool")
+        ),
+        # Targets of clouds that no site has are half of the build.
+        tags=("remove_all_sd", "enable_kubernetes_sd"),
+        version_variables=_PROMETHEUS_VERSION,
+    ),
+    GoFamily(
+        name="alertmanager",
+        module="github.com/prometheus/alertmanager",
+        programs=tuple(
+            Program(name=name, package=f"github.com/prometheus/alertmanager/cmd/{name}")
+            for name in ("alertmanager", "amtool")
+        ),
+        version_variables=_PROMETHEUS_VERSION,
+    ),
+    GoFamily(
+        name="prometheus-operator",
+        module="github.com/prometheus-operator/prometheus-operator",
+        programs=(
+            Program(
+                name="prometheus-operator", package="github.com/prometheus-operator/prometheus-operator/cmd/operator"
+            ),
+            Program(
+                name="prometheus-config-reloader",
+                package="github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader",
+            ),
+        ),
+        version_variables=_PROMETHEUS_VERSION,
+    ),
+    GoFamily(
+        name="kube-state-metrics",
+        module="k8s.io/kube-state-metrics/v2",
+        programs=(Program(name="kube-state-metrics", package="k8s.io/kube-state-metrics/v2"),),
+        version_variables=_PROMETHEUS_VERSION,
+    ),
+    GoFamily(
         name="talos-checker",
         module="github.com/siderolabs/talos/pkg/machinery",
         programs=(Program(name="talos-checker", package="inference-platform/tools/talos-checker"),),
@@ -259,5 +313,10 @@ CHART_SOURCES = {
 RELEASE_FILES = {
     "gateway-api-inference-extension": ModuleFolder(
         family="endpoint-picker", module="sigs.k8s.io/gateway-api-inference-extension", path="config/crd/bases"
+    ),
+    "prometheus-operator": ModuleFolder(
+        family="prometheus-operator",
+        module="github.com/prometheus-operator/prometheus-operator",
+        path="example/prometheus-operator-crd",
     ),
 }

@@ -41,6 +41,18 @@ TABLE: Mapping[str, Program] = {
     "registry.k8s.io/coredns/coredns": _tool("coredns", "/coredns"),
     "registry.k8s.io/kubectl": _tool("kubectl", "/bin/kubectl"),
     "ghcr.io/llm-d/llm-d-inference-sim": _tool("llm-d-inference-sim", "/app/llm-d-inference-sim"),
+    "quay.io/prometheus-operator/prometheus-operator": _tool("prometheus-operator", "/bin/operator", user=65534),
+    "quay.io/prometheus-operator/prometheus-config-reloader": _tool(
+        "prometheus-config-reloader", "/bin/prometheus-config-reloader", user=65534
+    ),
+    "quay.io/prometheus/prometheus": _tool("prometheus", "/bin/prometheus", user=65534),
+    "quay.io/prometheus/alertmanager": _tool("alertmanager", "/bin/alertmanager", user=65534),
+    "registry.k8s.io/kube-state-metrics/kube-state-metrics": Program(
+        tool="kube-state-metrics",
+        path="/kube-state-metrics",
+        entrypoint=("/kube-state-metrics", "--port=8080", "--telemetry-port=8081"),
+        user=65534,
+    ),
     # Its Python alone: no engine of it runs here, but the platform's own programs do.
     "docker.io/vllm/vllm-openai": Program(tool="", path="/usr/local/bin/python3", entrypoint=("vllm", "serve")),
     PYTHON_REPOSITORY: Program(tool="", path="/usr/local/bin/python3", entrypoint=("python3",)),

@@ -104,7 +104,9 @@ def command(
             written += _of_site(site, sources, project, note)
         except (BundleError, SiteError) as error:
             failed[name] = error
-    default = Sources(versions=pins, helm=helm, mirror=named, wanted=tuple(wanted), asking=asking)
+    default = Sources(
+        versions=pins, helm=helm, mirror=named, wanted=tuple(wanted), parts=versions.OPTIONAL_PARTS, asking=asking
+    )
     try:
         if not files:
             written += write_crds(default, project / CrdBundleSpec().folder, note)

@@ -158,7 +158,7 @@ def _plugin(machine: Machine, name: str) -> Check:
 def _bundle(project: Path, sites: Sequence[SiteConfig]) -> Check:
     """Of the folders where these sites look; without a site, where the next one will."""
     try:
-        pinned = versions.load().crds
+        pinned = versions.load().crds_with()
     except SiteError as error:
         return Check(
             name="versions",

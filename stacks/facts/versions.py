@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -26,6 +26,10 @@ Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_D
 Release = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
+# What brings definitions of its own to the sites that have it.
+OptionalPart = Literal["prometheus_operator"]
+OPTIONAL_PARTS: tuple[OptionalPart, ...] = get_args(OptionalPart)
+
 
 class NvidiaFork(Spec):
     """Driver and fabric manager of one of NVIDIA's lines."""
@@ -44,7 +48,9 @@ class Nvidia(Spec):
 class Images(Spec):
     """Container images by tag."""
 
+    config_reloader: Image
     endpoint_picker: Image
+    prometheus_operator: Image
     simulator: Image
     vllm: Image
 
@@ -91,6 +97,8 @@ class CrdSource(Spec):
     """Values that make the chart render these definitions and no others."""
     file: str | None = None
     """Address of the file; `{release}` is the file's own of `crd_versions`."""
+    only_with: OptionalPart | None = None
+    """The part of a site that alone needs these definitions; None: every site needs them."""
 
     @model_validator(mode="after")
     def _is_one(self) -> CrdSource:
@@ -116,6 +124,14 @@ class Versions(Spec):
     crd_versions: dict[str, Release]
     crd_sources: dict[str, CrdSource]
 
+    def crds_with(self, parts: Collection[OptionalPart] = ()) -> dict[str, Digest]:
+        """The files of `crds` that a site with these parts declares, and no others: file name -> sha256 in hex.
+
+        This is what a site hands to `read_bundle` and to `write_crds`; the lab's own folder has every file.
+        """
+        sources = self.crd_sources
+        return {file: pin for file, pin in self.crds.items() if sources[file].only_with in (None, *parts)}
+
     @model_validator(mode="after")
     def _kubelet_follows(self) -> Versions:
         if self.kubelet is not None:
@@ -133,6 +149,18 @@ class Versions(Spec):
         for name, table in (("crd_versions", self.crd_versions), ("crd_sources", self.crd_sources)):
             if differing := sorted(set(self.crds) ^ set(table)):
                 raise WrongValueError(f"crds and {name} differ in {differing}", fix="name each file in both")
+        return self
+
+    @model_validator(mode="after")
+    def _operator_is_one_release(self) -> Versions:
+        reloader, operator = parts(self.images.config_reloader)[1], parts(self.images.prometheus_operator)[1]
+        definitions = self.crd_versions.get("prometheus-operator.json", operator)
+        if not reloader == operator == definitions:
+            raise WrongValueError(
+                f"prometheus_operator is {operator}, config_reloader {reloader}, its definitions {definitions}",
+                allowed="one release",
+                fix="name one in images.prometheus_operator, images.config_reloader and crd_versions",
+            )
         return self
 
 

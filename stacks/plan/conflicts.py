@@ -74,8 +74,7 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         known["longhorn"] = pins.charts.longhorn.version
     if site.crds.owner == "program":
         known |= {
-            f"{file.removesuffix('.json').replace('-', '_')}_crds": release
-            for file, release in pins.crd_versions.items()
+            f"{file.removesuffix('.json').replace('-', '_')}_crds": pins.crd_versions[file] for file in pins.crds_with()
         }
     return {name: value.removeprefix("v") if isinstance(value, str) else value for name, value in known.items()}
 

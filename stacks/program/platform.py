@@ -52,7 +52,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     reports.show(plan)
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     fetch = bundle_command(site.name)
-    bundle = read_bundle(site.crds.folder, versions.crds, fetch) if site.crds.owner == "program" else None
+    bundle = read_bundle(site.crds.folder, versions.crds_with(), fetch) if site.crds.owner == "program" else None
     charts = charts_of(plan)
     check_values(plan, charts)
     check_lock([chart.chart for chart in charts.values()], Path.cwd(), f"{fetch} --charts")

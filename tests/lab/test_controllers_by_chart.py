@@ -41,7 +41,8 @@ from stacks.facts import versions as pins
 versions = pins.load()
 provider = kubernetes.Provider("cluster", enable_server_side_apply=True, upsert_existing_objects=True)
 top = pulumi.ResourceOptions(providers=[provider])
-needs = CrdBundle("crds", definitions=read_bundle(Path("crds"), versions.crds, "make lab"), opts=top).handle.ready
+definitions = read_bundle(Path("crds"), versions.crds_with(), "make lab")
+needs = CrdBundle("crds", definitions=definitions, opts=top).handle.ready
 charts = versions.charts
 args = GatewayControllersArgs(
     envoy_gateway=chart_of(charts.envoy_gateway.chart, charts.envoy_gateway.version, "charts"),

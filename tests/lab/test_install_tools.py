@@ -25,6 +25,8 @@ from lab.paths import Lab
 from stacks.facts import versions
 
 VERSION_COMMANDS = {
+    "alertmanager": ["alertmanager", "--version"],
+    "amtool": ["amtool", "--version"],
     "coredns": ["coredns", "-version"],
     "envoy": ["envoy", "--version"],
     "envoy-gateway": ["envoy-gateway", "version"],
@@ -35,9 +37,14 @@ VERSION_COMMANDS = {
     "kube-controller-manager": ["kube-controller-manager", "--version"],
     "kube-proxy": ["kube-proxy", "--version"],
     "kube-scheduler": ["kube-scheduler", "--version"],
+    "kube-state-metrics": ["kube-state-metrics", "version"],
     "kubectl": ["kubectl", "version", "--client"],
     "kwok": ["kwok", "--version"],
     "kwokctl": ["kwokctl", "--version"],
+    "prometheus": ["prometheus", "--version"],
+    "prometheus-config-reloader": ["prometheus-config-reloader", "--version"],
+    "prometheus-operator": ["prometheus-operator", "--version"],
+    "promtool": ["promtool", "--version"],
     "pulumi": ["pulumi", "version"],
 }
 OTHER_PINS = {"envoy": "/1.39.1/"}
@@ -67,7 +74,7 @@ def _run(lab: Lab, command: list[str], environment: Mapping[str, str] | None = N
 def test_each_program_says_the_version_that_is_pinned(installed: Lab, name: str) -> None:
     if name == "pulumi" and pulumi_choice(installed).official:
         pytest.skip("this machine's own pulumi serves")
-    pins = {program: family.version.removeprefix("v") for family in GO_FAMILIES for program in family.names}
+    pins = {program: family.release for family in GO_FAMILIES for program in family.names}
     assert {**pins, **OTHER_PINS}[name] in _run(installed, VERSION_COMMANDS[name])
 
 

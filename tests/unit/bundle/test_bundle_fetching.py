@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
@@ -17,7 +17,7 @@ from bundle.fetching import Sources, write_crds
 from bundle.helm import Helm
 from components.addons.charts import Chart
 from stacks.facts import versions
-from stacks.facts.versions import Versions
+from stacks.facts.versions import OptionalPart, Versions
 from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.bundle.test_bundle_definitions import FIRST, LAST
 
@@ -57,8 +57,8 @@ def internet(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def fetched(helm: StandInHelm, tmp_path: Path) -> Callable[..., list[str]]:
-    def fetch(pins: Versions, mirror: str | None = None) -> list[str]:
-        sources = Sources(versions=pins, helm=helm.helm(), mirror=mirror)
+    def fetch(pins: Versions, mirror: str | None = None, parts: Sequence[OptionalPart] = ()) -> list[str]:
+        sources = Sources(versions=pins, helm=helm.helm(), mirror=mirror, parts=parts)
         return [path.name for path in write_crds(sources, tmp_path / "crds", lambda _: None)]
 
     return fetch
@@ -71,7 +71,7 @@ def test_each_file_is_asked_of_its_publisher(
     release = pins.crd_versions[RELEASE_FILE]
     project = "https://github.com/kubernetes-sigs/gateway-api-inference-extension"
     internet[f"{project}/releases/download/{release}/manifests.yaml"] = FIRST
-    assert fetched(pins) == sorted(pins.crds)
+    assert fetched(pins) == sorted(pins.crds_with())
     gateway, ai_gateway = pins.charts.envoy_gateway.version, pins.charts.ai_gateway.version
     assert [call[2:5] for call in helm.asked()] == [
         ["oci://docker.io/envoyproxy/ai-gateway-crds-helm", "--version", ai_gateway],
@@ -187,6 +187,17 @@ def test_a_program_that_is_no_helm_is_named(
     assert error.value.got.startswith(got)
     with pytest.raises(BundleError, match="no-such-helm is not on PATH"):
         Helm("no-such-helm", helm.program.parent).pull(Chart(chart="a", version="v1"), helm.program.parent, limit_s=1)
+
+
+def test_definitions_of_an_optional_part_are_asked_for_by_sites_that_have_it(
+    helm: StandInHelm, pins: Versions, internet: dict[str, str], fetched: Callable[..., list[str]]
+) -> None:
+    helm.renders(FIRST)
+    internet[str(pins.crd_sources[RELEASE_FILE].file).format(release=pins.crd_versions[RELEASE_FILE])] = FIRST
+    assert "prometheus-operator.json" not in fetched(pins)
+    project, release = "prometheus-operator/prometheus-operator", pins.crd_versions["prometheus-operator.json"]
+    internet[f"https://github.com/{project}/releases/download/{release}/bundle.yaml"] = FIRST
+    assert fetched(pins, parts=["prometheus_operator"]) == ["prometheus-operator.json"]
 
 
 def test_a_release_file_that_is_no_text_is_refused(

@@ -73,6 +73,24 @@ def test_programs_get_their_names_and_scripts_come_along(builder: GoBuilder, fam
     )
 
 
+def test_tags_and_the_releases_number_reach_go(builder: GoBuilder, family: GoFamily, tmp_path: Path) -> None:
+    variables = (("example.org/gateway/version.text", "{release}"),)
+    tagged = dataclasses.replace(family, tags=("small", "quick"), version_variables=variables)
+    builder.obtain(tagged)
+    arguments = (tmp_path / "arguments").read_text()
+    assert "-ldflags -s -w -X example.org/gateway/version.text=1.2.3 -tags small,quick -o" in arguments
+
+
+@pytest.mark.parametrize(
+    ("module", "release"),
+    [("v0.312.0", "3.12.0"), ("v0.305.1", "3.5.1"), ("v0.300.0", "3.0.0"), ("v0.320.10", "3.20.10")],
+)
+def test_prometheus_counts_its_module_apart(module: str, release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prometheus = next(family for family in GO_FAMILIES if family.name == "prometheus")
+    monkeypatch.setattr("lab.install.parts.required_version", lambda *_: module)
+    assert prometheus.release == release
+
+
 def test_the_key_follows_sums_flags_programs_own_code_and_toolchain(builder: GoBuilder, family: GoFamily) -> None:
     first = builder.key(family)
     assert builder.key(family) == first
@@ -84,7 +102,8 @@ def test_the_key_follows_sums_flags_programs_own_code_and_toolchain(builder: GoB
         builder.key(dataclasses.replace(family, scripts=())),
         builder.key(dataclasses.replace(family, programs=family.programs[:1])),
     }
-    assert len(keys) == 5
+    keys.add(builder.key(dataclasses.replace(family, tags=("small",))))
+    assert len(keys) == 6
     with (family.folder / "go.sum").open("a") as sums:
         sums.write("example.org/other v1.0.0 h1:def=\n")
     keys.add(builder.key(family))
@@ -94,7 +113,7 @@ def test_the_key_follows_sums_flags_programs_own_code_and_toolchain(builder: GoB
     keys.add(builder.key(family))
     (family.folder / "own.patch").write_text("a patch\n")
     keys.add(builder.key(family))
-    assert len(keys) == 9
+    assert len(keys) == 10
 
 
 PATCH = (

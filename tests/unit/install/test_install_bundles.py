@@ -53,11 +53,11 @@ def test_a_chart_is_filled_in_as_its_release_is(tmp_path: Path) -> None:
     assert (target / "templates" / "a.yaml").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_releases_file_is_all_of_its_folder(tmp_path: Path) -> None:
-    ((name, wanted),) = RELEASE_FILES.items()
+@pytest.mark.parametrize("name", RELEASE_FILES)
+def test_a_releases_file_is_all_of_its_folder(name: str, tmp_path: Path) -> None:
     source = _source(tmp_path / "source", {"b.yaml": "kind: B\n", "a.yaml": "kind: A\n", "README.md": "x"})
     write_mirror({name: source}, tmp_path)
-    written = (tmp_path / f"{name}-{wanted.version}.yaml").read_text()
+    written = (tmp_path / f"{name}-{RELEASE_FILES[name].version}.yaml").read_text()
     assert list(yaml.safe_load_all(written)) == [{"kind": "A"}, {"kind": "B"}]
 
 

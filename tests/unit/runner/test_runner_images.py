@@ -28,6 +28,8 @@ def test_repository(image: str, expected: str) -> None:
         ("mirror.site/envoyproxy/ai-gateway-extproc:v1", "ai-gateway-extproc"),
         ("mirror.site:5000/registry.k8s.io/kubectl:v1.36.3", "kubectl"),
         ("registry.k8s.io/gateway-api-inference-extension/epp:v1.5.0", "epp"),
+        ("mirror.site/prometheus/prometheus:v3.12.0", "prometheus"),
+        ("mirror.site/prometheus-operator/prometheus-operator:v0.85.0", "prometheus-operator"),
     ],
 )
 def test_find(image: str, tool: str) -> None:

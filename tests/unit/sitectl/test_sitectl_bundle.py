@@ -13,6 +13,7 @@ from bundle.pod_network import manifest
 from sitectl.commands.doctor import Check, Machine, checks
 from sitectl.errors import Exit
 from stacks.facts import versions
+from stacks.facts.versions import CrdSource
 from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import plan_file
 from tests import documented
@@ -177,7 +178,12 @@ def test_a_site_that_fails_leaves_the_others_theirs(own: Path, helm: StandInHelm
 def test_doctor_looks_for_definitions_where_the_sites_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or its note stays, whatever `bundle` fetches."""
     own = make_checkout(tmp_path / "own", sites=["lab"])
-    pins = versions.load().model_copy(update={"crds": {"a.json": hashlib.sha256(b"a").hexdigest()}})
+    tables = {
+        "crds": {"a.json": hashlib.sha256(b"a").hexdigest()},
+        "crd_versions": {"a.json": "v1.0.0"},
+        "crd_sources": {"a.json": CrdSource(file="https://a.example")},
+    }
+    pins = versions.load().model_copy(update=tables)
     monkeypatch.setattr("sitectl.commands.doctor.versions.load", lambda: pins)
     bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
 

@@ -17,6 +17,7 @@ from pulumi.runtime.stack import wait_for_rpcs
 from components.addons.crd_bundle import CrdBundleError, read_bundle
 from components.machines.machine_commands import LIMITS, Limits
 from stacks.facts import versions
+from stacks.facts.versions import CrdSource
 from stacks.plan.site_plan import plan_file, plan_site, plan_values
 from stacks.program.platform import declare_platform
 from stacks.site.model import SiteConfig
@@ -88,7 +89,12 @@ def requested(
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
     manifest = {"manifest": hashlib.sha256(cilium.read_bytes()).hexdigest()}
-    pins = {"crds": {"things.json": digest}, "cilium": versions.load().cilium.model_copy(update=manifest)}
+    pins = {
+        "crds": {"things.json": digest},
+        "crd_versions": {"things.json": "v1.0.0"},
+        "crd_sources": {"things.json": CrdSource(file="https://things.example")},
+        "cilium": versions.load().cilium.model_copy(update=manifest),
+    }
     seen: dict[str, Any] = {}
 
     async def program() -> None:

@@ -153,6 +153,20 @@ def test_a_source_of_definitions_is_a_chart_or_a_file(source: dict[str, str]) ->
         versions.Versions.model_validate(document)
 
 
+@pytest.mark.parametrize("key", ["prometheus_operator", "config_reloader"])
+def test_the_operator_its_reloader_and_its_definitions_are_of_one_release(key: str) -> None:
+    document = yaml.safe_load(versions.FILE.read_text())
+    document["images"][key] = document["images"][key].rpartition(":")[0] + ":v0.1.2"
+    with pytest.raises(ValueError, match=r"prometheus_operator is .*v0\.1\.2"):
+        versions.Versions.model_validate(document)
+
+
+def test_a_site_without_an_optional_part_has_none_of_its_definitions() -> None:
+    pins = versions.load()
+    assert pins.crds_with(versions.OPTIONAL_PARTS) == pins.crds
+    assert set(pins.crds) - set(pins.crds_with()) == {"prometheus-operator.json"}
+
+
 def test_image_references_come_apart() -> None:
     digest = "sha256:" + "0" * 64
     assert versions.parts("docker.io/vllm/vllm-openai:v0.32.0") == ("docker.io/vllm/vllm-openai", "v0.32.0")
@@ -168,6 +182,7 @@ def test_releases_of_the_definitions_are_those_of_their_modules() -> None:
         ("envoy-gateway", "envoy-gateway", "github.com/envoyproxy/gateway"),
         ("gateway-api", "envoy-gateway", "sigs.k8s.io/gateway-api"),
         ("inference-extension", "endpoint-picker", "sigs.k8s.io/gateway-api-inference-extension"),
+        ("prometheus-operator", "prometheus-operator", "github.com/prometheus-operator/prometheus-operator"),
     ):
         assert pinned.crd_versions[f"{name}.json"] == required_version(ROOT / "tools" / family / "go.mod", module), name
 
