@@ -48,8 +48,11 @@ class Nvidia(Spec):
 class Images(Spec):
     """Container images by tag."""
 
+    alertmanager: Image
     config_reloader: Image
     endpoint_picker: Image
+    kube_state_metrics: Image
+    prometheus: Image
     prometheus_operator: Image
     simulator: Image
     vllm: Image

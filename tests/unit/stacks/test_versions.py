@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.install.parts import required_version
+from lab.install.parts import GO_FAMILIES, required_version
 from stacks.facts import program_flags, upgrades, versions
 from stacks.facts.compatibility import table
 from stacks.plan import conflicts
@@ -197,10 +197,17 @@ def test_the_labs_programs_are_of_the_pinned_versions() -> None:
             "sigs.k8s.io/gateway-api-inference-extension",
             versions.parts(images.endpoint_picker)[1],
         ),
+        ("alertmanager", "github.com/prometheus/alertmanager", versions.parts(images.alertmanager)[1]),
+        ("kube-state-metrics", "k8s.io/kube-state-metrics/v2", versions.parts(images.kube_state_metrics)[1]),
         ("envoy-gateway", "github.com/envoyproxy/gateway", load.charts.envoy_gateway.version),
         ("ai-gateway", "github.com/envoyproxy/ai-gateway", load.charts.ai_gateway.version),
     ):
         assert f"{module} {version}" in (ROOT / "tools" / family / "go.mod").read_text(), module
+
+
+def test_the_labs_prometheus_is_of_the_pinned_release() -> None:
+    prometheus = next(family for family in GO_FAMILIES if family.name == "prometheus")
+    assert versions.parts(versions.load().images.prometheus)[1] == f"v{prometheus.release}"
 
 
 def test_flags_of_programs_are_those_of_the_pinned_versions() -> None:
