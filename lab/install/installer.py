@@ -289,7 +289,7 @@ def _install_part(part: Part, run: Installation) -> None:
             raise
         raise LabError(
             f"part {part.name}: {error}",
-            fix=f"make {run.lab.cache} and {run.lab.home} writable, with some 22 GB free for a first build",
+            fix=f"make {run.lab.cache} and {run.lab.home} writable, with some 26 GB free for a first build",
         ) from error
 
 
