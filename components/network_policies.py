@@ -58,6 +58,11 @@ def allow_ingress(
     }
 
 
+def read_by(scrapers: Sequence[Peer], *ports: int) -> list[tuple[Sequence[Peer], Sequence[int]]]:
+    """The rule by which these read metrics at these ports; none without them: a rule without peers opens to all."""
+    return [(scrapers, ports)] if scrapers else []
+
+
 def peer(labels: Mapping[str, str], namespace: str | None = None) -> Peer:
     """Pods with these labels, of the policy's own namespace, of the one that is named, or of ANY_NAMESPACE."""
     pods = {"podSelector": {"matchLabels": dict(labels)}}

@@ -7,6 +7,7 @@ AI_GATEWAY = "envoy-ai-gateway-system"
 GPU_STACK = "gpu-operator"
 STORAGE = "longhorn-system"
 ADDRESSES = "metallb-system"
+MONITORING = "inference-monitoring"
 
 PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, STORAGE, ADDRESSES)
 """Those whose pods need what pod security otherwise refuses."""

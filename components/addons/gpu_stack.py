@@ -21,12 +21,14 @@ Stack = Literal["operator", "device_plugin"]
 NAMESPACE = namespaces.GPU_STACK
 # What Talos's extensions install below, and where a container finds it (siderolabs/docs, nvidia-gpu.mdx).
 _DRIVER_ROOT = "/usr/local"
-_METRICS_PORT = 9400
+METRICS_PORT = 9400
 # By feature discovery: a device of this vendor is on the PCI bus.
 _PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"
 # Labels of the exporter's pods, by the operator and by its own chart.
-_OPERATORS_EXPORTER = {"app": "nvidia-dcgm-exporter"}
-_CHARTS_EXPORTER = {"app.kubernetes.io/name": "dcgm-exporter"}
+EXPORTERS: Mapping[Stack, Mapping[str, str]] = {
+    "operator": {"app": "nvidia-dcgm-exporter"},
+    "device_plugin": {"app.kubernetes.io/name": "dcgm-exporter"},
+}
 # Images of several GB for each node, and a validation of each GPU.
 _PATIENCE_S = 1800
 _STACK = "inference-platform/gpu-stack"
@@ -100,7 +102,7 @@ def runtime_class() -> dict[str, Any]:
 
 def network_policy(exporter: Mapping[str, str]) -> dict[str, Any]:
     """Any pod may scrape the exporter, whose pods have these labels."""
-    return allow_ingress("dcgm-exporter", NAMESPACE, exporter, [([peer({}, ANY_NAMESPACE)], [_METRICS_PORT])])
+    return allow_ingress("dcgm-exporter", NAMESPACE, exporter, [([peer({}, ANY_NAMESPACE)], [METRICS_PORT])])
 
 
 def offered(node: str, gpus: int, installed: str) -> dict[str, Any]:
@@ -159,7 +161,7 @@ class GpuStack(Addon):
             namespace=NAMESPACE,
             pod_security="privileged",
             releases=gpu_releases(args.stack, args.charts, args.taints),
-            network_policies=[network_policy(_OPERATORS_EXPORTER if by_operator else _CHARTS_EXPORTER)],
+            network_policies=[network_policy(EXPORTERS[args.stack])],
             before=[] if by_operator else [runtime_class()],
         )
         super().__init__(name, addon, opts)

@@ -12,7 +12,13 @@ import pulumi
 from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
 from components.addons.charts import Chart
 from components.network_policies import ANY_NAMESPACE, allow_ingress, peer
-from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT, OVER_PROVISIONING_PERCENT, LonghornSpec
+from components.specs.longhorn import (
+    MINIMAL_AVAILABLE_PERCENT,
+    OVER_PROVISIONING_PERCENT,
+    LonghornSpec,
+    database_class,
+    scratch_class,
+)
 from floor import namespaces, storage_nodes
 from floor.stateful import STORAGE, Keeping
 from floor.taints import Taint, tolerations
@@ -21,7 +27,8 @@ NAMESPACE = namespaces.STORAGE
 DataEngine = Literal["v1", "v2"]
 
 _PROVISIONER = "driver.longhorn.io"
-_METRICS_PORT, _NFS_PORT = 9500, 2049
+METRICS_PORT, _NFS_PORT = 9500, 2049
+MANAGERS = {"app": "longhorn-manager"}
 # Conversion, admission and recovery webhooks, which the API server and nodes call.
 _WEBHOOK_PORTS = (9501, 9502, 9503)
 _MANAGER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
@@ -84,8 +91,8 @@ def storage_classes(name: str, spec: LonghornSpec, engine: DataEngine) -> list[d
     once = {"v1": local, "v2": {**local, "numberOfReplicas": "2"}}[engine]
     return [
         _storage_class(name, engine, {"numberOfReplicas": str(spec.weight_replicas), "dataLocality": "disabled"}),
-        _storage_class(f"{name}-databases", engine, once, retained=True),
-        _storage_class(f"{name}-scratch", engine, {"numberOfReplicas": "1", "dataLocality": "disabled"}),
+        _storage_class(database_class(name), engine, once, retained=True),
+        _storage_class(scratch_class(name), engine, {"numberOfReplicas": "1", "dataLocality": "disabled"}),
     ]
 
 
@@ -125,8 +132,8 @@ def network_policies() -> list[dict[str, Any]]:
         allow_ingress(
             "longhorn-metrics",
             NAMESPACE,
-            {"app": "longhorn-manager"},
-            [([peer({}, ANY_NAMESPACE)], [_METRICS_PORT])],
+            MANAGERS,
+            [([peer({}, ANY_NAMESPACE)], [METRICS_PORT])],
         ),
     ]
 

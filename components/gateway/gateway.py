@@ -13,7 +13,7 @@ from components.gateway.envoy_names import picker_cluster
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.gateway_overload import overload_patches
 from components.namespace import NamespaceHandle
-from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer
+from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.specs.gateway import GatewaySpec
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, TRUSTED_HEADERS
 from floor.metadata import PROTECTED
@@ -24,8 +24,11 @@ LISTENER = "inference"
 _EG = "gateway.envoyproxy.io"
 _GW = "gateway.networking.k8s.io"
 _AI = "aigateway.envoyproxy.io"
+# Ports of an Envoy pod: Envoy's own metrics, and those of the AI gateway's processor beside it.
+ENVOY_METRICS_PORT, REQUEST_METRICS_PORT = 19001, 1064
 # What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
 _BUFFER = "64Mi"
+_MEASURED = "inference-platform/measured"
 _HIDDEN_IN_TRACES = ("INPUTS", "OUTPUTS", "PROMPTS", "CHOICES", "EMBEDDINGS_TEXT", "EMBEDDINGS_VECTORS")
 
 
@@ -39,18 +42,22 @@ def gateway_class() -> dict[str, Any]:
     }
 
 
-def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def envoy_proxy(
+    namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Sequence[tuple[str, str]], measured: bool = False
+) -> dict[str, Any]:
     """Shape of the Envoy pods.
 
     drain_s: a terminating pod lets streams run for this long.
     pools: (namespace, name) of every inference pool. The clusters that the AI gateway adds for them and for its own
     processor take no circuit-breaker settings from any policy, so they are raised through Envoy's runtime.
+    measured: the AI gateway gives its processor what to measure when a pod starts, so pods start again for it.
     """
     limits = [
         f"circuit_breakers.{cluster}.default.{limit}"
         for cluster in ("ai-gateway-extproc-uds", *(picker_cluster(pool, space) for space, pool in pools))
         for limit in ("max_requests", "max_connections", "max_pending_requests")
     ]
+    marked = {"pod": {"annotations": {_MEASURED: "requests"}}} if measured else {}
     service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": spec.external_traffic_policy}
     if spec.address:
         service["loadBalancerIP"] = spec.address
@@ -66,6 +73,7 @@ def envoy_proxy(namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Seque
                 "kubernetes": {
                     "envoyDeployment": {
                         "replicas": spec.replicas,
+                        **marked,
                         "patch": _patient_liveness(),
                         "container": {
                             "resources": {
@@ -290,6 +298,12 @@ def listener_name(namespace: str) -> str:
     return f"{namespace}/{GATEWAY}/{LISTENER}"
 
 
+def front_policy(proxy_namespace: str, namespace: str, spec: GatewaySpec, scrapers: Sequence[Peer]) -> dict[str, Any]:
+    """Everyone reaches the listener of the Envoy pods, and these scrapers their metrics."""
+    measured = read_by(scrapers, ENVOY_METRICS_PORT, REQUEST_METRICS_PORT)
+    return allow_ingress(GATEWAY, proxy_namespace, proxy_labels(namespace), [((), [proxy_port(spec)]), *measured])
+
+
 @dataclass(frozen=True, kw_only=True)
 class GatewayArgs:
     """The site's settings and what the front door must outlast and carry."""
@@ -304,6 +318,8 @@ class GatewayArgs:
     pools: list[tuple[str, str]]
     proxy_namespace: str | None
     """Where Envoy Gateway puts the Envoy pods: its own namespace. None where that is the cluster's, and not known."""
+    scrapers: Sequence[Peer] = ()
+    """Pods that may read the metrics of Envoy pods; none where nothing measures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,14 +346,14 @@ class Gateway(Component):
         needs = [*args.needs, args.namespace.ready]
         settings = [
             self.child("class", gateway_class(), depends_on=args.needs),
-            self.child("proxy", envoy_proxy(space, spec, drain_s=args.drain_s, pools=args.pools), depends_on=needs),
+            self.child("proxy", self._proxy(args), depends_on=needs),
             self.child("costs", gateway_config(space), depends_on=needs),
             self.child("clients", client_traffic_policy(space, spec), depends_on=needs),
             self.child("backends", backend_traffic_policy(space, spec, body_kib=args.body_kib), depends_on=needs),
             self.child("errors", self._errors(space, spec), depends_on=needs),
         ]
         if args.proxy_namespace is not None:
-            everybody = allow_ingress(GATEWAY, args.proxy_namespace, proxy_labels(space), [((), [proxy_port(spec)])])
+            everybody = front_policy(args.proxy_namespace, space, spec, args.scrapers)
             settings.append(self.child("network-policy", everybody, depends_on=needs))
         listener = self.child("listener", gateway(space, spec), depends_on=settings)
         endpoint = listener.status.apply(lambda status: endpoint_url(status, spec))
@@ -350,6 +366,12 @@ class Gateway(Component):
             ready=listener,
         )
         self.finish(endpoint=endpoint)
+
+    @staticmethod
+    def _proxy(args: GatewayArgs) -> dict[str, Any]:
+        return envoy_proxy(
+            args.namespace.name, args.spec, drain_s=args.drain_s, pools=args.pools, measured=bool(args.scrapers)
+        )
 
     @staticmethod
     def _errors(namespace: str, spec: GatewaySpec) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -14,12 +15,19 @@ from pulumi_kubernetes.helm import v3 as helm
 from components.addons.charts import Chart
 from components.component import Component
 from components.namespace import Namespace
-from components.network_policies import allow_ingress, peer
+from components.network_policies import Peer, allow_ingress, peer, read_by
 from floor import namespaces
+from floor.headers import CLIENT_HEADER
 
 ENVOY_NAMESPACE, AI_NAMESPACE = namespaces.ENVOY_GATEWAY, namespaces.AI_GATEWAY
 # Ports of the controllers' pods: xDS and Wasm modules for the proxies, the extension server for Envoy Gateway.
 _XDS_PORT, _WASM_PORT, _EXTENSION_PORT, _WEBHOOK_PORT = 18000, 18002, 1063, 9443
+ENVOY_GATEWAY_METRICS_PORT, AI_GATEWAY_METRICS_PORT = 19001, 8080
+# Labels of their pods, by the charts.
+ENVOY_GATEWAY_PODS = {"control-plane": "envoy-gateway"}
+AI_GATEWAY_PODS = {"app.kubernetes.io/name": "ai-gateway-helm"}
+# Label of the AI gateway's metrics with the client of a request.
+CLIENT_ATTRIBUTE = "client"
 
 # Helm keeps each revision with all its values in a Secret.
 _REVISIONS_KEPT = 5
@@ -68,35 +76,49 @@ def envoy_gateway_values() -> dict[str, Any]:
     }
 
 
-def ai_gateway_values(webhook_certificate_rotation: int, mcp_seed: pulumi.Input[str]) -> dict[str, Any]:
+def ai_gateway_values(
+    webhook_certificate_rotation: int, mcp_seed: pulumi.Input[str], *, measured: bool = False
+) -> dict[str, Any]:
     """Chart values of the AI gateway; its chart makes a certificate whenever the Secret of this name is not there.
 
-    mcp_seed: what the keys of MCP sessions are made of; the chart's own is in its documentation.
+    mcp_seed: what the keys of MCP sessions are made of; the chart's own is in its documentation. measured: its metrics
+    name the client, whom the key check has put into a header before the request gets there.
     """
+    attributes = {"metricsRequestHeaderAttributes": f"{CLIENT_HEADER}:{CLIENT_ATTRIBUTE}"} if measured else {}
     return {
         "controller": {
             "mutatingWebhook": {"tlsCertSecretName": f"webhook-certificate-{webhook_certificate_rotation}"},
             "mcp": {"sessionEncryption": {"seed": mcp_seed}},
+            **attributes,
         },
         # In debug logs, in case they are switched on.
         "extProc": {"enableRedaction": True},
     }
 
 
-def network_policies() -> list[dict[str, Any]]:
+def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
     """What the controllers' pods let in: proxies that ask for configuration, Envoy Gateway's calls, a webhook's.
 
-    The API server has no labels to name it by, so the webhook's port is open; it speaks TLS alone.
+    scrapers: who may read their metrics. The API server has no labels to name it by, so the webhook's port is open; it
+    speaks TLS alone.
     """
     proxies = peer({"app.kubernetes.io/component": "proxy", "app.kubernetes.io/managed-by": "envoy-gateway"})
-    envoy_gateway, ai_gateway = {"control-plane": "envoy-gateway"}, {"app.kubernetes.io/name": "ai-gateway-helm"}
     return [
-        allow_ingress("envoy-gateway", ENVOY_NAMESPACE, envoy_gateway, [([proxies], [_XDS_PORT, _WASM_PORT])]),
+        allow_ingress(
+            "envoy-gateway",
+            ENVOY_NAMESPACE,
+            ENVOY_GATEWAY_PODS,
+            [([proxies], [_XDS_PORT, _WASM_PORT]), *read_by(scrapers, ENVOY_GATEWAY_METRICS_PORT)],
+        ),
         allow_ingress(
             "ai-gateway",
             AI_NAMESPACE,
-            ai_gateway,
-            [([peer(envoy_gateway, ENVOY_NAMESPACE)], [_EXTENSION_PORT]), ((), [_WEBHOOK_PORT])],
+            AI_GATEWAY_PODS,
+            [
+                ([peer(ENVOY_GATEWAY_PODS, ENVOY_NAMESPACE)], [_EXTENSION_PORT]),
+                ((), [_WEBHOOK_PORT]),
+                *read_by(scrapers, AI_GATEWAY_METRICS_PORT),
+            ],
         ),
     ]
 
@@ -109,6 +131,8 @@ class GatewayControllersArgs:
     ai_gateway: Chart
     webhook_certificate_rotation: int
     needs: list[pulumi.Resource]
+    scrapers: Sequence[Peer] = ()
+    """Pods that may read their metrics; none where nothing measures."""
     patience_s: int = 600
     """How long Helm waits for each release."""
 
@@ -132,7 +156,7 @@ class GatewayControllers(Component):
         here = pulumi.ResourceOptions(parent=self)
         made: list[pulumi.Resource] = []
         spaces: dict[str, pulumi.Resource] = {}
-        ai_values = ai_gateway_values(args.webhook_certificate_rotation, self._mcp_seed())
+        ai_values = ai_gateway_values(args.webhook_certificate_rotation, self._mcp_seed(), measured=bool(args.scrapers))
         for suffix, release, chart, space, values in (
             ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_values),
             ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
@@ -153,7 +177,7 @@ class GatewayControllers(Component):
                     opts=pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs]),
                 )
             )
-        for policy in network_policies():
+        for policy in network_policies(args.scrapers):
             suffix = f"network-policy-{policy['metadata']['name']}"
             self.child(suffix, policy, depends_on=[spaces[policy["metadata"]["namespace"]]])
         self.handle = GatewayControllersHandle(ready=made)

@@ -11,14 +11,16 @@ import pulumi
 
 from components.component import Component
 from components.namespace import NamespaceHandle
-from components.network_policies import Peer, allow_ingress
+from components.network_policies import Peer, allow_ingress, read_by
 from components.specs.inference_pool import InferencePoolSpec, PickerPlan, picker_name
 from manifests.render import render_yaml
 from talos.draining import SUCCESSOR_FIRST
 
 _GRPC_PORT = 9002
 _HEALTH_PORT = 9003
-_METRICS_PORT = 9090
+METRICS_PORT = 9090
+# Value of the label app.kubernetes.io/name of every model's pickers.
+PICKER = "endpoint-picker"
 # Until the gateway asks a picker that is ending nothing more: a DNS answer's life and Envoy's look-ups, 5 s each.
 _NOTICE_S = 15
 # The picker breaks off what it still sees so long after SIGTERM (controller-runtime's graceful shutdown).
@@ -129,7 +131,7 @@ def picker_service(model: str, namespace: str) -> dict[str, Any]:
             "selector": picker_labels(model),
             "ports": [
                 {"name": "grpc", "port": _GRPC_PORT, "targetPort": "grpc", "protocol": "TCP", "appProtocol": "h2c"},
-                {"name": "metrics", "port": _METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
+                {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
             ],
         },
     }
@@ -191,7 +193,7 @@ def picker_deployment(
                                 f"--pool-group={POOL_API}",
                                 f"--grpc-port={_GRPC_PORT}",
                                 f"--grpc-health-port={_HEALTH_PORT}",
-                                f"--metrics-port={_METRICS_PORT}",
+                                f"--metrics-port={METRICS_PORT}",
                                 "--metrics-endpoint-auth=false",
                                 f"--refresh-metrics-interval={spec.metrics_interval_ms}ms",
                                 "--config-file=/config/config.yaml",
@@ -205,7 +207,7 @@ def picker_deployment(
                             "ports": [
                                 {"name": "grpc", "containerPort": _GRPC_PORT, "protocol": "TCP"},
                                 {"name": "grpc-health", "containerPort": _HEALTH_PORT, "protocol": "TCP"},
-                                {"name": "metrics", "containerPort": _METRICS_PORT, "protocol": "TCP"},
+                                {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
                             ],
                             # Its health service answers seconds before it takes requests, while it makes a certificate.
                             "startupProbe": {
@@ -227,13 +229,16 @@ def picker_deployment(
     }
 
 
-def picker_network_policy(model: str, namespace: str, clients: Sequence[Peer]) -> dict[str, Any]:
-    """Who may ask the pickers. Their health and metrics are for the kubelet alone."""
-    return allow_ingress(picker_name(model), namespace, picker_labels(model), [(clients, [_GRPC_PORT])])
+def picker_network_policy(
+    model: str, namespace: str, clients: Sequence[Peer], scrapers: Sequence[Peer] = ()
+) -> dict[str, Any]:
+    """Who may ask the pickers, and who may read their metrics. Their health is for the kubelet alone."""
+    rules = [(clients, [_GRPC_PORT]), *read_by(scrapers, METRICS_PORT)]
+    return allow_ingress(picker_name(model), namespace, picker_labels(model), rules)
 
 
 def picker_labels(model: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "endpoint-picker", "app.kubernetes.io/instance": model}
+    return {"app.kubernetes.io/name": PICKER, "app.kubernetes.io/instance": model}
 
 
 def _from_field(variable: str, path: str) -> dict[str, Any]:
@@ -255,6 +260,8 @@ class InferencePoolArgs:
     """The definitions of the pool's kinds."""
     clients: Sequence[Peer]
     """Pods that may ask the picker: the gateway's proxies."""
+    scrapers: Sequence[Peer] = ()
+    """Pods that may read its metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,6 +304,8 @@ class InferencePool(Component):
         )
         if args.spec.pickers > 1:
             self.child("picker-disruption-budget", picker_budget(name, space), depends_on=there)
-        self.child("picker-network-policy", picker_network_policy(name, space, args.clients), depends_on=there)
+        self.child(
+            "picker-network-policy", picker_network_policy(name, space, args.clients, args.scrapers), depends_on=there
+        )
         self.handle = InferencePoolHandle(name=name, namespace=space, ready=[pool, picker])
         self.finish(name=name)

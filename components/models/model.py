@@ -15,7 +15,7 @@ from components.models.model_route import ModelRoute, ModelRouteArgs
 from components.models.model_server import ModelServer, ModelServerArgs
 from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
-from components.network_policies import peer
+from components.network_policies import Peer, peer
 from components.specs.inference_pool import PickerPlan
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerPlan
@@ -42,6 +42,8 @@ class ModelArgs:
     """Whether the weights' volume may be deleted, where the model's own key does not set it."""
     picker_image: str
     gateway: GatewayHandle
+    scrapers: Sequence[Peer] = ()
+    """Pods that may read metrics of replicas and pickers; none where nothing measures."""
     needs: Sequence[pulumi.Resource]
     """Definitions and controllers of the kinds that a model is made of."""
 
@@ -62,7 +64,7 @@ class Model(Component):
                 storage_class=args.storage_class,
                 needs=args.hardware,
                 weights=args.weights,
-                clients=[args.gateway.proxies, peer(picker_labels(name))],
+                clients=[args.gateway.proxies, peer(picker_labels(name)), *args.scrapers],
                 volume=args.spec.volume or args.volume,
             ),
             here,
@@ -79,6 +81,7 @@ class Model(Component):
                 longest_stream_s=args.spec.server.longest_stream_s,
                 needs=args.needs,
                 clients=[args.gateway.proxies],
+                scrapers=args.scrapers,
             ),
             here,
         ).handle

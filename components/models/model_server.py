@@ -21,6 +21,8 @@ from floor.stateful import VOLUME, Keeping
 
 # The picker has scraped a replica's absence after this; requests that it still sends meanwhile are answered.
 NOTICE_S = 10
+# Value of the label app.kubernetes.io/name of every model's replicas.
+SERVER = "model-server"
 # Time for the engine to close its sockets after the last stream has ended.
 CLOSING_S = 10
 
@@ -102,7 +104,7 @@ def disruption_budget(name: str, namespace: str, *, max_unavailable: int) -> dic
 
 def labels(name: str) -> dict[str, str]:
     """Labels by which the pool and the picker find the replicas of a model."""
-    return {"app.kubernetes.io/name": "model-server", "app.kubernetes.io/instance": name}
+    return {"app.kubernetes.io/name": SERVER, "app.kubernetes.io/instance": name}
 
 
 def _probe(engine: Engine, period_s: int, failures: int) -> dict[str, Any]:
@@ -136,7 +138,7 @@ class ModelServerArgs:
     needs: Sequence[pulumi.Resource]
     """What offers GPUs and volumes."""
     clients: Sequence[Peer]
-    """Pods that may send requests and read metrics: the gateway's proxies and the model's own pickers."""
+    """Pods that may send requests and read metrics: the gateway's proxies, the model's own pickers, what measures."""
     weights: WeightsPlan | None
     """What brings the weights; None for a simulator that has none."""
     volume: Keeping

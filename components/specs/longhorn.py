@@ -17,6 +17,16 @@ MINIMAL_AVAILABLE_PERCENT = 25
 _TARGET = re.compile(r"(s3|azblob)://[^\s@:/]+@[^\s@:]+|(nfs|cifs)://[^\s@]+|gcs://[^\s@]+")
 
 
+def database_class(name: str) -> str:
+    """The class for databases beside the one of this name for weights: volumes of one node at a time."""
+    return f"{name}-databases"
+
+
+def scratch_class(name: str) -> str:
+    """The class for what may be lost."""
+    return f"{name}-scratch"
+
+
 class LonghornSpec(Spec):
     """How Longhorn stores."""
 

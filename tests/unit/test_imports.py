@@ -46,6 +46,8 @@ MAY_IMPORT = {
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
     | {"services"},
+    "components.monitoring": {"floor", "components", "components.specs", "components.addons", "components.gateway"}
+    | {"components.models"},
     "stacks": set(),
     "stacks.facts": {"floor", "floor.reading"},
     "stacks.proof": {"floor", "stacks.facts"},
@@ -91,7 +93,7 @@ MAY_IMPORT = {
 }
 # Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text.
 TEXTS = {"envoy_names", "machine_commands"}
-COMPOSITES = {"model", "cluster"}
+COMPOSITES = {"model", "cluster", "monitoring"}
 PARTS = {
     "addon": {"charts"},
     "gpu_stack": {"addon", "charts"},
@@ -101,6 +103,11 @@ PARTS = {
     "gateway": {"gateway_errors", "gateway_overload"},
     "model_server": {"weights", "engines"},
     "engines": {"weights"},
+    "operator": {"permissions", "pods"},
+    "kube_state_metrics": {"permissions", "pods"},
+    "alertmanager": {"operator", "pods"},
+    "prometheus": {"alertmanager", "operator", "permissions", "pods"},
+    "scraping": {"alertmanager", "kube_state_metrics", "operator", "pods", "prometheus"},
 }
 NEVER = {"talos": {"pulumi"}, "manifests": {"pulumi"}}
 
@@ -183,7 +190,7 @@ def test_no_product_file_names_the_labs_folder() -> None:
 
 
 def test_components_do_not_import_each_other() -> None:
-    for folder in ("addons", "gateway", "machines", "models", "tenants"):
+    for folder in ("addons", "gateway", "machines", "models", "monitoring", "tenants"):
         for path in sorted((ROOT / "components" / folder).glob("*.py")):
             own = f"components.{folder}."
             siblings = {name.removeprefix(own).split(".")[0] for name in imported(path) if name.startswith(own)}

@@ -1,0 +1,1 @@
+"""What measures the platform: an operator, Prometheus, Alertmanager, and what they read."""

@@ -1,0 +1,49 @@
+"""Alertmanager: groups alerts, and sends them where the site's Secret states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from components.monitoring.operator import API
+from components.monitoring.pods import NAME_LABEL, POD_SECURITY, Placing, placed, release_of, volume_claim
+
+NAME = "inference"
+LABELS = {NAME_LABEL: "alertmanager", "alertmanager": NAME}
+"""Labels that the operator gives to its pods."""
+SERVICE, PORT_NAME, PORT = "alertmanager-operated", "web", 9093
+"""The Service that the operator makes for it."""
+_VOLUME_GIB = 1
+_RESOURCES = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+
+
+def alertmanager(
+    namespace: str, *, image: str, secret: str | None, storage_class: str, placing: Placing
+) -> dict[str, Any]:
+    """One Alertmanager, with a volume for silences and for what it has sent.
+
+    secret: holds its configuration; without one the operator makes one that sends nothing.
+    """
+    return {
+        "apiVersion": API,
+        "kind": "Alertmanager",
+        "metadata": {
+            "name": NAME,
+            "namespace": namespace,
+            "annotations": {"pulumi.com/waitFor": "condition=Available"},
+        },
+        "spec": {
+            "replicas": 1,
+            "image": image,
+            "version": release_of(image),
+            **({"configSecret": secret} if secret else {}),
+            "retention": "120h",
+            "logFormat": "json",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "storage": volume_claim(storage_class, _VOLUME_GIB),
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
+            "resources": _RESOURCES,
+            "securityContext": dict(POD_SECURITY),
+            **placed(placing),
+        },
+    }

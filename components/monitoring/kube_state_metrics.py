@@ -1,0 +1,50 @@
+"""kube-state-metrics: what the API server knows of the platform's objects, as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from components.monitoring.permissions import in_cluster, in_namespace, rule, service_account
+from components.monitoring.pods import deployment
+
+NAME = "kube-state-metrics"
+PORT, _OWN_PORT = 8080, 8081
+_RESOURCES = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+# By API group, what rules and dashboards ask about.
+_KINDS = {
+    "": ("persistentvolumeclaims", "pods"),
+    "apps": ("daemonsets", "deployments", "replicasets", "statefulsets"),
+    "batch": ("jobs",),
+}
+
+
+def state_permissions(namespace: str, watched: Sequence[str]) -> list[dict[str, Any]]:
+    """Account, and what it may list: these kinds in the watched namespaces, and the cluster's nodes."""
+    account = service_account(NAME, namespace)
+    rules = [rule(group, kinds, ("list", "watch")) for group, kinds in _KINDS.items()]
+    return [
+        account,
+        *in_cluster(f"{namespace}-{NAME}", account, [rule("", ["nodes"], ("list", "watch"))]),
+        *(body for space in watched for body in in_namespace(NAME, space, account, rules)),
+    ]
+
+
+def state_deployment(namespace: str, watched: Sequence[str], *, image: str) -> dict[str, Any]:
+    """The exporter. It sees no Secret and no ConfigMap."""
+    kinds = sorted(["nodes", *(kind for kinds in _KINDS.values() for kind in kinds)])
+    return deployment(
+        NAME,
+        namespace,
+        image=image,
+        args=[
+            f"--namespaces={','.join(sorted(watched))}",
+            f"--resources={','.join(kinds)}",
+            f"--port={PORT}",
+            f"--telemetry-port={_OWN_PORT}",
+        ],
+        ports={"http-metrics": PORT, "telemetry": _OWN_PORT},
+        ready=("/readyz", "telemetry"),
+        alive=("/livez", "http-metrics"),
+        resources=_RESOURCES,
+    )

@@ -1,0 +1,152 @@
+"""What measures the platform: monitors, rules and dashboards, and the programs that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.component import Component
+from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
+from components.monitoring.pods import NAME_LABEL, Placing
+from components.monitoring.scraping import ScrapeTarget, own_targets, pod_monitor, scraped_namespaces
+from components.namespace import Namespace
+from components.network_policies import Peer, allow_ingress, peer
+from components.specs.monitoring import MonitoringSpec
+from floor import namespaces
+
+NAMESPACE = namespaces.MONITORING
+# A volume, an image of 100 MB, and what was written before it stopped.
+_PATIENCE_S = 900
+_SCRAPER = peer(prometheus.LABELS, NAMESPACE)
+
+
+def scrapers(spec: MonitoringSpec) -> list[Peer]:
+    """Pods that may read metrics; none where nothing measures."""
+    if spec.system == "external":
+        return [peer({}, spec.scraper_namespace)]
+    return [_SCRAPER] if spec.system == "prometheus_operator" else []
+
+
+def network_policies() -> list[dict[str, Any]]:
+    """Prometheus reads the metrics of this namespace's pods, and sends Alertmanager alerts; no pod reaches it."""
+    return [
+        allow_ingress(name, NAMESPACE, pods, [([peer(prometheus.LABELS)], [port])])
+        for name, pods, port in (
+            ("alertmanager", alertmanager.LABELS, alertmanager.PORT),
+            (kube_state_metrics.NAME, {NAME_LABEL: kube_state_metrics.NAME}, kube_state_metrics.PORT),
+            (operator.NAME, {NAME_LABEL: operator.NAME}, operator.PORT),
+        )
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringImages:
+    """What runs here."""
+
+    prometheus: str
+    alertmanager: str
+    operator: str
+    config_reloader: str
+    kube_state_metrics: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringArgs:
+    """The site's settings, and what of the platform is measured."""
+
+    spec: MonitoringSpec
+    site: str
+    """Its name, which every alert carries."""
+    images: MonitoringImages
+    targets: Sequence[ScrapeTarget]
+    """Of the platform; what measures adds its own."""
+    storage_class: str
+    placing: Placing
+    """Nodes that can mount volumes of this class."""
+    needs: Sequence[pulumi.Resource]
+    """Definitions, the namespaces of the targets, and what offers volumes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringHandle:
+    """Monitoring in force: every monitor is there, and the program's own Prometheus answers."""
+
+    ready: list[pulumi.Resource]
+
+
+class Monitoring(Component):
+    """Monitors of every target; with `prometheus_operator` also the programs that read them."""
+
+    def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        own = args.spec.system == "prometheus_operator"
+        space = Namespace(NAMESPACE, pod_security="restricted", opts=pulumi.ResourceOptions(parent=self)).handle
+        needs = [*args.needs, space.ready]
+        targets = [*args.targets, *(own_targets() if own else [])]
+        labels = prometheus.SELECTED if own else args.spec.labels
+        monitors = [
+            self.child(f"monitor-{target.name}", pod_monitor(target, NAMESPACE, labels), depends_on=needs)
+            for target in targets
+        ]
+        self.handle = MonitoringHandle(
+            ready=[*monitors, *(self._servers(args, targets, needs, monitors) if own else [])]
+        )
+        self.finish(namespace=NAMESPACE)
+
+    def _servers(
+        self,
+        args: MonitoringArgs,
+        targets: Sequence[ScrapeTarget],
+        needs: Sequence[pulumi.Resource],
+        read: Sequence[pulumi.Resource],
+    ) -> list[pulumi.Resource]:
+        """The operator first; Prometheus once it may read all, so that its first configuration has every target."""
+        for policy in network_policies():
+            self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=needs)
+        images, watched = args.images, scraped_namespaces(targets)
+        everywhere = any(target.namespace is None for target in targets)
+        state = self._granted("state", kube_state_metrics.state_permissions(NAMESPACE, watched), needs)
+        seen = kube_state_metrics.state_deployment(NAMESPACE, watched, image=images.kube_state_metrics)
+        may_operate = self._granted("operator", operator.operator_permissions(NAMESPACE), needs)
+        operates = operator.operator_deployment(NAMESPACE, image=images.operator, reloader_image=images.config_reloader)
+        operated = self.child("operator", operates, depends_on=may_operate)
+        receiver = alertmanager.alertmanager(
+            NAMESPACE,
+            image=images.alertmanager,
+            secret=args.spec.alerts_secret,
+            storage_class=args.storage_class,
+            placing=args.placing,
+        )
+        may_scrape = prometheus.prometheus_permissions(NAMESPACE, watched, everywhere=everywhere)
+        scraper = prometheus.prometheus(
+            NAMESPACE,
+            args.spec,
+            site=args.site,
+            image=images.prometheus,
+            storage_class=args.storage_class,
+            placing=args.placing,
+        )
+        after = [operated, *self._granted("prometheus", may_scrape, needs), *read]
+        return [
+            self.child("state", seen, depends_on=state),
+            self.child("alertmanager", receiver, depends_on=[operated], patience_s=_PATIENCE_S),
+            self.child("prometheus", scraper, depends_on=after, patience_s=_PATIENCE_S),
+        ]
+
+    def _granted(
+        self, suffix: str, bodies: Sequence[Mapping[str, Any]], needs: Sequence[pulumi.Resource]
+    ) -> list[pulumi.Resource]:
+        """An account with its permissions, each in its namespace."""
+        return [
+            self.child("-".join([suffix, body["kind"].lower(), *_elsewhere(body)]), body, depends_on=needs)
+            for body in bodies
+        ]
+
+
+def _elsewhere(body: Mapping[str, Any]) -> list[str]:
+    """The namespace of an object in another one than this."""
+    space = body["metadata"].get("namespace", NAMESPACE)
+    return [] if space == NAMESPACE else [space]

@@ -1,0 +1,112 @@
+"""What the pods of this namespace have in common: the strictest pod security, and Deployments of one pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NAME_LABEL = "app.kubernetes.io/name"
+# No account of the images' own: every one of these programs runs as any user.
+_USER = 65534
+POD_SECURITY: Mapping[str, Any] = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Of a whole pod; it may write its volumes, and nothing is root."""
+_CONTAINER_SECURITY: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placing:
+    """On which nodes pods with volumes run."""
+
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Mapping[str, Any], ...]
+
+
+def deployment(
+    name: str,
+    namespace: str,
+    *,
+    image: str,
+    args: Sequence[str],
+    ports: Mapping[str, int],
+    ready: tuple[str, str],
+    alive: tuple[str, str],
+    resources: Mapping[str, Any],
+) -> dict[str, Any]:
+    """One pod that keeps nothing, under the account of the same name.
+
+    ready, alive: path and port's name of what shows that it serves, and that it runs.
+    """
+    labels = {NAME_LABEL: name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": name,
+                    "enableServiceLinks": False,
+                    "securityContext": dict(POD_SECURITY),
+                    "containers": [
+                        {
+                            "name": name,
+                            "image": image,
+                            "args": list(args),
+                            "ports": [
+                                {"name": port, "containerPort": number, "protocol": "TCP"}
+                                for port, number in ports.items()
+                            ],
+                            "readinessProbe": _asked(*ready),
+                            "livenessProbe": {**_asked(*alive), "periodSeconds": 10, "failureThreshold": 6},
+                            "resources": dict(resources),
+                            "securityContext": dict(_CONTAINER_SECURITY),
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+def release_of(image: str) -> str:
+    """The tag of an image, by which the operator knows the flags and settings of what runs in it."""
+    return image.partition("@")[0].rpartition(":")[2]
+
+
+def _asked(path: str, port: str) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": port}, "periodSeconds": 2, "timeoutSeconds": 5}
+
+
+def volume_claim(storage_class: str, gib: int) -> dict[str, Any]:
+    """The volume of one of the operator's pods."""
+    return {
+        "volumeClaimTemplate": {
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": storage_class,
+                "resources": {"requests": {"storage": f"{gib}Gi"}},
+            }
+        }
+    }
+
+
+def placed(placing: Placing) -> dict[str, Any]:
+    """Fields of a pod that may run on these nodes alone."""
+    return {
+        **({"nodeSelector": dict(placing.node_selector)} if placing.node_selector else {}),
+        **({"tolerations": [dict(entry) for entry in placing.tolerations]} if placing.tolerations else {}),
+    }

@@ -1,0 +1,191 @@
+"""What is measured: which pods, at which port, under which labels. Rules and dashboards rely on jobs and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from components.addons import gpu_stack, longhorn
+from components.gateway import gateway, gateway_controllers
+from components.models import engines, inference_pool, model_server
+from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
+from components.monitoring.pods import NAME_LABEL
+from floor import namespaces
+
+_META = "__meta_kubernetes_pod"
+_MODEL = f"{_META}_label_app_kubernetes_io_instance"
+_NODE = f"{_META}_node_name"
+Relabeling = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScrapeTarget:
+    """Pods of one kind."""
+
+    name: str
+    """Of the monitor."""
+    job: str
+    """Value of the label `job`; several monitors may share one."""
+    namespace: str | None
+    """None where it is not known; the labels then find the pods in any namespace."""
+    pods: Mapping[str, str]
+    """Labels of the pods."""
+    port: int
+    """A port that a container of the pod declares."""
+    path: str = "/metrics"
+    labels: Sequence[Relabeling] = ()
+    """Labels that the target gets."""
+    sample_labels: Sequence[Relabeling] = ()
+    """Labels that its samples get."""
+    own_labels_win: bool = False
+    """Whether a sample's own `pod`, `namespace` or `node` stays, where the target has one of that name."""
+
+
+def _from(source: str, label: str) -> Relabeling:
+    return {"action": "replace", "sourceLabels": [source], "targetLabel": label}
+
+
+# A client is TENANT.KEY, and no tenant's name has a dot.
+_TENANT: Relabeling = {
+    "action": "replace",
+    "sourceLabels": [gateway_controllers.CLIENT_ATTRIBUTE],
+    "regex": r"([^.]+)\..+",
+    "targetLabel": "tenant",
+    "replacement": "$1",
+}
+
+
+def serving_targets(models_namespace: str, gateway_namespace: str, proxy_namespace: str | None) -> list[ScrapeTarget]:
+    """The way of a request: proxies, what the AI gateway counts of requests, pickers, engines."""
+    proxies = gateway.proxy_labels(gateway_namespace)
+    return [
+        ScrapeTarget(
+            name="engines",
+            job="inference-engines",
+            namespace=models_namespace,
+            pods={NAME_LABEL: model_server.SERVER},
+            port=engines.PORT,
+            labels=[_from(_MODEL, "model")],
+        ),
+        ScrapeTarget(
+            name="pickers",
+            job="inference-pickers",
+            namespace=models_namespace,
+            pods={NAME_LABEL: inference_pool.PICKER},
+            port=inference_pool.METRICS_PORT,
+            labels=[_from(_MODEL, "model")],
+        ),
+        ScrapeTarget(
+            name="proxies",
+            job="inference-proxies",
+            namespace=proxy_namespace,
+            pods=proxies,
+            port=gateway.ENVOY_METRICS_PORT,
+            path="/stats/prometheus",
+        ),
+        ScrapeTarget(
+            name="requests",
+            job="inference-requests",
+            namespace=proxy_namespace,
+            pods=proxies,
+            port=gateway.REQUEST_METRICS_PORT,
+            sample_labels=[_TENANT],
+        ),
+    ]
+
+
+def controller_targets() -> list[ScrapeTarget]:
+    """The gateways' controllers, where the program installs them."""
+    job = "gateway-controllers"
+    return [
+        ScrapeTarget(
+            name="envoy-gateway",
+            job=job,
+            namespace=gateway_controllers.ENVOY_NAMESPACE,
+            pods=gateway_controllers.ENVOY_GATEWAY_PODS,
+            port=gateway_controllers.ENVOY_GATEWAY_METRICS_PORT,
+        ),
+        ScrapeTarget(
+            name="ai-gateway",
+            job=job,
+            namespace=gateway_controllers.AI_NAMESPACE,
+            pods=gateway_controllers.AI_GATEWAY_PODS,
+            port=gateway_controllers.AI_GATEWAY_METRICS_PORT,
+        ),
+    ]
+
+
+def gpu_target(stack: gpu_stack.Stack) -> ScrapeTarget:
+    """The DCGM exporter of the stack, on each node with GPUs. What uses a GPU has its names as `exported_pod`."""
+    return ScrapeTarget(
+        name="gpus",
+        job="gpus",
+        namespace=gpu_stack.NAMESPACE,
+        pods=gpu_stack.EXPORTERS[stack],
+        port=gpu_stack.METRICS_PORT,
+        labels=[_from(_NODE, "node")],
+    )
+
+
+def storage_target() -> ScrapeTarget:
+    """Longhorn's managers, one on each node with disks."""
+    return ScrapeTarget(
+        name="storage",
+        job="storage",
+        namespace=longhorn.NAMESPACE,
+        pods=longhorn.MANAGERS,
+        port=longhorn.METRICS_PORT,
+        labels=[_from(_NODE, "node")],
+        own_labels_win=True,
+    )
+
+
+def own_targets() -> list[ScrapeTarget]:
+    """What measures, measured."""
+    return [
+        _own(kube_state_metrics.NAME, {NAME_LABEL: kube_state_metrics.NAME}, kube_state_metrics.PORT, labels_win=True),
+        _own("prometheus", prometheus.LABELS, prometheus.PORT),
+        _own("alertmanager", alertmanager.LABELS, alertmanager.PORT),
+        _own(operator.NAME, {NAME_LABEL: operator.NAME}, operator.PORT),
+    ]
+
+
+def _own(name: str, pods: Mapping[str, str], port: int, *, labels_win: bool = False) -> ScrapeTarget:
+    return ScrapeTarget(
+        name=name, job=name, namespace=namespaces.MONITORING, pods=pods, port=port, own_labels_win=labels_win
+    )
+
+
+def pod_monitor(target: ScrapeTarget, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """The target as the operator reads it. namespace, labels: where it is, and by what it is selected."""
+    where = {"any": True} if target.namespace is None else {"matchNames": [target.namespace]}
+    named: Relabeling = {"action": "replace", "targetLabel": "job", "replacement": target.job}
+    return {
+        "apiVersion": operator.API,
+        "kind": "PodMonitor",
+        "metadata": {"name": target.name, "namespace": namespace, "labels": dict(labels)},
+        "spec": {
+            "namespaceSelector": where,
+            "selector": {"matchLabels": dict(target.pods)},
+            "podMetricsEndpoints": [
+                {
+                    "portNumber": target.port,
+                    "path": target.path,
+                    "interval": f"{prometheus.INTERVAL_S}s",
+                    "honorLabels": target.own_labels_win,
+                    "relabelings": [dict(entry) for entry in (named, *target.labels)],
+                    **(
+                        {"metricRelabelings": [dict(entry) for entry in target.sample_labels]}
+                        if target.sample_labels
+                        else {}
+                    ),
+                }
+            ],
+        },
+    }
+
+
+def scraped_namespaces(targets: Iterable[ScrapeTarget]) -> list[str]:
+    """Those that are known, sorted."""
+    return sorted({target.namespace for target in targets if target.namespace is not None})

@@ -1,0 +1,52 @@
+"""What a site may set for monitoring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from floor.spec import Spec
+
+MonitoringSystem = Literal["none", "external", "prometheus_operator"]
+
+READ_BY: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "external": ("labels", "scraper_namespace", "availability_percent"),
+    "prometheus_operator": (
+        "availability_percent",
+        "retention_days",
+        "volume_gib",
+        "storage_class",
+        "alerts_secret",
+    ),
+}
+"""Which of the keys each system reads."""
+
+
+class MonitoringSpec(Spec):
+    """Who measures the platform, and what it is held to."""
+
+    system: MonitoringSystem = "none"
+    """`prometheus_operator`: this program installs the operator, Prometheus, Alertmanager and kube-state-metrics;
+    `external`: the cluster has an operator, and this program declares monitors, rules and dashboards for it; `none`:
+    nothing is declared, and no pod may read the platform's metrics."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels by which the cluster's operator selects monitors and rules, such as `release: kube-prometheus-stack`; with
+    `system: external`."""
+    scraper_namespace: str | None = None
+    """Namespace whose pods may read metrics: that of the cluster's Prometheus; required with `system: external`."""
+    availability_percent: float = Field(default=99.9, ge=90, le=99.999)
+    """Share of requests that must be answered without an error of the platform; alerts watch the rest, its error
+    budget over 30 days."""
+    retention_days: int = Field(default=15, ge=1, le=3650)
+    """How long Prometheus keeps what it measured; less where its volume is full before."""
+    volume_gib: int = Field(default=50, ge=1, le=16_384)
+    """Size of Prometheus's volume. It goes with `destroy`, whatever `storage.volumes` is."""
+    storage_class: str | None = None
+    """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for databases if
+    not given; required without `storage.system: longhorn`."""
+    alerts_secret: str | None = None
+    """Secret in `inference-monitoring` that you make, with Alertmanager's configuration under `alertmanager.yaml`;
+    without it alerts are kept and shown, and sent to no one."""
