@@ -26,7 +26,9 @@ def operator_permissions(namespace: str) -> list[dict[str, Any]]:
     account = service_account(NAME, namespace)
     rules = [
         rule(API_GROUP, [*_SERVERS, *_INPUTS]),
-        rule(API_GROUP, [f"{kind}/{part}" for kind in _SERVERS for part in ("status", "finalizers")], ("update",)),
+        rule(
+            API_GROUP, [f"{kind}/{part}" for kind in _SERVERS for part in ("status", "finalizers")], ("update", "patch")
+        ),
         rule(API_GROUP, [f"{kind}/status" for kind in _INPUTS], ("update", "patch")),
         rule("apps", ["statefulsets"], write),
         rule("", ["configmaps", "secrets"], write),

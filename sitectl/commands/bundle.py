@@ -22,6 +22,7 @@ from sitectl.command import Command, CommandContext, pass_context, sites_argumen
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.charts import installed_charts
+from stacks.plan.monitoring import optional_parts
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
 
@@ -100,7 +101,13 @@ def command(
         try:
             site = plan_file(file).site
             wanted |= dict.fromkeys(installed_charts(site))
-            sources = Sources(versions=pins, helm=helm, mirror=named or _mirror_of(site, project), asking=asking)
+            sources = Sources(
+                versions=pins,
+                helm=helm,
+                mirror=named or _mirror_of(site, project),
+                parts=optional_parts(site),
+                asking=asking,
+            )
             written += _of_site(site, sources, project, note)
         except (BundleError, SiteError) as error:
             failed[name] = error

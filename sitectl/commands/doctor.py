@@ -25,6 +25,7 @@ from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.charts import installed_charts
+from stacks.plan.monitoring import optional_parts
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
 
@@ -158,7 +159,7 @@ def _plugin(machine: Machine, name: str) -> Check:
 def _bundle(project: Path, sites: Sequence[SiteConfig]) -> Check:
     """Of the folders where these sites look; without a site, where the next one will."""
     try:
-        pinned = versions.load().crds_with()
+        pins = versions.load()
     except SiteError as error:
         return Check(
             name="versions",
@@ -166,8 +167,13 @@ def _bundle(project: Path, sites: Sequence[SiteConfig]) -> Check:
             result=str(error).splitlines()[0],
             fix=_VERSIONS_BACK if home.is_checkout() else home.repair(),
         )
-    bundles = [site.crds for site in sites] or [CrdBundleSpec()]
-    files = {bundle.folder / file: pinned[file] for bundle in bundles if bundle.owner == "program" for file in pinned}
+    bundles = [(site.crds, optional_parts(site)) for site in sites] or [(CrdBundleSpec(), [])]
+    files = {
+        bundle.folder / file: pin
+        for bundle, parts in bundles
+        if bundle.owner == "program"
+        for file, pin in pins.crds_with(parts).items()
+    }
     wrong = [str(file) for file, digest in files.items() if not is_pinned(project / file, digest)]
     if not wrong:
         return Check(name="CRD bundle", state="ok", result="as pinned")

@@ -16,15 +16,18 @@ from components.gateway.gateway_protection import GatewayProtection, GatewayProt
 from components.machines.machine_commands import LIMITS, Limits
 from components.models.inference_pool import picker_authority
 from components.models.model import Model, ModelArgs
+from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace
 from components.objects import field_manager
 from components.tenants.access import Access, AccessArgs
 from components.tenants.tiers import Tiers, TiersArgs
 from stacks.plan.models import MODELS_NAMESPACE
+from stacks.plan.monitoring import optional_parts
 from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
 from stacks.program.addons import charts_of, check_values, declare_addons
 from stacks.program.cluster_access import bundle_command, cluster_access
+from stacks.program.monitoring import declare_monitoring
 
 GATEWAY_NAMESPACE = "inference-gateway"
 
@@ -52,12 +55,14 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     reports.show(plan)
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     fetch = bundle_command(site.name)
-    bundle = read_bundle(site.crds.folder, versions.crds_with(), fetch) if site.crds.owner == "program" else None
+    pinned = versions.crds_with(optional_parts(site))
+    bundle = read_bundle(site.crds.folder, pinned, fetch) if site.crds.owner == "program" else None
     charts = charts_of(plan)
     check_values(plan, charts)
     check_lock([chart.chart for chart in charts.values()], Path.cwd(), f"{fetch} --charts")
     cluster = cluster_access(plan, limits)
     top = pulumi.ResourceOptions(providers=[cluster.provider])
+    measured_by = scrapers(site.monitoring)
 
     definitions: list[pulumi.Resource] = []
     if bundle is not None:
@@ -69,6 +74,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             ai_gateway=charts["ai_gateway"],
             webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
             needs=definitions,
+            scrapers=measured_by,
         )
         controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
 
@@ -141,6 +147,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             body_kib=plan.body_kib,
             pools=[(models_namespace, name) for name in sorted(site.models)],
             proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
+            scrapers=measured_by,
         ),
         top,
     ).handle
@@ -172,10 +179,14 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
                 volume=site.storage.volumes,
                 picker_image=versions.images.endpoint_picker,
                 gateway=gateway,
+                scrapers=measured_by,
                 needs=needs,
             ),
             top,
         )
+    declare_monitoring(
+        plan, models_namespace, GATEWAY_NAMESPACE, [*needs, front.ready, space.ready, *addons.hardware], top
+    )
     return Platform(
         endpoint=gateway.endpoint,
         models=sorted(site.models),

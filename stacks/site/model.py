@@ -16,6 +16,7 @@ from components.specs.addresses import AddressesSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.longhorn import LonghornSpec
+from components.specs.monitoring import MonitoringSpec
 from components.specs.tiers import TierSpec
 from components.specs.weights import WeightsSpec
 from floor.problems import WrongValueError
@@ -101,6 +102,8 @@ class SiteConfig(Spec):
     """Addresses of load balancers."""
     gateway: GatewaySpec
     """How the platform is reached."""
+    monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
+    """Who measures the platform, and what it is held to."""
     prices: PricesSpec | None = None
     """What the site's GPUs cost; without it no cost is computed."""
     models: dict[Name, OrderedModelSpec]

@@ -20,6 +20,7 @@ from stacks.site.checks import (
     links,
     machines,
     models,
+    monitoring,
     networks,
     patch_fields,
     patches,
@@ -76,6 +77,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         kubelet.problems(values),
         kernel.problems(values),
         models.problems(values),
+        monitoring.problems(values),
         revisions.problems(values),
         sources.problems(values),
     ):

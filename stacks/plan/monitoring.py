@@ -1,0 +1,26 @@
+"""What follows from a site for its monitoring: the class of its volumes, and the definitions that it needs."""
+
+from __future__ import annotations
+
+from components.specs.longhorn import database_class, scratch_class
+from stacks.facts.versions import OptionalPart
+from stacks.site.model import SiteConfig
+
+
+def volume_class(site: SiteConfig) -> str | None:
+    """Class of the volumes of Prometheus and Alertmanager; None where none is known."""
+    if site.monitoring.storage_class is not None:
+        return site.monitoring.storage_class
+    return database_class(site.storage.storage_class) if site.storage.system == "longhorn" else None
+
+
+def on_longhorn(site: SiteConfig) -> bool:
+    """Whether that is a class of the program's own Longhorn."""
+    name = site.storage.storage_class
+    own = (name, database_class(name), scratch_class(name))
+    return site.storage.system == "longhorn" and volume_class(site) in own
+
+
+def optional_parts(site: SiteConfig) -> list[OptionalPart]:
+    """Parts of the site with definitions of their own, which no other site gets."""
+    return ["prometheus_operator"] if site.monitoring.system == "prometheus_operator" else []

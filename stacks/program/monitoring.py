@@ -1,0 +1,73 @@
+"""Declares what measures a site, as far as the site lets the program do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulumi
+
+from components.gateway.gateway_controllers import ENVOY_NAMESPACE
+from components.monitoring.monitoring import Monitoring, MonitoringArgs, MonitoringImages
+from components.monitoring.pods import Placing
+from components.monitoring.scraping import ScrapeTarget, controller_targets, gpu_target, serving_targets, storage_target
+from floor import storage_nodes
+from floor.taints import tolerations
+from stacks.facts.versions import Images
+from stacks.plan.disks import disks_of
+from stacks.plan.monitoring import on_longhorn, volume_class
+from stacks.plan.node_taints import gpu_node_taints
+from stacks.plan.site_plan import SitePlan
+from stacks.site.model import SiteConfig
+
+
+def declare_monitoring(
+    plan: SitePlan,
+    models_namespace: str,
+    gateway_namespace: str,
+    needs: Sequence[pulumi.Resource],
+    opts: pulumi.ResourceOptions,
+) -> None:
+    """Declare nothing where the site sets `none`.
+
+    needs: definitions, volumes, and every namespace with targets.
+    """
+    site = plan.site
+    if site.monitoring.system == "none":
+        return
+    args = MonitoringArgs(
+        spec=site.monitoring,
+        site=site.name,
+        images=_images(plan.versions.images),
+        targets=targets_of(site, models_namespace, gateway_namespace),
+        storage_class=volume_class(site) or "",
+        placing=_placing(site),
+        needs=needs,
+    )
+    Monitoring("monitoring", args, opts)
+
+
+def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) -> list[ScrapeTarget]:
+    """What of this site is measured. GPUs and storage that others bring are theirs to measure."""
+    by_chart = site.gateway.controllers == "chart"
+    targets = serving_targets(models_namespace, gateway_namespace, ENVOY_NAMESPACE if by_chart else None)
+    targets += controller_targets() if by_chart else []
+    targets += [gpu_target(site.cluster.gpu_stack)] if site.cluster.gpu_stack != "external" else []
+    return [*targets, *([storage_target()] if site.storage.system == "longhorn" else [])]
+
+
+def _images(images: Images) -> MonitoringImages:
+    return MonitoringImages(
+        prometheus=images.prometheus,
+        alertmanager=images.alertmanager,
+        operator=images.prometheus_operator,
+        config_reloader=images.config_reloader,
+        kube_state_metrics=images.kube_state_metrics,
+    )
+
+
+def _placing(site: SiteConfig) -> Placing:
+    """Longhorn mounts volumes where it stores; others mount them anywhere, and the taint of nodes with GPUs holds."""
+    if not on_longhorn(site):
+        return Placing(node_selector={}, tolerations=())
+    selected = {storage_nodes.LABEL: storage_nodes.VALUE} if disks_of(site) else {}
+    return Placing(node_selector=selected, tolerations=tuple(tolerations(gpu_node_taints(site))))

@@ -1,0 +1,78 @@
+"""Keys of monitoring that its system does not read, that it lacks, or that Kubernetes would refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from components.specs.monitoring import READ_BY, MonitoringSpec
+from floor.problems import Problem, shown
+from stacks.site.reading.raw import at, mapping
+
+_SECTION = "monitoring"
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_LABEL = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}")
+_VALUE = re.compile(rf"({_WORD})?")
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with the section, as far as the values can be understood."""
+    section = mapping(values.get(_SECTION))
+    system = section.get("system", MonitoringSpec.model_fields["system"].default)
+    if system not in READ_BY:
+        return
+    yield from _unread(section, system)
+    if system == "external":
+        yield from _of_others(section)
+    unknown = section.get("storage_class") is None and at(values, "storage", "system") != "longhorn"
+    if system == "prometheus_operator" and unknown:
+        yield Problem(
+            path=(_SECTION,),
+            what="lacks storage_class: Prometheus keeps what it measures on a volume, and no class is known",
+            got="system prometheus_operator without storage.system: longhorn",
+            allowed="a class that offers ReadWriteOnce",
+            fix="set storage_class to a class of the cluster, or storage.system to longhorn",
+        )
+
+
+def _unread(section: Mapping[str, Any], system: str) -> Iterator[Problem]:
+    for key in section:
+        readers = [name for name, keys in READ_BY.items() if key in keys]
+        if key in MonitoringSpec.model_fields and key != "system" and system not in readers:
+            yield Problem(
+                path=(_SECTION, str(key)),
+                what=f"is set, and system {system} does not read it",
+                got=shown(section[key]),
+                allowed=f"with system {' or '.join(readers)}",
+                fix=f"take it out, or set system to {readers[0]}",
+            )
+
+
+def _of_others(section: Mapping[str, Any]) -> Iterator[Problem]:
+    namespace = section.get("scraper_namespace")
+    if namespace is None:
+        yield Problem(
+            path=(_SECTION,),
+            what="lacks scraper_namespace: no pod could read the platform's metrics",
+            got="system external",
+            allowed="the namespace of the cluster's Prometheus",
+            fix="set scraper_namespace, such as monitoring",
+        )
+    elif isinstance(namespace, str) and not _NAMESPACE.fullmatch(namespace):
+        yield Problem(
+            path=(_SECTION, "scraper_namespace"),
+            what="not a name of lower-case letters, digits and inner dashes, which a namespace has",
+            got=shown(namespace),
+            fix="write it like monitoring",
+        )
+    for key, value in mapping(section.get("labels")).items():
+        if not _LABEL.fullmatch(str(key)) or (isinstance(value, str) and not _VALUE.fullmatch(value)):
+            yield Problem(
+                path=(_SECTION, "labels", str(key)),
+                what="not a label, or not the value of one",
+                got=shown(value),
+                allowed="names and values of up to 63 letters, digits, dashes, dots and underscores",
+                fix="write what the cluster's operator selects by, such as release: kube-prometheus-stack",
+            )

@@ -1,0 +1,105 @@
+"""Monitoring whose keys its system does not read, or that lacks one without which nothing would be measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from components.specs.monitoring import READ_BY, MonitoringSpec
+from stacks.plan.monitoring import on_longhorn, optional_parts, volume_class
+from stacks.plan.site_plan import plan_values
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
+
+pytestmark = pytest.mark.row("C.01", "opening 13", "002.09")
+
+SECTION = "monitoring"
+EXTERNAL = {SECTION: {"system": "external", "scraper_namespace": "watch"}}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "what", "fixed"),
+    [
+        (
+            {"system": "none", "retention_days": 3},
+            f"{SECTION}.retention_days",
+            "is set, and system none does not read it",
+            {SECTION: {"system": "none"}},
+        ),
+        (
+            {"system": "external", "scraper_namespace": "watch", "volume_gib": 3},
+            f"{SECTION}.volume_gib",
+            "is set, and system external does not read it",
+            EXTERNAL,
+        ),
+        (
+            {"system": "prometheus_operator", "labels": {"release": "stack"}},
+            f"{SECTION}.labels",
+            "is set, and system prometheus_operator does not read it",
+            {SECTION: {"system": "prometheus_operator"}},
+        ),
+        ({"system": "external"}, SECTION, "lacks scraper_namespace", EXTERNAL),
+        (
+            {"system": "external", "scraper_namespace": "Watch"},
+            f"{SECTION}.scraper_namespace",
+            "not a name of lower-case letters",
+            EXTERNAL,
+        ),
+        (
+            {"system": "external", "scraper_namespace": "watch", "labels": {"release": "a b"}},
+            f"{SECTION}.labels.release",
+            "not a label, or not the value of one",
+            EXTERNAL,
+        ),
+        (
+            {"system": "prometheus_operator", "storage_class": "Fast Disks"},
+            f"{SECTION}.storage_class",
+            "not a name of lower-case letters, digits, dashes and dots",
+            {SECTION: {"system": "prometheus_operator", "storage_class": "fast"}},
+        ),
+    ],
+)
+def test_a_key_that_would_have_no_effect_is_refused(
+    section: dict[str, Any], key: str, what: str, fixed: dict[str, Any]
+) -> None:
+    refused_and_fixed(Wrong({SECTION: section}, key, what, fixed=fixed))
+
+
+def test_a_volume_needs_a_class_where_the_program_brings_no_storage() -> None:
+    own = {SECTION: {"system": "prometheus_operator"}}
+    others = {"storage.system": "external", "storage.longhorn": None}
+    fixed = {SECTION: {"system": "prometheus_operator", "storage_class": "fast"}}
+    refused_and_fixed(Wrong(own | others, SECTION, "lacks storage_class", fixed=fixed))
+
+
+@pytest.mark.parametrize(
+    ("change", "named", "own"),
+    [
+        ({"monitoring.storage_class": None}, "longhorn-databases", True),
+        ({"monitoring.storage_class": "fast"}, "fast", False),
+        ({"monitoring.storage_class": "longhorn-scratch"}, "longhorn-scratch", True),
+    ],
+)
+def test_volumes_are_of_longhorns_class_for_databases_unless_another_one_is_named(
+    change: dict[str, Any], named: str, own: bool
+) -> None:
+    site = plan_values(changed(prod(), change), "site.yaml").site
+    assert (volume_class(site), on_longhorn(site)) == (named, own)
+
+
+def test_only_a_site_with_an_operator_of_its_own_gets_its_definitions() -> None:
+    parts = {
+        system: optional_parts(plan_values(changed(prod(), {SECTION: section}), "site.yaml").site)
+        for system, section in (
+            ("none", {}),
+            ("external", EXTERNAL[SECTION]),
+            ("prometheus_operator", {"system": "prometheus_operator"}),
+        )
+    }
+    assert parts == {"none": [], "external": [], "prometheus_operator": ["prometheus_operator"]}
+
+
+def test_each_key_is_read_by_some_system() -> None:
+    read = {key for keys in READ_BY.values() for key in keys}
+    assert read | {"system"} == set(MonitoringSpec.model_fields)
