@@ -10,6 +10,7 @@ from pathlib import Path
 from lab.errors import LabError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+SITE_FILE = CHECKOUT / "Pulumi.lab.yaml"
 
 # RFC 2544 sets 198.18.0.0/15 aside for test beds, so a lab never shadows a network that is in real use.
 _TEST_BED = IPv4Network("198.18.0.0/15")
@@ -87,16 +88,20 @@ class NetworkPlan:
 class Lab:
     """One emulated site on this machine: its folder, its address plan and the cache of built tools.
 
-    `home` is dropped by `lab down`; `cache` outlives labs and checkouts, and is keyed by content.
+    `home` is dropped by `lab down`; `cache` outlives labs and checkouts, and is keyed by content. `site_file` is the
+    stack file of its site, with the addresses of index 0.
     """
 
     home: Path
     cache: Path
     index: int = 0
+    site_file: Path = SITE_FILE
 
     @classmethod
     def from_environment(cls) -> Lab:
-        """LAB_HOME (default .lab in the checkout), LAB_INDEX (0), LAB_CACHE (default ~/.cache/inference-lab)."""
+        """LAB_HOME (default .lab in the checkout), LAB_INDEX (0), LAB_CACHE (default ~/.cache/inference-lab),
+        LAB_SITE_FILE (Pulumi.lab.yaml).
+        """
         index = os.environ.get("LAB_INDEX", "0")
         if index not in _INDEXES:
             raise LabError(
@@ -107,6 +112,7 @@ class Lab:
             home=Path(os.environ.get("LAB_HOME", CHECKOUT / ".lab")).resolve(),
             cache=Path(os.environ.get("LAB_CACHE", cache_root / "inference-lab")).resolve(),
             index=int(index),
+            site_file=Path(os.environ.get("LAB_SITE_FILE", SITE_FILE)).resolve(),
         )
 
     def make_folders(self) -> None:

@@ -19,7 +19,7 @@ import yaml
 
 from lab.errors import LabError
 from lab.install.choices import PluginChoice, plugin_choice, pulumi_choice
-from lab.paths import CHECKOUT, Lab, NetworkPlan
+from lab.paths import CHECKOUT, SITE_FILE, Lab, NetworkPlan
 
 STACK = "lab"
 # Published on purpose: docs/adr/0003-lab-secrets.md has the reason, and what it does not protect.
@@ -27,7 +27,6 @@ PASSPHRASE = "inference-platform-lab"  # noqa: S105
 PLUGINS = ("kubernetes", "command")
 # pulumi takes each of its options from a variable too; an option that is given goes first.
 _STACK_FILE_OPTION = "PULUMI_OPTION_CONFIG_FILE"
-_STACK_FILE = f"Pulumi.{STACK}.yaml"
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _LINES_SHOWN = 25
 
@@ -54,14 +53,14 @@ def settings(lab: Lab, environment: Mapping[str, str] = os.environ) -> dict[str,
         chosen["PULUMI_HOME"] = str(_own_home(lab))
     else:
         chosen["PULUMI_HOME"] = str(_users_home(lab, environment))
-    if lab.index != 0:
+    if stack_file(lab) != SITE_FILE:
         chosen[_STACK_FILE_OPTION] = str(stack_file(lab))
     return chosen
 
 
 def stack_file(lab: Lab) -> Path:
-    """The stack file of this lab: the checked-in one, or a copy of it whose addresses are those of this index."""
-    return lab.home / _STACK_FILE if lab.index else CHECKOUT / _STACK_FILE
+    """The stack file of this lab: the checked-in one, or a copy of the lab's own, with the addresses of this index."""
+    return SITE_FILE if lab.index == 0 and lab.site_file == SITE_FILE else lab.home / SITE_FILE.name
 
 
 def moved(text: str, plan: NetworkPlan) -> str:
@@ -95,7 +94,7 @@ def prepare(lab: Lab, project: Path = CHECKOUT) -> None:
     """Make the state folder, the stack file and the stack exist, and the links to the stand-ins; drop dead locks."""
     lab.make_folders()
     _links(lab).mkdir(exist_ok=True)
-    if lab.index:
+    if stack_file(lab) != SITE_FILE:
         _write_stack_file(lab)
     _link_stand_ins(lab)
     if not pulumi_choice(lab).program.exists():
@@ -179,7 +178,7 @@ def _captured(lab: Lab, arguments: tuple[str, ...], project: Path, *, check: boo
 
 
 def _write_stack_file(lab: Lab) -> None:
-    wanted = moved((CHECKOUT / _STACK_FILE).read_text(), lab.network)
+    wanted = moved(lab.site_file.read_text(), lab.network)
     if not stack_file(lab).exists() or stack_file(lab).read_text() != wanted:
         draft = stack_file(lab).with_suffix(".draft")
         draft.write_text(wanted)

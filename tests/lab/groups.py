@@ -1,8 +1,8 @@
 """Which lab tests run together: those of one group share a worker, in their order, and so a lab.
 
-Tests of the running platform are cut in three, each with a platform of its own: what only sends requests, what changes
-the site and puts it back, and what a platform does not survive, whose platform an earlier program has made. Of all
-others each module is a group.
+Tests of the running platform are cut in four, each with a platform of its own: what only sends requests, what changes
+the site and puts it back, what a platform does not survive, whose platform an earlier program has made, and what
+measures it. Of all others each module is a group.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ SITE_GROUPS = {
         "test_slow_clients",
         "test_long_streams",
     ),
+    "site-measured": ("test_monitoring",),
 }
+# Groups whose site is the checked-in one with all its parts; the others' measures nothing, and is up sooner.
+MEASURED = ("site-measured",)
 # The modules of a package that has one lab for all of them.
 _ONE_LAB = ("runner",)
 # What takes longest begins first, so that no worker is left alone with it at the end.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab import deploy, session
 from lab.cluster import network
-from lab.paths import CHECKOUT, Lab
+from lab.paths import CHECKOUT, SITE_FILE, Lab
 from lab.site import down, up
-from tests.lab.groups import group_of
+from tests.lab.groups import MEASURED, group_of
 from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site
 
@@ -31,12 +32,13 @@ class Platforms:
         """
         if self._now is None or (self._now[0] != group and not self._keep):
             self.end()
-            up.bring_up(self._lab)
-            session.run_pulumi(self._lab, "up", "--yes", "--stack", session.STACK, *options, project=project)
-            front = deploy.front(self._lab)
+            lab = replace(self._lab, site_file=SITE_FILE) if group in MEASURED else self._lab
+            up.bring_up(lab)
+            session.run_pulumi(lab, "up", "--yes", "--stack", session.STACK, *options, project=project)
+            front = deploy.front(lab)
             for model in front.models:
                 deploy.ask(front, model=model)
-            self._now = group, Site(lab=self._lab, front=front)
+            self._now = group, Site(lab=lab, front=front)
         return self._now[1]
 
     def end(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.paths import CHECKOUT
-from tests.lab.groups import SITE_GROUPS, group_of, rank_of
+from tests.lab.groups import MEASURED, SITE_GROUPS, group_of, rank_of
 
 LAB_TESTS = CHECKOUT / "tests" / "lab"
 
@@ -15,6 +15,10 @@ LAB_TESTS = CHECKOUT / "tests" / "lab"
 def test_each_module_of_the_platform_is_in_one_group() -> None:
     listed = [module for modules in SITE_GROUPS.values() for module in modules]
     assert sorted(listed) == sorted(path.stem for path in (LAB_TESTS / "site").glob("test_*.py"))
+
+
+def test_a_measured_platform_is_one_of_them() -> None:
+    assert set(MEASURED) < set(SITE_GROUPS)
 
 
 def test_a_new_module_of_the_platform_must_be_put_into_a_group() -> None:

@@ -90,6 +90,21 @@ def test_another_lab_has_a_stack_file_of_its_own_addresses(
     assert Path(file).read_text() == session.moved((CHECKOUT / "Pulumi.lab.yaml").read_text(), other.network)
 
 
+def test_a_lab_may_have_another_site(
+    lab: Lab, outside: dict[str, str], project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy in the lab's folder is the one that the engine writes to, and the file itself stays as it is."""
+    file = tmp_path / "other.yaml"
+    file.write_text("config: {}\n")
+    monkeypatch.setenv("LAB_SITE_FILE", str(file))
+    other = replace(lab, site_file=Lab.from_environment().site_file)
+    fake_pulumi(other, outside, monkeypatch)
+    session.prepare(other, project)
+    chosen = Path(session.settings(other, outside)["PULUMI_OPTION_CONFIG_FILE"])
+    assert chosen == session.stack_file(other) == other.home / "Pulumi.lab.yaml"
+    assert chosen.read_text() == file.read_text()
+
+
 def test_a_session_inside_another_ones_takes_no_stack_file_from_it(lab: Lab, outside: dict[str, str]) -> None:
     within = session.environment(replace(lab, index=5), outside)
     assert "PULUMI_OPTION_CONFIG_FILE" not in session.environment(lab, within)

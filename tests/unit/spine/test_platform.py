@@ -16,6 +16,7 @@ from pulumi.runtime.stack import wait_for_rpcs
 
 from components.addons.crd_bundle import CrdBundleError, read_bundle
 from components.machines.machine_commands import LIMITS, Limits
+from components.specs.monitoring import MonitoringSpec
 from stacks.facts import versions
 from stacks.facts.versions import CrdSource
 from stacks.plan.site_plan import plan_file, plan_site, plan_values
@@ -117,7 +118,7 @@ def lab_site() -> SiteConfig:
 
 def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: Path) -> None:
     recorder, seen = declare(lab_site, tmp_path)
-    kinds = [args.typ for args in recorder.resources.values()]
+    kinds = [args.typ for name, args in recorder.resources.items() if not name.startswith("monitoring")]
     for kind in (
         "kubernetes:apps/v1:Deployment",
         "kubernetes:core/v1:PersistentVolumeClaim",
@@ -211,6 +212,45 @@ def test_the_gateway_waits_for_addresses_that_it_can_be_given(tmp_path: Path) ->
     _, requests = requested(site, tmp_path, Recorder())
     waits = {urn.rpartition("::")[2] for urn in requests["gateway-class"].dependencies}
     assert {"load-balancer-addresses-pool", "load-balancer-addresses-announcement"} <= waits
+
+
+@pytest.mark.row("002.09")
+def test_a_site_that_measures_nothing_is_as_before(lab_site: SiteConfig, tmp_path: Path) -> None:
+    """No object, no value of a chart and no rule of a policy: all that measuring adds is gone with it."""
+    for folder in ("measured", "bare"):
+        (tmp_path / folder).mkdir()
+    measured, _ = declare(lab_site, tmp_path / "measured")
+    bare, _ = declare(lab_site.model_copy(update={"monitoring": MonitoringSpec()}), tmp_path / "bare")
+    added = {name for name in measured.resources if name not in bare.resources}
+    assert {name.partition("-")[0] for name in added if not name.startswith("inference-monitoring")} == {"monitoring"}
+    touched = {name for name, args in bare.resources.items() if args.inputs != measured.resources[name].inputs} - {
+        "cluster",
+        "machines-nodes",
+    }
+    assert touched == {
+        "gateway-controllers-ai-gateway",
+        "gateway-controllers-network-policy-ai-gateway",
+        "gateway-controllers-network-policy-envoy-gateway",
+        "gateway-network-policy",
+        "gateway-proxy",
+        *(f"{model}{part}-network-policy" for model in lab_site.models for part in ("", "-picker")),
+    }
+    assert not [name for name, args in bare.resources.items() if "monitoring" in f"{name} {args.inputs}"]
+
+
+@pytest.mark.row("002.09")
+def test_prometheus_waits_for_its_volume_its_operator_and_all_that_it_reads(tmp_path: Path) -> None:
+    _, requests = requested(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path, Recorder())
+
+    def needs(name: str) -> set[str]:
+        return {urn.rpartition("::")[2] for urn in requests[name].dependencies}
+
+    monitors = {name for name in requests if name.startswith("monitoring-monitor-")}
+    assert {"monitoring-monitor-gpus", "monitoring-monitor-storage"} <= monitors
+    waits = needs("monitoring-prometheus")
+    assert {"monitoring-operator", *monitors} <= waits
+    assert {"monitoring-prometheus-role-longhorn-system", "monitoring-prometheus-role-gpu-operator"} <= waits
+    assert {"storage-class-longhorn-databases", "inference-monitoring-namespace"} <= needs("monitoring-operator-role")
 
 
 @pytest.mark.row("004.11")
