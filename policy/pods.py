@@ -10,6 +10,8 @@ from floor import gpu_nodes
 from policy.model import HIDDEN, Finding, Resource, SiteFacts
 
 _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "CronJob")
+# What the Prometheus operator makes pods of: it has the image and resources of their main container itself.
+_OPERATED = ("Prometheus", "Alertmanager")
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 # A release: at least two numbers, with an optional v and suffix. `latest`, `main`, `24` and commit-less names are none.
 _RELEASE = re.compile(r":v?\d+\.\d+[0-9A-Za-z._-]*$")
@@ -32,7 +34,10 @@ def pod_spec(resource: Resource) -> Mapping[str, Any]:
 
 
 def containers(resource: Resource) -> list[Mapping[str, Any]]:
-    """All containers of a workload's pod, those that run first included."""
+    """All containers of a workload's pod, those that run first included; of an operator's, the one that it states."""
+    if resource.kind in _OPERATED:
+        stated: Any = resource.body.get("spec") or {}
+        return [{"name": resource.kind.lower(), **{key: stated.get(key) for key in ("image", "resources")}}]
     spec = pod_spec(resource)
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
 

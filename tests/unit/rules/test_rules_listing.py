@@ -107,6 +107,20 @@ def test_a_chart_counts_as_a_source() -> None:
         assert violations([Resource(type=chart.type, name="eg", body=inside)], SOVEREIGN, RULES) == []
 
 
+@pytest.mark.parametrize("kind", ["Prometheus", "Alertmanager"])
+def test_what_an_operator_makes_pods_of_is_held_to_the_rules_of_pods(kind: str) -> None:
+    def broken(image: str, cpu: str | None = "1") -> list[str]:
+        spec = {"image": image, "resources": {"requests": {"cpu": cpu}} if cpu else {}}
+        body = {"apiVersion": "monitoring.coreos.com/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+        measuring = Resource(type=f"kubernetes:monitoring.coreos.com/v1:{kind}", name="a", body=body)
+        return [violation.rule for violation in violations([measuring], SOVEREIGN, RULES)]
+
+    assert broken("registry.internal/prometheus:v3.1.0") == []
+    assert broken("quay.io/prometheus:v3.1.0") == ["sovereign-registries"]
+    assert broken("registry.internal/prometheus:latest") == ["image-pinned"]
+    assert broken("registry.internal/prometheus:v3.1.0", None) == ["requests-set"]
+
+
 def test_the_order_of_resources_changes_nothing() -> None:
     objects = bodies()
     for case in BROKEN.values():
