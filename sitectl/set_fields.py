@@ -101,6 +101,15 @@ ROWS = (
         key="gateway.stream_idle_timeout_s",
         unit="s",
     ),
+    KeyOfField(kind="Prometheus", name=_SHARED, path=r"spec\.retention", key="monitoring.retention_days", unit="d"),
+    KeyOfField(
+        kind="Prometheus",
+        name=_SHARED,
+        path=r"spec\.storage\.volumeClaimTemplate\.spec\.resources\.requests\.storage",
+        key="monitoring.volume_gib",
+        unit="Gi",
+    ),
+    KeyOfField(kind="Alertmanager", name=_SHARED, path=r"spec\.configSecret", key="monitoring.alerts_secret"),
 )
 
 

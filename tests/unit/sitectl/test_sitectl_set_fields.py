@@ -37,6 +37,9 @@ OWN = {
     "gateway.longest_stream_s": 1111,
     "gateway.max_parallel_streams": 54321,
     "gateway.stream_idle_timeout_s": 777,
+    "monitoring.retention_days": 33,
+    "monitoring.volume_gib": 44,
+    "monitoring.alerts_secret": "own-secret",
 }
 
 
