@@ -19,12 +19,15 @@ from components.gateway.gateway_controllers import ai_gateway_values, envoy_gate
 from components.gateway.gateway_errors import openai_errors
 from components.models import inference_pool, model_route, model_server, weights
 from components.models.engines import PORT
+from components.monitoring import alertmanager, kube_state_metrics, monitoring, operator, prometheus, scraping
+from components.monitoring.pods import Placing
 from components.network_policies import deny_ingress, peer
 from components.specs.gateway import GatewaySpec
 from components.specs.longhorn import LonghornSpec
+from components.specs.monitoring import MonitoringSpec
 from components.tenants import access, tiers
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
-from floor.taints import GPU_TAINT
+from floor.taints import GPU_TAINT, tolerations
 from stacks.facts import versions
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_file, plan_site
@@ -126,7 +129,36 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
     ]
 
 
+def monitoring_objects() -> list[dict[str, Any]]:
+    spec = MonitoringSpec(system="prometheus_operator", alerts_secret="pager")
+    placing = Placing(node_selector={"disks": "yes"}, tolerations=tuple(tolerations([GPU_TAINT])))
+    targets = [
+        *scraping.serving_targets("m", "g", "e"),
+        *scraping.controller_targets(),
+        scraping.gpu_target("operator"),
+        scraping.storage_target(),
+        *scraping.own_targets(),
+    ]
+    scrapers = monitoring.scrapers(spec)
+    return [
+        *(scraping.pod_monitor(target, "o", prometheus.SELECTED) for target in targets),
+        *operator.operator_permissions("o"),
+        operator.operator_deployment("o", image="operator:v1.0.0", reloader_image="reloader:v1.0.0"),
+        *kube_state_metrics.state_permissions("o", ["m"]),
+        kube_state_metrics.state_deployment("o", ["m"], image="state:v1.0.0"),
+        *prometheus.prometheus_permissions("o", ["m"], everywhere=True),
+        prometheus.prometheus("o", spec, site="s", image="prometheus:v1.0.0", storage_class="c", placing=placing),
+        alertmanager.alertmanager("o", image="alerts:v1.0.0", secret="pager", storage_class="c", placing=placing),
+        *monitoring.network_policies(),
+        *network_policies(scrapers),
+        gateway.front_policy("e", "g", GatewaySpec(port=80), scrapers),
+        inference_pool.picker_network_policy("chat", "m", [PROXIES], scrapers),
+        ai_gateway_values(1, "not-a-seed", measured=True),
+    ]
+
+
 CASES = {
+    "monitoring": lambda: monitoring_objects(),
     "gateway-lab": lambda: gateway_objects("Pulumi.lab.yaml"),
     "gateway-prod": lambda: gateway_objects("Pulumi.prod.yaml"),
     "model-simulator": lambda: model_objects("Pulumi.lab.yaml", "glm-5-1"),
