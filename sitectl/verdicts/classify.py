@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sitectl.changes import Change
-from sitectl.verdicts import front, ground, machines, tiers, workloads
+from sitectl.verdicts import front, ground, machines, measuring, tiers, workloads
 from sitectl.verdicts.model import Verdict
 
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
@@ -25,6 +25,10 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "Namespace": ground.namespace,
     "CustomResourceDefinition": ground.definition,
     "NetworkPolicy": ground.network_policy,
+    "Prometheus": measuring.server,
+    "Alertmanager": measuring.server,
+    "PodMonitor": measuring.read_by_it,
+    "PrometheusRule": measuring.read_by_it,
 }
 _BY_TYPE: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "command:local:Command": lambda change: (

@@ -118,8 +118,13 @@ def _certificates(listener: Mapping[str, Any]) -> list[str]:
     return [str(certificate.get("name")) for certificate in (listener.get("tls") or {}).get("certificateRefs") or ()]
 
 
+_DEPLOYMENT = "spec.provider.kubernetes.envoyDeployment"
+# What a pod of Envoy is made of.
+_ROLLS = ("spec.bootstrap", "spec.shutdown", "spec.logging", _DEPLOYMENT)
+
+
 def proxy(change: Change) -> list[Verdict]:
-    """Shape of the Envoy pods: a changed bootstrap or shutdown rolls them, a count does not."""
+    """Shape of the Envoy pods: a changed bootstrap, shutdown or pod rolls them, a count does not."""
     paths = [leaf.path for leaf in change.fields()]
     if change.op in ("delete", "replace"):
         return [verdict(change, Severity.REPLACED, "Envoy falls back to its defaults", "limits and drain times go")]
@@ -127,7 +132,7 @@ def proxy(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.LIVE, "shapes the Envoy pods", "new")]
     verdicts = []
     old, new = _envoys(change.before), _envoys(change.after)
-    rolling = [path for path in paths if path.startswith(("spec.bootstrap", "spec.shutdown", "spec.logging"))]
+    rolling = [path for path in paths if path.startswith(_ROLLS) and path != f"{_DEPLOYMENT}.replicas"]
     if rolling:
         drain = str(((change.after.get("spec") or {}).get("shutdown") or {}).get("drainTimeout", "their drain time"))
         verdicts.append(

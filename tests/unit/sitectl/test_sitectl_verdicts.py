@@ -50,6 +50,11 @@ def envoys(count: int) -> dict[str, Any]:
     return {"spec": {"provider": {"kubernetes": {"envoyDeployment": {"replicas": count}}}}}
 
 
+def measured_envoys(count: int) -> dict[str, Any]:
+    pod = {"annotations": {"inference-platform/measured": "requests"}}
+    return {"spec": {"provider": {"kubernetes": {"envoyDeployment": {"replicas": count, "pod": pod}}}}}
+
+
 def patched(kind: str, value: str) -> dict[str, Any]:
     return {"spec": {"jsonPatches": [{"type": f"envoy.{kind}", "operation": {"op": "add", "value": value}}]}}
 
@@ -109,6 +114,22 @@ CASES = {
         (LIVE, "leaves the volume to itself"),
     ),
     "standby picker more": (kube("update", "Deployment", picker(2), picker(3)), (LIVE, "2 -> 3 pickers")),
+    "envoys measured": (
+        kube("update", "EnvoyProxy", envoys(3), measured_envoys(3)),
+        (AGAIN, "restarts Envoy (3 of them)"),
+    ),
+    "measurements go": (
+        kube("delete", "Prometheus", {"spec": {"replicas": 1}}, {}),
+        (GONE, "deletes what was measured"),
+    ),
+    "measured for longer": (
+        kube("update", "Prometheus", {"spec": {"retention": "1d"}}, {"spec": {"retention": "2d"}}),
+        (AGAIN, "may restart: spec.retention"),
+    ),
+    "alerts of others": (
+        kube("update", "PrometheusRule", {"spec": {"groups": 1}}, {"spec": {"groups": 2}}),
+        (LIVE, "changes spec.groups"),
+    ),
     "fewer envoys": (kube("update", "EnvoyProxy", envoys(3), envoys(2)), (AGAIN, "3 -> 2 Envoy pods")),
     "security policy gone": (kube("delete", "SecurityPolicy", {"spec": {}}, {}), (ANEW, "keys are taken away")),
     "definition bumped": (
