@@ -1,6 +1,9 @@
-"""Namespaces of programs of others: what installs them and the rule over pod security name the same ones."""
+"""Namespaces that several rooms name: those of models, and of programs of others."""
 
 from __future__ import annotations
+
+# Models, their Jobs and pickers.
+MODELS = "inference-models"
 
 ENVOY_GATEWAY = "envoy-gateway-system"
 AI_GATEWAY = "envoy-ai-gateway-system"

@@ -12,6 +12,7 @@ from components.models.engines import Engine, simulator_engine, vllm_engine
 from components.models.weights import WeightsPlan
 from components.specs.inference_pool import PickerPlan
 from components.specs.model_server import LayoutSpec, ModelServerPlan
+from floor import namespaces
 from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue, versions
 from stacks.facts.versions import Images
@@ -35,8 +36,7 @@ from stacks.site.model import SiteConfig
 
 # The revision that every model has; a further one would serve a share of the model's traffic.
 STABLE = "stable"
-# Where models, their Jobs and pickers run.
-MODELS_NAMESPACE = "inference-models"
+MODELS_NAMESPACE = namespaces.MODELS
 
 
 class DoesNotFitError(Exception):

@@ -1,0 +1,269 @@
+"""PromQL of the platform's figures, for rules and dashboards alike: pure functions that return one expression each.
+
+`where` is what comes between the braces of a selector, such as `model="chat"`. A test holds every name and label
+against `stacks/facts/metrics`, which lists what the pinned versions of the parts expose.
+"""
+
+from __future__ import annotations
+
+from floor.namespaces import MODELS
+
+ENGINES = 'job="inference-engines"'
+PROXIES = 'job="inference-proxies"'
+REQUESTS = 'job="inference-requests"'
+OBJECTS = 'job="kube-state-metrics"'
+GPUS = 'job="gpus"'
+STORAGE = 'job="storage"'
+
+LISTENERS = f'{PROXIES}, envoy_http_conn_manager_prefix=~"https?-.+"'
+"""The proxies' own listeners for clients. Envoy counts its admin interface and its readiness under other names."""
+
+# Recorded out of what the site declares; the labels are those of the alerts and of the legends.
+TARGET = "model:latency_target_seconds:declared"
+"""Seconds that a target allows. Labels: model, metric (ttft, itl, tpot), percentile (50, 95, 99)."""
+PROMISED_ITL = "model:itl_mean_seconds:promised"
+"""Mean seconds between tokens at the slow end of the proof's band, under the declared load. Label: model."""
+DECLARED_REQUESTS = "model:requests_per_second:declared"
+"""Requests per second that the site expects. Label: model."""
+DECLARED_REPLICAS = "model:replicas:declared"
+"""Label: model."""
+DECLARED_GPUS = "model:gpus:declared"
+"""GPUs of all replicas of a model. Label: model."""
+AVAILABILITY = "site:availability:declared"
+"""Share of requests that the site answers without an error of its own, 0 to 1."""
+LATENCY = "model:latency_seconds:quantile5m"
+"""What clients of a model had within five minutes. Labels as those of TARGET, so that both compare."""
+
+_IN_MODELS = f'{OBJECTS}, namespace="{MODELS}"'
+_GPU = 'resource="nvidia_com_gpu"'
+# Envoy's cluster of a model has the name of its route.
+_CLUSTER = f"httproute/{MODELS}/(.+)/rule/.+"
+# A Deployment's pod: NAME-REPLICASET-POD.
+_POD = "(.+)-[a-z0-9]+-[a-z0-9]+"
+
+
+def total(metric: str, where: str = "", *, by: tuple[str, ...] = ()) -> str:
+    """The sum of a gauge's series, or one sum for each value of `by`."""
+    return f"sum{_by(by)}({metric}{_where(where)})"
+
+
+def highest(metric: str, where: str = "", *, by: tuple[str, ...] = ()) -> str:
+    """The largest of a gauge's series, or one for each value of `by`."""
+    return f"max{_by(by)}({metric}{_where(where)})"
+
+
+def lowest(metric: str, where: str = "", *, by: tuple[str, ...] = ()) -> str:
+    """The smallest of a gauge's series, or one for each value of `by`."""
+    return f"min{_by(by)}({metric}{_where(where)})"
+
+
+def rate(metric: str, where: str = "", *, by: tuple[str, ...] = (), window: str) -> str:
+    """What a counter grew by per second, over `window`."""
+    return f"sum{_by(by)}(rate({metric}{_where(where)}[{window}]))"
+
+
+def growth(metric: str, where: str = "", *, by: tuple[str, ...] = (), window: str) -> str:
+    """What a counter grew by in `window`."""
+    return f"sum{_by(by)}(increase({metric}{_where(where)}[{window}]))"
+
+
+def quantile(share: float, histogram: str, where: str = "", *, by: tuple[str, ...] = (), window: str) -> str:
+    """The value that `share` of what a histogram counted in `window` does not exceed. Not a number without traffic."""
+    return f"histogram_quantile({share:g}, {rate(f'{histogram}_bucket', where, by=('le', *by), window=window)})"
+
+
+def mean(histogram: str, where: str = "", *, by: tuple[str, ...] = (), window: str) -> str:
+    """The mean of what a histogram counted in `window`."""
+    counted = rate(f"{histogram}_count", where, by=by, window=window)
+    return f"{rate(f'{histogram}_sum', where, by=by, window=window)} / ({counted} > 0)"
+
+
+def ttft_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Seconds to the first token, at the engine: queue and prefill."""
+    return quantile(share, "vllm:time_to_first_token_seconds", where, by=by, window=window)
+
+
+def itl_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Seconds between what two steps give a request, at the engine."""
+    return quantile(share, "vllm:inter_token_latency_seconds", where, by=by, window=window)
+
+
+def itl_mean_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Mean seconds between what two steps give a request: how fast decode is."""
+    return mean("vllm:inter_token_latency_seconds", where, by=by, window=window)
+
+
+def tpot_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Seconds per token of a request after its first. The simulator has it under the name of earlier vLLMs."""
+    buckets = ("vllm:request_time_per_output_token_seconds_bucket", "vllm:time_per_output_token_seconds_bucket")
+    either = " or ".join(f"rate({bucket}{_where(where)}[{window}])" for bucket in buckets)
+    return f"histogram_quantile({share:g}, sum by (le, {', '.join(by)}) ({either}))"
+
+
+def e2e_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Seconds from a request's arrival at the engine to its last token."""
+    return quantile(share, "vllm:e2e_request_latency_seconds", where, by=by, window=window)
+
+
+def queue_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Seconds that a request waits in an engine."""
+    return quantile(share, "vllm:request_queue_time_seconds", where, by=by, window=window)
+
+
+def prefill_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Seconds of a request's prefill."""
+    return quantile(share, "vllm:request_prefill_time_seconds", where, by=by, window=window)
+
+
+def decode_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Seconds of a request's decode."""
+    return quantile(share, "vllm:request_decode_time_seconds", where, by=by, window=window)
+
+
+def tenant_ttft_s(share: float, where: str = REQUESTS, *, by: tuple[str, ...] = ("tenant",), window: str) -> str:
+    """Seconds to the first token of a stream, at the gateway."""
+    return quantile(share, "gen_ai_server_time_to_first_token_seconds", where, by=by, window=window)
+
+
+def tenant_tpot_s(share: float, where: str = REQUESTS, *, by: tuple[str, ...] = ("tenant",), window: str) -> str:
+    """Seconds per token of a request after its first, at the gateway."""
+    return quantile(share, "gen_ai_server_time_per_output_token_seconds", where, by=by, window=window)
+
+
+def requests_per_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Requests per second that the engines answer."""
+    return rate("vllm:request_success_total", where, by=by, window=window)
+
+
+def prompt_tokens_per_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Tokens of prompts per second, cached ones included."""
+    return rate("vllm:prompt_tokens_total", where, by=by, window=window)
+
+
+def answer_tokens_per_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Tokens of answers per second."""
+    return rate("vllm:generation_tokens_total", where, by=by, window=window)
+
+
+def cache_hit_share(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Share of prompt tokens found in a replica's cache, 0 to 1. The simulator's counters have no `_total`."""
+
+    def either(name: str) -> str:
+        found = " or ".join(f"rate({name}{suffix}{_where(where)}[{window}])" for suffix in ("_total", ""))
+        return f"sum{_by(by)}({found})"
+
+    return f"{either('vllm:prefix_cache_hits')} / ({either('vllm:prefix_cache_queries')} > 0)"
+
+
+def preemptions_per_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Requests per second whose cache was taken for others, and that run their prefill again."""
+    return rate("vllm:num_preemptions_total", where, by=by, window=window)
+
+
+def idle_share(where: str = ENGINES, *, window: str) -> str:
+    """Share of time in which a model has no request, 0 to 1."""
+    return f"1 - avg_over_time(({total('vllm:num_requests_running', where, by=('model',))} > bool 0)[{window}:1m])"
+
+
+def error_share(by: str, where: str = REQUESTS, *, window: str) -> str:
+    """Share of the requests that the AI gateway counts that end with an error, 0 to 1, for each value of `by`."""
+    name = "gen_ai_server_request_duration_seconds_count"
+    failed = rate(name, _and(where, 'error_type!=""'), by=(by,), window=window)
+    return share_of(failed, rate(name, where, by=(by,), window=window))
+
+
+def status_share(status_class: str, *, window: str) -> str:
+    """Share of all clients' requests that the proxies answer with this class of status (`4`: 400 to 499), 0 to 1."""
+    name = "envoy_http_downstream_rq_xx"
+    answered = rate(name, _and(LISTENERS, f'envoy_response_code_class="{status_class}"'), window=window)
+    return share_of(answered, rate(name, LISTENERS, window=window))
+
+
+def rate_by_model(metric: str, where: str = "", *, window: str) -> str:
+    """What a counter of Envoy's clusters grew by per second, by model."""
+    of_models = _and(PROXIES, f'envoy_cluster_name=~"{_CLUSTER}"', where)
+    grown = f"rate({metric}{_where(of_models)}[{window}])"
+    return f"sum by (model) ({_labelled(grown, 'envoy_cluster_name', _CLUSTER)})"
+
+
+def gpus_by_model(where: str = "") -> str:
+    """GPUs that the pods of each model have, started or not. `where`: of the label `model`."""
+    return f"model:gpus:assigned{_where(where)}"
+
+
+def assigned_gpus() -> str:
+    """What `model:gpus:assigned` records."""
+    asked = f'kube_pod_container_resource_requests{{{_IN_MODELS}, {_GPU}, node!="", pod=~"{_POD}"}}'
+    return f"sum by (model) ({_labelled(asked, 'pod', _POD)})"
+
+
+def offered_gpus() -> str:
+    """GPUs that each node offers to Kubernetes."""
+    return total("kube_node_status_allocatable", _and(OBJECTS, _GPU), by=("node",))
+
+
+def free_gpu_share() -> str:
+    """Share of all offered GPUs that no pod has, 0 to 1."""
+    asked = total("kube_pod_container_resource_requests", _and(OBJECTS, _GPU, 'node!=""'))
+    return f"1 - ({asked} or vector(0)) / {total('kube_node_status_allocatable', _and(OBJECTS, _GPU))}"
+
+
+def missing_replicas() -> str:
+    """Replicas of models and pickers that are declared and not available, by Deployment."""
+    wanted = total("kube_deployment_spec_replicas", _IN_MODELS, by=("deployment",))
+    return f"{wanted} - {total('kube_deployment_status_replicas_available', _IN_MODELS, by=('deployment',))}"
+
+
+def weights_jobs(state: str) -> str:
+    """Pods of each weights Job that are in this state: `active`, `succeeded` or `failed`."""
+    return total(f"kube_job_status_{state}", _IN_MODELS, by=("job_name",))
+
+
+def weights_job_age() -> str:
+    """Seconds since each weights Job that is under way began."""
+    started = highest("kube_job_status_start_time", _IN_MODELS, by=("job_name",))
+    return f"time() - {started} and {weights_jobs('active')} > 0"
+
+
+def unhealthy_volumes() -> str:
+    """1 for each of Longhorn's volumes that is degraded or faulted. Longhorn has a series for each state."""
+    unwell = _and(STORAGE, 'state=~"degraded|faulted"')
+    return f"{highest('longhorn_volume_robustness', unwell, by=('volume', 'pvc', 'state'))} > 0"
+
+
+def error_ratio(window: str) -> str:
+    """Share of all requests that the proxies answered with 5xx in `window`, 0 to 1, as it is recorded."""
+    return f"site:request_errors:ratio_rate{window}"
+
+
+def target_s(metric: str, percentile: int, where: str = "") -> str:
+    """The declared target of a metric (`ttft`, `itl`, `tpot`), in seconds, for each model that has one."""
+    of_metric = f'metric="{metric}", percentile="{percentile}"'
+    return f"{TARGET}{_where(_and(of_metric, where))}"
+
+
+def budget_left(window: str = "3d") -> str:
+    """Share of the error budget that the errors of `window` leave if all time were like it, at most 1."""
+    return f"1 - {error_ratio(window)} / (1 - {AVAILABILITY})"
+
+
+def share_of(part: str, whole: str) -> str:
+    """A part of a whole, 0 to 1: 0 while no series of the part exists, and nothing without the whole."""
+    return f"({part} or 0 * {whole}) / ({whole} > 0)"
+
+
+def _labelled(expression: str, source: str, pattern: str) -> str:
+    """With the label `model` out of another one."""
+    return f'label_replace({expression}, "model", "$1", "{source}", "{pattern}")'
+
+
+def _and(*matchers: str) -> str:
+    return ", ".join(filter(None, matchers))
+
+
+def _by(labels: tuple[str, ...]) -> str:
+    return f" by ({', '.join(labels)}) " if labels else ""
+
+
+def _where(matchers: str) -> str:
+    return f"{{{matchers}}}" if matchers else ""
