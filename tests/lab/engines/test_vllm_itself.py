@@ -14,16 +14,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lab.paths import CHECKOUT
 from lab.vllm_cpu import environment
 from lab.vllm_cpu.arguments import for_a_cpu
-from stacks.facts import versions
+from stacks.facts import metrics, versions
 from tests.lab.engines.conftest import SERVED, vllm_site
 from tests.lab.engines.running_engine import CAP_TOKENS, SEQUENCES, WAITING, RunningEngine, real_vllm
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.14", "002.01")]
-
-METRICS = CHECKOUT / "tests" / "fixtures" / "vllm" / "metrics.txt"
 
 
 def test_it_is_the_version_of_the_pinned_image(vllm: RunningEngine) -> None:
@@ -37,13 +34,10 @@ def test_only_what_needs_a_gpu_is_taken_out() -> None:
     assert [flag.partition("=")[0] for flag in taken_out] == ["--tensor-parallel-size", "--kv-cache-dtype"]
 
 
-def test_its_metrics_are_the_recorded_names(vllm: RunningEngine) -> None:
-    """Dashboards and alerts are written against these. `UPDATE_GOLDEN=1` records those of a new version."""
+def test_its_metrics_are_the_listed_names(vllm: RunningEngine) -> None:
+    """Dashboards and alerts are written against stacks/facts/metrics/vllm.yaml."""
     vllm.post("/v1/chat/completions", vllm.chat(stream=False))
-    names = "".join(f"{name}\n" for name in sorted(vllm.names()) if name.startswith("vllm:"))
-    if os.environ.get("UPDATE_GOLDEN"):
-        METRICS.write_text(names)
-    assert names == METRICS.read_text()
+    assert {name for name in vllm.names() if name.startswith("vllm:")} == set(metrics.load()["vllm"].series)
 
 
 @pytest.mark.row("001.37")

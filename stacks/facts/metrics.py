@@ -1,0 +1,88 @@
+"""Reads `metrics/PART.yaml`: which metrics the pinned version of each part exposes, with types and labels.
+
+The files hold what rules and dashboards may build on, not every metric of a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from stacks.facts.records import Record, read_facts
+
+FOLDER = Path(__file__).parent / "metrics"
+EVERY_TARGET = ("job", "instance", "namespace", "pod", "container", "endpoint")
+"""Labels that a PodMonitor gives every target (prometheus-operator, Documentation/api-reference)."""
+OF_PROMETHEUS: Mapping[str, tuple[str, ...]] = {
+    "up": EVERY_TARGET,
+    "scrape_duration_seconds": EVERY_TARGET,
+    "ALERTS": ("alertname", "alertstate", "severity", "model"),
+}
+"""What Prometheus adds by itself; `up` also has the target's own labels."""
+
+
+class PartMetrics(Record):
+    """Metrics of one part of the platform."""
+
+    part: str
+    """Its name."""
+    version: str
+    """The release that they were read of."""
+    job: str
+    """Value of the label `job` that its targets have."""
+    source: str
+    """Where they were read."""
+    target_labels: tuple[str, ...] = ()
+    """Labels that the monitors give its targets or samples beyond EVERY_TARGET."""
+    common_labels: tuple[str, ...] = ()
+    """Labels of nearly every metric."""
+    created: bool = False
+    """Whether each counter and histogram has a gauge `_created` beside it."""
+    counters: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Name -> labels beyond the common ones."""
+    gauges: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """The same of gauges."""
+    histograms: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """The same of histograms, without `_bucket`, `_sum` and `_count`."""
+    rare: tuple[str, ...] = ()
+    """Metrics that exist only once their event has happened."""
+
+    @model_validator(mode="after")
+    def _named_once(self) -> PartMetrics:
+        named = [*self.counters, *self.gauges, *self.histograms]
+        wrong = sorted({name for name in named if named.count(name) > 1} | set(self.rare).difference(named))
+        if wrong:
+            raise ValueError(f"{self.part}: named twice, or rare and without a type: {', '.join(wrong)}")
+        return self
+
+    @property
+    def series(self) -> Mapping[str, tuple[str, ...]]:
+        """Every name of the exposition with the part's own labels."""
+        series = {name: (*self.common_labels, *labels) for name, labels in (self.counters | self.gauges).items()}
+        for name, labels in self.histograms.items():
+            own = (*self.common_labels, *labels)
+            series |= {f"{name}_bucket": (*own, "le"), f"{name}_sum": own, f"{name}_count": own}
+        if self.created:
+            series |= {f"{name.removesuffix('_total')}_created": series[name] for name in self.counters}
+            series |= {f"{name}_created": series[f"{name}_sum"] for name in self.histograms}
+        return series
+
+
+@cache
+def load() -> Mapping[str, PartMetrics]:
+    """All parts, by the name of their file."""
+    return {path.stem: read_facts(path, PartMetrics) for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def known_labels() -> Mapping[str, frozenset[str]]:
+    """Each series that Prometheus has of the platform: its name, and every label that it may have there."""
+    series: dict[str, frozenset[str]] = {}
+    targets: set[str] = set()
+    for part in load().values():
+        targets.update(part.target_labels)
+        for name, labels in part.series.items():
+            series[name] = series.get(name, frozenset()) | {*labels, *part.target_labels, *EVERY_TARGET}
+    return series | {name: frozenset({*labels, *targets}) for name, labels in OF_PROMETHEUS.items()}

@@ -1,0 +1,51 @@
+"""The listed metrics of each part, and the reader that holds expressions against them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stacks.facts import metrics, versions
+from tests.unit import promql
+
+pytestmark = pytest.mark.row("002.09")
+
+
+def test_versions_are_the_pinned_ones() -> None:
+    pins, parts = versions.load(), metrics.load()
+    for image in ("endpoint_picker", "simulator", "vllm"):
+        assert parts[image].version == versions.parts(getattr(pins.images, image))[1]
+    for part, chart in (
+        ("gateway_requests", pins.charts.ai_gateway),
+        ("gateway_controllers", pins.charts.envoy_gateway),
+        ("dcgm_exporter", pins.charts.dcgm_exporter),
+        ("longhorn", pins.charts.longhorn),
+    ):
+        assert parts[part].version == chart.version
+
+
+def test_a_name_without_a_type_or_with_two_is_refused() -> None:
+    given = {"part": "engine", "version": "v1", "job": "engines", "source": "a scrape"}
+    with pytest.raises(ValueError, match="named twice, or rare and without a type: a, b"):
+        metrics.PartMetrics(**given, counters={"a": ()}, gauges={"a": ()}, rare=("b",))
+
+
+def test_a_histogram_has_its_three_series_and_what_was_created() -> None:
+    series = metrics.load()["vllm"].series
+    assert series["vllm:inter_token_latency_seconds_bucket"] == ("engine", "model_name", "le")
+    assert "vllm:inter_token_latency_seconds_created" in series
+    assert series["vllm:request_success_total"] == ("engine", "model_name", "finished_reason")
+
+
+@pytest.mark.parametrize(
+    ("expression", "mistake"),
+    [
+        ("vllm:gpu_cache_usage_perc", "no part exposes vllm:gpu_cache_usage_perc"),
+        ('up{zone="a"}', "up has no label zone"),
+        ("sum by (tenant) (vllm:num_requests_running)", "vllm:num_requests_running{} has no label tenant"),
+        ("histogram_quantile(0.5, sum(vllm:time_to_first_token_seconds_bucket))", "has no label le"),
+        ("sum(up) by (", "unclosed left parenthesis"),
+    ],
+)
+def test_what_no_part_exposes_is_found(expression: str, mistake: str) -> None:
+    (refusal,) = promql.read(expression, metrics.known_labels()).mistakes
+    assert mistake in refusal
