@@ -9,6 +9,7 @@ from __future__ import annotations
 from floor.namespaces import MODELS
 
 ENGINES = 'job="inference-engines"'
+PICKERS = 'job="inference-pickers"'
 PROXIES = 'job="inference-proxies"'
 REQUESTS = 'job="inference-requests"'
 OBJECTS = 'job="kube-state-metrics"'
@@ -31,8 +32,14 @@ DECLARED_GPUS = "model:gpus:declared"
 """GPUs of all replicas of a model. Label: model."""
 AVAILABILITY = "site:availability:declared"
 """Share of requests that the site answers without an error of its own, 0 to 1."""
-LATENCY = "model:latency_seconds:quantile5m"
-"""What clients of a model had within five minutes. Labels as those of TARGET, so that both compare."""
+TIER = "tenant:tier:declared"
+"""1 for each tenant. Labels: tenant, tier; `none` for a tenant without one."""
+LATENCY = "model:latency_seconds:quantile15m"
+"""What clients of a model had within 15 minutes, where enough requests came to know. Labels as those of TARGET."""
+OFFERED_GPUS = "node:gpus:declared"
+"""GPUs that each node of the site should offer. Label: node."""
+QUEUE_LIMIT = "model:waiting_requests_per_replica:shedding"
+"""Waiting requests per replica from which on pickers refuse tiers below 0. Label: model."""
 
 _IN_MODELS = f'{OBJECTS}, namespace="{MODELS}"'
 _GPU = 'resource="nvidia_com_gpu"'
@@ -146,11 +153,11 @@ def answer_tokens_per_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",
 
 
 def cache_hit_share(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
-    """Share of prompt tokens found in a replica's cache, 0 to 1. The simulator's counters have no `_total`."""
+    """Share of prompt tokens rates in a replica's cache, 0 to 1. The simulator's counters have no `_total`."""
 
     def either(name: str) -> str:
-        found = " or ".join(f"rate({name}{suffix}{_where(where)}[{window}])" for suffix in ("_total", ""))
-        return f"sum{_by(by)}({found})"
+        rates = " or ".join(f"rate({name}{suffix}{_where(where)}[{window}])" for suffix in ("_total", ""))
+        return f"sum{_by(by)}({rates})"
 
     return f"{either('vllm:prefix_cache_hits')} / ({either('vllm:prefix_cache_queries')} > 0)"
 

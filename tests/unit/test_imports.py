@@ -108,6 +108,8 @@ PARTS = {
     "alertmanager": {"operator", "pods"},
     "prometheus": {"alertmanager", "operator", "permissions", "pods"},
     "scraping": {"alertmanager", "kube_state_metrics", "operator", "pods", "prometheus"},
+    "recording": set(),
+    "rules": {"alerts", "recording"},
 }
 NEVER = {"talos": {"pulumi"}, "manifests": {"pulumi"}}
 

@@ -1,0 +1,1 @@
+"""The platform's alerts, a file for each part that they are about."""

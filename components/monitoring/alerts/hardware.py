@@ -1,0 +1,144 @@
+"""Alerts about GPUs and their nodes, out of DCGM's default counters and what Kubernetes has of the nodes."""
+
+from __future__ import annotations
+
+from components.monitoring import queries
+from components.monitoring.alerts.alert import Alert
+
+_OF_GPU = ("node", "gpu", "modelName")
+# Errors of the hardware after which the GPU is drained and reset or replaced: NVIDIA's Xid catalog
+# (docs.nvidia.com/deploy/xid-errors), whose action for each is a reset or its support.
+XIDS = {
+    48: "memory error that could not be corrected",
+    62: "a halt of its controller",
+    64: "a memory row that could not be remapped",
+    74: "NVLink",
+    79: "the GPU is no longer on the bus",
+    95: "memory error that reached other programs",
+    119: "its system processor does not answer",
+    120: "its system processor failed",
+    140: "memory error that was not recovered",
+}
+# Estimates: public reports have H100 and H200 slow down from 83 to 87 degrees on, and their memory at 95; a board's own
+# limits are in `nvidia-smi -q -d TEMPERATURE`.
+_GPU_CELSIUS, _MEMORY_CELSIUS = 83, 92
+# An estimate: neighbours on a board differ by a few percent.
+_CLOCK_SHARE = 0.8
+_BUSY_SHARE = 0.5
+# PCIe corrects replays by itself; many in an hour are a bad contact. An estimate.
+_REPLAYS_PER_HOUR = 100
+_GPU = 'resource="nvidia_com_gpu"'
+
+
+def gpus() -> list[Alert]:
+    """Errors, heat and clocks of each GPU."""
+    xid, clock = _of_gpu("DCGM_FI_DEV_XID_ERRORS"), _of_gpu("DCGM_FI_DEV_SM_CLOCK")
+    fastest = queries.highest("DCGM_FI_DEV_SM_CLOCK", queries.GPUS, by=("node",))
+    busy = _of_gpu("DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+    where = "GPU {{ $labels.gpu }} of {{ $labels.node }}"
+    return [
+        Alert(
+            name="GpuXidError",
+            severity="page",
+            expression=" or ".join(f"{xid} == {code}" for code in XIDS),
+            minutes=0,
+            summary=f"{where} reports the hardware error Xid {{{{ $value }}}}",
+            description="Replicas on this node may hang or fail. The value is the last error until the exporter "
+            "restarts.",
+            runbook="gpu-unwell",
+        ),
+        Alert(
+            name="GpuRowRemapFailed",
+            severity="page",
+            expression=f"{_of_gpu('DCGM_FI_DEV_ROW_REMAP_FAILURE')} > 0",
+            minutes=0,
+            summary=f"{where} has no memory left to replace bad memory",
+            description="A row with an error could not be remapped ({{ $value }} is yes): the GPU must be replaced.",
+            runbook="gpu-unwell",
+        ),
+        Alert(
+            name="GpuMemoryErrors",
+            severity="ticket",
+            expression=f"{_growth('DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS', '1d')} > 0",
+            minutes=0,
+            summary=f"{where} had a memory error that could not be corrected",
+            description="{{ $value | humanize }} rows were remapped within a day. They work after a reset of the GPU.",
+            runbook="gpu-unwell",
+        ),
+        Alert(
+            name="GpuHot",
+            severity="ticket",
+            expression=(
+                f"{_of_gpu('DCGM_FI_DEV_GPU_TEMP')} > {_GPU_CELSIUS} "
+                f"or {_of_gpu('DCGM_FI_DEV_MEMORY_TEMP')} > {_MEMORY_CELSIUS}"
+            ),
+            minutes=10,
+            summary=f"{where} is hot",
+            description="It or its memory has {{ $value }} degrees Celsius and will slow down. One GPU: its heat sink. "
+            "All of a node: fans or inlet. All nodes: the room.",
+            runbook="gpu-unwell",
+        ),
+        Alert(
+            name="GpuSlowedDown",
+            severity="ticket",
+            # Power or heat throttles a GPU, and all others of its replica wait for it.
+            expression=(
+                f"{clock} / on (node) group_left () {fastest} < {_CLOCK_SHARE:g} "
+                f"and on (node, gpu) {busy} > {_BUSY_SHARE:g}"
+            ),
+            minutes=15,
+            summary=f"{where} is slower than its neighbours",
+            description="Under load its clock is at {{ $value | humanizePercentage }} of the node's fastest: power, "
+            "heat or a fault throttles it, and its whole replica.",
+            runbook="gpu-unwell",
+        ),
+        Alert(
+            name="GpuBusErrors",
+            severity="ticket",
+            expression=f"{_growth('DCGM_FI_DEV_PCIE_REPLAY_COUNTER', '1h')} > {_REPLAYS_PER_HOUR}",
+            minutes=0,
+            summary=f"{where} has a bad connection to its node",
+            description="{{ $value | humanize }} transfers over PCIe were repeated within an hour.",
+            runbook="gpu-unwell",
+        ),
+    ]
+
+
+def nodes() -> list[Alert]:
+    """Nodes and the GPUs that they offer."""
+    offered = queries.offered_gpus()
+    there = queries.total("kube_node_status_capacity", f"{queries.OBJECTS}, {_GPU}", by=("node",))
+    ready = f'{queries.OBJECTS}, condition="Ready", status="true"'
+    return [
+        Alert(
+            name="GpusNotOffered",
+            severity="ticket",
+            # A node without the resource has no series at all.
+            expression=(
+                f"{queries.OFFERED_GPUS} - on (node) ({offered} or on (node) 0 * {queries.OFFERED_GPUS}) > 0 "
+                f"or on (node) {there} - on (node) {offered} > 0"
+            ),
+            minutes=10,
+            summary="{{ $labels.node }} does not offer all of its GPUs",
+            description="{{ $value }} are missing, and no replica can be placed on them.",
+            runbook="gpu-not-offered",
+        ),
+        Alert(
+            name="NodeNotReady",
+            severity="ticket",
+            expression=f"{queries.total('kube_node_status_condition', ready, by=('node',))} == 0",
+            minutes=5,
+            summary="The node {{ $labels.node }} is not ready",
+            description="Its kubelet does not report ({{ $value }} is no). Kubernetes starts its pods elsewhere, where "
+            "there is room.",
+            runbook="replace-node",
+        ),
+    ]
+
+
+def _of_gpu(metric: str) -> str:
+    return queries.highest(metric, queries.GPUS, by=_OF_GPU)
+
+
+def _growth(metric: str, window: str) -> str:
+    return queries.growth(metric, queries.GPUS, by=_OF_GPU, window=window)

@@ -1,0 +1,190 @@
+"""Alerts about models: their latency, speed, queues, caches and replicas."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from components.monitoring import queries
+from components.monitoring.alerts.alert import Alert
+from components.specs.promises import SitePromise
+from floor.namespaces import MODELS
+
+_MODELS = f'{queries.OBJECTS}, namespace="{MODELS}"'
+_FAILED_JOBS = f'{_MODELS}, condition="true"'
+# Above the declared load a model is slower by design, and the queue's alerts speak.
+_LOAD_MARGIN = 1.1
+# Share of requests that clients notice as refused; an estimate, ten times the budget of 99.9 %.
+_REFUSED_SHARE = 0.01
+# vLLM preempts where its cache is full; an estimate: one request in twenty runs its prefill twice.
+_PREEMPTED_SHARE = 0.05
+# vLLM itself starts to preempt near 1; a long request needs the rest.
+_CACHE_SHARE = 0.95
+# A rollout or an image pull is shorter.
+_LEAST_START_MINUTES = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowModelTimes:
+    """Over how long the speed of a model is looked at. A test in the lab takes shorter ones."""
+
+    window: str = "15m"
+    minutes: int = 10
+
+
+def slow_model(times: SlowModelTimes = SlowModelTimes()) -> Alert:
+    """Decode is slower than the proof promised over its whole band, and the load is no reason for it."""
+    load = queries.requests_per_s(window=times.window)
+    return Alert(
+        name="ModelSlowerThanPromised",
+        severity="ticket",
+        expression=(
+            f"{queries.itl_mean_s(window=times.window)} > on (model) {queries.PROMISED_ITL} "
+            f"unless on (model) {load} > {_LOAD_MARGIN:g} * {queries.DECLARED_REQUESTS}"
+        ),
+        minutes=times.minutes,
+        summary="{{ $labels.model }} generates tokens more slowly than its proof promised",
+        description="The mean time between two tokens is {{ $value | humanizeDuration }}, more than the slow end of "
+        "the proof's band, and no more requests came than are declared. GPUs that are throttled, a neighbour, or "
+        "longer prompts than declared.",
+        runbook="slow-model",
+    )
+
+
+def latency() -> list[Alert]:
+    """Against the targets that the site declares, and against its proof."""
+    return [
+        Alert(
+            name="ModelLatencyAboveTarget",
+            severity="page",
+            expression=f"{queries.LATENCY} > on (model, metric, percentile) {queries.TARGET}",
+            minutes=5,
+            summary="{{ $labels.model }} misses its target for {{ $labels.metric }} at p{{ $labels.percentile }}",
+            description="It is {{ $value | humanizeDuration }} over 15 minutes, and the site declares less as the "
+            "model's `slo`.",
+            runbook="slow-model",
+        ),
+        slow_model(),
+    ]
+
+
+def load() -> list[Alert]:
+    """More requests than the replicas carry."""
+    waiting = queries.total("vllm:num_requests_waiting", queries.ENGINES, by=("model",))
+    replicas = f"count by (model) (vllm:num_requests_running{{{queries.ENGINES}}})"
+    overflow = " + ".join(
+        queries.rate_by_model(f"envoy_cluster_upstream_rq_{kind}_overflow", window="5m")
+        for kind in ("pending", "active")
+    )
+    rejected = queries.rate("vllm:admission_rejections_total", queries.ENGINES, by=("model",), window="5m")
+    answered = queries.requests_per_s(window="5m")
+    preempted, cached = queries.preemptions_per_s(window="15m"), "vllm:kv_cache_usage_perc"
+    return [
+        Alert(
+            name="ModelQueueGrows",
+            severity="ticket",
+            expression=f"{waiting} / {replicas} > on (model) {queries.QUEUE_LIMIT}",
+            minutes=10,
+            summary="Requests for {{ $labels.model }} wait in its replicas",
+            description="{{ $value | humanize }} requests wait per replica, so many that pickers refuse tiers below "
+            "0. The load is higher than declared, or replicas are missing.",
+            runbook="model-overloaded",
+        ),
+        Alert(
+            name="ModelRefusesRequests",
+            severity="page",
+            # A stream that the engine refuses is 200 with an error in it, which no count by status shows.
+            expression=(
+                f"(({overflow}) / on (model) ({answered} > 0) > {_REFUSED_SHARE:g}) "
+                f"or ({rejected} / on (model) ({answered} > 0) > {_REFUSED_SHARE:g})"
+            ),
+            minutes=5,
+            summary="Requests for {{ $labels.model }} are refused",
+            description="{{ $value | humanizePercentage }} as many as are answered: gateway or engine have as many "
+            "as they can hold.",
+            runbook="model-overloaded",
+        ),
+        Alert(
+            name="ModelCacheFull",
+            severity="ticket",
+            expression=f"avg by (model) (avg_over_time({cached}{{{queries.ENGINES}}}[15m])) > {_CACHE_SHARE:g}",
+            minutes=15,
+            summary="The caches of {{ $labels.model }} are full",
+            description="{{ $value | humanizePercentage }} of its replicas' cache is in use, over 15 minutes. The "
+            "next requests wait for room or displace others.",
+            runbook="model-overloaded",
+        ),
+        Alert(
+            name="ModelPreemptsRequests",
+            severity="ticket",
+            expression=f"{preempted} / on (model) ({queries.requests_per_s(window='15m')} > 0) > {_PREEMPTED_SHARE:g}",
+            minutes=10,
+            summary="{{ $labels.model }} interrupts requests for want of cache",
+            description="{{ $value | humanizePercentage }} as many preemptions as answers: these requests run their "
+            "prefill again.",
+            runbook="model-overloaded",
+        ),
+    ]
+
+
+def replicas(promise: SitePromise) -> list[Alert]:
+    """Replicas and pickers as Kubernetes and the pickers see them."""
+    longest = max((model.start_budget_s for model in promise.models), default=0)
+    start_minutes = max(_LEAST_START_MINUTES, math.ceil(longest / 60))
+    available = queries.total("kube_deployment_status_replicas_available", _MODELS, by=("deployment",))
+    wanted = queries.total("kube_deployment_spec_replicas", _MODELS, by=("deployment",))
+    ready = f'label_replace({available}, "model", "$1", "deployment", "(.+)")'
+    return [
+        Alert(
+            name="ModelHasNoReplica",
+            severity="page",
+            expression=f"{available} == 0 and on (deployment) {wanted} > 0",
+            minutes=2,
+            summary="No pod of {{ $labels.deployment }} is available",
+            description="Every request for this model fails. A name with the ending `-epp` is the model's picker.",
+            runbook="replica-not-ready",
+        ),
+        Alert(
+            name="ReplicaMissing",
+            severity="ticket",
+            # No longer than the slowest model may take to start, or a rollout would be one.
+            expression=f"{queries.missing_replicas()} > 0",
+            minutes=start_minutes,
+            summary="{{ $value }} pods of {{ $labels.deployment }} are missing",
+            description="They are declared and not available, for longer than a start may take: no room, no volume, "
+            "or a program that ends.",
+            runbook="replica-not-ready",
+        ),
+        Alert(
+            name="ReplicaRestarts",
+            severity="ticket",
+            expression=(
+                f"sum by (pod, container) (increase(kube_pod_container_status_restarts_total{{{_MODELS}}}[1h])) > 2"
+            ),
+            minutes=0,
+            summary="{{ $labels.pod }} restarts again and again",
+            description="Its container {{ $labels.container }} restarted {{ $value | humanize }} times in an hour.",
+            runbook="replica-not-ready",
+        ),
+        Alert(
+            name="PickerSeesTooFewReplicas",
+            severity="ticket",
+            expression=(
+                f"{queries.lowest('inference_pool_ready_pods', queries.PICKERS, by=('model',))} < on (model) "
+                f"sum by (model) ({ready})"
+            ),
+            minutes=10,
+            summary="A picker of {{ $labels.model }} does not see all ready replicas",
+            description="It chooses among {{ $value }}, and Kubernetes has more available: the others get no request.",
+            runbook="picker-down",
+        ),
+        Alert(
+            name="WeightsJobFailed",
+            severity="ticket",
+            expression=f"{queries.total('kube_job_failed', _FAILED_JOBS, by=('job_name',))} > 0",
+            minutes=0,
+            summary="The weights Job {{ $labels.job_name }} failed",
+            description="The model's next replicas wait for files that are not there.",
+            runbook="weights-not-there",
+        ),
+    ]

@@ -1,0 +1,67 @@
+"""Recording rules: what the site declares, as series to compare with, and figures that several expressions need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from components.monitoring import queries
+from components.specs.promises import ModelPromise, SitePromise
+
+WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+"""Over which the share of failed requests is recorded: those of the burn rates."""
+_QUANTILES = {
+    "ttft": (queries.ttft_s, "vllm:time_to_first_token_seconds_count"),
+    "itl": (queries.itl_s, "vllm:inter_token_latency_seconds_count"),
+    # Of each request, so as many as first tokens.
+    "tpot": (queries.tpot_s, "vllm:time_to_first_token_seconds_count"),
+}
+_PERCENTILES = (50, 95, 99)
+_LATENCY_WINDOW = "15m"
+
+
+def declared(promise: SitePromise) -> list[dict[str, Any]]:
+    """A constant series for each figure that the site declares."""
+    rules = [_record(queries.AVAILABILITY, promise.availability_percent / 100, {})]
+    rules += [rule for model in promise.models for rule in _of_model(model)]
+    rules += [_record(queries.OFFERED_GPUS, gpus, {"node": node}) for node, gpus in promise.node_gpus.items()]
+    rules += [
+        _record(queries.TIER, 1, {"tenant": tenant, "tier": tier}) for tenant, tier in sorted(promise.tiers.items())
+    ]
+    return rules
+
+
+def _of_model(model: ModelPromise) -> Iterator[dict[str, Any]]:
+    own = {"model": model.model}
+    for target in model.targets:
+        percentile = {"metric": target.metric, "percentile": f"{target.percentile}"}
+        yield _record(queries.TARGET, target.seconds, own | percentile)
+    if model.itl_mean_s is not None:
+        yield _record(queries.PROMISED_ITL, model.itl_mean_s, own)
+    if model.requests_per_s is not None:
+        yield _record(queries.DECLARED_REQUESTS, model.requests_per_s, own)
+    yield _record(queries.DECLARED_REPLICAS, model.replicas, own)
+    yield _record(queries.DECLARED_GPUS, model.gpus, own)
+    yield _record(queries.QUEUE_LIMIT, model.shedding_queue, own)
+
+
+def measured() -> list[dict[str, Any]]:
+    """Figures that several alerts and panels need."""
+    rules = [_rule(queries.error_ratio(window), queries.status_share("5", window=window), {}) for window in WINDOWS]
+    for metric, (quantile, counter) in _QUANTILES.items():
+        for percentile in _PERCENTILES:
+            value = quantile(percentile / 100, window=_LATENCY_WINDOW)
+            # Of fewer, one request alone would be all that is beyond the percentile.
+            fewest = round(1 / (1 - percentile / 100))
+            counted = queries.growth(counter, queries.ENGINES, by=("model",), window=_LATENCY_WINDOW)
+            labels = {"metric": metric, "percentile": f"{percentile}"}
+            rules.append(_rule(queries.LATENCY, f"{value} and on (model) {counted} >= {fewest}", labels))
+    return [*rules, _rule(queries.gpus_by_model(), queries.assigned_gpus(), {})]
+
+
+def _record(name: str, value: float, labels: Mapping[str, str]) -> dict[str, Any]:
+    return _rule(name, f"vector({value:.6g})", labels)
+
+
+def _rule(name: str, expression: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"record": name, "expr": expression, **({"labels": dict(labels)} if labels else {})}

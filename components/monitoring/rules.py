@@ -1,0 +1,69 @@
+"""Recording rules and alerts of a site, as one PrometheusRule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from components.monitoring import recording
+from components.monitoring.alerts import gateway, hardware, measuring, models, storage
+from components.monitoring.alerts.alert import Alert
+from components.specs.promises import SitePromise
+
+NAME = "inference-platform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Which parts a site has that alerts are about."""
+
+    gpus: bool
+    """DCGM's exporter."""
+    storage: bool
+    """Longhorn."""
+    servers: bool
+    """Prometheus and Alertmanager of this program."""
+
+
+ALL = Measured(gpus=True, storage=True, servers=True)
+
+
+def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Sequence[Alert]]:
+    """Every alert of a site, by the group that they are computed in."""
+    groups = {
+        "error-budget": gateway.error_budget(),
+        "proxies": gateway.proxies(),
+        "latency": models.latency(),
+        "load": models.load(),
+        "replicas": models.replicas(promise),
+        "nodes": hardware.nodes(),
+        "gpus": hardware.gpus() if measured.gpus else [],
+        "storage": storage.volumes() if measured.storage else [],
+        "measuring": [*measuring.targets(promise.jobs), *(measuring.servers() if measured.servers else [])],
+    }
+    return {name: listed for name, listed in groups.items() if listed}
+
+
+def groups(promise: SitePromise, measured: Measured = ALL) -> list[dict[str, Any]]:
+    """All rules, as a rule file has them. What alerts compare with comes before them."""
+    return [
+        {"name": "declared", "rules": recording.declared(promise)},
+        {"name": "measured", "rules": recording.measured()},
+        *(
+            {"name": name, "rules": [alert.rule() for alert in listed]}
+            for name, listed in alerts(promise, measured).items()
+        ),
+    ]
+
+
+def prometheus_rule(
+    namespace: str, labels: Mapping[str, str], promise: SitePromise, measured: Measured = ALL
+) -> dict[str, Any]:
+    """The object that Prometheus's operator reads. labels: by which it selects rules."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": dict(labels)},
+        "spec": {"groups": groups(promise, measured)},
+    }

@@ -1,0 +1,53 @@
+"""What alerts hold a running site to: figures of its plan, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Metric = Literal["ttft", "itl", "tpot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyPromise:
+    """A latency target of a model: so many percent of a metric's values are at most that."""
+
+    metric: Metric
+    percentile: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPromise:
+    """What a site declares of one model, and what its proof promises."""
+
+    model: str
+    targets: tuple[LatencyPromise, ...] = ()
+    itl_mean_s: float | None
+    """Mean seconds between tokens at the slow end of the proof's band, under the declared load or else in a full batch;
+    None for a model that generates none."""
+    requests_per_s: float | None
+    """Expected load; None where none is declared."""
+    replicas: int
+    gpus: int
+    """Of all replicas."""
+    start_budget_s: int
+    """Seconds that a replica may take to start."""
+    shedding_queue: int
+    """Waiting requests per replica from which on pickers refuse tiers below 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SitePromise:
+    """What a site declares as a whole."""
+
+    models: tuple[ModelPromise, ...]
+    availability_percent: float
+    """Share of requests answered without an error of the platform."""
+    node_gpus: Mapping[str, int] = field(default_factory=dict)
+    """GPUs that each node should offer; empty where the site does not list its nodes."""
+    tiers: Mapping[str, str] = field(default_factory=dict)
+    """Tier of each tenant; `none` for a tenant without one."""
+    jobs: tuple[str, ...] = ()
+    """Scrape jobs that must have a target."""

@@ -1,0 +1,48 @@
+"""What alerts hold the site to: the figures of its plan that a running platform can be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
+from stacks.plan.models import RevisionPlan
+from stacks.plan.placing import nodes_of
+from stacks.plan.site_plan import SitePlan
+from stacks.proof.proof import Proof
+
+
+def site_promise(plan: SitePlan, availability_percent: float, jobs: Sequence[str]) -> SitePromise:
+    """Of every model's stable revision, the nodes and the tenants. jobs: that must have a target."""
+    return SitePromise(
+        models=tuple(model_promise(model.stable) for model in plan.models.values()),
+        availability_percent=availability_percent,
+        node_gpus={node.name: node.gpus for node in nodes_of(plan.site) or []},
+        tiers={name: tenant.tier or "none" for name, tenant in plan.site.tenants.items()},
+        jobs=tuple(jobs),
+    )
+
+
+def model_promise(revision: RevisionPlan) -> ModelPromise:
+    """What the site declares of a revision, and what its proof promises."""
+    order, case = revision.proof.order, revision.proof.case
+    return ModelPromise(
+        model=revision.model,
+        targets=tuple(
+            LatencyPromise(metric=target.metric, percentile=target.percent, seconds=target.ms / 1e3)
+            for target in order.slo.targets
+        ),
+        itl_mean_s=_slowest_itl_s(revision.proof) if order.model.task == "generate" else None,
+        requests_per_s=order.load.requests_per_s if order.load else None,
+        replicas=case.replicas,
+        gpus=case.gpus,
+        start_budget_s=revision.server.start_budget_s,
+        shedding_queue=revision.picker.shedding_queue_threshold,
+    )
+
+
+def _slowest_itl_s(proof: Proof) -> float:
+    """Mean seconds between tokens at the slow end of the band: under the declared load, else of a full batch."""
+    mean = proof.serving.get("itl_mean")
+    if mean is None or mean.span is None or mean.span.slow is None:
+        return proof.speed["decode_full"].value * proof.ends.band.high / 1e3
+    return mean.span.slow / 1e3

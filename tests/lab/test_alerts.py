@@ -1,0 +1,52 @@
+"""Every alert by Prometheus's own test tool: silent on a healthy site, and firing on its fault with its texts."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.paths import Lab
+from tests import alert_cases, promtool
+from tests.alert_cases import Case
+
+pytestmark = pytest.mark.row("002.09", "003.19", "004.19")
+
+RULES, CASES = "rules.yaml", "cases.yaml"
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = Lab.from_environment().bin / "promtool"
+    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+
+
+def write(folder: Path, rules: object, cases: Sequence[Case] = alert_cases.CASES) -> None:
+    (folder / RULES).write_text(yaml.safe_dump(rules, sort_keys=False))
+    (folder / CASES).write_text(yaml.safe_dump(promtool.cases_file(RULES, cases), sort_keys=False))
+
+
+def test_prometheus_reads_every_rule(tmp_path: Path) -> None:
+    write(tmp_path, promtool.rule_file())
+    checked = run(tmp_path, "check", "rules", "--lint=all", "--lint-fatal", RULES)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_each_alert_fires_on_its_fault_and_on_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path, promtool.rule_file())
+    tested = run(tmp_path, "test", "rules", CASES)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_a_case_finds_an_alert_that_never_fires(tmp_path: Path) -> None:
+    rules = promtool.rule_file()
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            if rule.get("alert") == "GpuHot":
+                rule["expr"] += " > 1000"
+    write(tmp_path, rules, [case for case in alert_cases.CASES if case.alert == "GpuHot"])
+    tested = run(tmp_path, "test", "rules", CASES)
+    assert tested.returncode != 0
+    assert "GpuHot" in tested.stderr

@@ -1,0 +1,139 @@
+"""Rules and alerts of a site: each asks for what is there, states what to do, and has a case that it fires on."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from components.monitoring import queries, rules
+from components.monitoring.alerts.alert import Alert
+from components.specs.promises import LatencyPromise
+from stacks.plan.promises import model_promise, site_promise
+from stacks.plan.site_plan import SitePlan, plan_file
+from tests import promtool
+from tests.alert_cases import CASES, HEALTHY, PROMISE
+from tests.unit import promql
+from tests.unit.platform_series import known_series
+
+pytestmark = pytest.mark.row("002.09", "003.19", "004.19")
+
+ROOT = Path(__file__).parents[3]
+RUNBOOKS = ROOT / "docs" / "runbooks"
+ARGUMENTS = {
+    "share": 0.95,
+    "window": "5m",
+    "metric": "envoy_cluster_upstream_rq_xx",
+    "histogram": "vllm:time_to_first_token_seconds",
+    "by": "tenant",
+    "status_class": "4",
+    "state": "failed",
+    "part": "vector(1)",
+    "whole": "vector(2)",
+    "percentile": 95,
+}
+
+
+@pytest.fixture(scope="module")
+def plan() -> SitePlan:
+    return plan_file(ROOT / "Pulumi.prod.yaml")
+
+
+def figures() -> Iterator[tuple[str, Callable[..., str]]]:
+    for name, function in inspect.getmembers(queries, inspect.isfunction):
+        if function.__module__ == queries.__name__ and not name.startswith("_"):
+            yield name, function
+
+
+@pytest.mark.parametrize(("name", "figure"), [*figures()])
+def test_every_figure_asks_for_what_is_exposed(name: str, figure: Callable[..., str]) -> None:
+    required = [
+        parameter.name
+        for parameter in inspect.signature(figure).parameters.values()
+        if parameter.default is inspect.Parameter.empty
+    ]
+    arguments = {argument: ARGUMENTS.get(argument, "") for argument in required}
+    if name == "error_ratio":
+        arguments["window"] = "1h"
+    assert promql.read(figure(**arguments), known_series()).mistakes == []
+
+
+@pytest.mark.parametrize("rule", [rule for group in rules.groups(PROMISE) for rule in group["rules"]], ids=str)
+def test_every_rule_asks_for_what_is_exposed(rule: dict[str, str]) -> None:
+    assert promql.read(rule["expr"], known_series()).mistakes == []
+
+
+@pytest.mark.parametrize("alert", promtool.listed().values(), ids=lambda alert: alert.name)
+def test_an_alert_states_what_to_do(alert: Alert) -> None:
+    rule = alert.rule()
+    assert (RUNBOOKS / f"{alert.runbook}.md").is_file()
+    assert rule["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{alert.runbook}.md")
+    assert alert.summary[0].isupper() or alert.summary.startswith("{{")
+    assert not alert.summary.endswith(".")
+    assert alert.description.endswith(".")
+    # Its labels in the texts are those that its series have.
+    named = set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.description))
+    assert named <= promql.read(alert.expression, known_series()).labels, alert.name
+
+
+def test_no_alert_lacks_a_case() -> None:
+    alerts = promtool.listed()
+    assert {case.alert for case in CASES} == set(alerts)
+    assert {alert.severity for name, alert in alerts.items() if name != "Watchdog"} == {"page", "ticket"}
+
+
+@pytest.mark.parametrize("series", HEALTHY)
+def test_cases_are_made_of_what_is_exposed(series: str) -> None:
+    """A case over series that no part has would hold a rule that never fires."""
+    assert promql.read(series, known_series()).mistakes == []
+
+
+def test_every_runbook_that_an_alert_leads_to_names_it() -> None:
+    for alert in promtool.listed().values():
+        assert f"`{alert.name}`" in (RUNBOOKS / f"{alert.runbook}.md").read_text(), (alert.name, alert.runbook)
+
+
+def test_targets_are_those_of_the_plan(plan: SitePlan) -> None:
+    promise = site_promise(plan, 99.9, ["gpus"])
+    glm = promise.models[0]
+    assert glm.model == "glm-5-1"
+    assert glm.targets == (
+        LatencyPromise(metric="ttft", percentile=95, seconds=6.0),
+        LatencyPromise(metric="itl", percentile=95, seconds=0.075),
+    )
+    assert (glm.replicas, glm.gpus, glm.requests_per_s) == (2, 16, 0.5)
+    assert promise.node_gpus == {f"hgx-{number}": 8 for number in range(1, 5)}
+    assert promise.tiers == {"archive": "batch", "search": "interactive"}
+
+
+def test_decode_is_held_to_the_slow_end_of_the_proof(plan: SitePlan) -> None:
+    revision = plan.models["glm-5-1"].stable
+    mean = revision.proof.serving["itl_mean"]
+    assert mean.span is not None
+    assert mean.span.slow is not None
+    promised = model_promise(revision).itl_mean_s
+    assert promised == pytest.approx(mean.span.slow / 1e3)
+    assert promised is not None
+    assert promised > mean.value / 1e3
+
+
+def test_a_part_that_a_site_lacks_has_no_alerts() -> None:
+    bare = rules.alerts(PROMISE, rules.Measured(gpus=False, storage=False, servers=False))
+    names = {alert.name for alerts in bare.values() for alert in alerts}
+    assert not {name for name in names if name.startswith(("Gpu", "Volume", "Storage", "Prometheus"))} - {
+        "GpusNotOffered"
+    }
+    assert "RulesFail" not in names
+
+
+def test_the_object_is_selected_by_its_labels() -> None:
+    made = rules.prometheus_rule("inference-monitoring", {"release": "kps"}, PROMISE)
+    assert made["metadata"] == {
+        "name": "inference-platform",
+        "namespace": "inference-monitoring",
+        "labels": {"release": "kps"},
+    }
+    assert made["spec"]["groups"] == rules.groups(PROMISE)

@@ -1,0 +1,22 @@
+"""Every series that a site's Prometheus has, with the labels that it may have there."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from components.monitoring import rules
+from stacks.facts import metrics
+from tests.alert_cases import PROMISE
+from tests.unit.promql import Known, read
+
+
+@cache
+def known_series() -> Known:
+    """What the parts expose, and what rules record of that."""
+    known = dict(metrics.known_labels())
+    for group in rules.groups(PROMISE):
+        for rule in group["rules"]:
+            if "record" in rule:
+                labels = known.get(rule["record"], frozenset())
+                known[rule["record"]] = labels | read(rule["expr"], known).labels | frozenset(rule.get("labels", {}))
+    return known
