@@ -83,8 +83,9 @@ format: venv ## format, and apply the fixes of the linter
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 
-docs: venv ## write docs/configuration.md, site.schema.json (from the site's model) and requirements.md
+docs: venv ## write docs/configuration.md, site.schema.json (from the site's model), alerts.md and requirements.md
 	@$(RUN) -m stacks.site.reference
+	@$(RUN) -m components.monitoring.alert_page
 	@$(RUN) -m tests.requirements
 
 bench: root tools ## measure the lab; results go to benchmarks/

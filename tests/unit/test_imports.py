@@ -108,6 +108,7 @@ PARTS = {
     "alertmanager": {"operator", "pods"},
     "prometheus": {"alertmanager", "operator", "permissions", "pods"},
     "scraping": {"alertmanager", "kube_state_metrics", "operator", "pods", "prometheus"},
+    "alert_page": {"alerts", "rules"},
     "recording": set(),
     "rules": {"alerts", "recording"},
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from components.monitoring import queries, rules
+from components.monitoring import alert_page, queries, rules
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import LatencyPromise
 from stacks.plan.promises import model_promise, site_promise
@@ -137,3 +137,7 @@ def test_the_object_is_selected_by_its_labels() -> None:
         "labels": {"release": "kps"},
     }
     assert made["spec"]["groups"] == rules.groups(PROMISE)
+
+
+def test_the_page_of_alerts_is_not_stale() -> None:
+    assert alert_page.PAGE.read_text() == alert_page.render(), "run `make docs`"

@@ -1,0 +1,67 @@
+"""`python -m components.monitoring.alert_page`: writes docs/alerts.md, the table of every alert, out of the alerts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from components.monitoring import rules
+from components.monitoring.alerts.alert import Alert
+from components.specs.promises import SitePromise
+
+PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"
+_ANY_SITE = SitePromise(models=(), availability_percent=99.9, jobs=("inference-engines",))
+_TITLES = {
+    "error-budget": "Error budget",
+    "proxies": "The way in",
+    "latency": "Latency",
+    "load": "Load",
+    "replicas": "Replicas, pickers and weights",
+    "nodes": "Nodes",
+    "gpus": "GPUs",
+    "storage": "Storage",
+    "measuring": "What measures",
+}
+_HEAD = """\
+# Alerts
+
+<!-- Written by `make docs` from components/monitoring/alerts. Edit those. -->
+
+Every alert of a site with `monitoring`: when it fires, how urgent it is, and its runbook.
+
+A **page** needs someone now, a **ticket** within days; `none` reaches no one. An alert waits for the minutes of the
+third column before it fires. Those about models compare with what the site declares and its proof promises, which
+the rules record as series whose names end with `:declared` and `:promised`. GPUs and storage have alerts where the
+program installs the GPU stack and Longhorn; Prometheus and Alertmanager where it installs them.
+
+Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
+been seen on a GPU.
+"""
+
+
+def render() -> str:
+    """The page."""
+    parts = [_HEAD]
+    for group, alerts in rules.alerts(_ANY_SITE).items():
+        rows = [_row(alert) for alert in alerts]
+        table = "\n".join(["| alert | severity | after | what is wrong | runbook |", "|---|---|---|---|---|", *rows])
+        parts.append(f"## {_TITLES[group]}\n{table}\n")
+    return "\n".join(parts)
+
+
+def _row(alert: Alert) -> str:
+    named = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: match[1].upper(), alert.summary)
+    text = re.sub(r"\{\{ \$value[^}]*\}\}", "N", named)
+    after = f"{alert.minutes} min" if alert.minutes else "at once"
+    page = f"[{alert.runbook}](runbooks/{alert.runbook}.md)"
+    return f"| `{alert.name}` | {alert.severity} | {after} | {text} | {page} |"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(render())
+    print(f"wrote docs/{PAGE.name}")
+
+
+if __name__ == "__main__":
+    main()
