@@ -45,6 +45,7 @@ SITE_GROUPS = {
         "test_model_limits",
         "test_full_engine",
         "test_twin",
+        "test_exposed_metrics",
         "test_picker",
         "test_slow_clients",
         "test_long_streams",

@@ -1,0 +1,64 @@
+"""What the running parts expose is what their lists have: alerts and dashboards are built on these."""
+
+from __future__ import annotations
+
+import pytest
+
+from stacks.facts import metrics
+from tests import exposition
+from tests.lab.site.replicas import Cluster, Replica
+from tests.lab.site.running_site import Site
+from tests.lab.site.streams import chat, fresh_prompt
+
+pytestmark = pytest.mark.row("002.09")
+
+MODEL = "glm-5-1"
+# Labels that a part has for itself, and no expression uses.
+NOT_LISTED = {"otel_scope_name", "otel_scope_schema_url", "otel_scope_version"}
+# Of a site that is measured: the AI gateway then counts for each client.
+WHERE_MEASURED = {"client"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def requests(site: Site) -> None:
+    """A whole answer, a stream and a refusal, after which every counter of requests is there."""
+    with site.http() as client:
+        for stream in (False, True):
+            body = {**chat(MODEL, fresh_prompt(200)), "stream": stream}
+            client.post("/chat/completions", json=body).raise_for_status()
+
+
+def pods(cluster: Cluster, part: str) -> list[tuple[Replica, int, str]]:
+    """Where a part exposes its metrics."""
+    match part:
+        case "simulator":
+            return [(pod, 8000, "/metrics") for pod in cluster.replicas(MODEL)]
+        case "endpoint_picker":
+            return [(pod, 9090, "/metrics") for pod in cluster.pickers(MODEL)]
+        case "envoy":
+            return [(pod, 19001, "/stats/prometheus") for pod in cluster.envoys()]
+        case _:
+            return [(pod, 1064, "/metrics") for pod in cluster.envoys()]
+
+
+@pytest.mark.parametrize("part", ["simulator", "endpoint_picker", "envoy", "gateway_requests"])
+def test_the_list_of_a_part_is_what_it_exposes(part: str, cluster: Cluster) -> None:
+    listed = metrics.load()[part]
+    exposed: dict[str, exposition.Exposed] = {}
+    for pod, port, path in pods(cluster, part):
+        text = cluster.run_in(pod, "curl", "-sS", "--fail", "--max-time", "20", f"http://{pod.ip}:{port}{path}")
+        for name, metric in exposition.read(text).items():
+            exposed.setdefault(name, exposition.Exposed(metric.type)).labels.update(metric.labels)
+    wrong = []
+    for kind, names in (("counter", listed.counters), ("gauge", listed.gauges), ("histogram", listed.histograms)):
+        for name, labels in names.items():
+            if name not in exposed:
+                wrong += [] if name in listed.rare else [f"{name} is not there"]
+                continue
+            expected = {*labels, *listed.common_labels} - WHERE_MEASURED
+            strange = exposed[name].labels - expected - NOT_LISTED - WHERE_MEASURED
+            if exposed[name].type != kind or strange:
+                wrong.append(
+                    f"{name} is a {exposed[name].type} with {', '.join(sorted(strange)) or 'the listed labels'}"
+                )
+    assert wrong == []
