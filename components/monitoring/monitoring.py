@@ -11,10 +11,12 @@ import pulumi
 from components.component import Component
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
 from components.monitoring.pods import NAME_LABEL, Placing
+from components.monitoring.rules import Measured, prometheus_rule
 from components.monitoring.scraping import ScrapeTarget, own_targets, pod_monitor, scraped_namespaces
 from components.namespace import Namespace
 from components.network_policies import Peer, allow_ingress, peer
 from components.specs.monitoring import MonitoringSpec
+from components.specs.promises import SitePromise
 from floor import namespaces
 
 NAMESPACE = namespaces.MONITORING
@@ -63,6 +65,10 @@ class MonitoringArgs:
     images: MonitoringImages
     targets: Sequence[ScrapeTarget]
     """Of the platform; what measures adds its own."""
+    promise: SitePromise
+    """What alerts hold the site to."""
+    measured: Measured
+    """Parts that alerts can be about."""
     storage_class: str
     placing: Placing
     """Nodes that can mount volumes of this class."""
@@ -78,7 +84,7 @@ class MonitoringHandle:
 
 
 class Monitoring(Component):
-    """Monitors of every target; with `prometheus_operator` also the programs that read them."""
+    """Monitors of every target, and rules; with `prometheus_operator` also the programs that read them."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -91,6 +97,8 @@ class Monitoring(Component):
             self.child(f"monitor-{target.name}", pod_monitor(target, NAMESPACE, labels), depends_on=needs)
             for target in targets
         ]
+        rule = prometheus_rule(NAMESPACE, labels, args.promise, args.measured)
+        monitors.append(self.child("rules", rule, depends_on=needs))
         self.handle = MonitoringHandle(
             ready=[*monitors, *(self._servers(args, targets, needs, monitors) if own else [])]
         )

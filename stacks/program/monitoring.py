@@ -9,13 +9,22 @@ import pulumi
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring.monitoring import Monitoring, MonitoringArgs, MonitoringImages
 from components.monitoring.pods import Placing
-from components.monitoring.scraping import ScrapeTarget, controller_targets, gpu_target, serving_targets, storage_target
+from components.monitoring.rules import Measured
+from components.monitoring.scraping import (
+    ScrapeTarget,
+    controller_targets,
+    gpu_target,
+    own_targets,
+    serving_targets,
+    storage_target,
+)
 from floor import storage_nodes
 from floor.taints import tolerations
 from stacks.facts.versions import Images
 from stacks.plan.disks import disks_of
 from stacks.plan.monitoring import on_longhorn, volume_class
 from stacks.plan.node_taints import gpu_node_taints
+from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan
 from stacks.site.model import SiteConfig
 
@@ -34,11 +43,18 @@ def declare_monitoring(
     site = plan.site
     if site.monitoring.system == "none":
         return
+    targets = targets_of(site, models_namespace, gateway_namespace)
+    own = site.monitoring.system == "prometheus_operator"
+    jobs = dict.fromkeys(target.job for target in (*targets, *(own_targets() if own else ())))
     args = MonitoringArgs(
         spec=site.monitoring,
         site=site.name,
         images=_images(plan.versions.images),
-        targets=targets_of(site, models_namespace, gateway_namespace),
+        targets=targets,
+        promise=site_promise(plan, site.monitoring.availability_percent, list(jobs)),
+        measured=Measured(
+            gpus=site.cluster.gpu_stack != "external", storage=site.storage.system == "longhorn", servers=own
+        ),
         storage_class=volume_class(site) or "",
         placing=_placing(site),
         needs=needs,

@@ -69,7 +69,8 @@ def proxies() -> list[Alert]:
     """Envoy, by its own figures."""
     failed = queries.rate_by_model("envoy_cluster_upstream_rq_xx", 'envoy_response_code_class="5"', window="5m")
     answered = queries.rate_by_model("envoy_cluster_upstream_rq_xx", window="5m")
-    cancelled = queries.rate("envoy_http_ext_proc_streams_failed", queries.LISTENERS, window="5m")
+    # Shorter than the alert waits: a picker that was replaced leaves one burst of failed calls.
+    cancelled = queries.rate("envoy_http_ext_proc_streams_failed", queries.LISTENERS, window="2m")
     return [
         Alert(
             name="ModelFails",

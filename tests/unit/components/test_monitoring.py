@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from components.models import inference_pool
 from components.monitoring import kube_state_metrics, operator, prometheus, scraping
 from components.monitoring.monitoring import NAMESPACE, Monitoring, MonitoringArgs, MonitoringImages, scrapers
 from components.monitoring.pods import Placing, release_of
+from components.monitoring.rules import Measured
 from components.monitoring.scraping import ScrapeTarget, pod_monitor
 from components.specs.gateway import GatewaySpec
 from components.specs.monitoring import MonitoringSpec
 from floor.headers import CLIENT_HEADER
 from lab.plugins.kubernetes.awaiting.expressions import parse
+from tests.alert_cases import PROMISE
 from tests.unit.pulumi_runtime import EchoingMocks, Recorder, in_own_runtime
 
 pytestmark = pytest.mark.row("002.09")
@@ -45,6 +48,8 @@ def requests(spec: MonitoringSpec, *, proxies: str | None = "e") -> dict[str, An
             site="berlin",
             images=IMAGES,
             targets=scraping.serving_targets("m", "g", proxies),
+            promise=PROMISE,
+            measured=Measured(gpus=False, storage=False, servers=spec.system == "prometheus_operator"),
             storage_class="fast",
             placing=ANYWHERE,
             needs=[],
@@ -156,15 +161,21 @@ def test_a_pod_of_envoy_starts_again_for_what_is_measured_of_requests() -> None:
 def test_an_operator_of_the_cluster_gets_monitors_with_its_labels_and_nothing_else() -> None:
     made = requests(OTHERS)
     kinds = sorted({body["kind"] for body in made.values()})
-    assert kinds == ["Namespace", "NetworkPolicy", "PodMonitor"]
+    assert kinds == ["Namespace", "NetworkPolicy", "PodMonitor", "PrometheusRule"]
     monitors = [body for body in made.values() if body["kind"] == "PodMonitor"]
     assert {body["metadata"]["name"] for body in monitors} == {"engines", "pickers", "proxies", "requests"}
-    assert all(body["metadata"]["labels"] == {"release": "stack"} for body in monitors)
+    assert all(body["metadata"]["labels"] == {"release": "stack"} for body in [*monitors, made["monitoring-rules"]])
+    texts = json.dumps(made["monitoring-rules"])
+    assert "ModelLatencyAboveTarget" in texts
+    assert "AlertsDoNotArrive" not in texts, "its Alertmanager is the cluster's"
 
 
 def test_prometheus_selects_every_monitor_of_its_own() -> None:
     made = requests(OWN)
     spec = made["monitoring-prometheus"]["spec"]
+    rules = made["monitoring-rules"]
+    assert spec["ruleSelector"]["matchLabels"].items() <= rules["metadata"]["labels"].items()
+    assert rules["metadata"]["namespace"] == NAMESPACE
     for body in made.values():
         if body["kind"] == "PodMonitor":
             assert spec["podMonitorSelector"]["matchLabels"].items() <= body["metadata"]["labels"].items()

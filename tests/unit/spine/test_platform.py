@@ -248,7 +248,7 @@ def test_prometheus_waits_for_its_volume_its_operator_and_all_that_it_reads(tmp_
     monitors = {name for name in requests if name.startswith("monitoring-monitor-")}
     assert {"monitoring-monitor-gpus", "monitoring-monitor-storage"} <= monitors
     waits = needs("monitoring-prometheus")
-    assert {"monitoring-operator", *monitors} <= waits
+    assert {"monitoring-operator", "monitoring-rules", *monitors} <= waits
     assert {"monitoring-prometheus-role-longhorn-system", "monitoring-prometheus-role-gpu-operator"} <= waits
     assert {"storage-class-longhorn-databases", "inference-monitoring-namespace"} <= needs("monitoring-operator-role")
 
