@@ -21,9 +21,11 @@ LISTS = {
     "addon": ("extend-the-platform.md", "An addon"),
     "addon-outside": ("extend-the-platform.md", "An addon that the lab does not run"),
     "fault": ("extend-the-platform.md", "A fault of the lab"),
+    "alert": ("extend-the-platform.md", "An alert"),
 }
 # Other programs write these: `make docs`, UPDATE_GOLDEN=1, Pulumi's engine. Fixtures of sites use keys as sites do.
 WRITTEN = (
+    "docs/alerts.md",
     "docs/configuration.md",
     "docs/site.schema.json",
     "docs/requirements.md",
