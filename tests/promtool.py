@@ -9,6 +9,7 @@ from typing import Any
 from components.monitoring import rules
 from components.monitoring.alerts.alert import Alert
 from tests.alert_cases import CASES, HEALTHY, PROMISE, Case
+from tests.alert_silences import SILENCES, Silence
 
 # Always there.
 WATCHDOG = "Watchdog"
@@ -25,12 +26,13 @@ def rule_file() -> dict[str, Any]:
 
 
 def cases_file(rule_path: str, cases: Sequence[Case] = CASES) -> dict[str, Any]:
-    """The healthy site, on which nothing fires, and each fault, on which its alert fires and no other."""
+    """The healthy site, on which nothing fires; each fault, on which its alert fires and no other; and what is none."""
+    silent = [_of_silence(silence) for silence in SILENCES] if cases is CASES else []
     return {
         "rule_files": [rule_path],
         "evaluation_interval": "1m",
         "group_eval_order": [group["name"] for group in rules.groups(PROMISE)],
-        "tests": [_run("a healthy site", {}, _HEALTHY_MINUTES, [WATCHDOG]), *map(_of_case, cases)],
+        "tests": [_run("a healthy site", {}, _HEALTHY_MINUTES, [WATCHDOG]), *map(_of_case, cases), *silent],
     }
 
 
@@ -46,6 +48,14 @@ def _of_case(case: Case) -> dict[str, Any]:
     run["alert_rule_test"] = [
         {"eval_time": f"{case.minutes}m", "alertname": case.alert, "exp_alerts": [expected]},
     ]
+    return run
+
+
+def _of_silence(silence: Silence) -> dict[str, Any]:
+    run = _run(silence.why, silence.change, silence.minutes, [])
+    names = "|".join(silence.alerts)
+    expression = f'count(ALERTS{{alertstate="firing", alertname=~"{names}"}})'
+    run["promql_expr_test"] = [{"expr": expression, "eval_time": f"{silence.minutes}m"}]
     return run
 
 
