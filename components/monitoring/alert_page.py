@@ -22,6 +22,8 @@ _TITLES = {
     "storage": "Storage",
     "measuring": "What measures",
 }
+# Labels that are a number.
+_NAMED = {"gpu": "N", "percentile": "N"}
 _HEAD = """\
 # Alerts
 
@@ -50,7 +52,7 @@ def render() -> str:
 
 
 def _row(alert: Alert) -> str:
-    named = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: match[1].upper(), alert.summary)
+    named = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: _NAMED.get(match[1], match[1].upper()), alert.summary)
     text = re.sub(r"\{\{ \$value[^}]*\}\}", "N", named)
     after = f"{alert.minutes} min" if alert.minutes else "at once"
     page = f"[{alert.runbook}](runbooks/{alert.runbook}.md)"

@@ -38,5 +38,7 @@ class Alert:
                 "summary": self.summary,
                 "description": self.description,
                 "runbook_url": runbook_url(self.runbook),
+                # The same page in a checkout, or where sitectl is installed.
+                "runbook": f"sitectl docs {self.runbook}",
             },
         }

@@ -71,6 +71,7 @@ def test_an_alert_states_what_to_do(alert: Alert) -> None:
     rule = alert.rule()
     assert (RUNBOOKS / f"{alert.runbook}.md").is_file()
     assert rule["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{alert.runbook}.md")
+    assert rule["annotations"]["runbook"] == f"sitectl docs {alert.runbook}"
     assert alert.summary[0].isupper() or alert.summary.startswith("{{")
     assert not alert.summary.endswith(".")
     assert alert.description.endswith(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stacks.facts import metrics, versions
+from tests import exposition
 from tests.unit import promql
 
 pytestmark = pytest.mark.row("002.09")
@@ -49,3 +50,18 @@ def test_a_histogram_has_its_three_series_and_what_was_created() -> None:
 def test_what_no_part_exposes_is_found(expression: str, mistake: str) -> None:
     (refusal,) = promql.read(expression, metrics.known_labels()).mistakes
     assert mistake in refusal
+
+
+def test_an_exposition_is_read_with_types_and_labels() -> None:
+    text = """# HELP a_seconds Time
+# TYPE a_seconds histogram
+a_seconds_bucket{path="/a{b}",le="1"} 2
+a_seconds_sum{path="/a{b}"} 0.5
+# TYPE b_total counter
+b_total 3
+untyped_total 4
+"""
+    exposed = exposition.read(text)
+    assert set(exposed) == {"a_seconds", "b_total"}
+    assert (exposed["a_seconds"].type, exposed["a_seconds"].labels) == ("histogram", {"path"})
+    assert (exposed["b_total"].type, exposed["b_total"].labels) == ("counter", set())
