@@ -83,9 +83,10 @@ format: venv ## format, and apply the fixes of the linter
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 
-docs: venv ## write docs/configuration.md, site.schema.json (from the site's model), alerts.md and requirements.md
+docs: venv ## write what is generated: configuration.md, its schema, alerts.md, requirements.md, dashboards
 	@$(RUN) -m stacks.site.reference
 	@$(RUN) -m components.monitoring.alert_page
+	@$(RUN) -m components.monitoring.dashboards
 	@$(RUN) -m tests.requirements
 
 bench: root tools ## measure the lab; results go to benchmarks/

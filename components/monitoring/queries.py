@@ -6,7 +6,7 @@ against `stacks/facts/metrics`, which lists what the pinned versions of the part
 
 from __future__ import annotations
 
-from floor.namespaces import MODELS
+from floor.namespaces import ENVOY_GATEWAY, MODELS
 
 ENGINES = 'job="inference-engines"'
 PICKERS = 'job="inference-pickers"'
@@ -15,6 +15,7 @@ REQUESTS = 'job="inference-requests"'
 OBJECTS = 'job="kube-state-metrics"'
 GPUS = 'job="gpus"'
 STORAGE = 'job="storage"'
+CONTROLLERS = 'job="gateway-controllers"'
 
 LISTENERS = f'{PROXIES}, envoy_http_conn_manager_prefix=~"https?-.+"'
 """The proxies' own listeners for clients. Envoy counts its admin interface and its readiness under other names."""
@@ -42,6 +43,7 @@ QUEUE_LIMIT = "model:waiting_requests_per_replica:shedding"
 """Waiting requests per replica from which on pickers refuse tiers below 0. Label: model."""
 
 _IN_MODELS = f'{OBJECTS}, namespace="{MODELS}"'
+_IN_PROXIES = f'{OBJECTS}, namespace="{ENVOY_GATEWAY}"'
 _GPU = 'resource="nvidia_com_gpu"'
 # Envoy's cluster of a model has the name of its route.
 _CLUSTER = f"httproute/{MODELS}/(.+)/rule/.+"
@@ -232,6 +234,18 @@ def weights_job_age() -> str:
     return f"time() - {started} and {weights_jobs('active')} > 0"
 
 
+def unusable_storage_nodes() -> str:
+    """1 for each of Longhorn's nodes that is not ready or takes no volume, by condition."""
+    where = _and(STORAGE, 'condition=~"ready|schedulable"')
+    return f"sum by (node, condition) (1 - longhorn_node_status{_where(where)})"
+
+
+def node_storage_used_share() -> str:
+    """Share of the disks of each of Longhorn's nodes that is in use, 0 to 1."""
+    used = highest("longhorn_node_storage_usage_bytes", STORAGE, by=("node",))
+    return f"{used} / {highest('longhorn_node_storage_capacity_bytes', STORAGE, by=('node',))}"
+
+
 def unhealthy_volumes() -> str:
     """1 for each of Longhorn's volumes that is degraded or faulted. Longhorn has a series for each state."""
     unwell = _and(STORAGE, 'state=~"degraded|faulted"')
@@ -254,9 +268,86 @@ def budget_left(window: str = "3d") -> str:
     return f"1 - {error_ratio(window)} / (1 - {AVAILABILITY})"
 
 
+def restarts(*, window: str) -> str:
+    """Restarts of the containers of models and pickers in `window`, by pod."""
+    return growth("kube_pod_container_status_restarts_total", _IN_MODELS, by=("pod",), window=window)
+
+
+def pending_pods() -> str:
+    """Pods of models, pickers and Jobs that wait for a node, a volume or an image."""
+    return total("kube_pod_status_phase", _and(_IN_MODELS, 'phase="Pending"'))
+
+
+def nodes_not_ready() -> str:
+    """1 for each node that is not ready."""
+    return total("kube_node_status_condition", _and(OBJECTS, 'condition="Ready", status!="true"'), by=("node",))
+
+
+def gateway_addresses() -> str:
+    """Addresses of each Service of the proxies."""
+    return f"count by (service) (kube_service_status_load_balancer_ingress{{{_IN_PROXIES}}})"
+
+
+def missing_proxies() -> str:
+    """Proxies that their ReplicaSets want and that do not exist: refused when they are made."""
+    wanted = total("kube_replicaset_spec_replicas", _IN_PROXIES)
+    return f"{wanted} - {total('kube_replicaset_status_replicas', _IN_PROXIES)}"
+
+
+def claims() -> str:
+    """Claims of volumes by their phase."""
+    return total("kube_persistentvolumeclaim_status_phase", OBJECTS, by=("phase",))
+
+
+def burn_rate(window: str) -> str:
+    """How many times faster than allowed the errors of `window` use the error budget; 1 uses it up in its period."""
+    return f"{error_ratio(window)} / (1 - {AVAILABILITY})"
+
+
+def rule_failures_per_s(*, window: str) -> str:
+    """Rules per second that cannot be computed, by group. Prometheus names a group with its file."""
+    failed = f"rate(prometheus_rule_evaluation_failures_total[{window}])"
+    return f'sum by (rule_group) (label_replace({failed}, "rule_group", "$1", "rule_group", ".*;(.+)"))'
+
+
+def gateway_s(share: float, where: str = REQUESTS, *, by: tuple[str, ...] = ("tenant",), window: str) -> str:
+    """Seconds from a request's arrival at the gateway to its last token."""
+    return quantile(share, "gen_ai_server_request_duration_seconds", where, by=by, window=window)
+
+
+def picking_s(share: float, where: str, *, by: tuple[str, ...] = ("model",), window: str) -> str:
+    """Seconds in which a picker chooses a replica."""
+    return quantile(share, "inference_extension_scheduler_e2e_duration_seconds", where, by=by, window=window)
+
+
+def tier_ttft_s(share: float, where: str = REQUESTS, *, by: tuple[str, ...] = ("tier",), window: str) -> str:
+    """Seconds to the first token of a stream, at the gateway, by the tier of its tenant."""
+    buckets = f"rate(gen_ai_server_time_to_first_token_seconds_bucket{_where(where)}[{window}])"
+    return f"histogram_quantile({share:g}, sum by ({', '.join(('le', *by))}) ({_with_tier(buckets)}))"
+
+
+def tier_error_share(where: str = REQUESTS, *, window: str) -> str:
+    """Share of the requests of a tier's tenants that end with an error, 0 to 1."""
+    name = "gen_ai_server_request_duration_seconds_count"
+    failures = _and(where, 'error_type!=""')
+    failed = f"rate({name}{_where(failures)}[{window}])"
+    every = f"rate({name}{_where(where)}[{window}])"
+    return share_of(f"sum by (tier) ({_with_tier(failed)})", f"sum by (tier) ({_with_tier(every)})")
+
+
+def or_zero(expression: str, job: str) -> str:
+    """0 where nothing of it was counted yet, and its job is read: many series begin with their first event."""
+    return f"({expression}) or on () 0 * sum(up{{{job}}} == 1)"
+
+
 def share_of(part: str, whole: str) -> str:
     """A part of a whole, 0 to 1: 0 while no series of the part exists, and nothing without the whole."""
     return f"({part} or 0 * {whole}) / ({whole} > 0)"
+
+
+def _with_tier(expression: str) -> str:
+    """With the label `tier`, out of that of its tenant."""
+    return f"{expression} * on (tenant) group_left (tier) {TIER}"
 
 
 def _labelled(expression: str, source: str, pattern: str) -> str:

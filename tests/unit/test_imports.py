@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
     | {"services"},
     "components.monitoring": {"floor", "components", "components.specs", "components.addons", "components.gateway"}
-    | {"components.models"},
+    | {"components.models", "manifests"},
     "stacks": set(),
     "stacks.facts": {"floor", "floor.reading"},
     "stacks.proof": {"floor", "stacks.facts"},

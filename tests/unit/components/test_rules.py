@@ -34,6 +34,8 @@ ARGUMENTS = {
     "part": "vector(1)",
     "whole": "vector(2)",
     "percentile": 95,
+    "expression": "vector(1)",
+    "job": queries.PROXIES,
 }
 
 

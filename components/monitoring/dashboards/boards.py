@@ -1,0 +1,15 @@
+"""The dashboards: one per question, in the order in which a person asks them."""
+
+from __future__ import annotations
+
+from components.monitoring.dashboards import cost, failures, gateway, hardware, slo, storage, where_time_goes
+
+BOARDS = (
+    slo.BOARD,
+    where_time_goes.BOARD,
+    failures.BOARD,
+    gateway.BOARD,
+    hardware.BOARD,
+    storage.BOARD,
+    cost.BOARD,
+)

@@ -1,0 +1,123 @@
+"""What does it cost: tokens, GPUs, and GPUs without work."""
+
+from __future__ import annotations
+
+from components.monitoring import queries
+from components.monitoring.dashboards.board import Board, Panel, PanelGroup, Query, Shape
+from components.monitoring.dashboards.vocabulary import (
+    COUNT,
+    MODEL,
+    MONEY,
+    OF_MODEL,
+    OF_TENANT,
+    PRICE,
+    SHARE,
+    TOKENS_PER_S,
+    WINDOW,
+    lines,
+)
+
+_OUTPUT = queries.answer_tokens_per_s(OF_MODEL, window=WINDOW)
+_INPUT = queries.prompt_tokens_per_s(OF_MODEL, window=WINDOW)
+_GPUS = queries.gpus_by_model(MODEL)
+
+BOARD = Board(
+    name="cost",
+    title="Inference: what does it cost?",
+    question="Tokens per second and per GPU, the cost of a million tokens, and how much of what is paid for has no "
+    "work. Enter the price of a GPU hour above; with 1 the costs are in GPU hours.",
+    has_price=True,
+    groups=(
+        PanelGroup(
+            title="How many tokens?",
+            panels=(
+                Panel(
+                    title="Tokens of answers per second, by model",
+                    good="As many as the declared load asks for.",
+                    do="Compare with `sitectl proof`, line capacity.",
+                    unit=TOKENS_PER_S,
+                    queries=lines(_OUTPUT, "{{model}}"),
+                    shape=Shape.STACKED,
+                ),
+                Panel(
+                    title="Tokens of prompts per second, by model",
+                    good="As many as the declared load asks for; cached ones count too.",
+                    do="Many more than declared: enter the load in the site's file, and prove it again.",
+                    unit=TOKENS_PER_S,
+                    queries=lines(_INPUT, "{{model}}"),
+                    shape=Shape.STACKED,
+                ),
+                Panel(
+                    title="Tokens per second, by tenant and sort",
+                    good="Each tenant as agreed with it.",
+                    do="One that takes far more than others: talk to it, or give it a tier of lower priority.",
+                    unit=TOKENS_PER_S,
+                    queries=lines(
+                        queries.rate(
+                            "gen_ai_client_token_usage_sum",
+                            f'{OF_TENANT}, gen_ai_token_type=~"input|output"',
+                            by=("tenant", "gen_ai_token_type"),
+                            window=WINDOW,
+                        ),
+                        "{{tenant}} {{gen_ai_token_type}}",
+                    ),
+                    shape=Shape.STACKED,
+                ),
+            ),
+        ),
+        PanelGroup(
+            title="What does a token cost?",
+            panels=(
+                Panel(
+                    title="Tokens of answers per second and GPU, by model",
+                    good="Near what `sitectl proof` states for the load that there is.",
+                    do="Little load: fewer replicas. Much load and few tokens: see where the time goes.",
+                    unit=TOKENS_PER_S,
+                    queries=lines(f"{_OUTPUT} / {_GPUS}", "{{model}}"),
+                ),
+                Panel(
+                    title="Cost of a million tokens of answers, by model",
+                    good="Near the price of answers in `sitectl proof`.",
+                    do="It is the price of all GPUs of a model over its tokens, so it grows when there is no load.",
+                    unit=MONEY,
+                    queries=lines(f"{PRICE} * {_GPUS} / 3600 / {_OUTPUT} * 1e6", "{{model}}"),
+                ),
+                Panel(
+                    title="Cost of a million tokens, prompts included, by model",
+                    good="Near the one price for all tokens in `sitectl proof`.",
+                    do="As for answers.",
+                    unit=MONEY,
+                    queries=lines(f"{PRICE} * {_GPUS} / 3600 / ({_OUTPUT} + {_INPUT}) * 1e6", "{{model}}"),
+                ),
+            ),
+        ),
+        PanelGroup(
+            title="What has no work?",
+            panels=(
+                Panel(
+                    title="Share of GPUs that no pod has",
+                    good="What the site keeps free for a lost node, and no more.",
+                    do="Add a replica where requests wait, or order fewer machines.",
+                    unit=SHARE,
+                    queries=lines(queries.free_gpu_share(), "free"),
+                ),
+                Panel(
+                    title="Share of time in which a model has no request",
+                    good="Low in the busiest hour.",
+                    do="High there too: fewer replicas carry the load; `sitectl proof` has how many.",
+                    unit=SHARE,
+                    queries=lines(queries.idle_share(OF_MODEL, window="$__range"), "{{model}}"),
+                ),
+                Panel(
+                    title="GPUs by model",
+                    good="As the site declares.",
+                    do="Fewer: a replica is not there, see its page.",
+                    unit=COUNT,
+                    queries=(Query(expression=_GPUS, legend="{{model}}"),),
+                    shape=Shape.STACKED,
+                    runbook="replica-not-ready",
+                ),
+            ),
+        ),
+    ),
+)
