@@ -13,7 +13,7 @@ PORT, _OWN_PORT = 8080, 8081
 _RESOURCES = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 # By API group, what rules and dashboards ask about.
 _KINDS = {
-    "": ("persistentvolumeclaims", "pods"),
+    "": ("persistentvolumeclaims", "pods", "services"),
     "apps": ("daemonsets", "deployments", "replicasets", "statefulsets"),
     "batch": ("jobs",),
 }

@@ -10,6 +10,7 @@ import pulumi
 
 from components.component import Component
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
+from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.pods import NAME_LABEL, Placing
 from components.monitoring.rules import Measured, prometheus_rule
 from components.monitoring.scraping import ScrapeTarget, own_targets, pod_monitor, scraped_namespaces
@@ -84,7 +85,7 @@ class MonitoringHandle:
 
 
 class Monitoring(Component):
-    """Monitors of every target, and rules; with `prometheus_operator` also the programs that read them."""
+    """Monitors of every target, rules and dashboards; with `prometheus_operator` also the programs that read them."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -99,6 +100,8 @@ class Monitoring(Component):
         ]
         rule = prometheus_rule(NAMESPACE, labels, args.promise, args.measured)
         monitors.append(self.child("rules", rule, depends_on=needs))
+        for dashboard, body in dashboard_config_maps(NAMESPACE).items():
+            self.child(f"dashboard-{dashboard}", body, depends_on=[space.ready])
         self.handle = MonitoringHandle(
             ready=[*monitors, *(self._servers(args, targets, needs, monitors) if own else [])]
         )

@@ -12,6 +12,7 @@ from pulumi.runtime.stack import wait_for_rpcs
 from components.gateway import gateway, gateway_controllers
 from components.models import inference_pool
 from components.monitoring import kube_state_metrics, operator, prometheus, scraping
+from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.monitoring import NAMESPACE, Monitoring, MonitoringArgs, MonitoringImages, scrapers
 from components.monitoring.pods import Placing, release_of
 from components.monitoring.rules import Measured
@@ -20,6 +21,7 @@ from components.specs.gateway import GatewaySpec
 from components.specs.monitoring import MonitoringSpec
 from floor.headers import CLIENT_HEADER
 from lab.plugins.kubernetes.awaiting.expressions import parse
+from manifests import grafana
 from tests.alert_cases import PROMISE
 from tests.unit.pulumi_runtime import EchoingMocks, Recorder, in_own_runtime
 
@@ -158,16 +160,25 @@ def test_a_pod_of_envoy_starts_again_for_what_is_measured_of_requests() -> None:
     assert deployments[1]["pod"]["annotations"]
 
 
-def test_an_operator_of_the_cluster_gets_monitors_with_its_labels_and_nothing_else() -> None:
+def test_an_operator_of_the_cluster_gets_monitors_with_its_labels_and_dashboards_and_nothing_else() -> None:
     made = requests(OTHERS)
     kinds = sorted({body["kind"] for body in made.values()})
-    assert kinds == ["Namespace", "NetworkPolicy", "PodMonitor", "PrometheusRule"]
+    assert kinds == ["ConfigMap", "Namespace", "NetworkPolicy", "PodMonitor", "PrometheusRule"]
     monitors = [body for body in made.values() if body["kind"] == "PodMonitor"]
     assert {body["metadata"]["name"] for body in monitors} == {"engines", "pickers", "proxies", "requests"}
     assert all(body["metadata"]["labels"] == {"release": "stack"} for body in [*monitors, made["monitoring-rules"]])
     texts = json.dumps(made["monitoring-rules"])
     assert "ModelLatencyAboveTarget" in texts
     assert "AlertsDoNotArrive" not in texts, "its Alertmanager is the cluster's"
+
+
+@pytest.mark.parametrize("spec", [OWN, OTHERS], ids=lambda spec: spec.system)
+def test_a_measured_site_has_every_dashboard(spec: MonitoringSpec) -> None:
+    declared = {name: body for name, body in requests(spec).items() if body["kind"] == "ConfigMap"}
+    assert {name: body["data"] for name, body in declared.items()} == {
+        f"monitoring-dashboard-{name}": body["data"] for name, body in dashboard_config_maps(NAMESPACE).items()
+    }
+    assert set(dashboard_config_maps(NAMESPACE)) == set(grafana.dashboards()) > {"slo"}
 
 
 def test_prometheus_selects_every_monitor_of_its_own() -> None:
