@@ -110,7 +110,7 @@ def _panel(panel: Panel, runbook: str | None, place: PanelPlace) -> timeseries.P
     if runbook:
         made.links(
             [
-                dashboard.DashboardLink("Runbook")
+                dashboard.DashboardLink(f"Runbook, as `sitectl docs {runbook}`")
                 .type(models.DashboardLinkType.LINK)
                 .url(runbook_url(runbook))
                 .target_blank(True)  # noqa: FBT003 - Grafana's builder

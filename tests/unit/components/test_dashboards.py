@@ -181,6 +181,9 @@ def test_each_runbook_has_a_group_of_panels_or_a_reason() -> None:
 def test_links_of_panels_lead_to_runbooks() -> None:
     linked = [link["url"] for board in BOARDS for panel in drawn(board) for link in panel.get("links", [])]
     assert len(linked) > 40
+    for board in BOARDS:
+        for link in (link for panel in drawn(board) for link in panel.get("links", [])):
+            assert link["title"] == f"Runbook, as `sitectl docs {Path(link['url']).stem}`"
     assert {re.sub(r".*/docs/runbooks/([\w-]+)\.md$", r"\1", url) for url in linked} <= RUNBOOKS
 
 
