@@ -154,18 +154,6 @@ class Versions(Spec):
                 raise WrongValueError(f"crds and {name} differ in {differing}", fix="name each file in both")
         return self
 
-    @model_validator(mode="after")
-    def _operator_is_one_release(self) -> Versions:
-        reloader, operator = parts(self.images.config_reloader)[1], parts(self.images.prometheus_operator)[1]
-        definitions = self.crd_versions.get("prometheus-operator.json", operator)
-        if not reloader == operator == definitions:
-            raise WrongValueError(
-                f"prometheus_operator is {operator}, config_reloader {reloader}, its definitions {definitions}",
-                allowed="one release",
-                fix="name one in images.prometheus_operator, images.config_reloader and crd_versions",
-            )
-        return self
-
 
 @cache
 def load() -> Versions:

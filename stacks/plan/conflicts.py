@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stacks.facts import catalogue, versions
 from stacks.facts.compatibility import Fact, Row, speaking
 from stacks.facts.versions import Versions
+from stacks.plan.monitoring import optional_parts
 from stacks.site.model import SiteConfig
 
 # Fact -> the key that decides it, as `stacks.site.reading.origins` names keys; those that a model decides are not here.
@@ -31,6 +32,12 @@ KEYS: Mapping[str, str] = {
     "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
     "gateway_api_crds": "versions.crd_versions.gateway-api.json",
     "inference_extension_crds": "versions.crd_versions.inference-extension.json",
+    "prometheus_operator": "versions.images.prometheus_operator",
+    "config_reloader": "versions.images.config_reloader",
+    "prometheus": "versions.images.prometheus",
+    "alertmanager": "versions.images.alertmanager",
+    "kube_state_metrics": "versions.images.kube_state_metrics",
+    "prometheus_operator_crds": "versions.crd_versions.prometheus-operator.json",
     "storage_class": "storage.storage_class",
 }
 
@@ -72,9 +79,21 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         known["gpu_operator"] = pins.charts.gpu_operator.version
     if site.storage.system == "longhorn":
         known["longhorn"] = pins.charts.longhorn.version
+    if site.monitoring.system == "prometheus_operator":
+        known |= {
+            name: versions.parts(image)[1]
+            for name, image in (
+                ("prometheus_operator", pins.images.prometheus_operator),
+                ("config_reloader", pins.images.config_reloader),
+                ("prometheus", pins.images.prometheus),
+                ("alertmanager", pins.images.alertmanager),
+                ("kube_state_metrics", pins.images.kube_state_metrics),
+            )
+        }
     if site.crds.owner == "program":
         known |= {
-            f"{file.removesuffix('.json').replace('-', '_')}_crds": pins.crd_versions[file] for file in pins.crds_with()
+            f"{file.removesuffix('.json').replace('-', '_')}_crds": pins.crd_versions[file]
+            for file in pins.crds_with(optional_parts(site))
         }
     return {name: value.removeprefix("v") if isinstance(value, str) else value for name, value in known.items()}
 

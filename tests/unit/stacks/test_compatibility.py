@@ -42,6 +42,12 @@ GOOD: dict[str, Fact] = {
     "ai_gateway_crds": "1.0.0",
     "gateway_api_crds": "1.6.1",
     "inference_extension_crds": "1.5.0",
+    "prometheus_operator": "0.85.0",
+    "prometheus_operator_crds": "0.85.0",
+    "config_reloader": "0.85.0",
+    "prometheus": "3.12.0",
+    "alertmanager": "0.31.0",
+    "kube_state_metrics": "2.18.0",
     "storage_class": "longhorn",
     "models": frozenset({"glm-5.1-fp8", "qwen3-32b-fp8"}),
 }
@@ -97,6 +103,12 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
         {"picker": "1.6.0", "picker_image": "ghcr.io/llm-d/llm-d-router-endpoint-picker"},
     ),
     "picker-cache-metric": ({"picker": "1.0.2"}, {"picker": "1.0.2", "vllm": "0.12.0", "models": frozenset()}),
+    "prometheus-operator-definitions": (
+        {"prometheus_operator_crds": "0.84.1"},
+        dict.fromkeys(("prometheus_operator", "prometheus_operator_crds", "config_reloader"), "0.84.1"),
+    ),
+    "prometheus-operator-reloader": ({"config_reloader": "0.84.1"}, {}),
+    "prometheus-operator-prometheus": ({"prometheus": "4.0.0"}, {"prometheus": "2.55.1"}),
     "glm-5.1-engine": ({"vllm": "0.20.2"}, {"vllm": "0.20.2", "models": frozenset({"qwen3-32b-fp8"})}),
     "vllm-flag-disable-log-requests": (flags("--disable-log-requests"), flags("--enable-log-requests")),
     "vllm-flag-enable-reasoning": (flags("--enable-reasoning"), flags("--reasoning-parser")),
@@ -173,6 +185,15 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     assert set(GOOD) - set(others) == {"envoy_gateway", "ai_gateway"}
     shared = prod.model_copy(update={"crds": prod.crds.model_copy(update={"owner": "external"})})
     assert not [name for name in conflicts.facts(versions.load(), shared) if name.endswith("_crds")]
+    watched = prod.model_copy(update={"monitoring": prod.monitoring.model_copy(update={"system": "external"})})
+    assert set(GOOD) - set(conflicts.facts(versions.load(), watched)) == {
+        "prometheus_operator",
+        "prometheus_operator_crds",
+        "config_reloader",
+        "prometheus",
+        "alertmanager",
+        "kube_state_metrics",
+    }
 
 
 def pins(**changes: Any) -> versions.Versions:

@@ -130,6 +130,13 @@ def test_definitions_without_the_stored_version_are_refused() -> None:
     assert step.way_back == [f"AI gateway with its CRDs: none: {problem.what}"]
 
 
+def test_what_prometheus_3_has_written_is_not_given_to_an_older_one() -> None:
+    """prometheus/prometheus v3.12.0 docs/migration.md: 2.55 is the oldest that can read it."""
+    (problem,) = refused({}, {"prometheus": "2.54.1"})
+    assert problem.path == ("images", "prometheus")
+    assert named(path({}, {"prometheus": "2.55.1"})) == ["Prometheus"]
+
+
 def test_pools_of_the_alpha_are_deleted_by_hand_first() -> None:
     """kubernetes-sigs/gateway-api-inference-extension#1541."""
     (step,) = path({"inference_extension_crds": "0.5.1"})

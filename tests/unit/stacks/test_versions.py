@@ -153,14 +153,6 @@ def test_a_source_of_definitions_is_a_chart_or_a_file(source: dict[str, str]) ->
         versions.Versions.model_validate(document)
 
 
-@pytest.mark.parametrize("key", ["prometheus_operator", "config_reloader"])
-def test_the_operator_its_reloader_and_its_definitions_are_of_one_release(key: str) -> None:
-    document = yaml.safe_load(versions.FILE.read_text())
-    document["images"][key] = document["images"][key].rpartition(":")[0] + ":v0.1.2"
-    with pytest.raises(ValueError, match=r"prometheus_operator is .*v0\.1\.2"):
-        versions.Versions.model_validate(document)
-
-
 def test_a_site_without_an_optional_part_has_none_of_its_definitions() -> None:
     pins = versions.load()
     assert pins.crds_with(versions.OPTIONAL_PARTS) == pins.crds
