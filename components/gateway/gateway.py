@@ -12,10 +12,11 @@ from components.component import Component
 from components.gateway.envoy_names import picker_cluster
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.gateway_overload import overload_patches
+from components.gateway.request_log import TOKEN_COUNTS, request_log
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.specs.gateway import GatewaySpec
-from floor.headers import CLIENT_HEADER, MODEL_HEADER, TRUSTED_HEADERS
+from floor.headers import TRUSTED_HEADERS
 from floor.metadata import PROTECTED
 
 CLASS = "inference"
@@ -88,7 +89,7 @@ def envoy_proxy(
                 },
             },
             "shutdown": {"drainTimeout": f"{drain_s}s", "minDrainDuration": "10s"},
-            "telemetry": {"accessLog": {"settings": [_access_log()]}},
+            "telemetry": {"accessLog": {"settings": [request_log(spec.request_log)]}},
             "bootstrap": {
                 "type": "JSONPatch",
                 "jsonPatches": [
@@ -107,36 +108,6 @@ def envoy_proxy(
     }
 
 
-def _access_log() -> dict[str, Any]:
-    """One line of JSON a request, without its query: a key that came in it would stay in the log."""
-    fields = {
-        "start_time": "%START_TIME%",
-        "method": "%REQ(:METHOD)%",
-        "path": "%REQ_WITHOUT_QUERY(:PATH):256%",
-        "protocol": "%PROTOCOL%",
-        "response_code": "%RESPONSE_CODE%",
-        "response_code_details": "%RESPONSE_CODE_DETAILS%",
-        "response_flags": "%RESPONSE_FLAGS%",
-        "connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%",
-        "upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-        "bytes_received": "%BYTES_RECEIVED%",
-        "bytes_sent": "%BYTES_SENT%",
-        "duration": "%DURATION%",
-        "x-request-id": "%REQ(X-REQUEST-ID)%",
-        "client": f"%REQ({CLIENT_HEADER})%",
-        "model": f"%REQ({MODEL_HEADER}):64%",
-        "user-agent": "%REQ(USER-AGENT):256%",
-        "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
-        "upstream_cluster": "%UPSTREAM_CLUSTER%",
-        "upstream_host": "%UPSTREAM_HOST%",
-        "route_name": "%ROUTE_NAME%",
-    }
-    return {
-        "format": {"type": "JSON", "json": fields},
-        "sinks": [{"type": "File", "file": {"path": "/dev/stdout"}}],
-    }
-
-
 def _patient_liveness() -> dict[str, Any]:
     """Probes that take a busy Envoy for a busy one.
 
@@ -152,18 +123,12 @@ def gateway_config(namespace: str) -> dict[str, Any]:
 
     Without a count, streams carry no usage and could not be metered. Traces would hold prompts and answers by default.
     """
-    costs = {
-        "llm_input_token": "InputToken",
-        "llm_cached_input_token": "CachedInputToken",
-        "llm_output_token": "OutputToken",
-        "llm_total_token": "TotalToken",
-    }
     return {
         "apiVersion": f"{_AI}/v1beta1",
         "kind": "GatewayConfig",
         "metadata": {"name": GATEWAY, "namespace": namespace},
         "spec": {
-            "globalLLMRequestCosts": [{"metadataKey": key, "type": kind} for key, kind in costs.items()],
+            "globalLLMRequestCosts": [{"metadataKey": key, "type": kind} for key, kind in TOKEN_COUNTS.items()],
             "extProc": {
                 "kubernetes": {
                     "env": [{"name": f"OPENINFERENCE_HIDE_{content}", "value": "true"} for content in _HIDDEN_IN_TRACES]

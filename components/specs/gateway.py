@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from components.specs.request_log import RequestLogSpec
 from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
 
@@ -42,6 +43,9 @@ class GatewaySpec(Spec):
     memory_mib: int = Field(default=4096, ge=1024, le=2**19)
     """Memory of one Envoy pod. From half of it on, those go whose answers pile up because they hardly read; at three
     quarters new requests are refused (503)."""
+
+    request_log: RequestLogSpec = RequestLogSpec()
+    """Which requests are logged."""
 
     @model_validator(mode="after")
     def _plain_http_only_on_80(self) -> GatewaySpec:

@@ -24,6 +24,7 @@ SITE_GROUPS = {
         "test_picker_handover",
         "test_killed_parts",
         "test_rolling_update",
+        "test_request_log",
         "test_live_checks",
     ),
     "site-serves": (

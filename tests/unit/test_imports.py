@@ -100,7 +100,7 @@ PARTS = {
     "longhorn": {"addon", "charts"},
     "metallb": {"addon", "charts"},
     "front_door": {"gateway_errors"},
-    "gateway": {"gateway_errors", "gateway_overload"},
+    "gateway": {"gateway_errors", "gateway_overload", "request_log"},
     "model_server": {"weights", "engines"},
     "engines": {"weights"},
     "operator": {"permissions", "pods"},

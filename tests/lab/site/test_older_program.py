@@ -84,6 +84,18 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.circuitBreaker.maxPendingRequests",
         ),
     ),
+    "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyProxy::gateway-proxy": (
+        "update",
+        (
+            "spec.telemetry.accessLog.settings[0].format.json.cached_input_tokens",
+            "spec.telemetry.accessLog.settings[0].format.json.first_byte_ms",
+            "spec.telemetry.accessLog.settings[0].format.json.input_tokens",
+            "spec.telemetry.accessLog.settings[0].format.json.mean_itl_ms",
+            "spec.telemetry.accessLog.settings[0].format.json.objective",
+            "spec.telemetry.accessLog.settings[0].format.json.output_tokens",
+            "spec.telemetry.accessLog.settings[0].format.json.ttft_ms",
+        ),
+    ),
 }
 # What the engine notes of a resource beside what the program wants of it.
 _NOTES = ("created", "modified", "aliases", "sourcePosition", "stackTrace")
