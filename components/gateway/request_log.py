@@ -74,6 +74,8 @@ def _kept(spec: RequestLogSpec) -> str:
         "response.code >= 400",
         # Ended early: by the client, a timeout, or an engine that went away.
         "response.flags != 0",
+        # The whole time of an answer that is not streamed: the AI gateway times streams alone (internal/extproc).
+        f"response.backend_latency > duration('{spec.slow_ttft_ms}ms')",
         f"{counted}['token_latency_ttft'] > {float(spec.slow_ttft_ms)}",
         f"{counted}['token_latency_itl'] > {float(spec.slow_itl_ms)}",
     ]

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.row("003.20", "004.13")
 MODEL = "qwen3-32b"
 TOKENS = 5
 SLOW_ITL_MS = 100
+SLOW_TTFT_MS = 1000
 
 
 def test_a_stream_is_traced_to_client_replica_and_latency(site: Site, cluster: Cluster) -> None:
@@ -42,9 +43,13 @@ def test_below_100_percent_what_failed_or_was_slow_is_still_logged(
     site: Site, cluster: Cluster, tmp_path: Path
 ) -> None:
     def sampled(document: Document) -> None:
-        document["gateway"]["request_log"] = {"sampled_percent": 0, "slow_itl_ms": SLOW_ITL_MS}
+        document["gateway"]["request_log"] = {
+            "sampled_percent": 0,
+            "slow_ttft_ms": SLOW_TTFT_MS,
+            "slow_itl_ms": SLOW_ITL_MS,
+        }
 
-    fine, refused, slow = fresh("fine"), fresh("refused"), fresh("slow")
+    fine, refused, slow, whole = fresh("fine"), fresh("refused"), fresh("slow"), fresh("whole")
     with edited_stack(site.lab, tmp_path) as stack:
         stack.up(sampled)
         (envoy,) = cluster.envoys()
@@ -52,13 +57,17 @@ def test_below_100_percent_what_failed_or_was_slow_is_still_logged(
         until(lambda: condition in listeners_of(cluster, envoy), what="Envoy's new log")
         streamed(site, fine, "hi")
         with site.http(key="sk-wrong") as client:
-            assert (
-                client.post("/chat/completions", json=chat(MODEL), headers={"user-agent": refused}).status_code == 401
-            )
+            answer = client.post("/chat/completions", json=chat(MODEL), headers={"user-agent": refused})
+            assert answer.status_code == 401
         with cluster.pace(MODEL, inter_token_latency=f"{3 * SLOW_ITL_MS}ms"):
             streamed(site, slow, "hi")
+            with site.http() as client:
+                body = chat(MODEL, tokens=TOKENS)
+                answer = client.post("/chat/completions", json=body, headers={"user-agent": whole})
+        assert answer.status_code == 200
         assert the_line(site, refused)["response_code"] == 401
         assert the_line(site, slow)["mean_itl_ms"] > SLOW_ITL_MS
+        assert the_line(site, whole)["first_byte_ms"] > SLOW_TTFT_MS
         # Lines come in the order of their requests, and it was the first.
         assert not lines_with(site, fine)
 

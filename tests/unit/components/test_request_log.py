@@ -39,6 +39,7 @@ def test_none_of_the_rest_is_logged_at_0() -> None:
 def test_what_is_slow_is_for_the_site_to_say() -> None:
     parts = condition_of(sampled_percent=0, slow_ttft_ms=1500, slow_itl_ms=70)
     assert [text.partition("] > ")[2] for text in parts if "token_latency" in text] == ["1500.0", "70.0"]
+    assert "response.backend_latency > duration('1500ms')" in parts
 
 
 def test_every_count_that_is_logged_is_one_that_routes_report() -> None:
