@@ -47,6 +47,8 @@ class PartMetrics(Record):
     """The same of gauges."""
     histograms: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """The same of histograms, without `_bucket`, `_sum` and `_count`."""
+    bounds: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """Upper bounds of a histogram's buckets, rising and without infinity, where something is decided by them."""
     rare: tuple[str, ...] = ()
     """Metrics that exist only once their event has happened."""
 
@@ -56,6 +58,9 @@ class PartMetrics(Record):
         wrong = sorted({name for name in named if named.count(name) > 1} | set(self.rare).difference(named))
         if wrong:
             raise ValueError(f"{self.part}: named twice, or rare and without a type: {', '.join(wrong)}")
+        unbound = [name for name, bounds in self.bounds.items() if name not in self.histograms or not _rising(bounds)]
+        if unbound:
+            raise ValueError(f"{self.part}: bounds that do not rise, or of no histogram: {', '.join(unbound)}")
         return self
 
     @property
@@ -69,6 +74,10 @@ class PartMetrics(Record):
             series |= {f"{name.removesuffix('_total')}_created": series[name] for name in self.counters}
             series |= {f"{name}_created": series[f"{name}_sum"] for name in self.histograms}
         return series
+
+
+def _rising(bounds: tuple[float, ...]) -> bool:
+    return bool(bounds) and bounds == tuple(sorted(set(bounds)))
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def test_its_metrics_are_the_listed_names(vllm: RunningEngine) -> None:
     """Dashboards and alerts are written against stacks/facts/metrics/vllm.yaml."""
     vllm.post("/v1/chat/completions", vllm.chat(stream=False))
     assert {name for name in vllm.names() if name.startswith("vllm:")} == set(metrics.load()["vllm"].series)
+
+
+def test_its_histograms_have_the_listed_bounds(vllm: RunningEngine) -> None:
+    """Alerts compare with a target at one of them."""
+    vllm.post("/v1/chat/completions", vllm.chat(stream=False))
+    text = vllm.get("/metrics").text
+    for name, bounds in metrics.load()["vllm"].bounds.items():
+        exposed = re.findall(rf'^{name}_bucket{{.*le="([0-9.e+-]+)"', text, re.MULTILINE)
+        assert sorted({float(bound) for bound in exposed}) == list(bounds), name
 
 
 @pytest.mark.row("001.37")

@@ -30,6 +30,18 @@ def test_a_name_without_a_type_or_with_two_is_refused() -> None:
         metrics.PartMetrics(**given, counters={"a": ()}, gauges={"a": ()}, rare=("b",))
 
 
+def test_bounds_rise_and_are_of_a_histogram() -> None:
+    given = {
+        "part": "engine",
+        "version": "v1",
+        "job": "engines",
+        "source": "a scrape",
+        "histograms": {"a": (), "b": ()},
+    }
+    with pytest.raises(ValueError, match="bounds that do not rise, or of no histogram: a, c"):
+        metrics.PartMetrics(**given, bounds={"a": (2, 1), "b": (1, 2), "c": (1,)})
+
+
 def test_a_histogram_has_its_three_series_and_what_was_created() -> None:
     series = metrics.load()["vllm"].series
     assert series["vllm:inter_token_latency_seconds_bucket"] == ("engine", "model_name", "le")
