@@ -23,6 +23,8 @@ _PROGRAM = Path(__file__).parents[2] / "services" / "weights"
 # Below a folder of Python's path, under the names that the program's modules have in a checkout.
 _PATH, _PROGRAM_FOLDER = "/opt/platform", "/opt/platform/services/weights"
 HEADROOM = 1.1
+CLAIM_SUFFIX = "-weights"
+"""What the name of a model's claim ends with."""
 TOKEN_KEY = "token"  # noqa: S105 - a name
 # A node that is lost, or a server that was away for long, costs one of these.
 _MORE_RUNS = 2
@@ -77,6 +79,11 @@ def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
     return [{"ports": [*_NAMES, {"protocol": "TCP", "port": 443}]}]
 
 
+def claim_name(model: str) -> str:
+    """Of a model's volume."""
+    return f"{model}{CLAIM_SUFFIX}"
+
+
 def volume_gib(weight_bytes: float) -> int:
     """Size of a model's volume: a tenth more than the weights, in whole GiB."""
     return math.ceil(weight_bytes * HEADROOM / 2**30)
@@ -96,7 +103,7 @@ def claim(
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": f"{name}-weights", "namespace": namespace, "labels": dict(labels), **marks},
+        "metadata": {"name": claim_name(name), "namespace": namespace, "labels": dict(labels), **marks},
         "spec": {
             "accessModes": ["ReadWriteMany"],
             "storageClassName": storage_class,
@@ -263,4 +270,4 @@ def _program_volume(name: str) -> dict[str, Any]:
 
 
 def _weights_volume(name: str) -> dict[str, Any]:
-    return {"name": "weights", "persistentVolumeClaim": {"claimName": f"{name}-weights"}}
+    return {"name": "weights", "persistentVolumeClaim": {"claimName": claim_name(name)}}
