@@ -5,20 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.alert_cases import HEALTHY, ITL, Values, constant, engine, gpu, grows, histogram, itl, listener
+from tests.alert_site import (
+    HEALTHY,
+    ITL,
+    Values,
+    constant,
+    deployment,
+    engine,
+    gpu,
+    grows,
+    histogram,
+    itl,
+    listener,
+    of_deployment,
+    target,
+    ttft,
+)
 
 
 @dataclass(frozen=True)
 class Course:
-    """A counter whose speed changes: minutes, and what is added in each of them."""
+    """A series whose speed changes: minutes, and what is added in each of them."""
 
     speeds: tuple[tuple[int, float], ...]
+    first: float = 0.0
 
     def over(self, _minutes: int) -> str:
         """In promtool's notation."""
-        value, parts = 0.0, []
+        value, parts = self.first, []
         for minutes, speed in self.speeds:
-            parts.append(f"{value:.6f}+{speed:g}x{minutes - 1}")
+            parts.append(f"{value:.6f}{speed:+g}x{minutes - 1}")
             value += minutes * speed
         return " ".join([*parts, f"{value:.6f}+0x1"])
 
@@ -66,6 +82,13 @@ def _blip(name: str) -> Silence:
     return Silence(why=f"{alert}: a blip", alerts=(alert,), change=_errors(*speeds), minutes=good + short)
 
 
+_STARTS = ("ModelHasNoReplica", "ReplicaMissing", "TargetDown", "EngineTargetDown")
+_ENGINE_UP = target("inference-engines", "chat-a", ', model="chat"')
+_GENERATION = of_deployment("kube_deployment_metadata_generation", "chat")
+_AVAILABLE = of_deployment("kube_deployment_status_replicas_available", "chat")
+_NODE_GPUS = 'job="kube-state-metrics", node="hgx-1", resource="nvidia_com_gpu", unit="integer"'
+_OF_PROMETHEUS = 'job="storage", volume="pvc-3", pvc="prometheus-db", pvc_namespace="inference-monitoring"'
+
 SILENCES = (
     *map(_over, _BURNS),
     *map(_blip, ("Fastest", "Fast", "Slow")),
@@ -82,6 +105,71 @@ SILENCES = (
             **histogram(ITL, {"0.05": 0, "0.1": 0, "0.5": 1, "+Inf": 1}, 0.4),
             engine(f"{ITL}_sum"): grows(0.12),
             engine(f"{ITL}_count"): grows(0.4),
+        },
+    ),
+    # The first is 2.35 s by interpolation; of the second every gap is within its target.
+    Silence(
+        why="a percentile that may be within its target, in the bucket that the target is in",
+        alerts=("ModelLatencyAboveTarget",),
+        change={
+            **ttft({"1": 0.5, "2.5": 1, "5": 1, "+Inf": 1}),
+            **itl(0.03, {"0.075": 0, "0.1": 1, "0.15": 1, "+Inf": 1}),
+        },
+    ),
+    Silence(
+        why="the first start of a model",
+        alerts=_STARTS,
+        change={
+            **deployment("chat", available=0),
+            of_deployment("kube_deployment_created", "chat"): constant(0),
+            _ENGINE_UP: constant(0),
+        },
+        minutes=20,
+    ),
+    Silence(
+        why="the rollout of a model with one replica",
+        alerts=_STARTS,
+        change={
+            **deployment("chat", available=1, wanted=1),
+            _GENERATION: Course(((60, 0), (1, 1), (19, 0)), first=1),
+            _AVAILABLE: Course(((60, 0), (1, -1), (19, 0)), first=1),
+            _ENGINE_UP: Course(((60, 0), (1, -1), (19, 0)), first=1),
+        },
+        minutes=80,
+    ),
+    Silence(
+        why="a target of others, in a Prometheus of the site's own",
+        alerts=("TargetDown",),
+        change={target("shop", "shop-a"): constant(0)},
+    ),
+    # It is down, or has another job in a Prometheus of the site's own.
+    *(
+        Silence(
+            why="nothing reads what nodes offer",
+            alerts=("GpusNotOffered",),
+            change={
+                target("kube-state-metrics", "kube-state-metrics-a"): read,
+                f"kube_node_status_capacity{{{_NODE_GPUS}}}": None,
+                f"kube_node_status_allocatable{{{_NODE_GPUS}}}": None,
+            },
+        )
+        for read in (constant(0), None)
+    ),
+    Silence(
+        why="a GPU under load beside one that has no work and a higher clock",
+        alerts=("GpuSlowedDown",),
+        change={
+            gpu("DCGM_FI_DEV_SM_CLOCK"): constant(1400),
+            gpu("DCGM_FI_DEV_SM_CLOCK", 1): constant(1980),
+            gpu("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 1): constant(0),
+        },
+    ),
+    Silence(
+        why="the volume of Prometheus, which keeps to a share of it",
+        alerts=("VolumeNearlyFull",),
+        change={
+            f'longhorn_volume_actual_size_bytes{{{_OF_PROMETHEUS}, node="hgx-1"}}': constant(95e9),
+            f'longhorn_volume_capacity_bytes{{{_OF_PROMETHEUS}, node="hgx-1"}}': constant(100e9),
         },
     ),
     Silence(

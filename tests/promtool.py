@@ -8,8 +8,9 @@ from typing import Any
 
 from components.monitoring import rules
 from components.monitoring.alerts.alert import Alert
-from tests.alert_cases import CASES, HEALTHY, PROMISE, Case
+from tests.alert_cases import CASES, Case
 from tests.alert_silences import SILENCES, Silence
+from tests.alert_site import HEALTHY, PROMISE
 
 # Always there.
 WATCHDOG = "Watchdog"

@@ -6,6 +6,9 @@ against `stacks/facts/metrics`, which lists what the pinned versions of the part
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from components.specs.promises import Metric
 from floor.namespaces import ENVOY_GATEWAY, MODELS
 
 ENGINES = 'job="inference-engines"'
@@ -35,8 +38,9 @@ AVAILABILITY = "site:availability:declared"
 """Share of requests that the site answers without an error of its own, 0 to 1."""
 TIER = "tenant:tier:declared"
 """1 for each tenant. Labels: tenant, tier; `none` for a tenant without one."""
-LATENCY = "model:latency_seconds:quantile15m"
-"""What clients of a model had within 15 minutes, where enough requests came to know. Labels as those of TARGET."""
+WITHIN_TARGET = "model:latency_within_target:share15m"
+"""Share of 15 minutes' values up to `bound_s`, the engine's first bound in seconds that is not below the target, where
+enough requests came to know. Labels: those of TARGET, and bound_s."""
 OFFERED_GPUS = "node:gpus:declared"
 """GPUs that each node of the site should offer. Label: node."""
 QUEUE_LIMIT = "model:waiting_requests_per_replica:shedding"
@@ -45,6 +49,13 @@ QUEUE_LIMIT = "model:waiting_requests_per_replica:shedding"
 _IN_MODELS = f'{OBJECTS}, namespace="{MODELS}"'
 _IN_PROXIES = f'{OBJECTS}, namespace="{ENVOY_GATEWAY}"'
 _GPU = 'resource="nvidia_com_gpu"'
+HISTOGRAMS: Mapping[Metric, tuple[str, ...]] = {
+    "ttft": ("vllm:time_to_first_token_seconds",),
+    "itl": ("vllm:inter_token_latency_seconds",),
+    # The simulator has the name of earlier vLLMs.
+    "tpot": ("vllm:request_time_per_output_token_seconds", "vllm:time_per_output_token_seconds"),
+}
+"""Of the metrics that targets are about."""
 # Envoy's cluster of a model has the name of its route.
 _CLUSTER = f"httproute/{MODELS}/(.+)/rule/.+"
 # A Deployment's pod: NAME-REPLICASET-POD.
@@ -103,10 +114,19 @@ def itl_mean_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window
 
 
 def tpot_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
-    """Seconds per token of a request after its first. The simulator has it under the name of earlier vLLMs."""
-    buckets = ("vllm:request_time_per_output_token_seconds_bucket", "vllm:time_per_output_token_seconds_bucket")
-    either = " or ".join(f"rate({bucket}{_where(where)}[{window}])" for bucket in buckets)
-    return f"histogram_quantile({share:g}, sum by (le, {', '.join(by)}) ({either}))"
+    """Seconds per token of a request after its first."""
+    return f"histogram_quantile({share:g}, {_buckets(HISTOGRAMS['tpot'], where, by=('le', *by), window=window)})"
+
+
+def share_up_to(
+    bound_s: float, histograms: tuple[str, ...], where: str, *, by: tuple[str, ...] = ("model",), window: str
+) -> str:
+    """Share of what a histogram, under whichever of its names, counted in `window` up to one of its bounds, 0 to 1."""
+    # Clients of Prometheus write 1 or 1.0, and Prometheus itself 1.0 from its version 3 on.
+    bound = f"{bound_s:g}" if bound_s % 1 else f"{bound_s:.0f}([.]0)?"
+    within = _buckets(histograms, _and(where, f'le=~"{bound}"'), by=by, window=window)
+    every = _buckets(histograms, _and(where, 'le="+Inf"'), by=by, window=window)
+    return f"{within} / ({every} > 0)"
 
 
 def e2e_s(share: float, where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
@@ -221,6 +241,13 @@ def missing_replicas() -> str:
     """Replicas of models and pickers that are declared and not available, by Deployment."""
     wanted = total("kube_deployment_spec_replicas", _IN_MODELS, by=("deployment",))
     return f"{wanted} - {total('kube_deployment_status_replicas_available', _IN_MODELS, by=('deployment',))}"
+
+
+def changed_deployments(minutes: int) -> str:
+    """Deployments of models and pickers that were made or changed within so many minutes."""
+    changed = f"changes(kube_deployment_metadata_generation{_where(_IN_MODELS)}[{minutes}m]) > 0"
+    made = f"time() - kube_deployment_created{_where(_IN_MODELS)} < {minutes * 60}"
+    return f"max by (deployment) ({changed} or {made})"
 
 
 def weights_jobs(state: str) -> str:
@@ -343,6 +370,12 @@ def or_zero(expression: str, job: str) -> str:
 def share_of(part: str, whole: str) -> str:
     """A part of a whole, 0 to 1: 0 while no series of the part exists, and nothing without the whole."""
     return f"({part} or 0 * {whole}) / ({whole} > 0)"
+
+
+def _buckets(histograms: tuple[str, ...], where: str, *, by: tuple[str, ...], window: str) -> str:
+    """What the buckets of a histogram grew by per second, under whichever of its names the engine has it."""
+    rates = " or ".join(f"rate({name}_bucket{_where(where)}[{window}])" for name in histograms)
+    return f"sum{_by(by)}({rates})"
 
 
 def _with_tier(expression: str) -> str:

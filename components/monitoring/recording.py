@@ -6,17 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.monitoring import queries
-from components.specs.promises import ModelPromise, SitePromise
+from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
 
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 """Over which the share of failed requests is recorded: those of the burn rates."""
-_QUANTILES = {
-    "ttft": (queries.ttft_s, "vllm:time_to_first_token_seconds_count"),
-    "itl": (queries.itl_s, "vllm:inter_token_latency_seconds_count"),
-    # Of each request, so as many as first tokens.
-    "tpot": (queries.tpot_s, "vllm:time_to_first_token_seconds_count"),
-}
-_PERCENTILES = (50, 95, 99)
 _LATENCY_WINDOW = "15m"
 
 
@@ -45,18 +38,29 @@ def _of_model(model: ModelPromise) -> Iterator[dict[str, Any]]:
     yield _record(queries.QUEUE_LIMIT, model.shedding_queue, own)
 
 
-def measured() -> list[dict[str, Any]]:
+def measured(promise: SitePromise) -> list[dict[str, Any]]:
     """Figures that several alerts and panels need."""
     rules = [_rule(queries.error_ratio(window), queries.status_share("5", window=window), {}) for window in WINDOWS]
-    for metric, (quantile, counter) in _QUANTILES.items():
-        for percentile in _PERCENTILES:
-            value = quantile(percentile / 100, window=_LATENCY_WINDOW)
-            # Of fewer, one request alone would be all that is beyond the percentile.
-            fewest = round(1 / (1 - percentile / 100))
-            counted = queries.growth(counter, queries.ENGINES, by=("model",), window=_LATENCY_WINDOW)
-            labels = {"metric": metric, "percentile": f"{percentile}"}
-            rules.append(_rule(queries.LATENCY, f"{value} and on (model) {counted} >= {fewest}", labels))
+    rules += [
+        _within(model.model, target, target.bound_s)
+        for model in promise.models
+        for target in model.targets
+        if target.bound_s is not None
+    ]
     return [*rules, _rule(queries.gpus_by_model(), queries.assigned_gpus(), {})]
+
+
+def _within(model: str, target: LatencyPromise, bound_s: float) -> dict[str, Any]:
+    """How many of a metric's values are within its target for sure, or may be: a bucket has no finer answer."""
+    engines = f'{queries.ENGINES}, model="{model}"'
+    share = queries.share_up_to(bound_s, queries.HISTOGRAMS[target.metric], engines, window=_LATENCY_WINDOW)
+    # Of fewer, one request alone would be all that is beyond the percentile.
+    fewest = round(1 / (1 - target.percentile / 100))
+    # A request has one first token and one mean gap.
+    counted = "vllm:inter_token_latency_seconds" if target.metric == "itl" else "vllm:time_to_first_token_seconds"
+    values = queries.growth(f"{counted}_count", engines, by=("model",), window=_LATENCY_WINDOW)
+    labels = {"metric": target.metric, "percentile": f"{target.percentile}", "bound_s": f"{bound_s:g}"}
+    return _rule(queries.WITHIN_TARGET, f"{share} and on (model) {values} >= {fewest}", labels)
 
 
 def _record(name: str, value: float, labels: Mapping[str, str]) -> dict[str, Any]:

@@ -40,7 +40,10 @@ def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Seque
         "nodes": hardware.nodes(),
         "gpus": hardware.gpus() if measured.gpus else [],
         "storage": storage.volumes() if measured.storage else [],
-        "measuring": [*measuring.targets(promise.jobs), *(measuring.servers() if measured.servers else [])],
+        "measuring": [
+            *measuring.targets(promise.jobs, models.start_minutes(promise)),
+            *(measuring.servers() if measured.servers else []),
+        ],
     }
     return {name: listed for name, listed in groups.items() if listed}
 
@@ -49,7 +52,7 @@ def groups(promise: SitePromise, measured: Measured = ALL) -> list[dict[str, Any
     """All rules, as a rule file has them. What alerts compare with comes before them."""
     return [
         {"name": "declared", "rules": recording.declared(promise)},
-        {"name": "measured", "rules": recording.measured()},
+        {"name": "measured", "rules": recording.measured(promise)},
         *(
             {"name": name, "rules": [alert.rule() for alert in listed]}
             for name, listed in alerts(promise, measured).items()

@@ -16,6 +16,9 @@ class LatencyPromise:
     metric: Metric
     percentile: int
     seconds: float
+    bound_s: float | None
+    """Smallest bound, in seconds, of the engine's histogram that is not below `seconds`: how many values are within the
+    target can be counted up to there alone. None where the histogram ends before."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
+from components.specs.promises import LatencyPromise, Metric, ModelPromise, SitePromise
+from stacks.facts import metrics
 from stacks.plan.models import RevisionPlan
 from stacks.plan.placing import nodes_of
 from stacks.plan.site_plan import SitePlan
+from stacks.proof.demand import LatencyTarget
 from stacks.proof.proof import Proof
+
+_HISTOGRAMS: Mapping[Metric, str] = {
+    "ttft": "vllm:time_to_first_token_seconds",
+    "itl": "vllm:inter_token_latency_seconds",
+    "tpot": "vllm:request_time_per_output_token_seconds",
+}
 
 
 def site_promise(plan: SitePlan, availability_percent: float, jobs: Sequence[str]) -> SitePromise:
@@ -27,10 +35,7 @@ def model_promise(revision: RevisionPlan) -> ModelPromise:
     order, case = revision.proof.order, revision.proof.case
     return ModelPromise(
         model=revision.model,
-        targets=tuple(
-            LatencyPromise(metric=target.metric, percentile=target.percent, seconds=target.ms / 1e3)
-            for target in order.slo.targets
-        ),
+        targets=tuple(latency_promise(target) for target in order.slo.targets),
         itl_mean_s=_slowest_itl_s(revision.proof) if order.model.task == "generate" else None,
         requests_per_s=order.load.requests_per_s if order.load else None,
         replicas=case.replicas,
@@ -38,6 +43,14 @@ def model_promise(revision: RevisionPlan) -> ModelPromise:
         start_budget_s=revision.server.start_budget_s,
         shedding_queue=revision.picker.shedding_queue_threshold,
     )
+
+
+def latency_promise(target: LatencyTarget) -> LatencyPromise:
+    """The target, and up to where the engine counts what is within it."""
+    seconds = target.ms / 1e3
+    bounds = metrics.load()["vllm"].bounds[_HISTOGRAMS[target.metric]]
+    bound_s = next((bound for bound in bounds if bound >= seconds), None)
+    return LatencyPromise(metric=target.metric, percentile=target.percent, seconds=seconds, bound_s=bound_s)
 
 
 def _slowest_itl_s(proof: Proof) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pulumi
 
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
+from components.monitoring import kube_state_metrics
 from components.monitoring.monitoring import Monitoring, MonitoringArgs, MonitoringImages
 from components.monitoring.pods import Placing
 from components.monitoring.rules import Measured
@@ -45,13 +46,12 @@ def declare_monitoring(
         return
     targets = targets_of(site, models_namespace, gateway_namespace)
     own = site.monitoring.system == "prometheus_operator"
-    jobs = dict.fromkeys(target.job for target in (*targets, *(own_targets() if own else ())))
     args = MonitoringArgs(
         spec=site.monitoring,
         site=site.name,
         images=_images(plan.versions.images),
         targets=targets,
-        promise=site_promise(plan, site.monitoring.availability_percent, list(jobs)),
+        promise=site_promise(plan, site.monitoring.availability_percent, jobs_of(targets, own=own)),
         measured=Measured(
             gpus=site.cluster.gpu_stack != "external", storage=site.storage.system == "longhorn", servers=own
         ),
@@ -69,6 +69,15 @@ def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) 
     targets += controller_targets() if by_chart else []
     targets += [gpu_target(site.cluster.gpu_stack)] if site.cluster.gpu_stack != "external" else []
     return [*targets, *([storage_target()] if site.storage.system == "longhorn" else [])]
+
+
+def jobs_of(targets: Sequence[ScrapeTarget], *, own: bool) -> list[str]:
+    """Jobs that must have a target. own: whether the program installs what measures.
+
+    Rules ask for kube-state-metrics everywhere; beside an operator of the site's own it is the site's.
+    """
+    others = [target.job for target in own_targets()] if own else [kube_state_metrics.NAME]
+    return list(dict.fromkeys([*(target.job for target in targets), *others]))
 
 
 def _images(images: Images) -> MonitoringImages:

@@ -6,7 +6,7 @@ from functools import cache
 
 from components.monitoring import rules
 from stacks.facts import metrics
-from tests.alert_cases import PROMISE
+from tests.alert_site import PROMISE
 from tests.unit.promql import Known, read
 
 

@@ -71,7 +71,19 @@ def proxies() -> list[Alert]:
     answered = queries.rate_by_model("envoy_cluster_upstream_rq_xx", window="5m")
     # Shorter than the alert waits: a picker that was replaced leaves one burst of failed calls.
     cancelled = queries.rate("envoy_http_ext_proc_streams_failed", queries.LISTENERS, window="2m")
+    answering = queries.highest("up", queries.PROXIES)
     return [
+        Alert(
+            name="GatewayDown",
+            severity="page",
+            # Without proxies nothing counts requests, so no share of them fails.
+            expression=f"({answering} or vector(0)) == 0",
+            minutes=2,
+            summary="No proxy of the gateway answers",
+            description="Prometheus reaches none ({{ $value }} is none): clients get no connection, or all of the "
+            "proxies' metrics are out of reach.",
+            runbook="gateway-not-programmed",
+        ),
         Alert(
             name="ModelFails",
             severity="ticket",

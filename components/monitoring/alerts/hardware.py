@@ -33,8 +33,8 @@ _GPU = 'resource="nvidia_com_gpu"'
 def gpus() -> list[Alert]:
     """Errors, heat and clocks of each GPU."""
     xid, clock = _of_gpu("DCGM_FI_DEV_XID_ERRORS"), _of_gpu("DCGM_FI_DEV_SM_CLOCK")
-    fastest = queries.highest("DCGM_FI_DEV_SM_CLOCK", queries.GPUS, by=("node",))
-    busy = _of_gpu("DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+    # One without work clocks down, or stays as fast as it can be.
+    busy = f"({clock} and on (node, gpu) {_of_gpu('DCGM_FI_PROF_GR_ENGINE_ACTIVE')} > {_BUSY_SHARE:g})"
     where = "GPU {{ $labels.gpu }} of {{ $labels.node }}"
     return [
         Alert(
@@ -83,13 +83,12 @@ def gpus() -> list[Alert]:
             severity="ticket",
             # Power or heat throttles a GPU, and all others of its replica wait for it.
             expression=(
-                f"{clock} / on (node) group_left () {fastest} < {_CLOCK_SHARE:g} "
-                f"and on (node, gpu) {busy} > {_BUSY_SHARE:g}"
+                f"{busy} / on (node, modelName) group_left () max by (node, modelName) {busy} < {_CLOCK_SHARE:g}"
             ),
             minutes=15,
             summary=f"{where} is slower than its neighbours",
-            description="Under load its clock is at {{ $value | humanizePercentage }} of the node's fastest: power, "
-            "heat or a fault throttles it, and its whole replica.",
+            description="Under load its clock is at {{ $value | humanizePercentage }} of the node's fastest with "
+            "work: power, heat or a fault throttles it, and its whole replica.",
             runbook="gpu-unwell",
         ),
         Alert(
@@ -113,10 +112,10 @@ def nodes() -> list[Alert]:
         Alert(
             name="GpusNotOffered",
             severity="ticket",
-            # A node without the resource has no series at all.
+            # A node without the resource has no series at all; nor has any while nothing reads the nodes.
             expression=(
-                f"{queries.OFFERED_GPUS} - on (node) ({offered} or on (node) 0 * {queries.OFFERED_GPUS}) > 0 "
-                f"or on (node) {there} - on (node) {offered} > 0"
+                f"({queries.OFFERED_GPUS} - on (node) ({offered} or on (node) 0 * {queries.OFFERED_GPUS}) > 0 "
+                f"or on (node) {there} - on (node) {offered} > 0) and on () up{{{queries.OBJECTS}}} == 1"
             ),
             minutes=10,
             summary="{{ $labels.node }} does not offer all of its GPUs",

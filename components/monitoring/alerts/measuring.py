@@ -9,10 +9,15 @@ from components.monitoring.alerts.alert import Alert
 
 _PROMETHEUS = 'job="prometheus"'
 _ALERTMANAGER = 'job="alertmanager"'
+_ENGINES = "inference-engines"
 
 
-def targets(jobs: Sequence[str]) -> list[Alert]:
-    """Everything that is to be scraped. An alert without its series is silent, so their absence is one of its own."""
+def targets(jobs: Sequence[str], start_minutes: int) -> list[Alert]:
+    """Everything that is to be scraped. An alert without its series is silent, so their absence is one of its own.
+
+    jobs: the site's own; a Prometheus may have those of others. start_minutes: that a replica may take to start.
+    """
+    others = "|".join(job for job in jobs if job != _ENGINES)
     absent = " or ".join(f'absent(up{{job="{job}"}})' for job in jobs)
     return [
         Alert(
@@ -28,11 +33,22 @@ def targets(jobs: Sequence[str]) -> list[Alert]:
             name="TargetDown",
             severity="ticket",
             # kube-state-metrics has the pods that should be there; here are those that are and do not answer.
-            expression="up == 0",
+            expression=f'up{{job=~"{others}"}} == 0',
             minutes=10,
             summary="{{ $labels.pod }} does not answer when it is measured",
             description="Prometheus cannot read its metrics ({{ $value }} is no) as {{ $labels.job }}. What alerts "
             "know of it is missing.",
+            runbook="monitoring-down",
+        ),
+        Alert(
+            name="EngineTargetDown",
+            severity="ticket",
+            # A replica that loads its weights has a pod and no metrics.
+            expression=f"up{{{queries.ENGINES}}} == 0",
+            minutes=start_minutes,
+            summary="{{ $labels.pod }} of {{ $labels.model }} does not answer when it is measured",
+            description="Prometheus cannot read the engine's metrics ({{ $value }} is no), for longer than a start may "
+            "take. What alerts know of it is missing.",
             runbook="monitoring-down",
         ),
         *(

@@ -12,6 +12,8 @@ from floor.namespaces import MODELS
 
 _MODELS = f'{queries.OBJECTS}, namespace="{MODELS}"'
 _FAILED_JOBS = f'{_MODELS}, condition="true"'
+# Those that a site may declare a target for.
+PERCENTILES = (50, 95, 99)
 # Above the declared load a model is slower by design, and the queue's alerts speak.
 _LOAD_MARGIN = 1.1
 # Share of requests that clients notice as refused; an estimate, ten times the budget of 99.9 %.
@@ -57,11 +59,15 @@ def latency() -> list[Alert]:
         Alert(
             name="ModelLatencyAboveTarget",
             severity="page",
-            expression=f"{queries.LATENCY} > on (model, metric, percentile) {queries.TARGET}",
+            expression=" or ".join(
+                f'{queries.WITHIN_TARGET}{{percentile="{percentile}"}} < {percentile / 100:g}'
+                for percentile in PERCENTILES
+            ),
             minutes=5,
             summary="{{ $labels.model }} misses its target for {{ $labels.metric }} at p{{ $labels.percentile }}",
-            description="It is {{ $value | humanizeDuration }} over 15 minutes, and the site declares less as the "
-            "model's `slo`.",
+            # Within a bucket a percentile is a guess, and no one is woken for one.
+            description="Of the values of 15 minutes {{ $value | humanizePercentage }} are at most "
+            "{{ $labels.bound_s }} s, the engine's first bound that is not below the target in the model's `slo`.",
             runbook="slow-model",
         ),
         slow_model(),
@@ -77,7 +83,6 @@ def load() -> list[Alert]:
         for kind in ("pending", "active")
     )
     rejected = queries.rate("vllm:admission_rejections_total", queries.ENGINES, by=("model",), window="5m")
-    answered = queries.requests_per_s(window="5m")
     preempted, cached = queries.preemptions_per_s(window="15m"), "vllm:kv_cache_usage_perc"
     return [
         Alert(
@@ -94,14 +99,12 @@ def load() -> list[Alert]:
             name="ModelRefusesRequests",
             severity="page",
             # A stream that the engine refuses is 200 with an error in it, which no count by status shows.
-            expression=(
-                f"(({overflow}) / on (model) ({answered} > 0) > {_REFUSED_SHARE:g}) "
-                f"or ({rejected} / on (model) ({answered} > 0) > {_REFUSED_SHARE:g})"
+            expression=" or ".join(
+                f"({_refused_share(refused)} > {_REFUSED_SHARE:g})" for refused in (overflow, rejected)
             ),
             minutes=5,
             summary="Requests for {{ $labels.model }} are refused",
-            description="{{ $value | humanizePercentage }} as many as are answered: gateway or engine have as many "
-            "as they can hold.",
+            description="{{ $value | humanizePercentage }} of them: gateway or engine have as many as they can hold.",
             runbook="model-overloaded",
         ),
         Alert(
@@ -127,10 +130,21 @@ def load() -> list[Alert]:
     ]
 
 
+def _refused_share(refused_per_s: str) -> str:
+    """Of a model's requests, 0 to 1: also where all are refused, and where no replica is left to count answers."""
+    answered_per_s = f"({queries.requests_per_s(window='5m')} or on (model) 0 * ({refused_per_s}))"
+    return f"({refused_per_s}) / on (model) (({refused_per_s}) + on (model) {answered_per_s} > 0)"
+
+
+def start_minutes(promise: SitePromise) -> int:
+    """How long any replica of the site may take until it serves."""
+    longest = max((model.start_budget_s for model in promise.models), default=0)
+    return max(_LEAST_START_MINUTES, math.ceil(longest / 60))
+
+
 def replicas(promise: SitePromise) -> list[Alert]:
     """Replicas and pickers as Kubernetes and the pickers see them."""
-    longest = max((model.start_budget_s for model in promise.models), default=0)
-    start_minutes = max(_LEAST_START_MINUTES, math.ceil(longest / 60))
+    minutes = start_minutes(promise)
     available = queries.total("kube_deployment_status_replicas_available", _MODELS, by=("deployment",))
     wanted = queries.total("kube_deployment_spec_replicas", _MODELS, by=("deployment",))
     ready = f'label_replace({available}, "model", "$1", "deployment", "(.+)")'
@@ -138,10 +152,15 @@ def replicas(promise: SitePromise) -> list[Alert]:
         Alert(
             name="ModelHasNoReplica",
             severity="page",
-            expression=f"{available} == 0 and on (deployment) {wanted} > 0",
+            # One that was made or changed just now may still start.
+            expression=(
+                f"{available} == 0 and on (deployment) {wanted} > 0 "
+                f"unless on (deployment) {queries.changed_deployments(minutes)}"
+            ),
             minutes=2,
             summary="No pod of {{ $labels.deployment }} is available",
-            description="Every request for this model fails. A name with the ending `-epp` is the model's picker.",
+            description="Every request for this model fails, and its Deployment was not changed within the time of a "
+            "start. A name with the ending `-epp` is the model's picker.",
             runbook="replica-not-ready",
         ),
         Alert(
@@ -149,7 +168,7 @@ def replicas(promise: SitePromise) -> list[Alert]:
             severity="ticket",
             # No longer than the slowest model may take to start, or a rollout would be one.
             expression=f"{queries.missing_replicas()} > 0",
-            minutes=start_minutes,
+            minutes=minutes,
             summary="{{ $value }} pods of {{ $labels.deployment }} are missing",
             description="They are declared and not available, for longer than a start may take: no room, no volume, "
             "or a program that ends.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from components.models.weights import CLAIM_SUFFIX
 from components.monitoring import queries
 from components.monitoring.alerts.alert import Alert
 from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT
+from floor.namespaces import MONITORING
 
 # What Longhorn counts includes blocks that were freed and not trimmed; an estimate of when to look.
 _FULL_SHARE = 0.9
@@ -14,8 +16,9 @@ _DISK_SHARE = 1 - MINIMAL_AVAILABLE_PERCENT / 100 - 0.05
 
 def volumes() -> list[Alert]:
     """Volumes of weights and of what else the site keeps."""
-    used = queries.highest("longhorn_volume_actual_size_bytes", queries.STORAGE, by=("volume", "pvc"))
-    size = queries.highest("longhorn_volume_capacity_bytes", queries.STORAGE, by=("volume", "pvc"))
+    growing = f'{queries.STORAGE}, pvc!~".+{CLAIM_SUFFIX}", pvc_namespace!="{MONITORING}"'
+    used = queries.highest("longhorn_volume_actual_size_bytes", growing, by=("volume", "pvc"))
+    size = queries.highest("longhorn_volume_capacity_bytes", growing, by=("volume", "pvc"))
     disks = queries.total("longhorn_node_storage_usage_bytes", queries.STORAGE, by=("node",))
     room = queries.total("longhorn_node_storage_capacity_bytes", queries.STORAGE, by=("node",))
     return [
@@ -43,6 +46,7 @@ def volumes() -> list[Alert]:
         Alert(
             name="VolumeNearlyFull",
             severity="ticket",
+            # A model's volume is made for its weights and is full from then on; Prometheus keeps to a share of its own.
             expression=f"{used} / {size} > {_FULL_SHARE:g}",
             minutes=15,
             summary="The volume of {{ $labels.pvc }} is nearly full",

@@ -22,7 +22,7 @@ from components.specs.monitoring import MonitoringSpec
 from floor.headers import CLIENT_HEADER
 from lab.plugins.kubernetes.awaiting.expressions import parse
 from manifests import grafana
-from tests.alert_cases import PROMISE
+from tests.alert_site import PROMISE
 from tests.unit.pulumi_runtime import EchoingMocks, Recorder, in_own_runtime
 
 pytestmark = pytest.mark.row("002.09")

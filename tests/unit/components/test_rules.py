@@ -5,17 +5,24 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from components.monitoring import alert_page, queries, rules
+from components.monitoring import alert_page, queries, recording, rules
+from components.monitoring.alerts import models
 from components.monitoring.alerts.alert import Alert
-from components.specs.promises import LatencyPromise
-from stacks.plan.promises import model_promise, site_promise
+from components.specs.promises import LatencyPromise, Metric
+from stacks.facts import metrics
+from stacks.plan.promises import latency_promise, model_promise, site_promise
 from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.program.monitoring import jobs_of, targets_of
+from stacks.proof.demand import PERCENTS, LatencyTarget
 from tests import promtool
-from tests.alert_cases import CASES, HEALTHY, PROMISE
+from tests.alert_cases import CASES
+from tests.alert_larger_site import LARGER
+from tests.alert_site import HEALTHY, PROMISE
 from tests.unit import promql
 from tests.unit.platform_series import known_series
 
@@ -34,6 +41,10 @@ ARGUMENTS = {
     "part": "vector(1)",
     "whole": "vector(2)",
     "percentile": 95,
+    "bound_s": 2.5,
+    "histograms": queries.HISTOGRAMS["tpot"],
+    "where": queries.ENGINES,
+    "minutes": 20,
     "expression": "vector(1)",
     "job": queries.PROXIES,
 }
@@ -88,7 +99,7 @@ def test_no_alert_lacks_a_case() -> None:
     assert {alert.severity for name, alert in alerts.items() if name != "Watchdog"} == {"page", "ticket"}
 
 
-@pytest.mark.parametrize("series", HEALTHY)
+@pytest.mark.parametrize("series", [*HEALTHY, *LARGER])
 def test_cases_are_made_of_what_is_exposed(series: str) -> None:
     """A case over series that no part has would hold a rule that never fires."""
     assert promql.read(series, known_series()).mistakes == []
@@ -104,12 +115,41 @@ def test_targets_are_those_of_the_plan(plan: SitePlan) -> None:
     glm = promise.models[0]
     assert glm.model == "glm-5-1"
     assert glm.targets == (
-        LatencyPromise(metric="ttft", percentile=95, seconds=6.0),
-        LatencyPromise(metric="itl", percentile=95, seconds=0.075),
+        LatencyPromise(metric="ttft", percentile=95, seconds=6.0, bound_s=7.5),
+        LatencyPromise(metric="itl", percentile=95, seconds=0.075, bound_s=0.075),
     )
     assert (glm.replicas, glm.gpus, glm.requests_per_s) == (2, 16, 0.5)
     assert promise.node_gpus == {f"hgx-{number}": 8 for number in range(1, 5)}
     assert promise.tiers == {"archive": "batch", "search": "interactive"}
+
+
+def test_a_target_is_counted_up_to_the_engines_next_bound() -> None:
+    def bound_s(metric: Metric, ms: float) -> float | None:
+        return latency_promise(LatencyTarget(metric=metric, percent=95, ms=ms)).bound_s
+
+    assert [bound_s("ttft", ms) for ms in (2500, 2501)] == [2.5, 5]
+    assert [bound_s("itl", 40), bound_s("tpot", 60), bound_s("tpot", 80_001)] == [0.05, 0.075, None]
+    for metric, (name, *_) in queries.HISTOGRAMS.items():
+        assert name in metrics.load()["vllm"].bounds, metric
+
+
+def test_a_target_beyond_every_bound_has_no_rule() -> None:
+    (model,) = [model for model in PROMISE.models if model.model == "chat"]
+    beyond = replace(model, targets=(replace(model.targets[0], bound_s=None),))
+    recorded = [rule["record"] for rule in recording.measured(replace(PROMISE, models=(beyond,)))]
+    assert queries.WITHIN_TARGET not in recorded
+
+
+def test_every_percentile_that_a_site_may_declare_has_its_comparison() -> None:
+    assert models.PERCENTILES == PERCENTS
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_kube_state_metrics_must_have_a_target_whoever_installs_it(plan: SitePlan, own: bool) -> None:
+    jobs = jobs_of(targets_of(plan.site, "inference-models", "inference-gateway"), own=own)
+    assert len(jobs) == len(set(jobs))
+    assert {"inference-engines", "inference-proxies", "kube-state-metrics"} <= set(jobs)
+    assert ("alertmanager" in jobs) == own
 
 
 def test_decode_is_held_to_the_slow_end_of_the_proof(plan: SitePlan) -> None:

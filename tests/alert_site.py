@@ -1,0 +1,200 @@
+"""A healthy site as Prometheus sees it: what it declares, and the series that its parts have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from components.models.weights import claim_name, volume_gib
+from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
+
+PROMISE = SitePromise(
+    models=(
+        ModelPromise(
+            model="chat",
+            targets=(
+                LatencyPromise(metric="ttft", percentile=95, seconds=2.0, bound_s=2.5),
+                LatencyPromise(metric="itl", percentile=99, seconds=0.1, bound_s=0.1),
+            ),
+            itl_mean_s=0.04,
+            requests_per_s=2.0,
+            replicas=2,
+            gpus=16,
+            start_budget_s=1309,
+            shedding_queue=8,
+        ),
+        # It has no series but in tests/alert_larger_site.py.
+        ModelPromise(
+            model="code",
+            targets=(
+                LatencyPromise(metric="ttft", percentile=95, seconds=4.0, bound_s=5.0),
+                LatencyPromise(metric="tpot", percentile=50, seconds=0.06, bound_s=0.075),
+            ),
+            itl_mean_s=0.06,
+            requests_per_s=2.0,
+            replicas=2,
+            gpus=4,
+            start_budget_s=600,
+            shedding_queue=8,
+        ),
+    ),
+    availability_percent=99.9,
+    node_gpus={"hgx-1": 8},
+    tiers={"acme": "interactive"},
+    jobs=("inference-engines", "inference-proxies", "kube-state-metrics"),
+)
+
+PROXY = 'job="inference-proxies", pod="envoy-a"'
+LISTENER = f'{PROXY}, envoy_http_conn_manager_prefix="http-10080"'
+OBJECT = 'job="kube-state-metrics"'
+POD = f'{OBJECT}, namespace="inference-models", pod="chat-a", container="engine"'
+GPUS = f'{OBJECT}, node="hgx-1", resource="nvidia_com_gpu", unit="integer"'
+VOLUME = 'job="storage", volume="pvc-2", pvc="registry", pvc_namespace="tools", node="hgx-1"'
+_WEIGHT_BYTES = 756e9
+
+TTFT, ITL = "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds"
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a series has: its first value, and what is added every minute."""
+
+    first: float = 0.0
+    each_minute: float = 0.0
+
+    def over(self, minutes: int) -> str:
+        """In promtool's notation."""
+        return f"{self.first:g}+{self.each_minute:g}x{minutes}"
+
+
+def constant(value: float) -> Values:
+    return Values(value)
+
+
+def grows(by: float) -> Values:
+    """A counter, by so much per minute."""
+    return Values(0.0, by)
+
+
+def engine(metric: str, more: str = "", pod: str = "chat-a") -> str:
+    """Pods have the name of their model and one letter."""
+    model = pod.rpartition("-")[0]
+    return f'{metric}{{job="inference-engines", model="{model}", model_name="{model}", pod="{pod}"{more}}}'
+
+
+def listener(status_class: int) -> str:
+    return f'envoy_http_downstream_rq_xx{{{LISTENER}, envoy_response_code_class="{status_class}"}}'
+
+
+def cluster(metric: str, more: str = "", model: str = "chat") -> str:
+    return f'{metric}{{{PROXY}, envoy_cluster_name="httproute/inference-models/{model}/rule/0"{more}}}'
+
+
+def target(job: str, pod: str, more: str = "") -> str:
+    return f'up{{job="{job}", pod="{pod}"{more}}}'
+
+
+def gpu(metric: str, number: int = 0) -> str:
+    return f'{metric}{{job="gpus", node="hgx-1", gpu="{number}", modelName="NVIDIA H200"}}'
+
+
+def histogram(metric: str, shares: Mapping[str, float], per_minute: float, pod: str = "chat-a") -> dict[str, Values]:
+    """Buckets by their upper bound, with the share of values up to it."""
+    buckets = {bound: engine(f"{metric}_bucket", f', le="{bound}"', pod) for bound in shares}
+    return {buckets[bound]: grows(share * per_minute) for bound, share in shares.items()}
+
+
+def itl(mean_s: float, shares: Mapping[str, float], pod: str = "chat-a") -> dict[str, Values]:
+    """Gaps of this mean, 6,000 per minute."""
+    return histogram(ITL, shares, 6000, pod) | {
+        engine(f"{ITL}_sum", pod=pod): grows(6000 * mean_s),
+        engine(f"{ITL}_count", pod=pod): grows(6000),
+    }
+
+
+def ttft(shares: Mapping[str, float], pod: str = "chat-a") -> dict[str, Values]:
+    """First tokens of 60 requests per minute."""
+    return histogram(TTFT, shares, 60, pod) | {engine(f"{TTFT}_count", pod=pod): grows(60)}
+
+
+def robustness(state: str) -> dict[str, Values]:
+    """Longhorn has a series for each state, and 1 in one of them."""
+    return {
+        f'longhorn_volume_robustness{{{VOLUME}, state="{other}"}}': constant(float(other == state))
+        for other in ("healthy", "degraded", "faulted")
+    }
+
+
+def of_deployment(metric: str, name: str) -> str:
+    return f'{metric}{{{OBJECT}, namespace="inference-models", deployment="{name}"}}'
+
+
+def deployment(name: str, available: int, wanted: int = 2) -> dict[str, Values]:
+    """Made a day before, and not changed since."""
+    return {
+        of_deployment("kube_deployment_created", name): constant(-86400),
+        of_deployment("kube_deployment_metadata_generation", name): constant(1),
+        of_deployment("kube_deployment_spec_replicas", name): constant(wanted),
+        of_deployment("kube_deployment_status_replicas_available", name): constant(available),
+    }
+
+
+def weights_volume(model: str) -> dict[str, Values]:
+    """As large as the program makes it for its weights, all of which it has."""
+    where = f'job="storage", volume="pvc-of-{model}", pvc="{claim_name(model)}", pvc_namespace="inference-models"'
+    return {
+        f'longhorn_volume_actual_size_bytes{{{where}, node="hgx-1"}}': constant(_WEIGHT_BYTES),
+        f'longhorn_volume_capacity_bytes{{{where}, node="hgx-1"}}': constant(volume_gib(_WEIGHT_BYTES) * 2**30),
+    }
+
+
+HEALTHY: Mapping[str, Values] = {
+    target("inference-engines", "chat-a", ', model="chat"'): constant(1),
+    target("inference-proxies", "envoy-a"): constant(1),
+    target("kube-state-metrics", "kube-state-metrics-a"): constant(1),
+    listener(2): grows(60),
+    listener(4): grows(6),
+    listener(5): grows(0),
+    cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="2"'): grows(60),
+    cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="5"'): grows(0),
+    cluster("envoy_cluster_upstream_rq_pending_overflow"): grows(0),
+    cluster("envoy_cluster_upstream_rq_active_overflow"): grows(0),
+    f"envoy_http_ext_proc_streams_failed{{{LISTENER}}}": grows(0),
+    f"envoy_overload_envoy_resource_monitors_fixed_heap_pressure{{{PROXY}}}": constant(0.3),
+    f"envoy_server_days_until_first_cert_expiring{{{PROXY}}}": constant(300),
+    **ttft({"1": 0.97, "2.5": 1, "5": 1, "+Inf": 1}),
+    **itl(0.03, {"0.05": 0.995, "0.1": 1, "0.5": 1, "+Inf": 1}),
+    engine("vllm:num_requests_running"): constant(4),
+    engine("vllm:num_requests_waiting"): constant(0),
+    engine("vllm:kv_cache_usage_perc"): constant(0.5),
+    engine("vllm:num_preemptions_total"): grows(0),
+    engine("vllm:admission_rejections_total", ', reason="queue"'): grows(0),
+    engine("vllm:request_success_total", ', finished_reason="stop"'): grows(60),
+    'inference_pool_ready_pods{job="inference-pickers", model="chat", name="chat"}': constant(2),
+    **deployment("chat", available=2),
+    **deployment("chat-epp", available=2),
+    f"kube_pod_container_status_restarts_total{{{POD}}}": constant(1),
+    f'kube_job_failed{{{OBJECT}, namespace="inference-models", job_name="chat-weights", condition="true"}}': constant(
+        0
+    ),
+    f"kube_node_status_capacity{{{GPUS}}}": constant(8),
+    f"kube_node_status_allocatable{{{GPUS}}}": constant(8),
+    f'kube_node_status_condition{{{OBJECT}, node="hgx-1", condition="Ready", status="true"}}': constant(1),
+    **{gpu("DCGM_FI_DEV_SM_CLOCK", number): constant(1900) for number in (0, 1)},
+    **{gpu("DCGM_FI_PROF_GR_ENGINE_ACTIVE", number): constant(0.9) for number in (0, 1)},
+    gpu("DCGM_FI_DEV_XID_ERRORS"): constant(0),
+    gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE"): constant(0),
+    gpu("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"): constant(2),
+    gpu("DCGM_FI_DEV_GPU_TEMP"): constant(70),
+    gpu("DCGM_FI_DEV_MEMORY_TEMP"): constant(80),
+    gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER"): grows(0.1),
+    **robustness("healthy"),
+    **weights_volume("chat"),
+    f"longhorn_volume_actual_size_bytes{{{VOLUME}}}": constant(700e9),
+    f"longhorn_volume_capacity_bytes{{{VOLUME}}}": constant(900e9),
+    'longhorn_node_storage_usage_bytes{job="storage", node="hgx-1"}': constant(5e12),
+    'longhorn_node_storage_capacity_bytes{job="storage", node="hgx-1"}': constant(10e12),
+    'prometheus_rule_evaluation_failures_total{job="prometheus", rule_group="load"}': grows(0),
+    'prometheus_config_last_reload_successful{job="prometheus"}': constant(1),
+    'alertmanager_notifications_failed_total{job="alertmanager", integration="webhook", reason="other"}': grows(0),
+}
