@@ -8,10 +8,13 @@ from stacks.site.model import SiteConfig
 
 
 def volume_class(site: SiteConfig) -> str | None:
-    """Class of the volumes of Prometheus and Alertmanager; None where none is known."""
+    """Class of the volumes of Prometheus and Alertmanager; None where none is known.
+
+    Longhorn's for scratch volumes: it deletes a volume with its claim, and the one for databases keeps it.
+    """
     if site.monitoring.storage_class is not None:
         return site.monitoring.storage_class
-    return database_class(site.storage.storage_class) if site.storage.system == "longhorn" else None
+    return scratch_class(site.storage.storage_class) if site.storage.system == "longhorn" else None
 
 
 def on_longhorn(site: SiteConfig) -> bool:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from components.addons.longhorn import storage_classes
+from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import READ_BY, MonitoringSpec
 from stacks.plan.monitoring import on_longhorn, optional_parts, volume_class
 from stacks.plan.site_plan import plan_values
@@ -76,16 +78,26 @@ def test_a_volume_needs_a_class_where_the_program_brings_no_storage() -> None:
 @pytest.mark.parametrize(
     ("change", "named", "own"),
     [
-        ({"monitoring.storage_class": None}, "longhorn-databases", True),
+        ({}, "longhorn-scratch", True),
+        ({"monitoring.storage_class": None}, "longhorn-scratch", True),
         ({"monitoring.storage_class": "fast"}, "fast", False),
-        ({"monitoring.storage_class": "longhorn-scratch"}, "longhorn-scratch", True),
+        ({"monitoring.storage_class": "longhorn-databases"}, "longhorn-databases", True),
     ],
 )
-def test_volumes_are_of_longhorns_class_for_databases_unless_another_one_is_named(
+def test_volumes_are_of_longhorns_class_for_scratch_unless_another_one_is_named(
     change: dict[str, Any], named: str, own: bool
 ) -> None:
     site = plan_values(changed(prod(), change), "site.yaml").site
     assert (volume_class(site), on_longhorn(site)) == (named, own)
+
+
+def test_measurements_are_deleted_with_their_claim_unless_another_class_is_named() -> None:
+    site = plan_values(changed(prod(), {"monitoring.storage_class": None}), "site.yaml").site
+    policies = {
+        body["metadata"]["name"]: body["reclaimPolicy"]
+        for body in storage_classes(site.storage.storage_class, LonghornSpec(), "v1")
+    }
+    assert policies[str(volume_class(site))] == "Delete"
 
 
 def test_only_a_site_with_an_operator_of_its_own_gets_its_definitions() -> None:
