@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,10 +48,12 @@ class Namespace(Component):
         *,
         pod_security: PodSecurity,
         labels: Mapping[str, str] | None = None,
+        needs: Sequence[pulumi.Resource] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        """needs: what `destroy` deletes after it, such as the storage of its claims."""
         super().__init__(name, opts)
-        made = self.child("namespace", namespace(name, pod_security, labels))
+        made = self.child("namespace", namespace(name, pod_security, labels), depends_on=needs)
         self.child("deny-ingress", deny_ingress(name), depends_on=[made])
         self.handle = NamespaceHandle(name=name, ready=made)
         self.finish(name=name)

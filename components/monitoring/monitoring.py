@@ -90,7 +90,9 @@ class Monitoring(Component):
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         own = args.spec.system == "prometheus_operator"
-        space = Namespace(NAMESPACE, pod_security="restricted", opts=pulumi.ResourceOptions(parent=self)).handle
+        here = pulumi.ResourceOptions(parent=self)
+        # Its claims are deleted with it, so what stores them is uninstalled after it.
+        space = Namespace(NAMESPACE, pod_security="restricted", needs=args.needs, opts=here).handle
         needs = [*args.needs, space.ready]
         targets = [*args.targets, *(own_targets() if own else [])]
         labels = prometheus.SELECTED if own else args.spec.labels

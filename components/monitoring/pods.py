@@ -92,15 +92,19 @@ def _asked(path: str, port: str) -> dict[str, Any]:
 
 
 def volume_claim(storage_class: str, gib: int) -> dict[str, Any]:
-    """The volume of one of the operator's pods."""
+    """Fields of one of the operator's servers with a volume; its claim is deleted with the namespace alone.
+
+    For another size or class the operator deletes the StatefulSet and makes it again (release 0.85,
+    pkg/prometheus/server/operator.go and pkg/alertmanager/operator.go), and the new one takes the claim that is there.
+    """
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "resources": {"requests": {"storage": f"{gib}Gi"}},
+    }
     return {
-        "volumeClaimTemplate": {
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "storageClassName": storage_class,
-                "resources": {"requests": {"storage": f"{gib}Gi"}},
-            }
-        }
+        "storage": {"volumeClaimTemplate": {"spec": claim}},
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
     }
 
 

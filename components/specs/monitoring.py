@@ -43,11 +43,12 @@ class MonitoringSpec(Spec):
     retention_days: int = Field(default=15, ge=1, le=3650)
     """How long Prometheus keeps what it measured; less where its volume is full before."""
     volume_gib: int = Field(default=50, ge=1, le=16_384)
-    """Size of Prometheus's volume. `destroy` deletes it, whatever `storage.volumes` is."""
+    """Size of Prometheus's volume. `destroy` deletes it, whatever `storage.volumes` is. A claim that exists keeps its
+    size: increase the claim before this key."""
     storage_class: str | None = None
     """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for scratch volumes
     if not given, which deletes a volume with its claim, as `destroy` expects; required without `storage.system:
-    longhorn`."""
+    longhorn`. A claim that exists keeps its class."""
     alerts_secret: str | None = None
     """Secret in `inference-monitoring` that you make, with Alertmanager's configuration under `alertmanager.yaml`;
     without it alerts are kept and shown, and sent to no one."""

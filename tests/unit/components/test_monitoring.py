@@ -302,3 +302,10 @@ def test_prometheus_is_what_its_own_namespaces_policies_let_in() -> None:
     for policy in policies:
         (rule,) = policy["spec"]["ingress"]
         assert rule["from"] == [{"podSelector": {"matchLabels": prometheus.LABELS}}]
+
+
+@pytest.mark.parametrize("server", ["prometheus", "alertmanager"])
+def test_what_was_measured_outlives_a_changed_size_or_class(server: str) -> None:
+    """The operator deletes the StatefulSet for either and makes it again; the claim must be there for the new one."""
+    kept = requests(OWN)[f"monitoring-{server}"]["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}

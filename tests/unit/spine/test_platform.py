@@ -250,7 +250,9 @@ def test_prometheus_waits_for_its_volume_its_operator_and_all_that_it_reads(tmp_
     waits = needs("monitoring-prometheus")
     assert {"monitoring-operator", "monitoring-rules", *monitors} <= waits
     assert {"monitoring-prometheus-role-longhorn-system", "monitoring-prometheus-role-gpu-operator"} <= waits
-    assert {"storage-class-longhorn-databases", "inference-monitoring-namespace"} <= needs("monitoring-operator-role")
+    assert {"storage-class-longhorn-scratch", "inference-monitoring-namespace"} <= needs("monitoring-operator-role")
+    # Its claims are deleted with it, by storage that is uninstalled after it.
+    assert {"storage-longhorn", "storage-class-longhorn-scratch"} <= needs("inference-monitoring-namespace")
 
 
 @pytest.mark.row("004.11")
