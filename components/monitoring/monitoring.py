@@ -27,9 +27,12 @@ _SCRAPER = peer(prometheus.LABELS, NAMESPACE)
 
 
 def scrapers(spec: MonitoringSpec) -> list[Peer]:
-    """Pods that may read metrics; none where nothing measures."""
+    """Pods that may read metrics; none where nothing measures.
+
+    Never a whole namespace: an engine's port has its whole API, without a key.
+    """
     if spec.system == "external":
-        return [peer({}, spec.scraper_namespace)]
+        return [peer(prometheus.ANY_PROMETHEUS, spec.scraper_namespace)]
     return [_SCRAPER] if spec.system == "prometheus_operator" else []
 
 

@@ -14,8 +14,10 @@ from components.specs.monitoring import MonitoringSpec
 
 NAME = "inference"
 ACCOUNT = "prometheus"
-LABELS = {NAME_LABEL: "prometheus", "operator.prometheus.io/name": NAME}
-"""Labels that the operator gives to its pods."""
+ANY_PROMETHEUS = {NAME_LABEL: "prometheus"}
+"""Label that the operator gives to the pods of each Prometheus; those of an agent have another one."""
+LABELS = {**ANY_PROMETHEUS, "operator.prometheus.io/name": NAME}
+"""Labels that the operator gives to the pods of this one."""
 PORT = 9090
 INTERVAL_S = 15
 SELECTED = {"inference-platform/monitoring": "selected"}

@@ -36,7 +36,8 @@ class MonitoringSpec(Spec):
     """Labels by which the cluster's operator selects monitors and rules, such as `release: kube-prometheus-stack`; with
     `system: external`."""
     scraper_namespace: str | None = None
-    """Namespace whose pods may read metrics: that of the cluster's Prometheus; required with `system: external`."""
+    """Namespace of the cluster's Prometheus. Its pods with the label `app.kubernetes.io/name: prometheus` may read
+    metrics, and reach the models' engines without a key; required with `system: external`."""
     availability_percent: float = Field(default=99.9, ge=90, le=99.999)
     """Share of requests that must be answered without an error of the platform; alerts watch the rest, its error
     budget over 30 days."""

@@ -147,6 +147,15 @@ def test_metrics_are_read_by_what_measures_alone() -> None:
         assert all(policy["spec"]["ingress"][-1]["from"] == peers for policy in policies)
 
 
+@pytest.mark.row("004.11")
+@pytest.mark.parametrize("spec", [OWN, OTHERS], ids=lambda spec: spec.system)
+def test_of_a_namespace_that_measures_prometheus_alone_reads(spec: MonitoringSpec) -> None:
+    """An engine's port has its whole API, without a key. The operator gives this label to each Prometheus."""
+    (peer,) = scrapers(spec)
+    chosen = peer["podSelector"]["matchLabels"]
+    assert chosen["app.kubernetes.io/name"] == "prometheus"
+
+
 def test_a_pod_of_envoy_starts_again_for_what_is_measured_of_requests() -> None:
     """The AI gateway gives its processor the headers to count by when the pod is made."""
     spec = GatewaySpec(port=80)
