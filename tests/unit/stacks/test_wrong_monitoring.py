@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from components.addons.longhorn import storage_classes
+from components.monitoring.alerts.gateway import BURNS
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import READ_BY, MonitoringSpec
 from stacks.plan.monitoring import on_longhorn, optional_parts, volume_class
@@ -115,3 +116,11 @@ def test_only_a_site_with_an_operator_of_its_own_gets_its_definitions() -> None:
 def test_each_key_is_read_by_some_system() -> None:
     read = {key for keys in READ_BY.values() for key in keys}
     assert read | {"system"} == set(MonitoringSpec.model_fields)
+
+
+def test_each_alert_about_the_error_budget_can_fire_at_the_lowest_target() -> None:
+    """No more than all requests can fail."""
+    lowest = next(
+        limit.ge for limit in MonitoringSpec.model_fields["availability_percent"].metadata if hasattr(limit, "ge")
+    )
+    assert max(burn.factor for burn in BURNS) * (1 - lowest / 100) < 1
