@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ from pulumi.runtime.stack import wait_for_rpcs
 
 from components.gateway import gateway, gateway_controllers
 from components.models import inference_pool
-from components.monitoring import kube_state_metrics, operator, prometheus, scraping
+from components.monitoring import kube_state_metrics, operator, prometheus, rules, scraping
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
+from components.monitoring.dashboards.boards import BOARDS
 from components.monitoring.monitoring import NAMESPACE, Monitoring, MonitoringArgs, MonitoringImages, scrapers
 from components.monitoring.pods import Placing, release_of
 from components.monitoring.rules import Measured
@@ -36,6 +39,7 @@ IMAGES = MonitoringImages(
     config_reloader="registry.example/reloader:v0.2.0",
     kube_state_metrics="registry.example/state:v2.0.0",
 )
+PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
 ANYWHERE = Placing(node_selector={}, tolerations=())
 READS = {"get", "list", "watch"}
 
@@ -119,8 +123,30 @@ def test_requests_count_for_the_tenant_of_their_client() -> None:
     """The AI gateway knows the client by the header that the key check writes."""
     values = gateway_controllers.ai_gateway_values(1, "not-a-seed", measured=True)
     assert values["controller"]["metricsRequestHeaderAttributes"] == f"{CLIENT_HEADER}:client"
-    (tenant,) = endpoint(targets()["requests"])["metricRelabelings"]
+    tenant = endpoint(targets()["requests"])["metricRelabelings"][-1]
     assert (tenant["sourceLabels"], tenant["targetLabel"]) == (["client"], "tenant")
+
+
+def test_requests_are_kept_without_buckets_that_no_one_asks_for() -> None:
+    """They are half of what each pair of client and model adds, and a target may send so much and no more."""
+    dropped = endpoint(targets()["requests"])["metricRelabelings"][0]
+    assert (dropped["action"], dropped["sourceLabels"]) == ("drop", ["__name__"])
+    name = dropped["regex"]
+    assert name == "gen_ai_client_token_usage_bucket"
+    asked = [query.expression for board in BOARDS for panel in board.panels() for query in panel.queries]
+    asked += [rule["expr"] for group in rules.groups(PROMISE) for rule in group["rules"]]
+    assert any("gen_ai_client_token_usage_sum" in expression for expression in asked)
+    assert [expression for expression in asked if name in expression] == []
+
+
+def test_the_limits_of_a_target_hold_as_many_clients_as_the_page_states() -> None:
+    """Per pair of client and model: 142 samples of some 335 bytes, of which 67 are kept."""
+    spec = requests(OWN)["monitoring-prometheus"]["spec"]
+    most_bytes = int(spec["enforcedBodySizeLimit"].removesuffix("MB")) * 2**20
+    pairs = min(spec["enforcedSampleLimit"] // 67, most_bytes // (142 * 335))
+    stated = re.search(r"some ([0-9,]+) pairs of client and model", PAGE.read_text())
+    assert stated
+    assert pairs // 100 * 100 == int(stated[1].replace(",", ""))
 
 
 def test_what_an_exporter_knows_of_others_is_not_taken_for_its_own() -> None:
