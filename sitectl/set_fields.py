@@ -109,7 +109,12 @@ ROWS = (
         key="monitoring.volume_gib",
         unit="Gi",
     ),
-    KeyOfField(kind="Alertmanager", name=_SHARED, path=r"spec\.configSecret", key="monitoring.alerts_secret"),
+    KeyOfField(
+        kind="Alertmanager",
+        name=_SHARED,
+        path=r"spec\.(configSecret|volumes\.0\.secret\.secretName)",
+        key="monitoring.alerts_secret",
+    ),
 )
 
 

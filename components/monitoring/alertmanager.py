@@ -12,6 +12,7 @@ LABELS = {NAME_LABEL: "alertmanager", "alertmanager": NAME}
 """Labels that the operator gives to its pods."""
 SERVICE, PORT_NAME, PORT = "alertmanager-operated", "web", 9093
 """The Service that the operator makes for it."""
+_CONFIGURATION = "alertmanager.yaml"
 _VOLUME_GIB = 1
 _RESOURCES = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 
@@ -21,7 +22,8 @@ def alertmanager(
 ) -> dict[str, Any]:
     """One Alertmanager, with a volume for silences and for what it has sent.
 
-    secret: holds its configuration; without one the operator makes one that sends nothing.
+    secret: holds its configuration, and `up` waits until it does; without one the operator makes one that sends
+    nothing.
     """
     return {
         "apiVersion": API,
@@ -35,7 +37,7 @@ def alertmanager(
             "replicas": 1,
             "image": image,
             "version": release_of(image),
-            **({"configSecret": secret} if secret else {}),
+            **(_configured_by(secret) if secret else {}),
             "retention": "120h",
             "logFormat": "json",
             "automountServiceAccountToken": False,
@@ -45,4 +47,20 @@ def alertmanager(
             "securityContext": dict(POD_SECURITY),
             **placed(placing),
         },
+    }
+
+
+def _configured_by(secret: str) -> dict[str, Any]:
+    """The Secret for the operator, and mounted once more, so that no pod starts before the Secret has the key.
+
+    The operator takes a configuration that sends nothing where either is not there, and reports no error (release
+    0.85, pkg/alertmanager/operator.go, loadConfigurationFromSecret). A kubelet starts no container until then.
+    """
+    name = "site-configuration"
+    return {
+        "configSecret": secret,
+        "volumes": [
+            {"name": name, "secret": {"secretName": secret, "items": [{"key": _CONFIGURATION, "path": _CONFIGURATION}]}}
+        ],
+        "volumeMounts": [{"name": name, "mountPath": f"/etc/alertmanager/{name}", "readOnly": True}],
     }

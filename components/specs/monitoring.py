@@ -52,5 +52,6 @@ class MonitoringSpec(Spec):
     if not given, which deletes a volume with its claim, as `destroy` expects; required without `storage.system:
     longhorn`. A claim that exists keeps its class."""
     alerts_secret: str | None = None
-    """Secret in `inference-monitoring` that you make, with Alertmanager's configuration under `alertmanager.yaml`;
-    without it alerts are kept and shown, and sent to no one."""
+    """Secret in `inference-monitoring` that you make, with Alertmanager's configuration under `alertmanager.yaml`.
+    Alertmanager does not start, and `up` waits 15 minutes, until the Secret and that key are there. Without
+    `alerts_secret` alerts are kept and shown, and sent to no one."""

@@ -314,6 +314,7 @@ def test_alerts_go_where_the_sites_secret_leads_them() -> None:
     )
     assert "configSecret" not in without
     assert with_one["configSecret"] == "pager"
+    assert "volumes" not in without
     (receiver,) = requests(OWN)["monitoring-prometheus"]["spec"]["alerting"]["alertmanagers"]
     assert receiver["name"] == "alertmanager-operated"
 
@@ -344,3 +345,17 @@ def test_what_was_measured_outlives_a_changed_size_or_class(server: str) -> None
     """The operator deletes the StatefulSet for either and makes it again; the claim must be there for the new one."""
     kept = requests(OWN)[f"monitoring-{server}"]["spec"]["persistentVolumeClaimRetentionPolicy"]
     assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+
+
+def test_up_waits_for_the_secret_that_leads_alerts() -> None:
+    """Without it, or without its key, the operator would take a configuration that sends nothing, and be content."""
+    made = requests(OWN.model_copy(update={"alerts_secret": "pager"}))["monitoring-alertmanager"]
+    (volume,) = made["spec"]["volumes"]
+    (mount,) = made["spec"]["volumeMounts"]
+    assert mount["name"] == volume["name"], "a kubelet waits for the volumes that containers mount"
+    assert mount["readOnly"]
+    secret = volume["secret"]
+    assert secret["secretName"] == made["spec"]["configSecret"] == "pager"
+    assert [item["key"] for item in secret["items"]] == ["alertmanager.yaml"]
+    assert not secret.get("optional")
+    assert made["metadata"]["annotations"]["pulumi.com/waitFor"] == "condition=Available"
