@@ -13,6 +13,7 @@ from components.monitoring import alertmanager, kube_state_metrics, operator, pr
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.pods import NAME_LABEL, Placing
 from components.monitoring.rules import Measured, prometheus_rule
+from components.monitoring.runbooks import with_addresses
 from components.monitoring.scraping import ScrapeTarget, own_targets, pod_monitor, scraped_namespaces
 from components.namespace import Namespace
 from components.network_policies import Peer, allow_ingress, peer
@@ -104,6 +105,8 @@ class Monitoring(Component):
             for target in targets
         ]
         rule = prometheus_rule(NAMESPACE, labels, args.promise, args.measured)
+        if args.spec.runbooks_url:
+            rule = with_addresses(rule, args.spec.runbooks_url)
         monitors.append(self.child("rules", rule, depends_on=needs))
         for dashboard, body in dashboard_config_maps(NAMESPACE).items():
             self.child(f"dashboard-{dashboard}", body, depends_on=[space.ready])

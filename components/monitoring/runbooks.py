@@ -1,11 +1,28 @@
-"""Where the runbooks can be read: links of alerts and dashboards lead there."""
+"""How alerts and dashboards lead to runbooks: by the command that prints one, or where the site publishes them."""
 
 from __future__ import annotations
 
-# The pages of this project have no address of their own yet; this name is reserved and leads nowhere (RFC 2606).
-BASE = "https://inference-platform.example/docs/runbooks"
+from collections.abc import Mapping
+from typing import Any
+
+_COMMAND = "sitectl docs "
 
 
-def runbook_url(page: str) -> str:
-    """The address of a runbook by the name of its file, without the ending."""
-    return f"{BASE}/{page}.md"
+def command(page: str) -> str:
+    """What prints a runbook in a checkout, by the name of its file without the ending."""
+    return f"{_COMMAND}{page}"
+
+
+def with_addresses(rule: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """The PrometheusRule, in which each alert has the address of its runbook too. folder: where the site has them."""
+    groups = [
+        {**group, "rules": [_with_address(each, folder) for each in group["rules"]]} for group in rule["spec"]["groups"]
+    ]
+    return {**rule, "spec": {**rule["spec"], "groups": groups}}
+
+
+def _with_address(rule: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    if "alert" not in rule:
+        return dict(rule)
+    page = rule["annotations"]["runbook"].removeprefix(_COMMAND)
+    return {**rule, "annotations": {**rule["annotations"], "runbook_url": f"{folder.rstrip('/')}/{page}.md"}}

@@ -13,9 +13,10 @@ MonitoringSystem = Literal["none", "external", "prometheus_operator"]
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
     "none": (),
-    "external": ("labels", "scraper_namespace", "availability_percent"),
+    "external": ("labels", "scraper_namespace", "availability_percent", "runbooks_url"),
     "prometheus_operator": (
         "availability_percent",
+        "runbooks_url",
         "retention_days",
         "volume_gib",
         "storage_class",
@@ -42,6 +43,9 @@ class MonitoringSpec(Spec):
     availability_percent: float = Field(default=99.9, ge=95, le=99.999)
     """Share of requests that must be answered without an error of the platform; alerts watch the rest, its error
     budget over 30 days."""
+    runbooks_url: str | None = None
+    """Https address of the folder where you publish this project's docs/runbooks; each alert then has its page below it
+    as `runbook_url`. Without it alerts name the command that prints the page alone, `sitectl docs PAGE`."""
     retention_days: int = Field(default=15, ge=1, le=3650)
     """How long Prometheus keeps what it measured; less where its volume is full before."""
     volume_gib: int = Field(default=50, ge=1, le=16_384)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from components.monitoring.runbooks import runbook_url
+from components.monitoring.runbooks import command
 
 Severity = Literal["page", "ticket", "none"]
 """page: someone must act now. ticket: within days. none: it reaches no one, see Watchdog."""
@@ -37,8 +37,6 @@ class Alert:
             "annotations": {
                 "summary": self.summary,
                 "description": self.description,
-                "runbook_url": runbook_url(self.runbook),
-                # The same page in a checkout, or where sitectl is installed.
-                "runbook": f"sitectl docs {self.runbook}",
+                "runbook": command(self.runbook),
             },
         }

@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 from components.monitoring import queries
 from components.monitoring.dashboards.board import Board, Panel, PanelGroup, PanelPlace, Query, Shape, placed
-from components.monitoring.runbooks import runbook_url
+from components.monitoring.runbooks import command
 
 TAG = "inference-platform"
 SOURCE = "datasource"
@@ -100,22 +100,13 @@ def _panel(panel: Panel, runbook: str | None, place: PanelPlace) -> timeseries.P
     made = (
         made.id(panel.identity)
         .title(panel.title)
-        .description(panel.description)
+        .description(panel.description + (f"\n\nRunbook: `{command(runbook)}`" if runbook else ""))
         .datasource(_SOURCE)
         .unit(panel.unit)
         .grid_pos(models.GridPos(h=place.height, w=place.width, x=place.x, y=place.y))
     )
     for index, query in enumerate(panel.queries):
         made.with_target(_target(query, chr(ord("A") + index)))
-    if runbook:
-        made.links(
-            [
-                dashboard.DashboardLink(f"Runbook, as `sitectl docs {runbook}`")
-                .type(models.DashboardLinkType.LINK)
-                .url(runbook_url(runbook))
-                .target_blank(True)  # noqa: FBT003 - Grafana's builder
-            ]
-        )
     return made
 
 

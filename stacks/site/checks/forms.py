@@ -101,6 +101,11 @@ _FORMS: Mapping[str, _Form] = {
     "storage.storage_class": _NAME,
     "monitoring.storage_class": _NAME,
     "monitoring.alerts_secret": _NAME._replace(example="alertmanager"),
+    "monitoring.runbooks_url": _Form(
+        re.compile(r"https://[^/\s@?#]+(/[^\s@?#]*)?").fullmatch,
+        "the https address of a folder",
+        "https://pages.site.example/runbooks",
+    ),
     "gateway.certificate_secret": _NAME._replace(example="inference-tls"),
     "gateway.load_balancer_class": _Form(_CLASS.fullmatch, "a class, [domain/]name", "example.org/metal"),
     "cluster.kubeconfig": _Form(_PATH.fullmatch, "the path of a file", "kubeconfig.berlin"),

@@ -359,3 +359,19 @@ def test_up_waits_for_the_secret_that_leads_alerts() -> None:
     assert [item["key"] for item in secret["items"]] == ["alertmanager.yaml"]
     assert not secret.get("optional")
     assert made["metadata"]["annotations"]["pulumi.com/waitFor"] == "condition=Available"
+
+
+@pytest.mark.parametrize("spec", [OWN, OTHERS], ids=lambda spec: spec.system)
+def test_alerts_link_to_runbooks_where_the_site_publishes_them(spec: MonitoringSpec) -> None:
+    def annotations(published: str | None) -> list[dict[str, str]]:
+        made = requests(spec.model_copy(update={"runbooks_url": published}))["monitoring-rules"]["spec"]["groups"]
+        return [rule["annotations"] for group in made for rule in group["rules"] if "alert" in rule]
+
+    commands = annotations(None)
+    assert commands
+    assert not [each for each in commands if "runbook_url" in each]
+    for address in ("https://pages.example/runbooks", "https://pages.example/runbooks/"):
+        assert annotations(address) == [
+            {**each, "runbook_url": f"https://pages.example/runbooks/{each['runbook'].split()[-1]}.md"}
+            for each in commands
+        ]

@@ -61,6 +61,15 @@ EXTERNAL = {SECTION: {"system": "external", "scraper_namespace": "watch"}}
             "not a name of lower-case letters, digits, dashes and dots",
             {SECTION: {"system": "prometheus_operator", "storage_class": "fast"}},
         ),
+        *(
+            (
+                {"system": "prometheus_operator", "runbooks_url": wrong},
+                f"{SECTION}.runbooks_url",
+                "not the https address of a folder",
+                {SECTION: {"system": "prometheus_operator", "runbooks_url": "https://pages.site.example/runbooks"}},
+            )
+            for wrong in ("http://pages.site.example/runbooks", "https://pages.site.example/runbooks?page=", "runbooks")
+        ),
     ],
 )
 def test_a_key_that_would_have_no_effect_is_refused(
