@@ -52,9 +52,9 @@ class MonitoringSpec(Spec):
     """Size of Prometheus's volume. `destroy` deletes it, whatever `storage.volumes` is. A claim that exists keeps its
     size: increase the claim before this key."""
     storage_class: str | None = None
-    """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for scratch volumes
-    if not given, which deletes a volume with its claim, as `destroy` expects; required without `storage.system:
-    longhorn`. A claim that exists keeps its class."""
+    """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for scratch
+    volumes if not given, which deletes a volume with its claim, as `destroy` expects; required without
+    `storage.system: longhorn`. A claim that exists keeps its class."""
     alerts_secret: str | None = None
     """Secret in `inference-monitoring` that you make, with Alertmanager's configuration under `alertmanager.yaml`.
     Alertmanager does not start, and `up` waits 15 minutes, until the Secret and that key are there. Without
