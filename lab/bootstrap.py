@@ -71,6 +71,9 @@ def main() -> None:
         if "--say" in sys.argv:
             say(f"{VENV} holds the packages of {LOCK.name}")
         return
+    if VENV.is_symlink():
+        # Clearing it would empty another checkout's.
+        fail(f"{VENV} is a link to {os.path.realpath(VENV)}, which has the packages of another lock", "remove the link")
     say(f"making {VENV} with {python}: the packages of {LOCK.name}, a minute or two")
     make(python)
     (VENV / STAMP).write_text(stamp(LOCK.read_bytes(), version))

@@ -369,9 +369,9 @@ def test_alerts_link_to_runbooks_where_the_site_publishes_them(spec: MonitoringS
 
     commands = annotations(None)
     assert commands
-    assert not [each for each in commands if "runbook_url" in each]
+    assert not [texts for texts in commands if "runbook_url" in texts]
     for address in ("https://pages.example/runbooks", "https://pages.example/runbooks/"):
         assert annotations(address) == [
-            {**each, "runbook_url": f"https://pages.example/runbooks/{each['runbook'].split()[-1]}.md"}
-            for each in commands
+            {**texts, "runbook_url": f"https://pages.example/runbooks/{texts['runbook'].split()[-1]}.md"}
+            for texts in commands
         ]

@@ -53,3 +53,19 @@ def test_nothing_is_made_when_the_stamp_fits(monkeypatch: pytest.MonkeyPatch, tm
     lock.write_text("a==2\n")
     bootstrap.main()
     assert len(made) == 2
+
+
+def test_a_link_to_another_checkouts_environment_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, lock = tmp_path / "other", tmp_path / "requirements.lock"
+    other.mkdir()
+    (other / "package").touch()
+    lock.write_text("a==1\n")
+    (tmp_path / "venv").symlink_to(other)
+    monkeypatch.setattr(bootstrap, "LOCK", lock)
+    monkeypatch.setattr(bootstrap, "VENV", tmp_path / "venv")
+    with pytest.raises(SystemExit):
+        bootstrap.main()
+    assert [file.name for file in other.iterdir()] == ["package"]
+    assert "remove the link" in capsys.readouterr().err
