@@ -16,7 +16,8 @@ def command(page: str) -> str:
 def with_addresses(rule: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """The PrometheusRule, in which each alert has the address of its runbook too. folder: where the site has them."""
     groups = [
-        {**group, "rules": [_with_address(each, folder) for each in group["rules"]]} for group in rule["spec"]["groups"]
+        {**group, "rules": [_with_address(entry, folder) for entry in group["rules"]]}
+        for group in rule["spec"]["groups"]
     ]
     return {**rule, "spec": {**rule["spec"], "groups": groups}}
 
