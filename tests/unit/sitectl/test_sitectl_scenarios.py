@@ -33,8 +33,9 @@ def declared(folder: Path, name: str) -> dict[str, Resource]:
     scenario = SCENARIOS[name]
     scenario.edit_program(project)
     document: dict[str, Any] = copy.deepcopy(LAB)
-    # The recordings are of a lab whose simulators had no weights.
+    # The recordings are of a lab whose simulators had no weights, and that nothing measured.
     document["config"][KEY]["storage"]["weights"]["simulated"] = "nothing"
+    del document["config"][KEY]["monitoring"]
     scenario.site(document["config"][KEY])
     file = project / "Pulumi.lab.yaml"
     file.write_text(yaml.safe_dump(document))
