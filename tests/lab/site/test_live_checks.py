@@ -13,6 +13,7 @@ import pytest
 
 from components.gateway.gateway_controllers import AI_NAMESPACE, ENVOY_NAMESPACE
 from lab import session
+from lab.cluster.parts import spec_of
 from lab.paths import CHECKOUT
 from tests import documented
 from tests.lab.site.cluster_objects import kubectl
@@ -96,7 +97,7 @@ PLANTED = {
     "every model has its replicas ready with the planned image": "of 1 declared, the site sets 2",
     "every replica is probed": "qwen3-32b has no livenessProbe",
     "no replica restarts": "restarted 1 times",
-    "replicas of a model are on nodes of their own": "all replicas of qwen3-32b are on hgx-1",
+    "replicas of a model are on nodes of their own": "all replicas of qwen3-32b are on hgx-",
     "a drain leaves every model a replica": "glm-5-1 has no PodDisruptionBudget",
     "all replicas of a model mount its one volume": "does not mount it",
     "every model has its pickers and its pool": "qwen3-32b: 0 of 1 pickers are Ready",
@@ -113,14 +114,15 @@ PLANTED = {
 PSA = "pod-security.kubernetes.io/enforce"
 NOW = "2026-01-01T00:00:00Z"
 CONTROLLERS = ((ENVOY_NAMESPACE, "envoy-gateway"), (AI_NAMESPACE, "ai-gateway-controller"))
-# The container without its liveness probe, a volume that is not the model's and nothing that looks at it, on one node.
 OTHERS = "glm-5-1-weights"
+# The container without its liveness probe, and a volume that is not the model's and nothing that looks at it.
 STRIPPED = [
     {"op": "remove", "path": "/spec/template/spec/containers/0/livenessProbe"},
     {"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": OTHERS},
     {"op": "remove", "path": "/spec/template/spec/initContainers"},
-    {"op": "add", "path": "/spec/template/spec/nodeSelector/kubernetes.io~1hostname", "value": "hgx-1"},
 ]
+# Nodes that another fault leaves with GPUs and open for pods.
+FREE_NODES = ("hgx-1", "hgx-4")
 STRAY = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -148,6 +150,23 @@ def staying(cluster: Cluster, model: str, count: int) -> list[Replica]:
     return replicas if len(replicas) == count else []
 
 
+def placed(cluster: Cluster, model: str, count: int) -> bool:
+    replicas = staying(cluster, model, count)
+    return bool(replicas) and all(node_of(cluster, replica) for replica in replicas)
+
+
+def node_of(cluster: Cluster, replica: Replica) -> str | None:
+    """Where it runs; None while it waits for room."""
+    return spec_of(cluster.core.read_namespaced_pod(replica.name, MODELS)).node_name
+
+
+def on_one_node(node: str) -> list[dict[str, Any]]:
+    return [
+        *STRIPPED,
+        {"op": "add", "path": "/spec/template/spec/nodeSelector/kubernetes.io~1hostname", "value": node},
+    ]
+
+
 def deny(site: Site, namespace: str, resource: str, condition: str) -> None:
     """Write a condition that its controller, which is away, would correct."""
     conditions = [{"type": condition, "status": "False", "reason": "Planted", "message": "", "lastTransitionTime": NOW}]
@@ -170,16 +189,19 @@ def plant(site: Site, cluster: Cluster, folder: Path) -> None:
     stray = folder / "stray.json"
     stray.write_text(json.dumps(STRAY))
     kubectl(site.lab, "create", "-f", str(stray))
-    # Down and up, so that no replica of the old template is left.
-    scale(site, "qwen3-32b", 0)
-    kubectl(site.lab, "patch", "-n", MODELS, "deployment/qwen3-32b", "--type=json", "-p", json.dumps(STRIPPED))
-    kubectl(site.lab, "delete", *replicas_of("qwen3-32b"), "--force", "--grace-period=0")
-    scale(site, "qwen3-32b", 2)
     scale(site, "glm-5-1", 1)
     (left,) = until(lambda: staying(cluster, "glm-5-1", 1), what="one replica of glm-5-1")
+    # It takes a whole node.
+    node = next(name for name in FREE_NODES if name != node_of(cluster, left))
+    # Down and up, so that no replica of the old template is left.
+    scale(site, "qwen3-32b", 0)
+    patch = json.dumps(on_one_node(node))
+    kubectl(site.lab, "patch", "-n", MODELS, "deployment/qwen3-32b", "--type=json", "-p", patch)
+    kubectl(site.lab, "delete", *replicas_of("qwen3-32b"), "--force", "--grace-period=0")
+    scale(site, "qwen3-32b", 2)
     cluster.kill(left, ENGINE)
     until(lambda: any(replica.restarts for replica in staying(cluster, "glm-5-1", 1)), what="a restarted engine")
-    until(lambda: staying(cluster, "qwen3-32b", 2), what="two stripped replicas")
+    until(lambda: placed(cluster, "qwen3-32b", 2), what="two stripped replicas on a node")
     for namespace, name in CONTROLLERS:
         until(partial(is_away, site, namespace, name), what=f"{name} away")
     deny(site, FRONT, "gateway/inference", "Programmed")

@@ -127,6 +127,8 @@ def test_killed_engine(site: Site, cluster: Cluster) -> None:
 
             # The counters of the new process begin at nothing.
             await gets_traffic(again)
+            # It may be back before the time is over in which requests may still be sent to it.
+            await asyncio.sleep(max(0.0, known + NOTICE_S + 2 - time.monotonic()))
             return flow, killed, known
 
     flow, killed, known = asyncio.run(run())
