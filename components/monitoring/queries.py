@@ -6,9 +6,7 @@ against `stacks/facts/metrics`, which lists what the pinned versions of the part
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from components.specs.promises import Metric
+from components.specs.promises import HISTOGRAMS
 from floor.namespaces import ENVOY_GATEWAY, MODELS
 
 ENGINES = 'job="inference-engines"'
@@ -46,16 +44,9 @@ OFFERED_GPUS = "node:gpus:declared"
 QUEUE_LIMIT = "model:waiting_requests_per_replica:shedding"
 """Waiting requests per replica from which on pickers refuse tiers below 0. Label: model."""
 
-_IN_MODELS = f'{OBJECTS}, namespace="{MODELS}"'
+IN_MODELS = f'{OBJECTS}, namespace="{MODELS}"'
 _IN_PROXIES = f'{OBJECTS}, namespace="{ENVOY_GATEWAY}"'
 _GPU = 'resource="nvidia_com_gpu"'
-HISTOGRAMS: Mapping[Metric, tuple[str, ...]] = {
-    "ttft": ("vllm:time_to_first_token_seconds",),
-    "itl": ("vllm:inter_token_latency_seconds",),
-    # The simulator has the name of earlier vLLMs.
-    "tpot": ("vllm:request_time_per_output_token_seconds", "vllm:time_per_output_token_seconds"),
-}
-"""Of the metrics that targets are about."""
 # Envoy's cluster of a model has the name of its route.
 _CLUSTER = f"httproute/{MODELS}/(.+)/rule/.+"
 # A Deployment's pod: NAME-REPLICASET-POD.
@@ -175,7 +166,7 @@ def answer_tokens_per_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",
 
 
 def cache_hit_share(where: str = ENGINES, *, by: tuple[str, ...] = ("model",), window: str) -> str:
-    """Share of prompt tokens rates in a replica's cache, 0 to 1. The simulator's counters have no `_total`."""
+    """Share of prompt tokens that were in a replica's cache, 0 to 1. The simulator's counters have no `_total`."""
 
     def either(name: str) -> str:
         rates = " or ".join(f"rate({name}{suffix}{_where(where)}[{window}])" for suffix in ("_total", ""))
@@ -222,7 +213,7 @@ def gpus_by_model(where: str = "") -> str:
 
 def assigned_gpus() -> str:
     """What `model:gpus:assigned` records."""
-    asked = f'kube_pod_container_resource_requests{{{_IN_MODELS}, {_GPU}, node!="", pod=~"{_POD}"}}'
+    asked = f'kube_pod_container_resource_requests{{{IN_MODELS}, {_GPU}, node!="", pod=~"{_POD}"}}'
     return f"sum by (model) ({_labelled(asked, 'pod', _POD)})"
 
 
@@ -239,25 +230,25 @@ def free_gpu_share() -> str:
 
 def missing_replicas() -> str:
     """Replicas of models and pickers that are declared and not available, by Deployment."""
-    wanted = total("kube_deployment_spec_replicas", _IN_MODELS, by=("deployment",))
-    return f"{wanted} - {total('kube_deployment_status_replicas_available', _IN_MODELS, by=('deployment',))}"
+    wanted = total("kube_deployment_spec_replicas", IN_MODELS, by=("deployment",))
+    return f"{wanted} - {total('kube_deployment_status_replicas_available', IN_MODELS, by=('deployment',))}"
 
 
 def changed_deployments(minutes: int) -> str:
     """Deployments of models and pickers that were made or changed within so many minutes."""
-    changed = f"changes(kube_deployment_metadata_generation{_where(_IN_MODELS)}[{minutes}m]) > 0"
-    made = f"time() - kube_deployment_created{_where(_IN_MODELS)} < {minutes * 60}"
+    changed = f"changes(kube_deployment_metadata_generation{_where(IN_MODELS)}[{minutes}m]) > 0"
+    made = f"time() - kube_deployment_created{_where(IN_MODELS)} < {minutes * 60}"
     return f"max by (deployment) ({changed} or {made})"
 
 
 def weights_jobs(state: str) -> str:
     """Pods of each weights Job that are in this state: `active`, `succeeded` or `failed`."""
-    return total(f"kube_job_status_{state}", _IN_MODELS, by=("job_name",))
+    return total(f"kube_job_status_{state}", IN_MODELS, by=("job_name",))
 
 
 def weights_job_age() -> str:
     """Seconds since each weights Job that is under way began."""
-    started = highest("kube_job_status_start_time", _IN_MODELS, by=("job_name",))
+    started = highest("kube_job_status_start_time", IN_MODELS, by=("job_name",))
     return f"time() - {started} and {weights_jobs('active')} > 0"
 
 
@@ -273,10 +264,10 @@ def node_storage_used_share() -> str:
     return f"{used} / {highest('longhorn_node_storage_capacity_bytes', STORAGE, by=('node',))}"
 
 
-def unhealthy_volumes() -> str:
-    """1 for each of Longhorn's volumes that is degraded or faulted. Longhorn has a series for each state."""
-    unwell = _and(STORAGE, 'state=~"degraded|faulted"')
-    return f"{highest('longhorn_volume_robustness', unwell, by=('volume', 'pvc', 'state'))} > 0"
+def volume_used_share(where: str = STORAGE) -> str:
+    """Share of each of Longhorn's volumes that was written and not trimmed, 0 to 1."""
+    used = highest("longhorn_volume_actual_size_bytes", where, by=("volume", "pvc"))
+    return f"{used} / {highest('longhorn_volume_capacity_bytes', where, by=('volume', 'pvc'))}"
 
 
 def error_ratio(window: str) -> str:
@@ -297,12 +288,12 @@ def budget_left(window: str = "3d") -> str:
 
 def restarts(*, window: str) -> str:
     """Restarts of the containers of models and pickers in `window`, by pod."""
-    return growth("kube_pod_container_status_restarts_total", _IN_MODELS, by=("pod",), window=window)
+    return growth("kube_pod_container_status_restarts_total", IN_MODELS, by=("pod",), window=window)
 
 
 def pending_pods() -> str:
     """Pods of models, pickers and Jobs that wait for a node, a volume or an image."""
-    return total("kube_pod_status_phase", _and(_IN_MODELS, 'phase="Pending"'))
+    return total("kube_pod_status_phase", _and(IN_MODELS, 'phase="Pending"'))
 
 
 def nodes_not_ready() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.monitoring import queries
-from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
+from components.specs.promises import HISTOGRAMS, LatencyPromise, ModelPromise, SitePromise
 
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 """Over which the share of failed requests is recorded: those of the burn rates."""
@@ -53,7 +53,7 @@ def measured(promise: SitePromise) -> list[dict[str, Any]]:
 def _within(model: str, target: LatencyPromise, bound_s: float) -> dict[str, Any]:
     """How many of a metric's values are within its target for sure, or may be: a bucket has no finer answer."""
     engines = f'{queries.ENGINES}, model="{model}"'
-    share = queries.share_up_to(bound_s, queries.HISTOGRAMS[target.metric], engines, window=_LATENCY_WINDOW)
+    share = queries.share_up_to(bound_s, HISTOGRAMS[target.metric], engines, window=_LATENCY_WINDOW)
     # Of fewer, one request alone would be all that is beyond the percentile.
     fewest = round(1 / (1 - target.percentile / 100))
     # A request has one first token and one mean gap.

@@ -7,6 +7,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Metric = Literal["ttft", "itl", "tpot"]
+HISTOGRAMS: Mapping[Metric, tuple[str, ...]] = {
+    "ttft": ("vllm:time_to_first_token_seconds",),
+    "itl": ("vllm:inter_token_latency_seconds",),
+    # The simulator has the name of earlier vLLMs.
+    "tpot": ("vllm:request_time_per_output_token_seconds", "vllm:time_per_output_token_seconds"),
+}
+"""The engine's histogram of each metric that targets are about, under vLLM's name first."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from components.specs.promises import LatencyPromise, Metric, ModelPromise, SitePromise
+from components.specs.promises import HISTOGRAMS, LatencyPromise, ModelPromise, SitePromise
 from stacks.facts import metrics
 from stacks.plan.models import RevisionPlan
 from stacks.plan.placing import nodes_of
 from stacks.plan.site_plan import SitePlan
 from stacks.proof.demand import LatencyTarget
 from stacks.proof.proof import Proof
-
-_HISTOGRAMS: Mapping[Metric, str] = {
-    "ttft": "vllm:time_to_first_token_seconds",
-    "itl": "vllm:inter_token_latency_seconds",
-    "tpot": "vllm:request_time_per_output_token_seconds",
-}
 
 
 def site_promise(plan: SitePlan, availability_percent: float, jobs: Sequence[str]) -> SitePromise:
@@ -48,7 +42,7 @@ def model_promise(revision: RevisionPlan) -> ModelPromise:
 def latency_promise(target: LatencyTarget) -> LatencyPromise:
     """The target, and up to where the engine counts what is within it."""
     seconds = target.ms / 1e3
-    bounds = metrics.load()["vllm"].bounds[_HISTOGRAMS[target.metric]]
+    bounds = metrics.load()["vllm"].bounds[HISTOGRAMS[target.metric][0]]
     bound_s = next((bound for bound in bounds if bound >= seconds), None)
     return LatencyPromise(metric=target.metric, percentile=target.percent, seconds=seconds, bound_s=bound_s)
 

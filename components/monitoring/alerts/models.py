@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from components.monitoring import queries
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
-from floor.namespaces import MODELS
 
-_MODELS = f'{queries.OBJECTS}, namespace="{MODELS}"'
-_FAILED_JOBS = f'{_MODELS}, condition="true"'
+_FAILED_JOBS = f'{queries.IN_MODELS}, condition="true"'
 # Those that a site may declare a target for.
 PERCENTILES = (50, 95, 99)
 # Above the declared load a model is slower by design, and the queue's alerts speak.
@@ -145,8 +143,12 @@ def start_minutes(promise: SitePromise) -> int:
 def replicas(promise: SitePromise) -> list[Alert]:
     """Replicas and pickers as Kubernetes and the pickers see them."""
     minutes = start_minutes(promise)
-    available = queries.total("kube_deployment_status_replicas_available", _MODELS, by=("deployment",))
-    wanted = queries.total("kube_deployment_spec_replicas", _MODELS, by=("deployment",))
+    available = queries.total("kube_deployment_status_replicas_available", queries.IN_MODELS, by=("deployment",))
+    wanted = queries.total("kube_deployment_spec_replicas", queries.IN_MODELS, by=("deployment",))
+    of_container = ("pod", "container")
+    restarted = queries.growth(
+        "kube_pod_container_status_restarts_total", queries.IN_MODELS, by=of_container, window="1h"
+    )
     ready = f'label_replace({available}, "model", "$1", "deployment", "(.+)")'
     return [
         Alert(
@@ -177,9 +179,7 @@ def replicas(promise: SitePromise) -> list[Alert]:
         Alert(
             name="ReplicaRestarts",
             severity="ticket",
-            expression=(
-                f"sum by (pod, container) (increase(kube_pod_container_status_restarts_total{{{_MODELS}}}[1h])) > 2"
-            ),
+            expression=f"{restarted} > 2",
             minutes=0,
             summary="{{ $labels.pod }} restarts again and again",
             description="Its container {{ $labels.container }} restarted {{ $value | humanize }} times in an hour.",

@@ -17,10 +17,6 @@ _DISK_SHARE = 1 - MINIMAL_AVAILABLE_PERCENT / 100 - 0.05
 def volumes() -> list[Alert]:
     """Volumes of weights and of what else the site keeps."""
     growing = f'{queries.STORAGE}, pvc!~".+{CLAIM_SUFFIX}", pvc_namespace!="{MONITORING}"'
-    used = queries.highest("longhorn_volume_actual_size_bytes", growing, by=("volume", "pvc"))
-    size = queries.highest("longhorn_volume_capacity_bytes", growing, by=("volume", "pvc"))
-    disks = queries.total("longhorn_node_storage_usage_bytes", queries.STORAGE, by=("node",))
-    room = queries.total("longhorn_node_storage_capacity_bytes", queries.STORAGE, by=("node",))
     return [
         Alert(
             name="VolumeFaulted",
@@ -47,7 +43,7 @@ def volumes() -> list[Alert]:
             name="VolumeNearlyFull",
             severity="ticket",
             # A model's volume is made for its weights and is full from then on; Prometheus keeps to a share of its own.
-            expression=f"{used} / {size} > {_FULL_SHARE:g}",
+            expression=f"{queries.volume_used_share(growing)} > {_FULL_SHARE:g}",
             minutes=15,
             summary="The volume of {{ $labels.pvc }} is nearly full",
             description="{{ $value | humanizePercentage }} of {{ $labels.volume }} was written.",
@@ -56,7 +52,7 @@ def volumes() -> list[Alert]:
         Alert(
             name="StorageNodeNearlyFull",
             severity="ticket",
-            expression=f"{disks} / {room} > {_DISK_SHARE:g}",
+            expression=f"{queries.node_storage_used_share()} > {_DISK_SHARE:g}",
             minutes=15,
             summary="The disks of {{ $labels.node }} are nearly full",
             description=f"{{{{ $value | humanizePercentage }}}} are in use. Longhorn places no copy on a disk with "

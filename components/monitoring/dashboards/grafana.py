@@ -96,7 +96,7 @@ def _heading(group: PanelGroup, y: int) -> dashboard.Row:
 
 
 def _panel(panel: Panel, runbook: str | None, place: PanelPlace) -> timeseries.Panel | stat.Panel:
-    made = _figure(panel) if panel.shape is Shape.FIGURE else _lines(panel)
+    made = _figure() if panel.shape is Shape.FIGURE else _lines(panel)
     made = (
         made.id(panel.identity)
         .title(panel.title)
@@ -122,8 +122,7 @@ def _target(query: Query, letter: str) -> prometheus.Dataquery:
     )
 
 
-def _figure(panel: Panel) -> stat.Panel:
-    del panel
+def _figure() -> stat.Panel:
     last = common.ReduceDataOptions().calcs(["lastNotNull"])
     return stat.Panel().reduce_options(last).graph_mode(common_models.BigValueGraphMode.AREA)
 

@@ -71,14 +71,10 @@ BOARD = Board(
                 ),
                 Panel(
                     title="Share of each volume in use",
-                    good="Below 0.9.",
+                    good="Below 0.9. Weights fill their volume to that from the start, and it does not grow.",
                     do="Increase its size, or delete what is no longer needed in it.",
                     unit=SHARE,
-                    queries=lines(
-                        f"{queries.highest('longhorn_volume_actual_size_bytes', by=_VOLUME)} / "
-                        f"{queries.highest('longhorn_volume_capacity_bytes', by=_VOLUME)}",
-                        "{{pvc}}",
-                    ),
+                    queries=lines(queries.volume_used_share(), "{{pvc}}"),
                     not_in_lab=_NO_LONGHORN,
                 ),
                 Panel(

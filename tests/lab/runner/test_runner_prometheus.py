@@ -86,7 +86,7 @@ def alert(name: str) -> dict[str, Any]:
 
 
 def server(image: str) -> dict[str, Any]:
-    """What both servers have: a claim, and the rights of a nobody."""
+    """What both servers have: a claim, and a user who is not root."""
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return {
         "image": image,

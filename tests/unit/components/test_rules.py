@@ -13,7 +13,7 @@ import pytest
 from components.monitoring import alert_page, queries, recording, rules
 from components.monitoring.alerts import models
 from components.monitoring.alerts.alert import Alert
-from components.specs.promises import LatencyPromise, Metric
+from components.specs.promises import HISTOGRAMS, LatencyPromise, Metric
 from stacks.facts import metrics
 from stacks.plan.promises import latency_promise, model_promise, site_promise
 from stacks.plan.site_plan import SitePlan, plan_file
@@ -42,7 +42,7 @@ ARGUMENTS = {
     "whole": "vector(2)",
     "percentile": 95,
     "bound_s": 2.5,
-    "histograms": queries.HISTOGRAMS["tpot"],
+    "histograms": HISTOGRAMS["tpot"],
     "where": queries.ENGINES,
     "minutes": 20,
     "expression": "vector(1)",
@@ -129,7 +129,7 @@ def test_a_target_is_counted_up_to_the_engines_next_bound() -> None:
 
     assert [bound_s("ttft", ms) for ms in (2500, 2501)] == [2.5, 5]
     assert [bound_s("itl", 40), bound_s("tpot", 60), bound_s("tpot", 80_001)] == [0.05, 0.075, None]
-    for metric, (name, *_) in queries.HISTOGRAMS.items():
+    for metric, (name, *_) in HISTOGRAMS.items():
         assert name in metrics.load()["vllm"].bounds, metric
 
 
