@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,26 @@ _MOVED = (
 )
 
 
+@dataclass(frozen=True)
+class PackedChart:
+    """A file of a folder with charts: a packed chart, or a file of a release."""
+
+    file: str
+    chart: Chart | None
+    address: str = ""
+    """Of the release's file."""
+
+    @property
+    def release(self) -> str:
+        """Version of the release whose file it is."""
+        return self.file.removesuffix(".yaml").rpartition("-")[2]
+
+    @property
+    def published(self) -> str:
+        """Its publisher's address, as far as the file has one."""
+        return named(self.chart) if self.chart else self.address
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sources:
     """Where files come from."""
@@ -41,6 +62,10 @@ class Sources:
     """Names in versions.yaml of the charts that the site installs."""
     parts: Sequence[OptionalPart] = ()
     """What the site has that needs definitions of its own."""
+    defined: bool = True
+    """Whether the program declares the definitions."""
+    networked: bool = False
+    """Whether the machines bring Cilium."""
     asking: Asking = field(default_factory=Asking)
     """Shared by all sites of a run."""
 
@@ -67,11 +92,41 @@ class Sources:
             name = pin.chart.rpartition("/")[2]
             yield f"{name}-{pin.version}.tgz", chart_of(pin.chart, pin.version, self.mirror, pin.repository)
 
-    def _chart_of_definitions(self, source: CrdSource) -> tuple[str, str]:
+    def packed(self) -> Iterator[PackedChart]:
+        """Every file that a folder must hold to be the mirror of the site's charts, definitions and pod network."""
+        yield from (PackedChart(file, chart) for file, chart in self.charts())
+        for name in self.versions.crds_with(self.parts) if self.defined else ():
+            source, release = self.versions.crd_sources[name], self.versions.crd_versions[name]
+            if source.file:
+                address = source.file.format(release=release)
+                yield PackedChart(f"{_project_of(address)}-{release}.yaml", None, address)
+            else:
+                chart = self._definitions_chart(source)
+                yield PackedChart(f"{source.chart}-{chart.version}.tgz", chart)
+        if self.networked:
+            pin = self.versions.cilium
+            chart = chart_of(pin.chart, pin.version, self.mirror, pin.repository)
+            yield PackedChart(f"{pin.chart}-{pin.version}.tgz", chart)
+
+    def bring(self, packed: PackedChart, folder: Path) -> None:
+        """Write the file into the folder, whole. Raises BundleError."""
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".pulled-") as drafts:
+            draft = Path(drafts)
+            if packed.chart:
+                self.pulled(packed.chart, draft.resolve()).replace(folder / packed.file)
+            else:
+                _, text = self._file(packed.address, packed.release)
+                (draft / packed.file).write_text(text, encoding="utf-8")
+                (draft / packed.file).replace(folder / packed.file)
+
+    def _definitions_chart(self, source: CrdSource) -> Chart:
         beside = self.versions.charts.pinned(str(source.next_to))
         registry = beside.chart.rpartition("/")[0]
-        chart = chart_of(f"{registry}/{source.chart}", beside.version, self.mirror)
-        return f"{source.chart} {beside.version}", self._rendered(chart, "crds", source.values, "default")
+        return chart_of(f"{registry}/{source.chart}", beside.version, self.mirror)
+
+    def _chart_of_definitions(self, source: CrdSource) -> tuple[str, str]:
+        chart = self._definitions_chart(source)
+        return f"{source.chart} {chart.version}", self._rendered(chart, "crds", source.values, "default")
 
     def pulled(self, chart: Chart, folder: Path) -> Path:
         """The packed chart, now in this empty folder. Raises BundleError."""
@@ -95,7 +150,7 @@ class Sources:
     def _file(self, address: str, release: str) -> tuple[str, str]:
         """From its address, or from the mirror's folder under the project's name and release."""
         address = address.format(release=release)
-        project = address.split("/releases/")[0].rpartition("/")[2]
+        project = _project_of(address)
         local = self.helm.folder / self.mirror / f"{project}-{release}.yaml" if self.mirror else None
         if local is not None and local.is_file():
             # Bytes that are no text are not as pinned either.
@@ -103,6 +158,11 @@ class Sources:
         missing = f"{project}-{release}.yaml"
         host = httpx.URL(address).host
         return address, self.asking.once(address, address, host, lambda limit_s: _got(address, missing, limit_s))
+
+
+def _project_of(address: str) -> str:
+    """Of a release's file on GitHub."""
+    return address.split("/releases/")[0].rpartition("/")[2]
 
 
 def place_of(chart: Chart) -> str:

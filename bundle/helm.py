@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bundle.asking import NoAnswerError
 from bundle.errors import BundleError
+from bundle.programs import FetchingProgram
 from components.addons.charts import Chart
 
 _INSTALL = "install helm 3.8 or later: https://helm.sh, or name the program: --helm PROGRAM"
@@ -50,31 +49,14 @@ class Helm:
         return packed[0]
 
     def _run(self, arguments: Sequence[str], chart: Chart, limit_s: float, given: str = "") -> str:
-        try:
-            done = subprocess.run(
-                [self.program, *arguments],
-                cwd=self.folder,
-                input=given,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=limit_s,
-                check=False,
-            )
-        except FileNotFoundError:
-            missing = f"there is no {self.program}" if "/" in self.program else f"{self.program} is not on PATH"
-            raise BundleError(missing, fix=_INSTALL) from None
-        except OSError as error:
-            raise BundleError(f"{self.program} cannot be run", got=str(error.strerror), fix=_INSTALL) from None
-        except subprocess.TimeoutExpired:
-            raise NoAnswerError(named(chart), limit_s) from None
-        if done.returncode != 0:
-            raise BundleError(
-                f"helm cannot take {chart.chart} {chart.version}",
-                got=done.stderr.strip()[-400:] or f"status {done.returncode} and no message",
-                fix=_PACKED if _is_packed(chart) else _MIRROR,
-            )
-        return done.stdout
+        return FetchingProgram(command=self.program, folder=self.folder, install=_INSTALL).run(
+            arguments,
+            what=named(chart),
+            failed=f"helm cannot take {chart.chart} {chart.version}",
+            fix=_PACKED if _is_packed(chart) else _MIRROR,
+            limit_s=limit_s,
+            given=given,
+        )
 
 
 def named(chart: Chart) -> str:

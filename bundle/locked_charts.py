@@ -13,8 +13,9 @@ from bundle.errors import BundleError
 from bundle.fetching import Sources
 from bundle.helm import named
 from bundle.store import ContentStore, copy_whole
-from components.addons.chart_lock import FILE, file_digest, lock_text, locked_name, read_lock
+from components.addons.chart_lock import FILE, lock_text, locked_name, read_lock
 from components.addons.charts import Chart
+from floor.digests import sha256_of
 
 _ANOTHER = (
     "fetch it from its publisher or a mirror that has the locked one: --from ADDRESS; if this one is right, remove its "
@@ -56,7 +57,7 @@ class ChartFolder:
         self, target: Path, locked: str | None, chart: Chart, sources: Sources, note: Callable[[str], None]
     ) -> tuple[str, bool]:
         """Digest of the chart that is now at `target`, and whether it was written."""
-        if is_whole(target) and locked in (None, file_digest(target)):
+        if is_whole(target) and locked in (None, sha256_of(target)):
             return self.store.add(target), False
         if locked and (kept := self.store.holds(locked)):
             note(f"{target}: as locked, kept from before")
@@ -68,7 +69,7 @@ class ChartFolder:
             packed = sources.pulled(chart, Path(pulled).resolve())
             if not is_whole(packed):
                 raise BundleError(f"{named(chart)} {chart.version} is cut short", fix=_AGAIN)
-            digest = file_digest(packed)
+            digest = sha256_of(packed)
             if locked not in (None, digest):
                 raise BundleError(
                     f"{named(chart)} {chart.version} is not the chart that {FILE} locks",

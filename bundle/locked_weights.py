@@ -21,10 +21,10 @@ from huggingface_hub.errors import (
 )
 
 from bundle.errors import BundleError
+from floor.digests import sha256_of
 from services.weights.manifest import REVISION, Entry, Manifest, chosen, is_inside
 
 HUB = "https://huggingface.co"
-_CHUNK = 1 << 20
 _TOKEN = "hf auth login, or HF_TOKEN with a token that has access"  # noqa: S105 - a sentence
 
 
@@ -107,7 +107,7 @@ class HubMetadata:
 def folder_manifest(folder: Path, repository: str, revision: str) -> Manifest:
     """The files of a folder: a clone, a snapshot of the hub's cache, or a copy. Raises BundleError."""
     paths = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-    files = {path: Entry((folder / path).stat().st_size, _sha256(folder / path)) for path in chosen(paths)}
+    files = {path: Entry((folder / path).stat().st_size, sha256_of(folder / path)) for path in chosen(paths)}
     if "config.json" not in files:
         raise BundleError(
             f"{folder} is no model's folder: it has no config.json",
@@ -124,16 +124,8 @@ def differences(folder: Path, manifest: Manifest) -> Iterator[str]:
             yield f"{path}: missing"
         elif file.stat().st_size != entry.size:
             yield f"{path}: {file.stat().st_size} bytes, expected {entry.size}"
-        elif (digest := _sha256(file)) != entry.sha256:
+        elif (digest := sha256_of(file)) != entry.sha256:
             yield f"{path}: sha256 {digest}, expected {entry.sha256}"
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as data:
-        while chunk := data.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _git_sha1(data: bytes) -> str:

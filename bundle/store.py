@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.addons.chart_lock import file_digest
+from floor.digests import sha256_of
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ContentStore:
 
     def add(self, file: Path) -> str:
         """Take a copy of the file; its digest."""
-        digest = file_digest(file)
+        digest = sha256_of(file)
         if self.holds(digest) is None:
             copy_whole(file, self.folder / digest)
         return digest
@@ -26,7 +26,7 @@ class ContentStore:
     def holds(self, digest: str) -> Path | None:
         """The file of this digest; None where it is missing or spoiled."""
         file = self.folder / digest
-        return file if file.is_file() and file_digest(file) == digest else None
+        return file if file.is_file() and sha256_of(file) == digest else None
 
 
 def copy_whole(source: Path, target: Path) -> None:

@@ -11,6 +11,11 @@ from policy.model import Rule
 
 RULES: tuple[Rule, ...] = (
     Rule(name="image-pinned", says="Every image is a release tag or a digest.", check=pods.image_pinned),
+    Rule(
+        name="image-locked",
+        says="Every image of a site with locked images is in the project's lock, and named by its digest.",
+        check=pods.image_locked,
+    ),
     Rule(name="gpu-limits", says="A container's GPU limit is its GPU request.", check=pods.gpu_limits),
     Rule(name="requests-set", says="Every container requests something.", check=pods.requests_set),
     Rule(

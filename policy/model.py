@@ -64,6 +64,8 @@ class SiteFacts:
     """Hosts (and paths) that images, charts and weights of a sovereign site may come from."""
     mirrored: tuple[str, ...] = ()
     """Registries whose images nodes take from those hosts alone; `*` for all."""
+    locked_images: tuple[str, ...] | None = None
+    """Images with tag and digest that may run; None where the site locks none."""
     load_s: Mapping[str, float] = field(default_factory=dict)
     """Predicted time in which a replica of a model downloads and reads its weights, by model."""
     privileged_namespaces: tuple[str, ...] = namespaces.PRIVILEGED

@@ -67,6 +67,21 @@ def image_pinned(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Fi
                 )
 
 
+def image_locked(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:
+    if facts.locked_images is None:
+        return
+    for resource in resources:
+        for container in containers(resource):
+            image = str(container.get("image", ""))
+            if image not in facts.locked_images:
+                yield Finding(
+                    resource=resource.label,
+                    problem=f"container {container.get('name')} runs '{image}', which is not in images.lock",
+                    fix=f"sitectl bundle lock {facts.name}, on a machine that reaches the registries; then name the "
+                    "image as the lock does, by tag and digest",
+                )
+
+
 def gpu_limits(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
     for resource, container in gpu_workloads(resources):
         limit, request = (asks(container, kind).get(gpu_nodes.RESOURCE) for kind in ("limits", "requests"))

@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "render": "write what a site declares into a folder, one file per object, without secrets",
     "rules": "check what sites declare against the platform's rules",
     "diff": "show what differs between two git revisions or two rendered folders, without a cluster",
-    "bundle": "fetch the definitions, charts and pod network that sites install, and compare them with the pins",
+    "bundle": "fetch what sites install, and compare it with the pins; lock, list, pack and verify all that they take",
     "weights": "list what models consist of in locks, and compare folders with these",
     "plan": "show what `pulumi up` would do: the irreversible first, GPUs, cost, restarts, tenants",
     "comment": "post what a change does to every site as one comment, edited in place",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os.path
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from floor.digests import sha256_of
 from floor.problems import Problem, file_error, shown
 
 FILE = "charts.sha256"
@@ -47,11 +47,6 @@ def locked_name(file: str | Path, project: Path) -> str:
     return os.path.relpath(path, project) if Path(path).is_relative_to(project) else path
 
 
-def file_digest(file: Path) -> str:
-    """sha256 in hex: of a chart in an OCI registry also the digest of its layer."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def check_lock(charts: Iterable[str], project: Path, fix: str) -> None:
     """Packed charts of the project are those that it locked. Raises SiteError with each that is another.
 
@@ -63,7 +58,7 @@ def check_lock(charts: Iterable[str], project: Path, fix: str) -> None:
         name = locked_name(chart, project)
         if name not in digests or not (project / name).is_file():
             continue
-        digest = file_digest(project / name)
+        digest = sha256_of(project / name)
         if digest != digests[name]:
             problems.append(
                 Problem(

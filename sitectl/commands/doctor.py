@@ -15,10 +15,11 @@ from typing import Literal
 import click
 
 from bundle.fetching import is_pinned
-from components.addons.chart_lock import file_digest, locked_name, read_lock
+from components.addons.chart_lock import locked_name, read_lock
 from components.addons.charts import chart_of
 from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
+from floor.digests import sha256_of
 from floor.problems import SiteError
 from sitectl import checkout, home
 from sitectl.command import Command, CommandContext, pass_context
@@ -233,7 +234,7 @@ def _charts(project: Path, site: str, loaded: SiteConfig) -> Iterator[Check]:
     wrong = [
         name
         for name in packed
-        if not (project / name).is_file() or digests.get(name, "") not in ("", file_digest(project / name))
+        if not (project / name).is_file() or digests.get(name, "") not in ("", sha256_of(project / name))
     ]
     yield Check(
         name=f"charts of {site}",

@@ -14,11 +14,13 @@ from typing import Any
 from floor.problems import Problem, site_error
 from floor.stateful import Keeping
 from stacks.facts import versions
+from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.hub_revisions import engines_too_old
+from stacks.plan.images import pinned_images, site_images, unlocked_images
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.placing import crowds, describe_placement
@@ -44,6 +46,8 @@ class SitePlan:
     """By name, sorted; each has its revisions."""
     machines: ClusterPlan | None
     """None on a cluster that exists already."""
+    image_lock: ImageLock | None = None
+    """Images that may run; None where the site locks none."""
     file: str = ""
     origins: Mapping[str, Origin] = field(default_factory=dict)
     """Where each value comes from, by dotted path; see `stacks.site.reading.origins`."""
@@ -108,6 +112,16 @@ class SitePlan:
         """Seconds in which a replica of each model reads its weights, by the model's name."""
         return {name: model.stable.server.load_s for name, model in self.models.items()}
 
+    @cached_property
+    def images(self) -> dict[str, list[str]]:
+        """Every container image that the site runs, and what of it does: by name and tag, with its locked digest."""
+        return site_images(self.site, self.versions.images, self.models, self.machines)
+
+    @property
+    def locked_images(self) -> list[str] | None:
+        """Images that may run, by tag and digest; None where the site locks none."""
+        return None if self.image_lock is None else [str(image) for image in self.image_lock.images]
+
     @property
     def machine_secrets(self) -> Keeping | None:
         """Whether the secrets of the site's machines may go; None on a cluster that exists already."""
@@ -121,9 +135,12 @@ class SitePlan:
         return {name: mirror.endpoints for name, mirror in mirrors.items() if mirror.skip_fallback}
 
 
-def plan_file(path: Path) -> SitePlan:
-    """The plan of one stack file. Raises SiteError with every problem of the file, its models and its machines."""
-    return plan_read(read_site_file(path))
+def plan_file(path: Path, *, without_image_lock: bool = False) -> SitePlan:
+    """The plan of one stack file. Raises SiteError with every problem of the file, its models and its machines.
+
+    without_image_lock: as if the site locked no images, for a command that writes the lock.
+    """
+    return plan_read(read_site_file(path), without_image_lock=without_image_lock)
 
 
 def plan_values(values: Mapping[str, Any], file: str, *, beside: Path | None = None) -> SitePlan:
@@ -134,17 +151,18 @@ def plan_values(values: Mapping[str, Any], file: str, *, beside: Path | None = N
     return plan_read(read_values(values, file, beside=beside))
 
 
-def plan_read(read: ReadSite, project: Path | None = None) -> SitePlan:
+def plan_read(read: ReadSite, project: Path | None = None, *, without_image_lock: bool = False) -> SitePlan:
     """The plan of a site that was read. Raises SiteError with its problems and those of its plan, all at once.
 
-    project: the folder with the locks, where it is not that of the site's file.
+    project: the folder with the locks, where it is not that of the site's file. without_image_lock: as in `plan_file`.
     """
     if read.site is None:
         raise read.error()
     valid = valid_part(read.site, [problem.path for problem in read.problems])
     sources = origins(valid.site, read.document, read.file)
-    locks = read_locks(project or Path(read.file).parent)
-    plan, refused = _plan(valid, versions.load(), sources, read.values, locks)
+    folder = project or Path(read.file).parent
+    images = read_image_lock(folder) if valid.site.images.locked and not without_image_lock else None
+    plan, refused = _plan(valid, versions.load(), sources, read.values, read_locks(folder), images)
     refused = _no_consequences(refused, read.problems)
     if read.problems or refused:
         raise read.error(refused)
@@ -161,17 +179,24 @@ def plan_site(site: SiteConfig, pins: Versions | None = None) -> SitePlan:
 
 
 def _plan(
-    valid: ValidPart, pins: Versions, sources: Mapping[str, Origin], values: Mapping[str, Any], locks: Locks
+    valid: ValidPart,
+    pins: Versions,
+    sources: Mapping[str, Origin],
+    values: Mapping[str, Any],
+    locks: Locks,
+    images: ImageLock | None = None,
 ) -> tuple[SitePlan, list[Problem]]:
     """The plan of what is valid, and what is wrong with it."""
     site, problems = valid.site, list[Problem]()
+    if images is not None:
+        pins = pins.model_copy(update={"images": pinned_images(pins.images, images)})
     models: dict[str, ModelPlan] = {}
     for name in sorted(site.models):
         try:
             models[name] = plan_model(site, name, pins.images, locks)
         except DoesNotFitError as error:
             problems += error.problems
-    plan = SitePlan(site=site, versions=pins, models=models, machines=None)
+    plan = SitePlan(site=site, versions=pins, models=models, machines=None, image_lock=images)
     for revision in plan.revisions:
         problems += checks.cut_answers(revision)
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
@@ -182,6 +207,8 @@ def _plan(
         machines, in_configs = plan_machines(site.name, site.cluster.machines, pins)
         plan = replace(plan, machines=machines)
         problems += site_problems(in_configs, values)
+    if images is not None:
+        problems += unlocked_images(plan.images, images, site.name)
     problems += checks.incompatible(site, pins, sources)
     problems += engines_too_old(site, pins)
     return plan if problems else replace(plan, warnings=tuple(_warnings(plan))), problems

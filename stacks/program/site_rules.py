@@ -15,5 +15,5 @@ def enforced(stack: str, plan: SitePlan) -> AbstractContextManager[None]:
     Raises SiteError for a rules file that is wrong, and RulesError with every broken rule at the end of the block.
     """
     rules = rules_file.read(Path(), stack)
-    facts = rules.facts(stack, plan.load_s, plan.replaced_registries, plan.machine_secrets)
+    facts = rules.facts(stack, plan.load_s, plan.replaced_registries, plan.machine_secrets, plan.locked_images)
     return transform.enforced(facts, rules.waivers, rules_file.today())

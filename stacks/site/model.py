@@ -54,6 +54,14 @@ class ClusterSpec(Spec):
         return self
 
 
+class ImagesSpec(Spec):
+    """Which container images may run."""
+
+    locked: bool = False
+    """true: the file `images.lock` of the project decides. The program's own pods run its digests, and a site whose
+    machines, charts or pods need an image that is not in it is refused. `sitectl bundle lock` writes the file."""
+
+
 class StorageSpec(Spec):
     """Shared storage for model weights."""
 
@@ -96,6 +104,8 @@ class SiteConfig(Spec):
     """The custom resource definitions that the program installs first."""
     charts: ChartsSpec = Field(default_factory=ChartsSpec)
     """Where Helm charts come from."""
+    images: ImagesSpec = Field(default_factory=ImagesSpec)
+    """Which container images may run."""
     storage: StorageSpec = Field(default_factory=StorageSpec)
     """Shared storage for model weights."""
     addresses: AddressesSpec = Field(default_factory=AddressesSpec)

@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "stacks.program": {"floor", "floor.reading", "policy", "stacks.facts", "stacks.site", "stacks.plan"}
     | {"components", "components.addons", "components.gateway", "components.machines"}
     | {"components.models", "components.monitoring", "components.tenants"},
-    "bundle": {"components.addons", "services", "stacks.facts", "talos"},
+    "bundle": {"floor", "components.addons", "services", "stacks.facts", "talos"},
     # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
     # Of `floor` it takes the form of command lines.
     "lab": set(),

@@ -13,6 +13,9 @@ Bodies = dict[str, dict[str, Any]]
 LABELS = {"app.kubernetes.io/name": "model-server", "app.kubernetes.io/instance": "chat"}
 FACTS = SiteFacts(name="test", load_s={"chat": 600.0})
 SOVEREIGN = SiteFacts(name="test", sovereign=True, registries=("registry.internal",), load_s={"chat": 600.0})
+LOCKED = SiteFacts(
+    name="test", locked_images=(f"registry.internal/vllm:v0.32.0@sha256:{'0' * 64}",), load_s={"chat": 600.0}
+)
 
 
 def bodies() -> Bodies:
@@ -177,6 +180,16 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ),
     ("image-pinned", "one number"): Broken(
         change=lambda objects: _container(objects).update(image="vllm:24"), says="no exact version"
+    ),
+    ("image-locked", "another tag"): Broken(
+        change=lambda objects: _container(objects).update(image=f"registry.internal/vllm:v0.33.0@sha256:{'0' * 64}"),
+        says="which is not in images.lock",
+        facts=LOCKED,
+    ),
+    ("image-locked", "no digest"): Broken(
+        change=lambda objects: _container(objects).update(image="registry.internal/vllm:v0.32.0"),
+        says="which is not in images.lock",
+        facts=LOCKED,
     ),
     ("gpu-limits", "requests fewer"): Broken(
         change=lambda objects: _container(objects)["resources"].update(requests={"nvidia.com/gpu": "4"}),

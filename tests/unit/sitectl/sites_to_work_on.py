@@ -22,6 +22,7 @@ from policy.model import Resource
 from sitectl import checkout
 from sitectl.cli import main
 from sitectl.progress import Progress
+from stacks.facts.image_lock import FILE as IMAGE_LOCK
 from stacks.site.loader import KEY
 from tests.program_folders import FOLDERS
 
@@ -92,7 +93,10 @@ def remembering(
     That it does is `test_the_same_site_gives_the_same_bytes`, which asks `really_declare`.
     """
     program = _digest(project)
-    keys = {name: (program, name, path.read_text()) for name, path in files.items()}
+    # The program reads the project's locks too.
+    lock_files = [project / IMAGE_LOCK, *sorted(project.glob("weights/*"))]
+    locks = "".join(file.read_text() for file in lock_files if file.exists())
+    keys = {name: (program, name, path.read_text() + locks) for name, path in files.items()}
     missing = {name: files[name] for name, key in keys.items() if not _is_remembered(key)}
     if missing:
         for name, rendered in really_declare(project, missing, progress).items():

@@ -44,7 +44,7 @@ def own(helm: StandInHelm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     cilium = pins.cilium.model_copy(update={"manifest": hashlib.sha256(text.encode()).hexdigest()})
     crds = dict.fromkeys(sources, definitions)
     changed = pins.model_copy(update={"crds": crds, "crd_sources": sources, "cilium": cilium})
-    monkeypatch.setattr("sitectl.commands.bundle.versions.load", lambda: changed)
+    monkeypatch.setattr("sitectl.commands.bundle.fetch.versions.load", lambda: changed)
     return make_checkout(tmp_path / "own")
 
 

@@ -1,4 +1,4 @@
-"""`bundle`: fetch what sites install of other projects."""
+"""`bundle fetch`: what sites install of other projects, onto this machine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from floor.problems import SiteError, WrongValueError
 from sitectl import checkout, invocation
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.errors import Exit, SitectlError
+from sitectl.supplied import sources_of
 from stacks.facts import versions
 from stacks.plan.charts import installed_charts
-from stacks.plan.monitoring import optional_parts
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
 
@@ -86,8 +86,8 @@ def command(
     total_timeout: float,
 ) -> int:
     project, pins = context.project, versions.load()
-    helm, written = Helm(_program(program), project), list[Path]()
-    named = None if mirror is None else _mirror(mirror)
+    helm, written = Helm(program_of(program), project), list[Path]()
+    named = None if mirror is None else given_mirror(mirror)
 
     def note(text: str) -> None:
         context.progress.note(checkout.relative(text, project))
@@ -101,13 +101,7 @@ def command(
         try:
             site = plan_file(file).site
             wanted |= dict.fromkeys(installed_charts(site))
-            sources = Sources(
-                versions=pins,
-                helm=helm,
-                mirror=named or _mirror_of(site, project),
-                parts=optional_parts(site),
-                asking=asking,
-            )
+            sources = sources_of(site, helm, named or mirror_of(site, project), asking, pins)
             written += _of_site(site, sources, project, note)
         except (BundleError, SiteError) as error:
             failed[name] = error
@@ -121,7 +115,7 @@ def command(
             folder = ChartFolder(project=project, folder=project / CHARTS, store=ContentStore(project / STORE))
             written += folder.write(default, note)
     except BundleError as error:
-        raise _unable(error) from None
+        raise unable(error) from None
     if failed:
         raise _first(failed, alone=len(files) == 1)
     names = [checkout.relative(str(file), project) for file in written]
@@ -134,9 +128,9 @@ def command(
 
 def _of_site(site: SiteConfig, sources: Sources, project: Path, note: Callable[[str], None]) -> Iterator[Path]:
     machines = site.cluster.machines
-    if site.crds.owner == "program":
+    if sources.defined:
         yield from write_crds(sources, project / site.crds.folder, note)
-    if machines and machines.cni == "cilium":
+    if sources.networked and machines:
         yield from write_pod_network(sources, project / machines.cilium_manifest, note)
 
 
@@ -146,19 +140,19 @@ def _first(failed: Mapping[str, BundleError | SiteError], *, alone: bool) -> Exc
     also = f"; also failed: {', '.join(other for other, _ in others)}" if others else ""
     if isinstance(error, SiteError):
         return SiteError(f"{error}\n{also.removeprefix('; ')}".rstrip())
-    return _unable(error, before="" if alone else f"{name}: ", after=also)
+    return unable(error, before="" if alone else f"{name}: ", after=also)
 
 
-def _unable(error: BundleError, before: str = "", after: str = "") -> SitectlError:
+def unable(error: BundleError, before: str = "", after: str = "") -> SitectlError:
     return SitectlError(f"{before}{error.what}{after}", got=error.got, allowed=error.allowed, fix=error.fix)
 
 
-def _program(name: str) -> str:
+def program_of(name: str) -> str:
     """A path counts from where the user is, not from the project."""
     return str(Path(name).absolute()) if "/" in name else name
 
 
-def _mirror(address: str) -> str:
+def given_mirror(address: str) -> str:
     """The address behind --from; a folder as its whole path. Raises SitectlError."""
     folder = Path(address)
     if address and folder.is_dir():
@@ -179,7 +173,7 @@ def _usage(what: str, *, fix: str, allowed: str = "") -> SitectlError:
     return SitectlError(what, allowed=allowed, fix=fix, status=Exit.USAGE)
 
 
-def _mirror_of(site: SiteConfig, project: Path) -> str | None:
+def mirror_of(site: SiteConfig, project: Path) -> str | None:
     """The site's own, but for the folder that --charts fills: it holds no definitions."""
     mirror = site.charts.mirror
     return None if mirror and (project / mirror).resolve() == (project / CHARTS).resolve() else mirror

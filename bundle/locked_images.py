@@ -1,0 +1,47 @@
+"""The lock of images: which digest a registry, or a mirror of all, has for each image now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bundle.asking import Asking
+from bundle.crane import Crane
+from floor.images import ImageReference
+from stacks.facts.image_lock import ImageLock
+
+PLATFORM = "linux/amd64"
+"""Of HGX nodes, and so of every node of a site."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registries:
+    """Where images are looked up."""
+
+    crane: Crane
+    asking: Asking
+    mirror: str | None = None
+    """`HOST[:PORT][/PREFIX]` that has all images by their paths; None: each from its registry."""
+    platform: str = PLATFORM
+
+    def locked(self, images: Iterable[ImageReference], lock: ImageLock) -> ImageLock:
+        """The lock with these images too. What it has stays as it is; a digest that an image is named by is taken.
+
+        Raises BundleError.
+        """
+        new = dict[str, ImageReference]()
+        # Those with digests first: where one part of a site pins an image and another names its tag, both get the pin.
+        for image in sorted(images, key=lambda image: (not image.digest, image)):
+            if image.tagged in new or (not image.digest and image.tagged in lock.digests):
+                continue
+            new[image.tagged] = image if image.digest else replace(image, digest=self._digest(image))
+        return lock.with_images(new.values())
+
+    def _digest(self, image: ImageReference) -> str:
+        asked = image.held_by(self.mirror) if self.mirror else image
+        return self.asking.once(
+            ("digest", asked, self.platform),
+            str(asked),
+            asked.registry,
+            lambda limit_s: self.crane.digest(asked, self.platform, limit_s=limit_s),
+        )

@@ -1,0 +1,117 @@
+"""A folder with everything that sites take from outside: written piece by piece, complete once bundle.json is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bundle.crane import Crane
+from bundle.errors import BundleError
+from bundle.fetching import Sources
+from bundle.image_folder import ImageFolder
+from bundle.inventory import FILE, Inventory
+from bundle.supplies import CHARTS, IMAGES, WHEELS, Supplies, weights_folder
+from bundle.wheels import bring_wheels
+from floor.counts import counted
+from floor.digests import sha256_of
+from services.weights.bringing import Bringing
+from services.weights.failure import WeightsError
+from services.weights.hub import Hub
+from services.weights.manifest import Manifest
+from services.weights.order import Wanted, WeightsOrder
+from services.weights.volume import Volume
+
+# Files at once, and a bound that no link reaches.
+_PARALLEL, _BYTES_PER_S = 4, 1.0e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packer:
+    """Writes a bundle's folder. What is there and whole stays, so a call after a failure goes on."""
+
+    folder: Path
+    crane: Crane
+    image_mirror: str | None
+    chart_digests: Mapping[str, str]
+    """sha256 in hex of charts that the project locked, by file."""
+    hub: str
+    """Address of the hub, or of a mirror of it."""
+    token: str
+    note: Callable[[str], None]
+
+    def pack(self, supplies: Supplies, sources: list[Sources], project: Path) -> None:
+        """Raises BundleError, also where a lock is missing; the inventory is then not there."""
+        _require_locks(supplies)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / FILE).unlink(missing_ok=True)
+        self._charts(sources)
+        if supplies.packages:
+            self.note(f"{WHEELS}: {counted(len(supplies.packages), 'package')}")
+            bring_wheels(project, self.folder / WHEELS)
+        images = ImageFolder(self.folder / IMAGES)
+        for number, image in enumerate(supplies.images, start=1):
+            self.note(f"{IMAGES} {number}/{len(supplies.images)}: {image.tagged}")
+            images.bring(image, self.crane, self.image_mirror)
+        for manifest in supplies.weights:
+            self._weights(manifest)
+        self._write_inventory(supplies)
+
+    def _charts(self, sources: list[Sources]) -> None:
+        folder = self.folder / CHARTS
+        folder.mkdir(parents=True, exist_ok=True)
+        # The same chart of several sites comes once.
+        wanted = {packed.file: (source, packed) for source in sources for packed in source.packed()}
+        for file, (source, packed) in sorted(wanted.items()):
+            self.note(f"{CHARTS}/{file}")
+            source.bring(packed, folder)
+            if (got := sha256_of(folder / file)) != self.chart_digests.get(file, got):
+                raise BundleError(
+                    f"{file} is not the locked chart",
+                    got=f"sha256 {got}",
+                    allowed=f"sha256 {self.chart_digests[file]}",
+                    fix="name a place that has the locked one: --charts-from ADDRESS",
+                )
+
+    def _weights(self, manifest: Manifest) -> None:
+        root = weights_folder(self.folder, manifest.repository)
+        root.mkdir(parents=True, exist_ok=True)
+        order = WeightsOrder(
+            model=manifest.repository,
+            source="mirror",
+            endpoint=self.hub,
+            bytes_per_s=_BYTES_PER_S,
+            parallel=_PARALLEL,
+            keep=1,
+            token_from="HF_TOKEN",  # noqa: S106 - the variable's name
+            wanted=(Wanted(manifest.repository, manifest.revision, manifest.text()),),
+        )
+        hub = Hub(self.hub, token=self.token, token_from=order.token_from)
+        try:
+            Bringing(order, Volume(root), hub, self.note).run()
+        except WeightsError as error:
+            what, _, fix = str(error).partition("\n  fix: ")
+            raise BundleError(what, fix=fix) from None
+
+    def _write_inventory(self, supplies: Supplies) -> None:
+        charts = sorted((self.folder / CHARTS).iterdir())
+        inventory = Inventory(
+            sites=supplies.sites,
+            images=tuple(str(image) for image in supplies.images),
+            charts={file.name: sha256_of(file) for file in charts},
+            packages={package.name: package.version for package in supplies.packages},
+            weights={manifest.repository: manifest.revision for manifest in supplies.weights},
+        )
+        inventory.write(self.folder)
+
+
+def _require_locks(supplies: Supplies) -> None:
+    if supplies.unlocked_images:
+        names = ", ".join(str(image) for image in supplies.unlocked_images[:5])
+        raise BundleError(
+            f"{counted(len(supplies.unlocked_images), 'image')} of the sites have no digest in images.lock: {names}",
+            fix="sitectl bundle lock, and commit images.lock",
+        )
+    if supplies.unlocked_weights:
+        names = ", ".join(f"{repository} at {revision}" for repository, revision in supplies.unlocked_weights)
+        raise BundleError(f"no lock lists the files of {names}", fix="sitectl weights lock SITE, and commit weights")

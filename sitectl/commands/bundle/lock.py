@@ -1,0 +1,74 @@
+"""`bundle lock`: the digest of every image that sites run."""
+
+from __future__ import annotations
+
+import click
+
+from bundle.asking import Asking
+from bundle.crane import Crane
+from bundle.errors import BundleError
+from bundle.locked_images import PLATFORM, Registries
+from floor.counts import counted
+from sitectl import invocation, whole_files
+from sitectl.command import Command, CommandContext, pass_context, sites_argument
+from sitectl.commands.bundle.fetch import program_of, unable
+from sitectl.supplied import supplied
+from stacks.facts.image_lock import FILE
+
+MORE = """\
+Collects the images that machines, charts and pods of the sites run, and asks each registry for the digest of its tag,
+by crane. A line that is there is never changed: a tag that moved stays as it was locked. With `images.locked: true` a
+site's pods run these digests, and an image that is not in the lock fails preview.
+
+\b
+  python -m sitectl bundle lock                 of all sites of the folder
+  python -m sitectl bundle lock berlin --from registry.site.example
+
+Commit images.lock. A new version of a part has a new tag, so call this again after raising a pin; --prune removes the
+lines that no site of the folder needs any more. The pods of the step before may still run these: prune later.
+"""
+
+
+@click.command(cls=Command, epilog=MORE)
+@sites_argument
+@click.option("--from", "mirror", metavar="HOST", help="a registry that has all images by their paths")
+@click.option(
+    "--platform",
+    default=PLATFORM,
+    show_default=True,
+    metavar="OS/ARCH",
+    help="of the nodes, where a tag has several images",
+)
+@click.option("--prune", is_flag=True, help="remove lines that no site of the folder needs")
+@click.option("--crane", "program", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
+@pass_context
+def command(
+    context: CommandContext, *, sites: tuple[str, ...], mirror: str | None, platform: str, prune: bool, program: str
+) -> int:
+    # A line that one site does not need may be another's.
+    known = supplied(context, () if prune else sites)
+    registries = Registries(
+        crane=Crane(program_of(program)),
+        asking=Asking(note=context.progress.note),
+        mirror=mirror,
+        platform=platform,
+    )
+    needed = known.supplies.images
+    try:
+        lock = registries.locked(needed, known.lock)
+    except BundleError as error:
+        raise unable(error) from None
+    unused = sorted(set(lock.digests) - {image.tagged for image in needed}) if prune else []
+    lock = lock.without(unused)
+    added = [str(image) for image in lock.images if str(image) not in {str(old) for old in known.lock.images}]
+    if lock != known.lock:
+        whole_files.write(context.project / FILE, lock.text())
+    lines = [*(f"+ {image}" for image in added), *(f"- {image}" for image in unused)]
+    if not lines:
+        lines.append(f"{FILE}: as before, {counted(len(lock.digests), 'image')}")
+    else:
+        lines.append(f"commit {FILE}, {counted(len(lock.digests), 'image')}")
+        if len(sites) == 1:
+            lines.append(invocation.next_step("plan", sites, context.named))
+    context.say("\n".join(lines), {"added": added, "removed": unused, "images": [str(image) for image in lock.images]})
+    return 0

@@ -1,0 +1,91 @@
+"""`bundle pack`: everything that sites take from outside, in one folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from bundle.asking import Asking
+from bundle.crane import Crane
+from bundle.errors import BundleError
+from bundle.helm import Helm
+from bundle.locked_weights import HUB
+from bundle.packing import Packer
+from floor.counts import counted
+from services.weights.pace import size
+from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
+from sitectl.commands.bundle.fetch import given_mirror, mirror_of, program_of, unable
+from sitectl.supplied import chart_digests, sources_of, supplied
+from stacks.facts import versions
+
+MORE = """\
+The folder then has
+
+\b
+  images/     an OCI layout per image, by its locked digest
+  charts/     charts, definitions and Cilium, as `bundle --from` takes them
+  wheels/     the files of requirements.lock, for `pip install --no-index`
+  weights/    a folder per repository, which can be a model's volume as it is
+  bundle.json written last: with it the folder is whole
+
+What is there and whole is not fetched again: after a failure, or for a new version, call this again. Every file is
+compared with its lock, so images.lock and the locks of weights must be there first. Images come from their registries
+or from --from, weights from HF_ENDPOINT or the hub (HF_TOKEN opens gated ones), packages from pip's index.
+
+Programs are not in it: pulumi with the plugins of its packages, helm and crane have to be on the machine behind the
+wall.
+
+\b
+  python -m sitectl bundle pack berlin --out /media/disk/berlin
+"""
+
+
+@click.command(cls=Command, epilog=MORE)
+@sites_argument
+@click.option("--out", type=PATH, required=True, metavar="FOLDER", help="folder to write, or to go on with")
+@click.option("--from", "mirror", metavar="HOST", help="a registry that has all images by their paths")
+@click.option("--charts-from", metavar="ADDRESS", help="registry, repository or folder of all charts (charts.mirror)")
+@click.option("--crane", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
+@click.option("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
+@pass_context
+def command(
+    context: CommandContext,
+    *,
+    sites: tuple[str, ...],
+    out: Path,
+    mirror: str | None,
+    charts_from: str | None,
+    crane: str,
+    helm: str,
+) -> int:
+    project = context.project
+    known = supplied(context, sites)
+    charts = None if charts_from is None else given_mirror(charts_from)
+    asking, program = Asking(note=context.progress.note), Helm(program_of(helm), project)
+    sources = [
+        sources_of(plan.site, program, charts or mirror_of(plan.site, project), asking, versions.load())
+        for plan in known.plans.values()
+    ]
+    packer = Packer(
+        folder=out,
+        crane=Crane(program_of(crane)),
+        image_mirror=mirror,
+        chart_digests=chart_digests(project),
+        hub=os.environ.get("HF_ENDPOINT") or HUB,
+        token=os.environ.get("HF_TOKEN", "").strip(),
+        note=context.progress.note,
+    )
+    try:
+        packer.pack(known.supplies, sources, project)
+    except BundleError as error:
+        raise unable(error) from None
+    supplies = known.supplies
+    told = (
+        f"{out}: {counted(len(supplies.images), 'image')}, {counted(len(supplies.charts), 'chart file')}, "
+        f"{counted(len(supplies.packages), 'package')}, {counted(len(supplies.weights), 'revision')} of weights "
+        f"({size(sum(manifest.size for manifest in supplies.weights))})"
+    )
+    context.say(f"{told}\nnext: carry it over, then: sitectl bundle verify {out}", {"folder": str(out)})
+    return 0

@@ -1,0 +1,47 @@
+"""`bundle push`: the images of a packed folder, into the site's registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bundle.crane import Crane
+from bundle.errors import BundleError
+from bundle.image_folder import ImageFolder
+from bundle.inventory import read_inventory
+from bundle.supplies import IMAGES
+from floor.counts import counted
+from sitectl.command import PATH, Command, CommandContext, pass_context
+from sitectl.commands.bundle.fetch import program_of, unable
+from sitectl.errors import Exit, SitectlError
+
+MORE = """\
+Under the paths that machines ask a mirror of all registries for: docker.io/vllm/vllm-openai:v0.32.0 becomes
+HOST/vllm/vllm-openai:v0.32.0. The machines' side of it is cluster.machines.registries.mirrors, "*" with skip_fallback.
+What the registry has already is not sent again.
+
+\b
+  crane auth login registry.site.example
+  python -m sitectl bundle push /media/disk/berlin --to registry.site.example
+"""
+
+
+@click.command(cls=Command, epilog=MORE)
+@click.argument("folder", type=PATH, metavar="FOLDER", help="folder that `bundle pack` wrote")
+@click.option("--to", "mirror", required=True, metavar="HOST", help="the site's registry, with a prefix if it has one")
+@click.option("--crane", "program", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
+@pass_context
+def command(context: CommandContext, *, folder: Path, mirror: str, program: str) -> int:
+    crane, images = Crane(program_of(program)), ImageFolder(folder / IMAGES)
+    try:
+        inventory = read_inventory(folder)
+        for number, image in enumerate(inventory.references, start=1):
+            context.progress.note(f"{number}/{len(inventory.images)}: {image.held_by(mirror).tagged}")
+            if wrong := next(images.problems(image), None):
+                raise SitectlError(wrong, fix=f"sitectl bundle verify {folder} lists all", status=Exit.REFUSED)
+            crane.push(images.of(image), image.held_by(mirror))
+    except BundleError as error:
+        raise unable(error) from None
+    context.say(f"{counted(len(inventory.images), 'image')} in {mirror}", {"images": list(inventory.images)})
+    return 0

@@ -1,0 +1,45 @@
+"""`bundle verify`: whether a packed folder is whole and has what sites need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bundle.errors import BundleError
+from bundle.inventory import missing, read_inventory, spoiled
+from floor.counts import counted
+from sitectl.command import PATH, Command, CommandContext, pass_context
+from sitectl.commands.bundle.fetch import unable
+from sitectl.errors import Exit, SitectlError
+from sitectl.supplied import supplied
+
+MORE = """\
+Needs no network. Reads every file, and compares it with bundle.json and with images.lock, requirements.lock and the
+locks of weights of this checkout; then whether the sites that it was packed for need more than it has.
+
+\b
+  python -m sitectl bundle verify /media/disk/berlin
+"""
+
+
+@click.command(cls=Command, epilog=MORE)
+@click.argument("folder", type=PATH, metavar="FOLDER", help="folder that `bundle pack` wrote")
+@pass_context
+def command(context: CommandContext, *, folder: Path) -> int:
+    try:
+        inventory = read_inventory(folder)
+    except BundleError as error:
+        raise unable(error) from None
+    supplies = supplied(context, inventory.sites).supplies
+    wrong = [*missing(inventory, supplies), *spoiled(folder, inventory, supplies, context.progress.note)]
+    if wrong:
+        raise SitectlError(
+            "\n  ".join([f"{folder}: {counted(len(wrong), 'thing')} not as locked", *wrong]),
+            fix=f"sitectl bundle pack {' '.join(inventory.sites)} --out {folder}, on a machine with a network: it "
+            "fetches these alone",
+            status=Exit.REFUSED,
+        )
+    told = f"{folder}: whole, for {', '.join(inventory.sites)}: {counted(len(inventory.images), 'image')}"
+    context.say(told, {"sites": list(inventory.sites), "images": list(inventory.images)})
+    return 0

@@ -1,0 +1,166 @@
+"""What sites take from outside, out of their plans, of what their programs declare, and of the project's locks."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bundle.asking import Asking
+from bundle.fetching import Sources
+from bundle.helm import Helm
+from bundle.supplies import Supplies
+from bundle.wheels import locked_packages
+from components.addons.chart_lock import read_lock
+from floor.images import image_reference
+from floor.problems import SiteError
+from floor.reading.document import read_file
+from policy.model import HIDDEN
+from policy.pods import containers
+from services.weights.failure import WeightsError
+from services.weights.manifest import Manifest
+from services.weights.order import Wanted
+from sitectl import checkout, temporary
+from sitectl.command import CommandContext
+from sitectl.errors import Exit, SitectlError
+from stacks.facts import versions
+from stacks.facts.image_lock import ImageLock, read_image_lock
+from stacks.facts.versions import Versions
+from stacks.plan.charts import installed_charts
+from stacks.plan.monitoring import optional_parts
+from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.site.model import SiteConfig
+
+_SITE = "inference-platform:site"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supplied:
+    """Sites, their plans and what they take."""
+
+    plans: Mapping[str, SitePlan]
+    supplies: Supplies
+    lock: ImageLock
+
+
+def supplied(context: CommandContext, sites: tuple[str, ...]) -> Supplied:
+    """Of these sites, or of all. Raises SitectlError for a site that is not valid."""
+    project = context.project
+    files = checkout.chosen_sites(project, sites)
+    plans = {name: _plan(name, file, project) for name, file in files.items()}
+    lock = read_image_lock(project)
+    users = defaultdict[str, set[str]](set)
+    for plan in plans.values():
+        for image, names in plan.images.items():
+            users[image].update(names)
+    # Of an image that the plans know, they name the users; others come from additions to the program.
+    users = _declared(context, files) | users
+    supplies = _supplies(plans, {image: sorted(users[image]) for image in sorted(users)}, lock, project)
+    return Supplied(plans=plans, supplies=supplies, lock=lock)
+
+
+def sources_of(site: SiteConfig, helm: Helm, mirror: str | None, asking: Asking, pins: Versions) -> Sources:
+    """Where the charts, definitions and pod network of a site come from."""
+    machines = site.cluster.machines
+    return Sources(
+        versions=pins,
+        helm=helm,
+        mirror=mirror,
+        wanted=installed_charts(site),
+        parts=optional_parts(site),
+        defined=site.crds.owner == "program",
+        networked=bool(machines and machines.cni == "cilium"),
+        asking=asking,
+    )
+
+
+def chart_digests(project: Path) -> dict[str, str]:
+    """sha256 in hex of the charts that the project locked, by file."""
+    return {Path(name).name: digest for name, digest in read_lock(project).items()}
+
+
+def _plan(name: str, file: Path, project: Path) -> SitePlan:
+    try:
+        return plan_file(file, without_image_lock=True)
+    except SiteError as error:
+        raise SitectlError(
+            f"the site is not valid:\n{checkout.relative(str(error), project)}",
+            fix=f"python -m sitectl validate {name}",
+            status=Exit.REFUSED,
+        ) from None
+
+
+def _declared(context: CommandContext, files: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Images of the pods that the sites' programs declare, run as if no image were locked; what has them."""
+    images = defaultdict[str, set[str]](set)
+    with temporary.folder() as folder:
+        copies = {name: _unlocked_copy(file, folder) for name, file in files.items()}
+        with context.progress.layer("what the sites declare"):
+            declared = checkout.declare(context.project, copies, context.progress)
+    for name, site in declared.items():
+        if site.error:
+            raise SitectlError(f"{name} cannot be rendered:\n{site.error}", fix=f"python -m sitectl render {name}")
+        for resource in site.resources:
+            for container in containers(resource):
+                image = str(container.get("image") or HIDDEN)
+                if image not in (HIDDEN, checkout.LATER):
+                    images[image].add(resource.label)
+    return images
+
+
+def _unlocked_copy(file: Path, folder: Path) -> Path:
+    """The stack file without `images`, as JSON, which is YAML."""
+    values: dict[str, Any] = read_file(file).values
+    site = {key: value for key, value in values["config"][_SITE].items() if key != "images"}
+    copy = folder / file.name
+    copy.write_text(json.dumps({**values, "config": {**values["config"], _SITE: site}}), encoding="utf-8")
+    return copy
+
+
+def _supplies(
+    plans: Mapping[str, SitePlan], users: Mapping[str, list[str]], lock: ImageLock, project: Path
+) -> Supplies:
+    pins, helm, asking = versions.load(), Helm("helm", project), Asking()
+    images, used_by = set(), dict[str, list[str]]()
+    for image, names in users.items():
+        reference = image_reference(lock.pinned(image) or image)
+        images.add(reference)
+        used_by[reference.tagged] = names
+    charts = {
+        packed.file: packed
+        for plan in plans.values()
+        for packed in sources_of(plan.site, helm, None, asking, pins).packed()
+    }
+    locked, unlocked = dict[tuple[str, str], Manifest](), set[tuple[str, str]]()
+    for plan in plans.values():
+        for revision in plan.revisions:
+            for wanted in revision.weights.order.wanted if revision.weights else ():
+                manifest = _manifest(wanted)
+                key = (wanted.repository, wanted.revision)
+                if manifest:
+                    locked[key] = manifest
+                else:
+                    unlocked.add(key)
+    nodes = [node for plan in plans.values() if plan.machines for node in plan.machines.nodes]
+    return Supplies(
+        sites=tuple(plans),
+        images=tuple(sorted(images)),
+        used_by=used_by,
+        charts=tuple(packed for _, packed in sorted(charts.items())),
+        packages=tuple(locked_packages(project)),
+        weights=tuple(manifest for _, manifest in sorted(locked.items())),
+        unlocked_weights=tuple(sorted(unlocked)),
+        talos=pins.talos if nodes else None,
+        extensions=tuple(sorted({name for node in nodes for name in node.schematic.extensions})),
+    )
+
+
+def _manifest(wanted: Wanted) -> Manifest | None:
+    try:
+        return wanted.manifest()
+    except WeightsError as error:
+        what, _, fix = str(error).partition("\n  fix: ")
+        raise SitectlError(what, fix=fix, status=Exit.REFUSED) from None

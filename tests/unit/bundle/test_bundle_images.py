@@ -1,0 +1,210 @@
+"""Images of a bundle: how they are called, locked, kept whole, and named to other tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from bundle.asking import Asking
+from bundle.crane import Crane
+from bundle.errors import BundleError
+from bundle.fetching import PackedChart
+from bundle.image_folder import ImageFolder
+from bundle.locked_images import Registries
+from bundle.mirror_list import TOOLS, mirror_list
+from bundle.sbom import sbom
+from bundle.supplies import Supplies
+from bundle.wheels import Package
+from components.addons.charts import Chart
+from floor.images import image_reference
+from floor.problems import SiteError
+from services.weights.manifest import Entry, Manifest
+from stacks.facts.image_lock import FILE, ImageLock, read_image_lock
+from tests.unit.bundle.stand_in_crane import StandInCrane, blob, digest_of
+
+pytestmark = pytest.mark.row("opening 14")
+
+VLLM = "docker.io/vllm/vllm-openai:v0.32.0"
+DIGEST = digest_of("vllm")
+LOCKED = image_reference(f"{VLLM}@{DIGEST}")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("busybox", "docker.io/library/busybox"),
+        ("vllm/vllm-openai:v1", "docker.io/vllm/vllm-openai:v1"),
+        ("registry:5000/a/b:v1", "registry:5000/a/b:v1"),
+        ("localhost/a", "localhost/a"),
+        (f"quay.io/a/b@{DIGEST}", f"quay.io/a/b@{DIGEST}"),
+        (f"quay.io/a/b:v1@{DIGEST}", f"quay.io/a/b:v1@{DIGEST}"),
+    ],
+)
+def test_a_name_means_what_it_means_to_a_container_runtime(text: str, read: str) -> None:
+    assert str(image_reference(text)) == read
+
+
+def test_a_mirror_has_the_path_alone() -> None:
+    assert image_reference(VLLM).held_by("registry.site.example").tagged == (
+        "registry.site.example/vllm/vllm-openai:v0.32.0"
+    )
+    assert image_reference(VLLM).held_by("site:5000/all").tagged == "site:5000/all/vllm/vllm-openai:v0.32.0"
+
+
+def test_every_bad_line_of_a_lock_is_told_with_its_number(tmp_path: Path) -> None:
+    assert read_image_lock(tmp_path) == ImageLock({})
+    (tmp_path / FILE).write_text(f"{LOCKED}\n{VLLM}\nbusybox@{DIGEST}\n{LOCKED}\n{VLLM}@sha256:12\n")
+    with pytest.raises(SiteError) as error:
+        read_image_lock(tmp_path)
+    assert [problem.line for problem in error.value.problems] == [2, 3, 4, 5]
+
+
+def test_a_lock_is_read_as_it_is_written_and_pins_what_it_has(tmp_path: Path) -> None:
+    lock = ImageLock({}).with_images([LOCKED, image_reference(f"docker.io/a/b:v1@{DIGEST}")])
+    (tmp_path / FILE).write_text(lock.text())
+    assert read_image_lock(tmp_path) == lock
+    assert lock.text().splitlines() == sorted(lock.text().splitlines())
+    assert lock.pinned(VLLM) == lock.pinned(str(LOCKED)) == str(LOCKED)
+    assert lock.pinned("docker.io/vllm/vllm-openai:v0.33.0") is None
+    assert lock.pinned(f"{VLLM}@sha256:{'0' * 64}") is None
+
+
+def test_a_tag_is_locked_once_and_a_digest_that_a_site_names_wins(tmp_path: Path) -> None:
+    crane = StandInCrane.in_folder(tmp_path)
+    crane.has({"docker.io/a/moved:v1": "today", "docker.io/a/new:v1": "new", "docker.io/a/both:v1": "by tag"})
+    registries = Registries(crane=Crane(str(crane.program)), asking=Asking())
+    before = ImageLock({"docker.io/a/moved:v1": digest_of("before")})
+    both = image_reference(f"docker.io/a/both:v1@{digest_of('by digest')}")
+    wanted = [image_reference(f"docker.io/a/{name}:v1") for name in ("moved", "new", "both")]
+    lock = registries.locked([*wanted, both], before)
+    assert lock.digests == {
+        "docker.io/a/moved:v1": digest_of("before"),
+        "docker.io/a/new:v1": digest_of("new"),
+        "docker.io/a/both:v1": digest_of("by digest"),
+    }
+    assert [call[-1] for call in crane.asked("digest")] == ["docker.io/a/new:v1"]
+
+
+def test_a_mirror_is_asked_in_the_registrys_place(tmp_path: Path) -> None:
+    crane = StandInCrane.in_folder(tmp_path)
+    crane.has({"mirror.example/vllm/vllm-openai:v0.32.0": "vllm"})
+    registries = Registries(crane=Crane(str(crane.program)), asking=Asking(), mirror="mirror.example")
+    assert registries.locked([image_reference(VLLM)], ImageLock({})).images == [LOCKED]
+
+
+def test_an_image_that_no_registry_has_is_an_error_with_its_name(tmp_path: Path) -> None:
+    registries = Registries(crane=Crane(str(StandInCrane.in_folder(tmp_path).program)), asking=Asking())
+    with pytest.raises(BundleError, match=r"crane finds no docker\.io/vllm/vllm-openai:v0\.32\.0") as error:
+        registries.locked([image_reference(VLLM)], ImageLock({}))
+    assert "NAME_UNKNOWN" in error.value.got
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> ImageFolder:
+    """With one image, whole."""
+    crane, folder = StandInCrane.in_folder(tmp_path), ImageFolder(tmp_path / "images")
+    crane.has({VLLM: "vllm"})
+    assert folder.bring(LOCKED, Crane(str(crane.program)), None)
+    assert not folder.bring(LOCKED, Crane("/no/such/crane"), None)
+    assert [*folder.problems(LOCKED)] == []
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("pattern", "spoil", "says"),
+    [
+        ("index.json", "{}", "index.json cannot be read"),
+        ("index.json", '{"manifests": [{"digest": "sha256:12"}]}', "index.json has sha256:12, expected"),
+        ("blobs/sha256/*", "other", "is spoiled; got sha256:"),
+        ("blobs/sha256/*", None, "is missing"),
+    ],
+)
+def test_each_missing_or_spoiled_file_of_an_image_is_seen_and_brought_again(
+    images: ImageFolder, pattern: str, spoil: str | None, says: str
+) -> None:
+    crane = Crane(str(images.folder.parent / "crane"))
+    for file in sorted(images.of(LOCKED).glob(pattern)):
+        kept = file.read_bytes()
+        file.unlink() if spoil is None else file.write_text(spoil)
+        assert says in " ".join(images.problems(LOCKED)), file
+        assert images.bring(LOCKED, crane, None)
+        assert file.read_bytes() == kept
+
+
+def test_an_index_is_whole_with_the_images_of_all_platforms(images: ImageFolder) -> None:
+    place = images.of(LOCKED)
+    index = json.dumps({"manifests": [{"digest": DIGEST}, {"digest": f"sha256:{'0' * 64}"}]}).encode()
+    several = image_reference(f"{VLLM}@{_put(place, index)}")
+    (place / "index.json").write_text(json.dumps({"manifests": [{"digest": several.digest}]}))
+    assert [*images.problems(several)] == [f"{several}: sha256:{'0' * 64} is missing"]
+
+
+def _put(layout: Path, data: bytes) -> str:
+    (layout / "blobs" / blob(data).replace(":", "/")).write_bytes(data)
+    return blob(data)
+
+
+SUPPLIES = Supplies(
+    sites=("berlin",),
+    images=(LOCKED, image_reference("quay.io/a/b:v1")),
+    used_by={VLLM: ["model chat"], "quay.io/a/b:v1": ["monitoring"]},
+    charts=(
+        PackedChart(
+            "longhorn-1.12.1.tgz", Chart(chart="longhorn", version="1.12.1", repository="https://charts.example")
+        ),
+        PackedChart("epp-v1.5.0.yaml", None, "https://github.com/x/epp/releases/download/v1.5.0/manifests.yaml"),
+    ),
+    packages=(Package("pulumi", "3.1.0", frozenset({"1" * 64})),),
+    weights=(Manifest("Qwen/Qwen3-32B", "a" * 40, {"config.json": Entry(5, "2" * 64)}),),
+    unlocked_weights=(("zai-org/GLM-5.1-FP8", "b" * 40),),
+    talos="v1.13.9",
+    extensions=("siderolabs/iscsi-tools",),
+)
+
+
+def test_the_lists_are_what_the_copy_tools_take() -> None:
+    lists = {tool: mirror_list(SUPPLIES, tool, "registry.site.example") for tool in TOOLS}
+    assert lists["crane"].splitlines()[0] == (f"crane copy {LOCKED} registry.site.example/vllm/vllm-openai:v0.32.0")
+    assert lists["oras"].splitlines()[1] == "oras cp quay.io/a/b:v1 registry.site.example/a/b:v1"
+    assert yaml.safe_load(lists["skopeo"]) == {
+        "docker.io": {"images": {"vllm/vllm-openai": [DIGEST]}},
+        "quay.io": {"images": {"a/b": ["v1"]}},
+    }
+    assert lists["helm"].splitlines()[0].startswith("helm pull longhorn --version 1.12.1 --repo https://charts.example")
+    assert lists["helm"].splitlines()[1].startswith("curl --fail")
+    assert (
+        f"hf download Qwen/Qwen3-32B --revision {'a' * 40} --local-dir weights/Qwen/Qwen3-32B/revisions/" in lists["hf"]
+    )
+    assert "zai-org/GLM-5.1-FP8" in lists["hf"]
+    assert lists["pip"].startswith("pip download --require-hashes")
+
+
+def test_the_bill_of_materials_is_valid_complete_and_the_same_each_time() -> None:
+    text = sbom(SUPPLIES, {"longhorn-1.12.1.tgz": "3" * 64})
+    assert text == sbom(SUPPLIES, {"longhorn-1.12.1.tgz": "3" * 64})
+    assert text != sbom(SUPPLIES, {})
+    # Judged by the schema that CycloneDX publishes.
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    components = {component["name"]: component for component in json.loads(text)["components"]}
+    assert components.keys() == {
+        "docker.io/vllm/vllm-openai",
+        "quay.io/a/b",
+        "longhorn-1.12.1.tgz",
+        "epp-v1.5.0.yaml",
+        "pulumi",
+        "Qwen/Qwen3-32B",
+        "zai-org/GLM-5.1-FP8",
+        "talos",
+        "siderolabs/iscsi-tools",
+    }
+    vllm = components["docker.io/vllm/vllm-openai"]
+    assert vllm["hashes"] == [{"alg": "SHA-256", "content": DIGEST.removeprefix("sha256:")}]
+    assert vllm["purl"].startswith("pkg:oci/vllm-openai@sha256:")
+    assert "hashes" not in components["quay.io/a/b"]
+    assert components["longhorn-1.12.1.tgz"]["hashes"][0]["content"] == "3" * 64
+    assert components["Qwen/Qwen3-32B"]["purl"] == f"pkg:huggingface/Qwen/Qwen3-32B@{'a' * 40}"

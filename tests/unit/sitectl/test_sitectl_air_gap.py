@@ -1,0 +1,254 @@
+"""A site without a network: its images locked, everything packed, compared behind the wall, and pushed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bundle.inventory import FILE as INVENTORY
+from lab.hub.server import EmulatedHubServer, Hub
+from sitectl.errors import Exit
+from stacks.facts import versions
+from stacks.facts.image_lock import FILE
+from tests import documented
+from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
+from tests.unit.bundle.stand_in_helm import StandInHelm
+from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
+
+pytestmark = pytest.mark.row("opening 14")
+
+MIRROR = "mirror.example:5000"
+PINS = versions.load()
+
+
+@pytest.fixture
+def crane(tmp_path: Path) -> StandInCrane:
+    return StandInCrane.in_folder(tmp_path)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_checkout(tmp_path / "own", sites=("prod",))
+
+
+def images_of(project: Path) -> list[str]:
+    """Images of prod by name and tag, out of the list."""
+    return [row["image"] for row in run(project, "bundle", "list", "prod", "--json").data["images"]]
+
+
+def lock_all(project: Path, crane: StandInCrane) -> None:
+    """A lock of every image of prod; each image's text is its name."""
+    crane.has({f"{MIRROR}/{image.partition('/')[2]}": image for image in images_of(project)})
+    result = run(project, "bundle", "lock", "prod", "--from", MIRROR, "--crane", str(crane.program))
+    assert result.status == Exit.OK, result.err
+    edit(project, "prod", images={"locked": True})
+
+
+@pytest.fixture(scope="module")
+def locked_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with a lock, and the registry that it was made from."""
+    folder = tmp_path_factory.mktemp("locked")
+    lock_all(make_checkout(folder / "own", sites=("prod",)), StandInCrane.in_folder(folder))
+    return folder
+
+
+@pytest.fixture
+def locked(locked_once: Path, tmp_path: Path) -> Path:
+    """A copy of the checkout; the registry is `crane` beside it."""
+    for name in ("crane", "crane.json"):
+        shutil.copy2(locked_once / name, tmp_path)
+    return shutil.copytree(locked_once / "own", tmp_path / "own", symlinks=True)
+
+
+def test_the_list_has_what_machines_charts_and_pods_run(project: Path) -> None:
+    images = images_of(project)
+    assert PINS.images.vllm in images
+    assert PINS.images.endpoint_picker in images
+    assert [image for image in images if image.startswith("factory.talos.dev/metal-installer/")]
+    rows = run(project, "bundle", "list", "prod", "--json").data
+    assert {row["image"]: row["used_by"] for row in rows["images"]}[PINS.images.endpoint_picker] == ["endpoint pickers"]
+    assert f"longhorn-{PINS.charts.longhorn.version}.tgz" in [row["file"] for row in rows["charts"]]
+    assert [row["bytes"] for row in rows["weights"]] == [None, None]
+    assert "siderolabs/iscsi-tools" in rows["extensions"]
+    assert "   no digest   " in run(project, "bundle", "list", "prod").out
+
+
+def test_the_pages_commands_list_what_a_site_takes(locked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for_crane = documented.argv("python -m sitectl bundle list prod --for crane --to registry.site.example")[3:]
+    copied = run(locked, *for_crane).out.splitlines()
+    path = PINS.images.vllm.partition("/")[2]
+    assert f"crane copy {PINS.images.vllm}@{digest_of(PINS.images.vllm)} registry.site.example/{path}" in copied
+    listed = run(locked, *documented.argv("python -m sitectl bundle list prod")[3:]).out
+    assert f"images: {len(copied)}\n" in listed
+    monkeypatch.chdir(locked)
+    sbom = run(locked, *documented.argv("python -m sitectl bundle sbom prod --out prod.cdx.json")[3:])
+    assert (sbom.status, sbom.out.split()[0]) == (Exit.OK, "prod.cdx.json:")
+
+
+def test_every_image_of_the_resource_graph_is_in_the_list(project: Path) -> None:
+    """What the plan says that a site runs is what its program declares, so that a preview needs no second look."""
+    told = run(project, "bundle", "list", "prod", "--json").data["images"]
+    by_addition = [row["image"] for row in told if any(" " in user and "/" in user for user in row["used_by"])]
+    assert by_addition == []
+
+
+def test_pods_run_the_locked_digests(locked: Path) -> None:
+    lock = (locked / FILE).read_text().splitlines()
+    assert f"{PINS.images.vllm}@{digest_of(PINS.images.vllm)}" in lock
+    assert run(locked, "rules", "prod").status == Exit.OK
+    out = locked / "rendered"
+    assert run(locked, "render", "prod", "--out", str(out)).status == Exit.OK
+    manifests = "".join(file.read_text() for file in out.rglob("*.yaml"))
+    assert f"image: {PINS.images.vllm}@{digest_of(PINS.images.vllm)}" in manifests
+    assert f"image: {PINS.images.vllm}\n" not in manifests
+
+
+def test_an_image_that_is_not_in_the_lock_is_refused_with_the_way_out(locked: Path) -> None:
+    lock = locked / FILE
+    lock.write_text("".join(line for line in lock.read_text().splitlines(keepends=True) if "vllm-openai" not in line))
+    result = run(locked, "validate", "prod")
+    assert result.status == Exit.REFUSED
+    assert f"images.locked: images.lock lacks 1 image of the site: {PINS.images.vllm} (model " in result.out
+    assert "fix: sitectl bundle lock prod" in result.out
+    assert "images.lock lacks" in run(locked, "render", "prod", "--out", str(locked / "rendered")).out
+    assert not (locked / "rendered").exists()
+
+
+def test_without_a_lock_a_site_that_wants_one_is_refused_and_can_be_locked(locked: Path) -> None:
+    (locked / FILE).unlink()
+    assert "images.lock lacks" in run(locked, "validate", "prod").out
+    program = str(locked.parent / "crane")
+    assert run(locked, "bundle", "lock", "prod", "--from", MIRROR, "--crane", program).status == Exit.OK
+    assert run(locked, "validate", "prod").status == Exit.OK
+
+
+def test_a_bad_line_of_the_lock_is_an_error_with_its_number(locked: Path) -> None:
+    with (locked / FILE).open("a") as lock:
+        lock.write("busybox\n")
+    result = run(locked, "validate", "prod")
+    assert result.status == Exit.REFUSED
+    assert "not a locked image; got 'busybox'" in result.out
+
+
+def test_a_tag_that_moved_stays_as_locked_and_unused_lines_go_on_request(locked: Path) -> None:
+    before, crane = (locked / FILE).read_text(), StandInCrane(locked.parent / "crane")
+    crane.has({f"{MIRROR}/{PINS.images.vllm.partition('/')[2]}": "moved"})
+    options = ("--from", MIRROR, "--crane", str(crane.program))
+    again = run(locked, "bundle", "lock", *options)
+    assert (again.status, (locked / FILE).read_text()) == (Exit.OK, before)
+    assert again.out.startswith("images.lock: as before, ")
+    old = f"docker.io/vllm/vllm-openai:v0.31.0@{digest_of('old')}\n"
+    (locked / FILE).write_text(before + old)
+    assert run(locked, "bundle", "lock", "prod", *options).status == Exit.OK
+    assert old in (locked / FILE).read_text()
+    pruned = run(locked, "bundle", "lock", "prod", "--prune", *options)
+    assert "- docker.io/vllm/vllm-openai:v0.31.0" in pruned.out
+    assert (locked / FILE).read_text() == before
+
+
+def test_what_a_registry_lacks_is_an_error_and_nothing_is_written(project: Path, crane: StandInCrane) -> None:
+    result = run(project, "bundle", "lock", "prod", "--from", MIRROR, "--crane", str(crane.program))
+    assert result.status != Exit.OK
+    assert f"crane finds no {MIRROR}/" in result.err
+    assert not (project / FILE).exists()
+    missing = run(project, "bundle", "lock", "prod", "--crane", "/no/such/crane")
+    assert "there is no /no/such/crane" in missing.err
+    assert "install crane" in missing.err
+
+
+@pytest.fixture(scope="module")
+def packed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout, and `disk` with a bundle of its site: images and charts by stand-ins, weights from a hub."""
+    folder = tmp_path_factory.mktemp("packed")
+    project, crane = make_checkout(folder / "own", sites=("prod",)), StandInCrane.in_folder(folder)
+    helm = StandInHelm.in_folder(folder)
+    server = EmulatedHubServer(Hub())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", server.url)
+        patch.setenv("HF_HOME", str(folder / "client"))
+        patch.delenv("HF_TOKEN", raising=False)
+        # A release's file has no stand-in: its publisher is asked by HTTPS.
+        patch.setattr("bundle.fetching.Sources._file", lambda *_: ("", "a release's file"))
+        lock_all(project, crane)
+        assert run(project, "weights", "lock", "prod").status == Exit.OK
+        charts = run(project, "bundle", "list", "prod", "--json").data["charts"]
+        helm.has_charts(*(row["file"] for row in charts if row["file"].endswith(".tgz")))
+        out, programs = folder / "disk", ("--crane", str(crane.program), "--helm", str(helm.program))
+        result = run(project, "bundle", "pack", "prod", "--out", str(out), "--from", MIRROR, *programs)
+        assert result.status == Exit.OK, result.err
+    server.close()
+    return folder
+
+
+@pytest.fixture
+def packed(packed_once: Path, tmp_path: Path) -> Path:
+    """A copy of the bundle."""
+    return shutil.copytree(packed_once / "disk", tmp_path / "disk")
+
+
+@pytest.fixture
+def behind(packed_once: Path) -> Path:
+    """The checkout behind the wall."""
+    return packed_once / "own"
+
+
+def test_a_packed_folder_is_whole_and_is_the_source_of_a_registry(
+    packed: Path, behind: Path, crane: StandInCrane
+) -> None:
+    assert {path.name for path in packed.iterdir()} == {"bundle.json", "charts", "images", "weights"}
+    verified = run(behind, "bundle", "verify", str(packed))
+    assert verified.status == Exit.OK, verified.err
+    names = images_of(behind)
+    pushed = run(behind, "bundle", "push", str(packed), "--to", "site.example/all", "--crane", str(crane.program))
+    assert pushed.status == Exit.OK, pushed.err
+    assert crane.images == {f"site.example/all/{image.partition('/')[2]}": image for image in names}
+    assert len(list(packed.glob("weights/*/*/revisions/*/config.json"))) == 2
+
+
+def test_each_spoiled_or_missing_file_of_a_bundle_is_told(packed: Path, behind: Path) -> None:
+    victims = [
+        next(packed.glob("images/docker.io/vllm/vllm-openai/*/blobs/sha256/*")),
+        next(packed.glob("charts/longhorn-*.tgz")),
+        next(packed.glob("weights/Qwen/*/revisions/*/config.json")),
+    ]
+    for victim in victims:
+        victim.write_bytes(b"spoiled")
+    next(packed.glob("charts/*.yaml")).unlink()
+    result = run(behind, "bundle", "verify", str(packed))
+    assert result.status == Exit.REFUSED
+    assert "4 things not as locked" in result.err
+    for part in ("is spoiled; got sha256:", "longhorn-", "config.json", "missing"):
+        assert part in result.err
+
+
+def test_a_bundle_that_lacks_what_the_site_needs_now_is_told(packed: Path, behind: Path) -> None:
+    inventory = json.loads((packed / INVENTORY).read_text())
+    gone = inventory["images"].pop()
+    (packed / INVENTORY).write_text(json.dumps(inventory))
+    result = run(behind, "bundle", "verify", str(packed))
+    assert result.status == Exit.REFUSED
+    assert f"{gone}: needed by " in result.err
+
+
+def test_a_folder_without_an_inventory_is_no_bundle(packed: Path, behind: Path) -> None:
+    (packed / INVENTORY).unlink()
+    assert "so it is no bundle, or a half of one" in run(behind, "bundle", "verify", str(packed)).err
+    assert "so it is no bundle" in run(behind, "bundle", "push", str(packed), "--to", "site.example").err
+
+
+def test_nothing_is_packed_without_locks(project: Path, crane: StandInCrane, tmp_path: Path) -> None:
+    out = tmp_path / "disk"
+    result = run(project, "bundle", "pack", "prod", "--out", str(out), "--crane", str(crane.program))
+    assert result.status != Exit.OK
+    assert "of the sites have no digest in images.lock" in result.err
+    assert not out.exists()
+
+
+def test_the_bill_of_materials_of_a_site_is_the_same_each_time(locked: Path, tmp_path: Path) -> None:
+    out = tmp_path / "prod.cdx.json"
+    assert run(locked, "bundle", "sbom", "prod", "--out", str(out)).status == Exit.OK
+    assert run(locked, "bundle", "sbom", "prod").out.strip() == out.read_text().strip()
+    assert len(json.loads(out.read_text())["components"]) > 20
