@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from talos import v1alpha1 as parts
 from talos.cni import CNI, KUBE_PRISM_PORT, Cilium, Flannel
+from talos.images import Program, kubelet_image, kubernetes_image
 from talos.pki import KeyPair, base64_of
 from talos.secrets import SecretsBundle
 
@@ -103,16 +104,17 @@ class TalosCluster:
                 aggregator_ca=_pair(bundle.aggregator),
                 service_account_key=base64_of(bundle.service_account_key),
                 api_server=parts.APIServer(
-                    image=self._kubernetes_image("kube-apiserver"),
+                    image=self._image("kube-apiserver"),
                     cert_sans=self.api_server_sans,
                     admission_control=(_POD_SECURITY,),
                     audit_policy=_AUDIT_POLICY,
                 ),
-                controller_manager=parts.ControlPlaneProgram(image=self._kubernetes_image("kube-controller-manager")),
+                controller_manager=parts.ControlPlaneProgram(image=self._image("kube-controller-manager")),
                 proxy=parts.ControlPlaneProgram(
-                    image=self._kubernetes_image("kube-proxy"), disabled=True if self._cilium else None
+                    image=self._image("kube-proxy"),
+                    disabled=True if self._cilium else None,
                 ),
-                scheduler=parts.ControlPlaneProgram(image=self._kubernetes_image("kube-scheduler")),
+                scheduler=parts.ControlPlaneProgram(image=self._image("kube-scheduler")),
                 etcd=parts.Etcd(ca=_pair(bundle.etcd), advertised_subnets=self.etcd_subnets),
                 inline_manifests=self._manifests(),
                 allow_scheduling_on_control_planes=self.allow_scheduling_on_control_planes or None,
@@ -149,7 +151,7 @@ class TalosCluster:
             accepted_cas=tuple(map(base64_of, self.accepted_talos_cas)),
             cert_sans=settings.cert_sans,
             kubelet=parts.Kubelet(
-                image=f"ghcr.io/siderolabs/kubelet:{self.kubelet_version or self.kubernetes_version}",
+                image=kubelet_image(self.kubelet_version or self.kubernetes_version),
                 extra_mounts=settings.kubelet_mounts,
                 extra_config=settings.kubelet_config,
                 node_ip_subnets=settings.node_ip_subnets,
@@ -199,8 +201,8 @@ class TalosCluster:
             return ()
         return (parts.InlineManifest(name="cilium", contents=self.cni.manifest),)
 
-    def _kubernetes_image(self, program: str) -> str:
-        return f"registry.k8s.io/{program}:{self.kubernetes_version}"
+    def _image(self, program: Program) -> str:
+        return kubernetes_image(program, self.kubernetes_version)
 
 
 def _pair(pair: KeyPair) -> parts.CertificateAndKey:
