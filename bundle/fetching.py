@@ -80,7 +80,7 @@ class Sources:
         pin = self.versions.cilium
         chart = chart_of(pin.chart, pin.version, self.mirror, pin.repository)
         return _pinned(
-            pod_network.manifest(self._rendered(chart, "cilium", cilium_values(), "kube-system"), chart.version),
+            pod_network.manifest(self.rendered(chart, "cilium", cilium_values(), "kube-system"), chart.version),
             pin.manifest,
             f"the manifest of Cilium {pin.version}",
         )
@@ -126,7 +126,7 @@ class Sources:
 
     def _chart_of_definitions(self, source: CrdSource) -> tuple[str, str]:
         chart = self._definitions_chart(source)
-        return f"{source.chart} {chart.version}", self._rendered(chart, "crds", source.values, "default")
+        return f"{source.chart} {chart.version}", self.rendered(chart, "crds", source.values, "default")
 
     def pulled(self, chart: Chart, folder: Path) -> Path:
         """The packed chart, now in this empty folder. Raises BundleError."""
@@ -138,7 +138,8 @@ class Sources:
         )
         return Path(packed)
 
-    def _rendered(self, chart: Chart, release: str, values: Mapping[str, Any], namespace: str) -> str:
+    def rendered(self, chart: Chart, release: str, values: Mapping[str, Any], namespace: str) -> str:
+        """Objects of the chart as YAML. Raises BundleError."""
         kubernetes = self.versions.kubernetes
 
         def ask(limit_s: float) -> str:

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from components.addons.chart_lock import read_lock
 from floor.images import image_reference
 from floor.problems import SiteError
 from floor.reading.document import read_file
-from policy.model import HIDDEN
+from policy.model import HIDDEN, Resource
 from policy.pods import containers
 from services.weights.failure import WeightsError
 from services.weights.manifest import Manifest
@@ -29,7 +30,8 @@ from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
-from stacks.plan.charts import installed_charts
+from stacks.plan.charts import brings_cilium, installed_charts
+from stacks.plan.images import untagged_repositories
 from stacks.plan.monitoring import optional_parts
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.site.model import SiteConfig
@@ -44,6 +46,8 @@ class Supplied:
     plans: Mapping[str, SitePlan]
     supplies: Supplies
     lock: ImageLock
+    releases: Mapping[str, list[Resource]]
+    """Charts that the program of each site installs, as it declares them."""
 
 
 def supplied(context: CommandContext, sites: tuple[str, ...]) -> Supplied:
@@ -56,15 +60,27 @@ def supplied(context: CommandContext, sites: tuple[str, ...]) -> Supplied:
     for plan in plans.values():
         for image, names in plan.images.items():
             users[image].update(names)
+    for plan in plans.values():
+        for repository, charts in untagged_repositories(plan.site).items():
+            # Without a locked one, the repository alone is named: its tag is to be found.
+            for locked in [str(image) for image in lock.images if image.name == repository] or [repository]:
+                users[locked].update(f"chart {chart}" for chart in charts)
+    declared = _declared(context, files)
     # Of an image that the plans know, they name the users; others come from additions to the program.
-    users = _declared(context, files) | users
-    supplies = _supplies(plans, {image: sorted(users[image]) for image in sorted(users)}, lock, project)
-    return Supplied(plans=plans, supplies=supplies, lock=lock)
+    users = _images(declared) | users
+    return Supplied(
+        plans=plans,
+        supplies=_supplies(plans, {image: sorted(users[image]) for image in sorted(users)}, lock, project),
+        lock=lock,
+        releases={
+            name: [resource for resource in resources if resource.type.startswith("kubernetes:helm.sh/")]
+            for name, resources in declared.items()
+        },
+    )
 
 
 def sources_of(site: SiteConfig, helm: Helm, mirror: str | None, asking: Asking, pins: Versions) -> Sources:
     """Where the charts, definitions and pod network of a site come from."""
-    machines = site.cluster.machines
     return Sources(
         versions=pins,
         helm=helm,
@@ -72,7 +88,7 @@ def sources_of(site: SiteConfig, helm: Helm, mirror: str | None, asking: Asking,
         wanted=installed_charts(site),
         parts=optional_parts(site),
         defined=site.crds.owner == "program",
-        networked=bool(machines and machines.cni == "cilium"),
+        networked=brings_cilium(site),
         asking=asking,
     )
 
@@ -93,9 +109,8 @@ def _plan(name: str, file: Path, project: Path) -> SitePlan:
         ) from None
 
 
-def _declared(context: CommandContext, files: Mapping[str, Path]) -> dict[str, set[str]]:
-    """Images of the pods that the sites' programs declare, run as if no image were locked; what has them."""
-    images = defaultdict[str, set[str]](set)
+def _declared(context: CommandContext, files: Mapping[str, Path]) -> dict[str, list[Resource]]:
+    """What the sites' programs declare, run as if no image were locked."""
     with temporary.folder() as folder:
         copies = {name: _unlocked_copy(file, folder) for name, file in files.items()}
         with context.progress.layer("what the sites declare"):
@@ -103,11 +118,17 @@ def _declared(context: CommandContext, files: Mapping[str, Path]) -> dict[str, s
     for name, site in declared.items():
         if site.error:
             raise SitectlError(f"{name} cannot be rendered:\n{site.error}", fix=f"python -m sitectl render {name}")
-        for resource in site.resources:
-            for container in containers(resource):
-                image = str(container.get("image") or HIDDEN)
-                if image not in (HIDDEN, checkout.LATER):
-                    images[image].add(resource.label)
+    return {name: site.resources for name, site in declared.items()}
+
+
+def _images(declared: Mapping[str, list[Resource]]) -> dict[str, set[str]]:
+    """Images of the pods that are declared; what has them."""
+    images = defaultdict[str, set[str]](set)
+    for resource in chain.from_iterable(declared.values()):
+        for container in containers(resource):
+            image = str(container.get("image") or HIDDEN)
+            if image not in (HIDDEN, checkout.LATER):
+                images[image].add(resource.label)
     return images
 
 

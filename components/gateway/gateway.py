@@ -44,7 +44,13 @@ def gateway_class() -> dict[str, Any]:
 
 
 def envoy_proxy(
-    namespace: str, spec: GatewaySpec, *, drain_s: int, pools: Sequence[tuple[str, str]], measured: bool = False
+    namespace: str,
+    spec: GatewaySpec,
+    *,
+    drain_s: int,
+    pools: Sequence[tuple[str, str]],
+    measured: bool = False,
+    image: str | None = None,
 ) -> dict[str, Any]:
     """Shape of the Envoy pods.
 
@@ -52,6 +58,7 @@ def envoy_proxy(
     pools: (namespace, name) of every inference pool. The clusters that the AI gateway adds for them and for its own
     processor take no circuit-breaker settings from any policy, so they are raised through Envoy's runtime.
     measured: the AI gateway gives its processor what to measure when a pod starts, so pods start again for it.
+    image: of Envoy; None for Envoy Gateway's own.
     """
     limits = [
         f"circuit_breakers.{cluster}.default.{limit}"
@@ -77,11 +84,12 @@ def envoy_proxy(
                         **marked,
                         "patch": _patient_liveness(),
                         "container": {
+                            **({"image": image} if image else {}),
                             "resources": {
                                 # Envoy Gateway's own.
                                 "requests": {"cpu": "100m", "memory": "512Mi"},
                                 "limits": {"memory": f"{spec.memory_mib}Mi"},
-                            }
+                            },
                         },
                     },
                     "envoyService": service,
@@ -285,6 +293,8 @@ class GatewayArgs:
     """Where Envoy Gateway puts the Envoy pods: its own namespace. None where that is the cluster's, and not known."""
     scrapers: Sequence[Peer] = ()
     """Pods that may read the metrics of Envoy pods; none where nothing measures."""
+    proxy_image: str | None = None
+    """Image of Envoy; None for Envoy Gateway's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +345,12 @@ class Gateway(Component):
     @staticmethod
     def _proxy(args: GatewayArgs) -> dict[str, Any]:
         return envoy_proxy(
-            args.namespace.name, args.spec, drain_s=args.drain_s, pools=args.pools, measured=bool(args.scrapers)
+            args.namespace.name,
+            args.spec,
+            drain_s=args.drain_s,
+            pools=args.pools,
+            measured=bool(args.scrapers),
+            image=args.proxy_image,
         )
 
     @staticmethod

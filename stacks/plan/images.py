@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from floor.counts import counted
 from floor.problems import Problem
+from stacks.facts import chart_images
 from stacks.facts.image_lock import FILE, ImageLock
 from stacks.facts.versions import Images
+from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.models import ModelPlan
 from stacks.site.model import SiteConfig
+from talos.images import machine_images
 
 _SHOWN = 8
 _MONITORING = ("prometheus_operator", "prometheus", "config_reloader", "alertmanager", "kube_state_metrics")
@@ -38,14 +42,58 @@ def site_images(
     if site.monitoring.system == "prometheus_operator":
         for part in _MONITORING:
             users[known[part]].add("monitoring")
+    for chart in _charts(site):
+        started = chart_images.load()[chart].images
+        # Of those that are compiled in, the program names the one that runs: Envoy.
+        for image in (*started.get("chart", {}), *started.get("controller", {})):
+            users[image].add(f"chart {chart}")
+    if site.gateway.controllers == "chart":
+        users[images.envoy].add("proxies of the gateway")
     for node in machines.nodes if machines else ():
         users[node.image].add("installers of machines")
+    for image in _of_machines(site, machines):
+        users[image].add("machines")
     return {image: sorted(users[image]) for image in sorted(users)}
 
 
-def unlocked_images(needed: Mapping[str, list[str]], lock: ImageLock, site: str) -> Iterator[Problem]:
-    """One problem for all images that the lock lacks."""
-    missing = [f"{image} ({', '.join(users)})" for image, users in needed.items() if lock.pinned(image) is None]
+def untagged_repositories(site: SiteConfig) -> dict[str, list[str]]:
+    """Repositories of which a chart of the site runs a tag that only a rendering of it has; the charts of each."""
+    charts = defaultdict[str, list[str]](list)
+    for chart in _charts(site):
+        for repository in chart_images.load()[chart].unknown_tags:
+            charts[repository].append(chart)
+    return {repository: charts[repository] for repository in sorted(charts)}
+
+
+def _charts(site: SiteConfig) -> list[str]:
+    """Charts of the site as the facts name them."""
+    return [*installed_charts(site), *(["cilium"] if brings_cilium(site) else [])]
+
+
+def _of_machines(site: SiteConfig, machines: ClusterPlan | None) -> Iterable[str]:
+    """What Talos and Kubernetes pull by themselves."""
+    if machines is None:
+        return ()
+    pins = machines.versions
+    # Cilium is in kube-proxy's place; a pod network of the site's own may want it.
+    return machine_images(
+        pins.talos,
+        kubernetes=pins.kubernetes,
+        kubelet=pins.kubelet,
+        kube_proxy=not brings_cilium(site),
+        flannel=False,
+    )
+
+
+def unlocked_images(
+    needed: Mapping[str, list[str]], untagged: Mapping[str, list[str]], lock: ImageLock, site: str
+) -> Iterator[Problem]:
+    """One problem for all images that the lock lacks. untagged: repositories of which it must have some image."""
+    locked = {image.name for image in lock.images}
+    missing = [
+        f"{shortened(image)} ({', '.join(users)})" for image, users in needed.items() if lock.pinned(image) is None
+    ]
+    missing += [f"{name} (chart {', chart '.join(charts)})" for name, charts in untagged.items() if name not in locked]
     if missing:
         more = f", and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         yield Problem(
@@ -54,3 +102,8 @@ def unlocked_images(needed: Mapping[str, list[str]], lock: ImageLock, site: str)
             fix=f"sitectl bundle lock {site}, on a machine that reaches the registries or their mirror; then commit "
             f"{FILE}",
         )
+
+
+def shortened(image: str) -> str:
+    """For messages: a schematic's id, which looks like a secret, by its first digits."""
+    return re.sub(r"/([0-9a-f]{12})[0-9a-f]{52}\b", r"/\1...", image)

@@ -20,7 +20,7 @@ from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.hub_revisions import engines_too_old
-from stacks.plan.images import pinned_images, site_images, unlocked_images
+from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.placing import crowds, describe_placement
@@ -31,6 +31,7 @@ from stacks.proof.proof import Proof
 from stacks.site.loader import ReadSite, read_site_file, read_values
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin, origins
+from talos.problems import ConfigError
 
 # Of a gateway without models, until it has one.
 _LONGEST_STREAM_S = 60
@@ -123,6 +124,12 @@ class SitePlan:
         return None if self.image_lock is None else [str(image) for image in self.image_lock.images]
 
     @property
+    def proxy_image(self) -> str | None:
+        """Envoy by its locked digest; None where Envoy Gateway's own default decides."""
+        own = self.image_lock is not None and self.site.gateway.controllers == "chart"
+        return self.versions.images.envoy if own else None
+
+    @property
     def machine_secrets(self) -> Keeping | None:
         """Whether the secrets of the site's machines may go; None on a cluster that exists already."""
         return self.site.cluster.machines.secrets if self.site.cluster.machines else None
@@ -208,10 +215,17 @@ def _plan(
         plan = replace(plan, machines=machines)
         problems += site_problems(in_configs, values)
     if images is not None:
-        problems += unlocked_images(plan.images, images, site.name)
+        problems += _unlocked(plan, images)
     problems += checks.incompatible(site, pins, sources)
     problems += engines_too_old(site, pins)
     return plan if problems else replace(plan, warnings=tuple(_warnings(plan))), problems
+
+
+def _unlocked(plan: SitePlan, lock: ImageLock) -> Iterator[Problem]:
+    try:
+        yield from unlocked_images(plan.images, untagged_repositories(plan.site), lock, plan.site.name)
+    except ConfigError as error:
+        yield Problem(path=("images", "locked"), what=error.what, fix=error.fix)
 
 
 def _warnings(plan: SitePlan) -> Iterator[Problem]:

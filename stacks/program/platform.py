@@ -147,6 +147,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             body_kib=plan.body_kib,
             pools=[(models_namespace, name) for name in sorted(site.models)],
             proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
+            proxy_image=plan.proxy_image,
             scrapers=measured_by,
         ),
         top,

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from bundle.asking import Asking
 from bundle.crane import Crane
 from bundle.errors import BundleError
+from bundle.helm import Helm
 from bundle.locked_images import PLATFORM, Registries
 from floor.counts import counted
+from floor.images import ImageReference
 from sitectl import invocation, whole_files
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
-from sitectl.commands.bundle.fetch import program_of, unable
-from sitectl.supplied import supplied
+from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
+from sitectl.rendered_charts import rendered_images
+from sitectl.supplied import Supplied, sources_of, supplied
+from stacks.facts import versions
 from stacks.facts.image_lock import FILE
 
 MORE = """\
 Collects the images that machines, charts and pods of the sites run, and asks each registry for the digest of its tag,
 by crane. A line that is there is never changed: a tag that moved stays as it was locked. With `images.locked: true` a
-site's pods run these digests, and an image that is not in the lock fails preview.
+site's pods run these digests, and an image that is not in the lock fails preview. Charts of which
+stacks/facts/chart_images.yaml does not know every tag are rendered by helm, with the values of the site.
 
 \b
   python -m sitectl bundle lock                 of all sites of the folder
@@ -41,9 +48,19 @@ lines that no site of the folder needs any more. The pods of the step before may
 )
 @click.option("--prune", is_flag=True, help="remove lines that no site of the folder needs")
 @click.option("--crane", "program", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
+@click.option("--charts-from", metavar="ADDRESS", help="a place that has all charts (default: publishers)")
+@click.option("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
 @pass_context
 def command(
-    context: CommandContext, *, sites: tuple[str, ...], mirror: str | None, platform: str, prune: bool, program: str
+    context: CommandContext,
+    *,
+    sites: tuple[str, ...],
+    mirror: str | None,
+    platform: str,
+    prune: bool,
+    program: str,
+    charts_from: str | None,
+    helm: str,
 ) -> int:
     # A line that one site does not need may be another's.
     known = supplied(context, () if prune else sites)
@@ -53,8 +70,9 @@ def command(
         mirror=mirror,
         platform=platform,
     )
-    needed = known.supplies.images
+    named = [image for image in known.supplies.images if image.tag or image.digest]
     try:
+        needed = [*named, *_rendered(context, known, charts_from, Helm(program_of(helm), context.project))]
         lock = registries.locked(needed, known.lock)
     except BundleError as error:
         raise unable(error) from None
@@ -72,3 +90,13 @@ def command(
             lines.append(invocation.next_step("plan", sites, context.named))
     context.say("\n".join(lines), {"added": added, "removed": unused, "images": [str(image) for image in lock.images]})
     return 0
+
+
+def _rendered(
+    context: CommandContext, known: Supplied, charts_from: str | None, helm: Helm
+) -> Iterator[ImageReference]:
+    charts = None if charts_from is None else given_mirror(charts_from)
+    asking = Asking(note=context.progress.note)
+    for name, plan in known.plans.items():
+        sources = sources_of(plan.site, helm, charts, asking, versions.load())
+        yield from rendered_images(plan, known.releases[name], sources, context.project)

@@ -16,7 +16,7 @@ from bundle.packing import Packer
 from floor.counts import counted
 from services.weights.pace import size
 from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
-from sitectl.commands.bundle.fetch import given_mirror, mirror_of, program_of, unable
+from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
 from sitectl.supplied import chart_digests, sources_of, supplied
 from stacks.facts import versions
 
@@ -46,7 +46,7 @@ wall.
 @sites_argument
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="folder to write, or to go on with")
 @click.option("--from", "mirror", metavar="HOST", help="a registry that has all images by their paths")
-@click.option("--charts-from", metavar="ADDRESS", help="registry, repository or folder of all charts (charts.mirror)")
+@click.option("--charts-from", metavar="ADDRESS", help="a place that has all charts (default: publishers)")
 @click.option("--crane", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
 @click.option("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
 @pass_context
@@ -64,10 +64,7 @@ def command(
     known = supplied(context, sites)
     charts = None if charts_from is None else given_mirror(charts_from)
     asking, program = Asking(note=context.progress.note), Helm(program_of(helm), project)
-    sources = [
-        sources_of(plan.site, program, charts or mirror_of(plan.site, project), asking, versions.load())
-        for plan in known.plans.values()
-    ]
+    sources = [sources_of(plan.site, program, charts, asking, versions.load()) for plan in known.plans.values()]
     packer = Packer(
         folder=out,
         crane=Crane(program_of(crane)),

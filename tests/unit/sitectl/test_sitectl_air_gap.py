@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bundle.inventory import FILE as INVENTORY
 from lab.hub.server import EmulatedHubServer, Hub
 from sitectl.errors import Exit
 from stacks.facts import versions
 from stacks.facts.image_lock import FILE
+from stacks.plan.site_plan import plan_file
 from tests import documented
 from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
 from tests.unit.bundle.stand_in_helm import StandInHelm
-from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
 
-pytestmark = pytest.mark.row("opening 14")
+pytestmark = [pytest.mark.row("opening 14"), pytest.mark.processes]
 
 MIRROR = "mirror.example:5000"
 PINS = versions.load()
@@ -39,10 +42,43 @@ def images_of(project: Path) -> list[str]:
     return [row["image"] for row in run(project, "bundle", "list", "prod", "--json").data["images"]]
 
 
+# Images that only a rendering of prod's charts names, as NVIDIA's ClusterPolicy and as Cilium's manifest have them.
+EXPORTER = {"repository": "nvcr.io/nvidia/k8s", "image": "dcgm-exporter", "version": "4.6.1-4.8.4-distroless"}
+GPU_OPERATOR = {
+    "devicePlugin": {"repository": "nvcr.io/nvidia", "image": "k8s-device-plugin", "version": "v0.20.1"},
+    "dcgmExporter": EXPORTER,
+    "driver": {"repository": "nvcr.io/nvidia", "image": "driver", "version": "595"},
+    "args": ["--image=registry.k8s.io/nfd/node-feature-discovery:v0.19.0"],
+}
+CILIUM = "image: quay.io/cilium/cilium-envoy:v1.37.6\n"
+RENDERED = (
+    "nvcr.io/nvidia/k8s-device-plugin:v0.20.1",
+    "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1-4.8.4-distroless",
+    "registry.k8s.io/nfd/node-feature-discovery:v0.19.0",
+    "quay.io/cilium/cilium-envoy:v1.37.6",
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cilium_is_rendered() -> Iterator[None]:
+    """Its manifest is pinned by digest, so no stand-in can give it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bundle.fetching.Sources.pod_network", lambda _: CILIUM)
+        yield
+
+
+def programs(folder: Path) -> tuple[str, ...]:
+    """Options with the stand-ins of this folder, and the mirror that they play."""
+    helm = StandInHelm.in_folder(folder)
+    helm.renders(yaml.safe_dump(GPU_OPERATOR))
+    return ("--from", MIRROR, "--crane", str(folder / "crane"), "--helm", str(helm.program))
+
+
 def lock_all(project: Path, crane: StandInCrane) -> None:
     """A lock of every image of prod; each image's text is its name."""
-    crane.has({f"{MIRROR}/{image.partition('/')[2]}": image for image in images_of(project)})
-    result = run(project, "bundle", "lock", "prod", "--from", MIRROR, "--crane", str(crane.program))
+    tagged = [image for image in images_of(project) if ":" in image.rpartition("/")[2]]
+    crane.has({f"{MIRROR}/{image.partition('/')[2]}": image for image in (*tagged, *RENDERED)})
+    result = run(project, "bundle", "lock", "prod", *programs(crane.program.parent))
     assert result.status == Exit.OK, result.err
     edit(project, "prod", images={"locked": True})
 
@@ -106,6 +142,28 @@ def test_pods_run_the_locked_digests(locked: Path) -> None:
     assert f"image: {PINS.images.vllm}\n" not in manifests
 
 
+def test_tags_that_the_facts_do_not_know_come_out_of_the_rendered_charts(locked: Path) -> None:
+    lock = (locked / FILE).read_text().splitlines()
+    assert [image for image in RENDERED if f"{image}@{digest_of(image)}" not in lock] == []
+    assert not [image for image in lock if "nvidia/driver" in image]
+    (locked / FILE).write_text("".join(f"{image}\n" for image in lock if "cilium-envoy" not in image))
+    assert (
+        "lacks 1 image of the site: quay.io/cilium/cilium-envoy (chart cilium)" in run(locked, "validate", "prod").out
+    )
+    options = programs(locked.parent)
+    StandInHelm(locked.parent / "helm").renders(yaml.safe_dump({"dcgmExporter": EXPORTER}))
+    result = run(locked, "bundle", "lock", "prod", *options)
+    assert "the chart gpu_operator names no image of nvcr.io/nvidia/k8s-device-plugin" in result.err
+
+
+def test_envoy_is_named_by_its_digest_where_images_are_locked(locked: Path) -> None:
+    plans = [plan_file(file) for file in (ROOT / "Pulumi.prod.yaml", locked / "Pulumi.prod.yaml")]
+    assert [plan.proxy_image for plan in plans] == [None, f"{PINS.images.envoy}@{digest_of(PINS.images.envoy)}"]
+    assert run(locked, "render", "prod", "--out", str(locked / "rendered")).status == Exit.OK
+    proxies = "".join(file.read_text() for file in (locked / "rendered").rglob("envoyproxy*.yaml"))
+    assert f"image: {plans[1].proxy_image}" in proxies
+
+
 def test_an_image_that_is_not_in_the_lock_is_refused_with_the_way_out(locked: Path) -> None:
     lock = locked / FILE
     lock.write_text("".join(line for line in lock.read_text().splitlines(keepends=True) if "vllm-openai" not in line))
@@ -120,8 +178,7 @@ def test_an_image_that_is_not_in_the_lock_is_refused_with_the_way_out(locked: Pa
 def test_without_a_lock_a_site_that_wants_one_is_refused_and_can_be_locked(locked: Path) -> None:
     (locked / FILE).unlink()
     assert "images.lock lacks" in run(locked, "validate", "prod").out
-    program = str(locked.parent / "crane")
-    assert run(locked, "bundle", "lock", "prod", "--from", MIRROR, "--crane", program).status == Exit.OK
+    assert run(locked, "bundle", "lock", "prod", *programs(locked.parent)).status == Exit.OK
     assert run(locked, "validate", "prod").status == Exit.OK
 
 
@@ -136,7 +193,7 @@ def test_a_bad_line_of_the_lock_is_an_error_with_its_number(locked: Path) -> Non
 def test_a_tag_that_moved_stays_as_locked_and_unused_lines_go_on_request(locked: Path) -> None:
     before, crane = (locked / FILE).read_text(), StandInCrane(locked.parent / "crane")
     crane.has({f"{MIRROR}/{PINS.images.vllm.partition('/')[2]}": "moved"})
-    options = ("--from", MIRROR, "--crane", str(crane.program))
+    options = programs(locked.parent)
     again = run(locked, "bundle", "lock", *options)
     assert (again.status, (locked / FILE).read_text()) == (Exit.OK, before)
     assert again.out.startswith("images.lock: as before, ")
@@ -150,11 +207,12 @@ def test_a_tag_that_moved_stays_as_locked_and_unused_lines_go_on_request(locked:
 
 
 def test_what_a_registry_lacks_is_an_error_and_nothing_is_written(project: Path, crane: StandInCrane) -> None:
-    result = run(project, "bundle", "lock", "prod", "--from", MIRROR, "--crane", str(crane.program))
+    options = programs(crane.program.parent)
+    result = run(project, "bundle", "lock", "prod", *options)
     assert result.status != Exit.OK
     assert f"crane finds no {MIRROR}/" in result.err
     assert not (project / FILE).exists()
-    missing = run(project, "bundle", "lock", "prod", "--crane", "/no/such/crane")
+    missing = run(project, "bundle", "lock", "prod", *options, "--crane", "/no/such/crane")
     assert "there is no /no/such/crane" in missing.err
     assert "install crane" in missing.err
 
@@ -164,7 +222,6 @@ def packed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout, and `disk` with a bundle of its site: images and charts by stand-ins, weights from a hub."""
     folder = tmp_path_factory.mktemp("packed")
     project, crane = make_checkout(folder / "own", sites=("prod",)), StandInCrane.in_folder(folder)
-    helm = StandInHelm.in_folder(folder)
     server = EmulatedHubServer(Hub())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", server.url)
@@ -175,9 +232,9 @@ def packed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lock_all(project, crane)
         assert run(project, "weights", "lock", "prod").status == Exit.OK
         charts = run(project, "bundle", "list", "prod", "--json").data["charts"]
-        helm.has_charts(*(row["file"] for row in charts if row["file"].endswith(".tgz")))
-        out, programs = folder / "disk", ("--crane", str(crane.program), "--helm", str(helm.program))
-        result = run(project, "bundle", "pack", "prod", "--out", str(out), "--from", MIRROR, *programs)
+        options = programs(folder)
+        StandInHelm(folder / "helm").has_charts(*(row["file"] for row in charts if row["file"].endswith(".tgz")))
+        result = run(project, "bundle", "pack", "prod", "--out", str(folder / "disk"), *options)
         assert result.status == Exit.OK, result.err
     server.close()
     return folder

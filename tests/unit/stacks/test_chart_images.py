@@ -129,3 +129,8 @@ def test_what_is_unused_is_off_in_the_values_of_the_program() -> None:
                     assert str(setting).lower() == value, why
                     compared.add(part)
     assert {"driver", "toolkit", "migManager", "longhornUI"} <= compared
+
+
+def test_what_is_compiled_into_a_controller_is_what_the_program_names_in_its_place() -> None:
+    compiled = [image for entry in chart_images.load().values() for image in entry.images.get("compiled", {})]
+    assert [image.partition("@")[0] for image in compiled] == [versions.load().images.envoy]
