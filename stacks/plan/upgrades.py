@@ -54,6 +54,27 @@ def steps_of(site: SiteConfig, before: Versions, after: Versions) -> tuple[list[
     return steps(runs, wanted)
 
 
+def steps_from(site: SiteConfig, running: Mapping[str, str], after: Versions) -> tuple[list[Step], list[Problem]]:
+    """`steps` from what was read of the site's cluster: fact -> version.
+
+    What the cluster does not state is not looked at. A cluster that the program did not make keeps its own machines,
+    and every step is judged with what they run.
+    """
+    wanted = facts(after, site)
+    if site.cluster.machines is None:
+        wanted = {fact: value for fact, value in wanted.items() if not fact.startswith(_OF_MACHINES)}
+        wanted |= {fact: value for fact, value in running.items() if fact.startswith(_OF_MACHINES)}
+    of_pins = pinned(wanted)
+    runs = {fact: value for fact, value in wanted.items() if fact not in of_pins}
+    runs |= {fact: running[fact] for fact in of_pins if fact in running}
+    return steps(runs, wanted)
+
+
+def pinned(known: Mapping[str, Fact]) -> list[str]:
+    """Of these facts, those that versions.yaml decides."""
+    return [fact for fact in known if KEYS.get(fact, "").startswith("versions.")]
+
+
 def steps(runs: Mapping[str, Fact], wanted: Mapping[str, Fact]) -> tuple[list[Step], list[Problem]]:
     """The steps in their order, or what is wrong with them.
 

@@ -25,6 +25,7 @@ SITE_GROUPS = {
         "test_killed_parts",
         "test_rolling_update",
         "test_request_log",
+        "test_upgrade_path",
         "test_live_checks",
     ),
     "site-serves": (

@@ -1,0 +1,85 @@
+"""Asks a site's cluster by kubectl, with the kubeconfig of its stack or the one that its file names. Reads alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sitectl import programs
+from sitectl.errors import SitectlError, unusable_file
+from stacks.plan.site_plan import plan_file
+
+_KUBECTL = "install kubectl where pulumi runs, in the version of the cluster"
+_REACH = "check that its API server can be reached from here, and that the kubeconfig is of this cluster"
+# The first question finds out whether there is a cluster; a list of all objects takes longer.
+_FIRST, _LIMIT = "--request-timeout=15s", "--request-timeout=60s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteCluster:
+    """The API server of one site."""
+
+    project: Path
+    site: str
+    kubeconfig: str = field(repr=False)
+
+    def version(self) -> str:
+        """Of the API server that answers. Raises SitectlError where none does."""
+        answer = self._kubectl(
+            ["get", "--raw", "/version", _FIRST], f"the cluster of {self.site} does not answer", _REACH
+        )
+        return str(answer["gitVersion"])
+
+    def objects(self, what: str, kinds: Sequence[str], *options: str) -> list[dict[str, Any]]:
+        """All objects of these kinds. Raises SitectlError, which calls them `what`."""
+        words = ["get", ",".join(kinds), _LIMIT, "--all-namespaces", *options, "--output=json"]
+        items: list[dict[str, Any]] = self._kubectl(words, f"kubectl could not list {what}", _KUBECTL)["items"]
+        return items
+
+    def _kubectl(self, words: Sequence[str], failure: str, fix: str) -> Any:
+        file = os.memfd_create("kubeconfig")
+        try:
+            os.write(file, self.kubeconfig.encode())
+            command = ["kubectl", f"--kubeconfig=/proc/self/fd/{file}", *words]
+            done = programs.run(command, cwd=self.project, fix=_KUBECTL, pass_fds=(file,))
+        finally:
+            os.close(file)
+        if done.returncode != 0:
+            lines = [line.removeprefix("error: ") for line in done.stderr.decode(errors="replace").splitlines()[-3:]]
+            raise SitectlError(f"{failure}: " + " ".join(lines), fix=fix)
+        return json.loads(done.stdout)
+
+
+def of_site(project: Path, site: str, file: Path) -> SiteCluster:
+    """The cluster of a stack. Raises SitectlError where there are no credentials for it."""
+    named = plan_file(file).site.cluster.kubeconfig
+    if named is None:
+        kubeconfig = str(pulumi(project, site, "stack", "output", "kubeconfig", "--show-secrets", "--json"))
+    else:
+        kubeconfig = _text(project / named)
+    return SiteCluster(project=project, site=site, kubeconfig=kubeconfig)
+
+
+def pulumi(project: Path, site: str, *words: str) -> Any:
+    """What pulumi prints as JSON about the stack. Raises SitectlError."""
+    command = ["pulumi", *words, "--stack", site]
+    done = programs.run(command, cwd=project, fix="https://www.pulumi.com/docs/install/")
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        words_ = done.stderr.decode(errors="replace").strip().splitlines()[-3:]
+        raise SitectlError(
+            f"`{' '.join(command)}` ended with {done.returncode}: " + " ".join(words_),
+            fix=f"pulumi login, pulumi stack select {site}, and a passphrase or key for its secrets",
+        ) from None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise unusable_file(error) from None
