@@ -24,7 +24,7 @@ Places = Mapping[str, Sequence[str]]
 """Version -> where it runs."""
 
 # Chart's field in versions.yaml -> the namespace of its release.
-_CHARTS: Mapping[str, str] = {
+CHART_NAMESPACES: Mapping[str, str] = {
     "envoy_gateway": namespaces.ENVOY_GATEWAY,
     "ai_gateway": namespaces.AI_GATEWAY,
     "gpu_operator": namespaces.GPU_STACK,
@@ -99,7 +99,7 @@ class RunningVersions:
 def running(objects: ClusterObjects, site: SiteConfig, pins: Versions) -> RunningVersions:
     """What runs of the parts that a site can have; what is not there has no fact."""
     by_fact: dict[str, dict[str, list[str]]] = {}
-    ours = _of_platform(objects.releases, site, pins)
+    ours = platform_releases(objects.releases, site, pins)
     for fact, stated, place in _stated(objects, ours, pins.images):
         # An image's name is a fact by itself.
         version = stated if fact == "picker_image" else _release(stated)
@@ -151,14 +151,13 @@ def _of_pod(pod: Object, pins: Images) -> Iterator[tuple[str, str, str]]:
                 yield fact, tag, place
 
 
-def _of_platform(releases: Sequence[HelmRelease], site: SiteConfig, pins: Versions) -> dict[str, HelmRelease]:
-    """Chart's field -> its release, of the charts that the site lets the program install."""
-    return {
-        field: release
-        for field in installed_charts(site)
-        for release in releases
-        if release.newest.namespace == _CHARTS[field] and release.newest.chart == _last(pins.charts.pinned(field).chart)
+def platform_releases(releases: Sequence[HelmRelease], site: SiteConfig, pins: Versions) -> dict[str, HelmRelease]:
+    """Chart's field in versions.yaml -> its release, of the charts that the site lets the program install."""
+    places = {
+        (CHART_NAMESPACES[field], _last(pins.charts.pinned(field).chart)): field for field in installed_charts(site)
     }
+    by_place = {(release.newest.namespace, release.newest.chart): release for release in releases}
+    return {field: by_place[place] for place, field in places.items() if place in by_place}
 
 
 def _unfinished(release: HelmRelease) -> Problem:

@@ -52,7 +52,7 @@ SITE_GROUPS = {
         "test_slow_clients",
         "test_long_streams",
     ),
-    "site-measured": ("test_dashboards", "test_alerts_in_force", "test_monitoring"),
+    "site-measured": ("test_dashboards", "test_alerts_in_force", "test_live_monitoring", "test_monitoring"),
 }
 # Groups whose site is the checked-in one with all its parts; the others' measures nothing, and is up sooner.
 MEASURED = ("site-measured",)

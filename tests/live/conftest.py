@@ -26,6 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--stack-file", type=Path, metavar="FILE", help="its stack file, if it is another one")
     group.addoption("--endpoint", metavar="URL", help="ask models here, not at the stack's endpoint")
     group.addoption("--endpoint-ca", type=Path, metavar="FILE", help="CA of the endpoint's certificate, in PEM")
+    group.addoption("--prometheus", metavar="URL", help="ask Prometheus here, not through the API server")
+    group.addoption("--alertmanager", metavar="URL", help="ask Alertmanager here, not through the API server")
     group.addoption("--evidence", type=Path, metavar="FOLDER", help="write evidence.json and evidence.md there")
 
 
@@ -47,6 +49,8 @@ def site(request: pytest.FixtureRequest) -> RunningSite:
             stack_file=config.getoption("--stack-file"),
             endpoint=config.getoption("--endpoint"),
             certificate=config.getoption("--endpoint-ca"),
+            prometheus=config.getoption("--prometheus"),
+            alertmanager=config.getoption("--alertmanager"),
         )
     except (NoSiteError, SiteError) as error:
         pytest.exit(f"the site {name} cannot be looked at: {error}", returncode=4)

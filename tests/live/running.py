@@ -17,6 +17,7 @@ import httpx
 import yaml
 from kubernetes import client, config
 
+from floor.namespaces import MONITORING
 from stacks.plan.cluster import PlannedNode
 from stacks.plan.site_plan import SitePlan, plan_file
 from talos.api.client import MachineClient, connect
@@ -27,6 +28,8 @@ _STACK_FILE_OPTION = "PULUMI_OPTION_CONFIG_FILE"
 # A first token may wait for a whole prefill.
 _ANSWER_S = 300.0
 Object = dict[str, Any]
+# Services that the operator makes, with their ports.
+_PROMETHEUS, _ALERTMANAGER = "prometheus-operated:9090", "alertmanager-operated:9093"
 
 
 class NoSiteError(Exception):
@@ -47,6 +50,10 @@ class RunningSite:
     """Empty where the program did not make the cluster."""
     certificate: Path | None = None
     """CA of the endpoint, where it is none that this machine trusts."""
+    prometheus_url: str | None = None
+    """Where Prometheus answers, such as the end of a port forward; None: asked through the API server."""
+    alertmanager_url: str | None = None
+    """The same of Alertmanager."""
 
     @property
     def secrets(self) -> list[str]:
@@ -74,11 +81,39 @@ class RunningSite:
         """The objects of a list."""
         return list(self.read(path, **parameters)["items"])
 
-    def pods(self, namespace: str, labels: Mapping[str, str]) -> list[Object]:
-        """Pods with these labels that are not ending."""
+    def pods(self, namespace: str | None, labels: Mapping[str, str]) -> list[Object]:
+        """Pods with these labels that are not ending; None: of all namespaces."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        pods = self.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)
+        where = f"namespaces/{namespace}/" if namespace else ""
+        pods = self.items(f"/api/v1/{where}pods", labelSelector=selector)
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+    def prometheus(self, path: str, **parameters: str) -> Object:
+        """The data of an answer of Prometheus' API."""
+        answer = self._measuring(_PROMETHEUS, self.prometheus_url, f"api/v1/{path}", parameters)
+        data: Object = answer["data"]
+        return data
+
+    def alertmanager_alerts(self) -> list[Object]:
+        """Alerts that Alertmanager has."""
+        alerts: list[Object] = self._measuring(_ALERTMANAGER, self.alertmanager_url, "api/v2/alerts", {})
+        return alerts
+
+    def _measuring(self, service: str, url: str | None, path: str, parameters: Mapping[str, str]) -> Any:
+        """AssertionError where it does not answer: that is a finding, and no reason to end the run."""
+        name, _, port = service.partition(":")
+        try:
+            if url is not None:
+                answer = httpx.get(f"{url.rstrip('/')}/{path}", params=parameters, timeout=30, trust_env=False)
+                return answer.raise_for_status().json()
+            return self.read(f"/api/v1/namespaces/{MONITORING}/services/{service}/proxy/{path}", **parameters)
+        except (client.ApiException, httpx.HTTPError) as error:
+            option = name.partition("-")[0]
+            reason = error.reason if isinstance(error, client.ApiException) else str(error)
+            raise AssertionError(
+                f"{name} does not answer: {reason}; where pods let no API server in, run `kubectl -n {MONITORING} "
+                f"port-forward service/{name} {port}` and give --{option} http://localhost:{port}"
+            ) from None
 
     def key_for(self, model: str) -> str:
         """A key that may call the model. Raises NoSiteError."""
@@ -108,9 +143,15 @@ class RunningSite:
 
 
 def running_site(
-    name: str, *, stack_file: Path | None = None, endpoint: str | None = None, certificate: Path | None = None
+    name: str,
+    *,
+    stack_file: Path | None = None,
+    endpoint: str | None = None,
+    certificate: Path | None = None,
+    prometheus: str | None = None,
+    alertmanager: str | None = None,
 ) -> RunningSite:
-    """The site of a stack; `endpoint` instead of the stack's.
+    """The site of a stack; `endpoint` instead of the stack's, and addresses of what measures it.
 
     Raises NoSiteError where the stack has no outputs or no cluster, SiteError for its file.
     """
@@ -129,6 +170,8 @@ def running_site(
         kubeconfig=kubeconfig,
         talosconfig=outputs.get("talosconfig", ""),
         certificate=certificate,
+        prometheus_url=prometheus,
+        alertmanager_url=alertmanager,
     )
 
 

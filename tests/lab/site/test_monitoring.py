@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.lab.site.measured import MONITORING, PORT, Prometheus
 from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.replicas import ENVOYS, Cluster, until
 from tests.lab.site.running_site import Site
-from tests.lab.site.test_network_policies import connects
+from tests.lab.site.test_network_policies import connects, pod_of_others
 
 pytestmark = pytest.mark.row("002.09")
 
@@ -93,8 +94,8 @@ def test_what_is_known_of_objects_is_known_of_the_platforms_own(prometheus: Prom
 
 
 @pytest.mark.row("004.11")
-def test_no_other_pod_reads_metrics(cluster: Cluster, prometheus: Prometheus) -> None:
-    """What Prometheus reads is shut to the others, and so is Prometheus."""
+def test_no_other_pod_reads_metrics(site: Site, cluster: Cluster, prometheus: Prometheus, tmp_path: Path) -> None:
+    """What Prometheus reads is shut to the others, and so is Prometheus; also to pods of other namespaces."""
     engine = cluster.ready_replicas(MODEL)[0]
     other = cluster.ready_replicas("glm-5-1")[0]
     places = {
@@ -105,9 +106,12 @@ def test_no_other_pod_reads_metrics(cluster: Cluster, prometheus: Prometheus) ->
         (cluster.pods(MONITORING, "app.kubernetes.io/name=kube-state-metrics")[0], 8080),
         (cluster.pods(MONITORING, "app.kubernetes.io/name=alertmanager")[0], 9093),
     }
-    for place, port in sorted(places, key=str):
-        assert connects(cluster, prometheus.pod, place, port), (place.name, port)
-        assert not connects(cluster, engine, place, port), (place.name, port)
+    with pod_of_others(site, cluster, "team-b", tmp_path) as stranger:
+        for place, port in sorted(places, key=str):
+            assert connects(cluster, prometheus.pod, place, port), (place.name, port)
+            for other_pod in (engine, stranger):
+                assert not connects(cluster, other_pod, place, port), (other_pod.name, place.name, port)
+        assert not connects(cluster, stranger, prometheus.pod, PORT)
     assert connects(cluster, prometheus.pod, engine, 8000)
     assert not connects(cluster, engine, other, 8000)
     assert not connects(cluster, engine, prometheus.pod, PORT)

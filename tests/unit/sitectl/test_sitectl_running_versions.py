@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from stacks.plan import conflicts
 from stacks.plan.site_plan import plan_file
 from stacks.plan.upgrades import pinned, steps_from
 from stacks.site.model import SiteConfig
+from tests.unit.helm_secrets import SECRET_VALUE, helm_secret
 from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
 
 pytestmark = pytest.mark.row("opening 7")
@@ -35,28 +35,12 @@ RECORDED: dict[str, list[dict[str, Any]]] = json.loads(
 )
 LAB = plan_file(ROOT / "Pulumi.lab.yaml").site
 PROD = plan_file(ROOT / "Pulumi.prod.yaml").site
-SECRET_VALUE = "a-seed-that-no-output-has"
 # Without what no cluster states: drivers are a part of Talos's image.
 NOT_STATED = {fact for fact in conflicts.KEYS if fact.startswith("nvidia_")}
 
 
 def recorded() -> dict[str, list[dict[str, Any]]]:
     return copy.deepcopy(RECORDED)
-
-
-def helm_secret(name: str, namespace: str, chart: str, version: str, number: int, status: str) -> dict[str, Any]:
-    """As Helm keeps a revision; its values have what must not be shown."""
-    record = {
-        "name": name,
-        "namespace": namespace,
-        "version": number,
-        "info": {"status": status},
-        "config": {"seed": SECRET_VALUE},
-        "chart": {"metadata": {"name": chart, "version": version, "appVersion": version}},
-    }
-    release = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode()))).decode()
-    meta = {"name": f"sh.helm.release.v1.{name}.v{number}", "namespace": namespace}
-    return {"type": "helm.sh/release.v1", "metadata": meta, "data": {"release": release}}
 
 
 def pod(namespace: str, container: str, image: str, name: str = "one") -> dict[str, Any]:

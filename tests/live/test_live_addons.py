@@ -1,0 +1,110 @@
+"""Programs of others that the site lets the program install: their releases, their Pods, and what they must offer."""
+
+from __future__ import annotations
+
+import pytest
+
+from components.addons.metallb import address_pool, advertisement
+from floor import namespaces
+from floor.address_ranges import read_range
+from sitectl.helm_releases import SECRET_TYPE, releases
+from sitectl.running_versions import CHART_NAMESPACES, platform_releases
+from stacks.facts.versions import Charts
+from stacks.plan.charts import installed_charts
+from tests.live.conftest import Seen
+from tests.live.running import Object, RunningSite
+
+_WORKLOADS = ("deployments", "daemonsets", "statefulsets")
+_METALLB = f"/apis/metallb.io/v1beta1/namespaces/{namespaces.ADDRESSES}"
+_LONGHORN = f"/apis/longhorn.io/v1beta2/namespaces/{namespaces.STORAGE}"
+
+
+def _need(site: RunningSite, chart: str) -> None:
+    if chart not in installed_charts(site.plan.site):
+        pytest.skip(f"the site's file does not let the program install {chart}")
+
+
+@pytest.mark.row("C.01", "000.30")
+@pytest.mark.parametrize("chart", Charts.model_fields)
+def test_the_release_is_deployed_in_its_pinned_version(site: RunningSite, seen: Seen, chart: str) -> None:
+    _need(site, chart)
+    secrets = site.items(f"/api/v1/namespaces/{CHART_NAMESPACES[chart]}/secrets", fieldSelector=f"type={SECRET_TYPE}")
+    release = platform_releases(releases(secrets), site.plan.site, site.plan.versions).get(chart)
+    wanted = site.plan.versions.charts.pinned(chart).version
+    assert release is not None, f"there is no release of {chart} in {CHART_NAMESPACES[chart]}"
+    newest = release.newest
+    seen(f"{release.label}: {newest.chart} {newest.chart_version}, revision {newest.number}, {newest.status}")
+    assert release.in_order, f"{release.label} is {newest.status}, revision {newest.number}"
+    got = newest.chart_version.removeprefix("v")
+    assert got == wanted.removeprefix("v"), f"{release.label} is of {newest.chart_version}, not of {wanted}"
+
+
+@pytest.mark.row("C.01", "000.30")
+@pytest.mark.parametrize("namespace", sorted(set(CHART_NAMESPACES.values())))
+def test_an_addon_s_pods_are_ready(site: RunningSite, seen: Seen, namespace: str) -> None:
+    if namespace not in {CHART_NAMESPACES[chart] for chart in installed_charts(site.plan.site)}:
+        pytest.skip(f"the site's file does not let the program install what is in {namespace}")
+    counted = {
+        f"{kind.removesuffix('s')} {body['metadata']['name']}": _ready_of(kind, body)
+        for kind in _WORKLOADS
+        for body in site.items(f"/apis/apps/v1/namespaces/{namespace}/{kind}")
+    }
+    for name, (ready, wanted) in counted.items():
+        seen(f"{name}: {ready} of {wanted} Ready")
+    assert counted, f"nothing runs in {namespace}"
+    # A DaemonSet for a kind of node that the site does not have wants no Pod.
+    wrong = [
+        f"{name}: {ready} of {wanted} Ready"
+        for name, (ready, wanted) in counted.items()
+        if ready != wanted or not (wanted or name.startswith("daemonset"))
+    ]
+    assert not wrong, "; ".join(wrong)
+
+
+def _ready_of(kind: str, body: Object) -> tuple[int, int]:
+    status = body.get("status", {})
+    if kind == "daemonsets":
+        return status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
+    return status.get("readyReplicas", 0), body["spec"].get("replicas", 1)
+
+
+@pytest.mark.row("000.21")
+def test_longhorn_s_volumes_have_all_their_copies(site: RunningSite, seen: Seen) -> None:
+    """Those that are attached: of others, no copy is looked after."""
+    _need(site, "longhorn")
+    wrong = []
+    for volume in site.items(f"{_LONGHORN}/volumes"):
+        name, status = volume["metadata"]["name"], volume.get("status", {})
+        seen(f"{name}: {status.get('state')}, {status.get('robustness')}")
+        if status.get("state") == "attached" and status.get("robustness") != "healthy":
+            wrong.append(f"{name} is {status.get('robustness')}")
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("000.21")
+def test_longhorn_can_store_on_its_nodes(site: RunningSite, seen: Seen) -> None:
+    _need(site, "longhorn")
+    wrong, disks = [], 0
+    for node in site.items(f"{_LONGHORN}/nodes"):
+        name, status = node["metadata"]["name"], node.get("status", {})
+        for disk, of_disk in (status.get("diskStatus") or {}).items():
+            conditions = {of["type"]: of["status"] for of in of_disk.get("conditions") or ()}
+            seen(f"{name} {disk}: {conditions}")
+            disks += 1
+            if conditions.get("Ready") != "True" or conditions.get("Schedulable") != "True":
+                wrong.append(f"{name}: disk {disk} takes no volume: {conditions}")
+    assert disks, "Longhorn has no disk"
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("C.01")
+def test_metallb_has_the_site_s_pool_and_announces_it(site: RunningSite, seen: Seen) -> None:
+    _need(site, "metallb")
+    ranges = [block for text in site.plan.site.addresses.pool if (block := read_range(text))]
+    for kind, wanted in (("ipaddresspools", address_pool(ranges)), ("l2advertisements", advertisement())):
+        specs = {body["metadata"]["name"]: body["spec"] for body in site.items(f"{_METALLB}/{kind}")}
+        name = wanted["metadata"]["name"]
+        seen(f"{kind}: {specs}")
+        assert specs.keys() == {name}, f"{kind} are {sorted(specs)}, the site has {name} alone"
+        differing = [key for key, value in wanted["spec"].items() if specs[name].get(key) != value]
+        assert not differing, f"{name} of {kind} differs in {', '.join(differing)}: {specs[name]}"

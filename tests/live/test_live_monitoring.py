@@ -1,0 +1,120 @@
+"""What measures the site: every target answers, every rule is computed, and alerts get as far as Alertmanager."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from components.monitoring import alertmanager, prometheus
+from components.monitoring.scraping import ScrapeTarget, own_targets
+from floor.namespaces import MONITORING
+from stacks.plan.models import MODELS_NAMESPACE
+from stacks.program.monitoring import targets_of
+from stacks.program.platform import GATEWAY_NAMESPACE
+from tests.live.conftest import Seen
+from tests.live.running import Object, RunningSite
+
+_API = f"/apis/monitoring.coreos.com/v1/namespaces/{MONITORING}"
+_WATCHDOG = "Watchdog"
+_UP = "up"
+
+
+@pytest.fixture(autouse=True)
+def _measured(site: RunningSite) -> None:
+    system = site.plan.site.monitoring.system
+    if system != "prometheus_operator":
+        pytest.skip(f"the site has no Prometheus of the program's: monitoring.system is {system}")
+
+
+def _targets(site: RunningSite) -> Sequence[ScrapeTarget]:
+    return (*targets_of(site.plan.site, MODELS_NAMESPACE, GATEWAY_NAMESPACE), *own_targets())
+
+
+def _rules(site: RunningSite) -> dict[str, Object]:
+    """Every rule that Prometheus has, by the name of what it records or alerts of."""
+    groups = site.prometheus("rules")["groups"]
+    return {rule["name"]: rule for group in groups for rule in group["rules"]}
+
+
+@pytest.mark.row("002.09", "002.16")
+def test_what_measures_is_ready_with_the_pinned_images(site: RunningSite, seen: Seen) -> None:
+    pins = site.plan.versions.images
+    wanted = {
+        pins.prometheus_operator,
+        pins.config_reloader,
+        pins.prometheus,
+        pins.alertmanager,
+        pins.kube_state_metrics,
+    }
+    wrong, runs = list[str](), set[str]()
+    for pod in site.pods(MONITORING, {}):
+        name, status = pod["metadata"]["name"], pod.get("status", {})
+        images = [container["image"] for container in pod["spec"]["containers"]]
+        ready = {of["type"]: of["status"] for of in status.get("conditions") or ()}.get("Ready")
+        runs |= set(images)
+        seen(f"{name}: Ready {ready}, {', '.join(images)}")
+        wrong += [f"{name} is not Ready"] if ready != "True" else []
+        wrong += [f"{name} runs {image}" for image in images if image not in wanted]
+    wrong += [f"no pod runs {image}" for image in sorted(wanted - runs)]
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("002.09")
+def test_every_pod_that_is_measured_answers(site: RunningSite, seen: Seen) -> None:
+    """As many targets as there are Pods of each kind, and all of them up."""
+    active = site.prometheus("targets", state="active")["activeTargets"]
+    wrong = []
+    for target in _targets(site):
+        pool = f"podMonitor/{MONITORING}/{target.name}/"
+        mine = [entry for entry in active if entry["scrapePool"].startswith(pool)]
+        answering = [entry for entry in mine if entry["health"] == _UP]
+        pods = len(site.pods(target.namespace, target.pods))
+        seen(f"{target.name}: {len(answering)} of {pods} Pods up")
+        if not pods:
+            wrong.append(f"{target.name}: there is no Pod to measure")
+        elif len(answering) < pods:
+            errors = sorted({entry["lastError"] for entry in mine if entry["lastError"]})
+            wrong.append(f"{target.name}: {len(answering)} of {pods} Pods are up{': ' if errors else ''}{errors or ''}")
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("002.16")
+def test_every_rule_is_loaded_and_computed(site: RunningSite, seen: Seen) -> None:
+    """The rules of the program, and any other that this Prometheus was given."""
+    given = {
+        rule.get("alert") or rule["record"]
+        for body in site.items(f"{_API}/prometheusrules", labelSelector=_selector(prometheus.SELECTED))
+        for group in body["spec"]["groups"]
+        for rule in group["rules"]
+    }
+    loaded = _rules(site)
+    failing = {name: rule.get("lastError", "") for name, rule in loaded.items() if rule["health"] != "ok"}
+    seen(f"{len(given)} rules given, {len(loaded)} loaded, {len(failing)} not computed")
+    assert _WATCHDOG in given, "the program's rules are not in the cluster"
+    assert given <= loaded.keys(), f"not loaded: {', '.join(sorted(given - loaded.keys()))}"
+    assert not failing, f"not computed: {'; '.join(f'{name}: {error}' for name, error in sorted(failing.items()))}"
+
+
+@pytest.mark.row("002.16")
+def test_prometheus_sends_alerts_to_every_alertmanager(site: RunningSite, seen: Seen) -> None:
+    pods = site.pods(MONITORING, alertmanager.LABELS)
+    receivers = [entry["url"] for entry in site.prometheus("alertmanagers")["activeAlertmanagers"]]
+    seen(f"{len(receivers)} receivers for {len(pods)} Alertmanagers: {', '.join(receivers)}")
+    assert pods, "there is no Alertmanager"
+    assert len(receivers) == len(pods), f"Prometheus knows {len(receivers)} of {len(pods)} Alertmanagers"
+
+
+@pytest.mark.row("002.16")
+def test_the_watchdog_fires_as_far_as_alertmanager(site: RunningSite, seen: Seen) -> None:
+    """It always fires: where it is missing, no other alert would arrive."""
+    firing = {alert["labels"]["alertname"]: alert["state"] for alert in site.prometheus("alerts")["alerts"]}
+    seen(f"fires in Prometheus: {', '.join(sorted(firing))}")
+    assert firing.get(_WATCHDOG) == "firing", f"{_WATCHDOG} does not fire in Prometheus"
+    arrived = sorted({str(alert["labels"]["alertname"]) for alert in site.alertmanager_alerts()})
+    seen(f"in Alertmanager: {', '.join(arrived)}")
+    assert _WATCHDOG in arrived, f"{_WATCHDOG} fires and is not in Alertmanager"
+
+
+def _selector(labels: dict[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())

@@ -1,0 +1,138 @@
+"""Checks of addons that no lab runs, with faults of each: releases, Pods, Longhorn's disks and copies, addresses."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floor import namespaces
+from sitectl.running_versions import CHART_NAMESPACES
+from stacks.plan.charts import installed_charts
+from stacks.plan.site_plan import plan_file
+from tests.live import test_live_addons as addons
+from tests.live import test_live_isolation as isolation
+from tests.live.running import Object, RunningSite
+from tests.unit.helm_secrets import helm_secret
+
+pytestmark = pytest.mark.row("opening 5", "C.01", "000.21")
+
+PROD = plan_file(Path(__file__).parents[3] / "Pulumi.prod.yaml")
+ADDRESSES = PROD.site.addresses.model_copy(update={"announced_by": "metallb_l2", "pool": ("10.5.0.100-10.5.0.109",)})
+PLAN = replace(PROD, site=PROD.site.model_copy(update={"addresses": ADDRESSES}))
+LONGHORN, METALLB = "longhorn.io/v1beta2", "metallb.io/v1beta1"
+CHARTS = PLAN.versions.charts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded(RunningSite):
+    """A site of which a test gives what its API server has: end of the path -> objects."""
+
+    lists: dict[str, list[Object]] = field(default_factory=dict)
+
+    def items(self, path: str, **_: str) -> list[Object]:
+        return next((objects for end, objects in self.lists.items() if path.endswith(end)), [])
+
+
+def recorded(**lists: list[Object]) -> Recorded:
+    return Recorded(name="prod", plan=PLAN, endpoint="", keys={}, kubeconfig={}, lists=lists)
+
+
+def unseen(_: str) -> None:
+    """No evidence."""
+
+
+def release(field_: str, *, version: str = "", status: str = "deployed") -> Object:
+    pin = CHARTS.pinned(field_)
+    chart = pin.chart.rpartition("/")[2]
+    return helm_secret(field_, CHART_NAMESPACES[field_], chart, version or pin.version, 2, status)
+
+
+@pytest.mark.parametrize("chart", installed_charts(PLAN.site))
+def test_another_version_a_failed_or_a_missing_release_is_found(chart: str) -> None:
+    check = addons.test_the_release_is_deployed_in_its_pinned_version
+    check(recorded(secrets=[release(chart)]), unseen, chart)
+    with pytest.raises(AssertionError, match=r"is of 0\.0\.9, not of "):
+        check(recorded(secrets=[release(chart, version="0.0.9")]), unseen, chart)
+    with pytest.raises(AssertionError, match=f"{CHART_NAMESPACES[chart]}/{chart} is failed, revision 2"):
+        check(recorded(secrets=[release(chart, status="failed")]), unseen, chart)
+    with pytest.raises(AssertionError, match=f"there is no release of {chart}"):
+        check(recorded(secrets=[]), unseen, chart)
+
+
+def test_addons_that_a_site_does_not_install_are_skipped() -> None:
+    site = PROD.site.model_copy(update={"addresses": type(ADDRESSES)()})
+    bare = replace(recorded(), plan=replace(PROD, site=site))
+    with pytest.raises(pytest.skip.Exception, match="does not let the program install metallb"):
+        addons.test_metallb_has_the_site_s_pool_and_announces_it(bare, unseen)
+    with pytest.raises(pytest.skip.Exception, match="what is in metallb-system"):
+        addons.test_an_addon_s_pods_are_ready(bare, unseen, namespaces.ADDRESSES)
+    with pytest.raises(pytest.skip.Exception, match="make metallb-system"):
+        isolation.test_pods_refuse_what_no_policy_lets_in(bare, unseen, namespaces.ADDRESSES)
+
+
+def workload(name: str, **status: int) -> Object:
+    return {"metadata": {"name": name}, "spec": {"replicas": 2}, "status": status}
+
+
+def test_pods_that_are_not_ready_are_found() -> None:
+    check = addons.test_an_addon_s_pods_are_ready
+    daemons = [workload("manager", numberReady=3, desiredNumberScheduled=3), workload("mig", desiredNumberScheduled=0)]
+    good = [workload("ui", readyReplicas=2)]
+    check(recorded(deployments=good, daemonsets=daemons), unseen, namespaces.STORAGE)
+    for wrong, said in (
+        ({"deployments": [workload("ui", readyReplicas=1)]}, "deployment ui: 1 of 2 Ready"),
+        ({"daemonsets": [workload("manager", numberReady=2, desiredNumberScheduled=3)]}, "daemonset manager: 2 of 3"),
+        ({"deployments": [{**workload("ui"), "spec": {"replicas": 0}}]}, "deployment ui: 0 of 0 Ready"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            check(recorded(**wrong), unseen, namespaces.STORAGE)
+    with pytest.raises(AssertionError, match="nothing runs in longhorn-system"):
+        check(recorded(), unseen, namespaces.STORAGE)
+
+
+def volume(state: str, robustness: str) -> Object:
+    return {"metadata": {"name": "pvc-1"}, "status": {"state": state, "robustness": robustness}}
+
+
+def test_a_volume_that_lost_a_copy_is_found() -> None:
+    check = addons.test_longhorn_s_volumes_have_all_their_copies
+    check(recorded(volumes=[volume("attached", "healthy"), volume("detached", "unknown")]), unseen)
+    with pytest.raises(AssertionError, match="pvc-1 is degraded"):
+        check(recorded(volumes=[volume("attached", "degraded")]), unseen)
+
+
+def disk(**conditions: str) -> Object:
+    stated = [{"type": name, "status": status} for name, status in conditions.items()]
+    return {"metadata": {"name": "hgx-1"}, "status": {"diskStatus": {"data-1": {"conditions": stated}}}}
+
+
+def test_a_disk_that_takes_no_volume_is_found() -> None:
+    check = addons.test_longhorn_can_store_on_its_nodes
+    check(recorded(nodes=[disk(Ready="True", Schedulable="True")]), unseen)
+    with pytest.raises(AssertionError, match="hgx-1: disk data-1 takes no volume"):
+        check(recorded(nodes=[disk(Ready="True", Schedulable="False")]), unseen)
+    with pytest.raises(AssertionError, match="Longhorn has no disk"):
+        check(recorded(nodes=[]), unseen)
+
+
+POOL: list[Object] = [{"metadata": {"name": "inference-platform"}, "spec": {"addresses": ["10.5.0.100-10.5.0.109"]}}]
+ANNOUNCED: list[Object] = [
+    {"metadata": {"name": "inference-platform"}, "spec": {"ipAddressPools": ["inference-platform"]}}
+]
+
+
+def test_other_addresses_and_a_pool_that_is_not_announced_are_found() -> None:
+    check = addons.test_metallb_has_the_site_s_pool_and_announces_it
+    check(recorded(ipaddresspools=POOL, l2advertisements=ANNOUNCED), unseen)
+    other: list[Any] = copy.deepcopy(POOL)
+    other[0]["spec"]["addresses"] = ["10.5.0.100-10.5.0.200"]
+    with pytest.raises(AssertionError, match="ipaddresspools differs in addresses"):
+        check(recorded(ipaddresspools=other, l2advertisements=ANNOUNCED), unseen)
+    with pytest.raises(AssertionError, match=r"l2advertisements are \[\]"):
+        check(recorded(ipaddresspools=POOL), unseen)
+    with pytest.raises(AssertionError, match="ipaddresspools are"):
+        check(recorded(ipaddresspools=[*POOL, {"metadata": {"name": "x"}, "spec": {}}]), unseen)
