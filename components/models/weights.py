@@ -25,6 +25,8 @@ _PATH, _PROGRAM_FOLDER = "/opt/platform", "/opt/platform/services/weights"
 HEADROOM = 1.1
 CLAIM_SUFFIX = "-weights"
 """What the name of a model's claim ends with."""
+CA_KEY = "ca.crt"
+_CA_FOLDER = "/etc/weights-ca"
 TOKEN_KEY = "token"  # noqa: S105 - a name
 # A node that is lost, or a server that was away for long, costs one of these.
 _MORE_RUNS = 2
@@ -46,6 +48,8 @@ class WeightsPlan:
     """The Job fails after that."""
     token_secret: str
     """Secret of the models' namespace with the hub's token; empty for none."""
+    ca_config_map: str
+    """ConfigMap of the models' namespace with the site's authorities; empty for none."""
     egress: Sequence[Rule] | None
     """What the Job may reach; None leaves that open."""
 
@@ -150,11 +154,20 @@ def _job(
         "resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "volumeMounts": [_mounted_program(), {"name": "weights", "mountPath": "/volume"}],
     }
+    authorities: list[dict[str, Any]] = []
     if command == "bring" and plan.order.source != "volume":
         variables: list[dict[str, Any]] = [{"name": "HF_ENDPOINT", "value": plan.order.endpoint}]
         if plan.token_secret:
             variables.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}})
         container["env"] = [*container["env"], *variables]
+        if plan.ca_config_map:
+            container["args"] = [*container["args"], f"--ca={_CA_FOLDER}/{CA_KEY}"]
+            container["volumeMounts"] = [
+                *container["volumeMounts"],
+                {"name": "ca", "mountPath": _CA_FOLDER, "readOnly": True},
+            ]
+            # Where it is missing the program states so; a pod that waits for it would only run out of time.
+            authorities = [{"name": "ca", "configMap": {"name": plan.ca_config_map, "optional": True}}]
     near_gpus = {"key": gpu_nodes.FAMILY_LABEL, "operator": "Exists"}
     pod = {
         "restartPolicy": "Never",
@@ -170,7 +183,7 @@ def _job(
         },
         "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
         "containers": [container],
-        "volumes": [_program_volume(name), _weights_volume(name)],
+        "volumes": [_program_volume(name), _weights_volume(name), *authorities],
     }
     return {
         "apiVersion": "batch/v1",

@@ -28,6 +28,10 @@ class WeightsSpec(Spec):
     token_secret: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
     """Secret in the namespace inference-models that holds the hub's token under its key `token`; gated models need
     one. The Job alone gets it."""
+    ca_config_map: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
+    """ConfigMap in the namespace inference-models that holds authorities of the site in PEM, under its key `ca.crt`.
+    The Job trusts them beside those that the engine's image has, at the source and at the stores that it redirects to;
+    a mirror with a certificate of the site needs one."""
     revisions: int = Field(default=1, ge=1, le=16)
     """Revisions of a model that have room in its volume. A new commit is brought beside the one that is served, so
     with 1 there must be other room for it; with 2 there is. With 3, an earlier one stays to go back to, and so on.
@@ -48,6 +52,12 @@ class WeightsSpec(Spec):
         if self.mirror is not None and not _ADDRESS.fullmatch(self.mirror):
             raise WrongValueError(
                 "mirror is no address without credentials", fix="write it like https://hub.site.example"
+            )
+        if self.ca_config_map is not None and not self.downloaded:
+            raise WrongValueError(
+                "ca_config_map is for a server, and with source volume none is asked",
+                got=f"ca_config_map {self.ca_config_map}",
+                fix="take ca_config_map out, or write the source that has the certificate",
             )
         return self
 

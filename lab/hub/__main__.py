@@ -1,4 +1,7 @@
-"""`python -m lab.hub HOST:PORT FAULTS`: the emulated hub until SIGTERM. FAULTS: a JSON file that may appear."""
+"""`python -m lab.hub HOST:PORT FAULTS [CHAIN KEY]`: the emulated hub until SIGTERM.
+
+FAULTS: a JSON file that may appear. CHAIN, KEY: with them it speaks TLS.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from pathlib import Path
 from lab.hub.server import EmulatedHubServer, Hub
 
 
-def main(address: str, faults: str) -> int:
+def main(address: str, faults: str, *identity: str) -> int:
     host, _, port = address.rpartition(":")
-    server = EmulatedHubServer(Hub(faults_file=Path(faults)), host, int(port))
+    files = (Path(identity[0]), Path(identity[1])) if identity else None
+    server = EmulatedHubServer(Hub(faults_file=Path(faults)), host, int(port), identity=files)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import struct
 import threading
 from collections import Counter
@@ -30,12 +31,17 @@ _STORE = "/emulated-store"
 _LARGE = 64 * 1024
 _PIECE = 16 * 1024
 
+LIST = "list-of-files"
+
 Content = Callable[[str, str], Mapping[str, bytes]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What goes wrong with files whose path contains `path`; the default is nothing."""
+    """What goes wrong with files whose path contains `path`; the default is nothing.
+
+    The list of a revision's files has the path `LIST`, and only a status of it can be wrong.
+    """
 
     path: str = ""
     corrupt: bool = False
@@ -47,7 +53,9 @@ class Faults:
     reset_at: int | None = None
     """After so many bytes of an answer the connection is reset."""
     status: int | None = None
-    """This, in place of the file."""
+    """This, in place of the file. Large ones are the store's: it refuses a link that has run out with 403."""
+    retry_after: str = ""
+    """With this header."""
     times: int | None = None
     """So many answers are spoilt, then all is well; None for all of them."""
     ranges: bool = True
@@ -81,20 +89,36 @@ class Hub:
     """Authorization of each request for a large file."""
     sent: int = 0
     """Bytes of files."""
+    _links: int = 0
     _spoilt: Counter[Faults] = field(default_factory=Counter)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def fault_of(self, path: str, range_: str) -> Faults:
         """The faults of this request, which is written down."""
         with self._changed:
-            known = read_faults(self.faults_file) if self.faults_file else self.faults
             self.requests.append((path, range_))
             self._changed.notify_all()
-            for faults in known:
-                if faults.path in path and (faults.times is None or self._spoilt[faults] < faults.times):
-                    self._spoilt[faults] += 1
-                    return faults
+            return self._first(path)
+
+    def fault_of_list(self) -> Faults:
+        """Those of a list of files, which a fault of all files is not about."""
+        with self._changed:
+            return self._first(LIST, named=True)
+
+    def _first(self, path: str, *, named: bool = False) -> Faults:
+        known = read_faults(self.faults_file) if self.faults_file else self.faults
+        for faults in known:
+            is_about = faults.path in path and (bool(faults.path) or not named)
+            if is_about and (faults.times is None or self._spoilt[faults] < faults.times):
+                self._spoilt[faults] += 1
+                return faults
         return Faults()
+
+    def signed(self) -> str:
+        """The query of a link to the store; each is another one."""
+        with self._changed:
+            self._links += 1
+            return f"Expires=3600&Signature={self._links}"
 
     def count(self, sent: int) -> None:
         """So many bytes went out."""
@@ -110,10 +134,13 @@ class Hub:
 class EmulatedHubServer:
     """The hub on an address, in threads of its own."""
 
-    def __init__(self, hub: Hub, host: str = "127.0.0.1", port: int = 0) -> None:
-        """`port` 0 takes a free one; LabError where it cannot listen."""
+    def __init__(
+        self, hub: Hub, host: str = "127.0.0.1", port: int = 0, *, identity: tuple[Path, Path] | None = None
+    ) -> None:
+        """`port` 0 takes a free one; LabError where it cannot listen. identity: certificate chain and key, for TLS."""
         self.hub = hub
-        handler = type("Handler", (_Handler,), {"hub": hub})
+        self._scheme = "https" if identity else "http"
+        handler = type("Handler", (_Handler,), {"hub": hub, "scheme": self._scheme})
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
         except OSError as error:
@@ -121,13 +148,20 @@ class EmulatedHubServer:
                 f"the emulated hub cannot listen on {host}:{port}: {error.strerror}", fix="choose another address"
             ) from None
         self._server.daemon_threads = True
+        if identity:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(*identity)
+            # The handshake is for the connection's own thread: a client that refuses the certificate stops no other.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
         host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return f"{self._scheme}://{host!s}:{port}"
 
     def close(self) -> None:
         """Stop serving."""
@@ -137,6 +171,7 @@ class EmulatedHubServer:
 
 class _Handler(BaseHTTPRequestHandler):
     hub: Hub
+    scheme: str
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:
@@ -172,7 +207,12 @@ class _Handler(BaseHTTPRequestHandler):
         return revision
 
     def _info(self, repository: str, revision: str) -> None:
-        if commit := self._commit(repository, revision):
+        if not (commit := self._commit(repository, revision)):
+            return
+        faults = self.hub.fault_of_list()
+        if faults.status is not None:
+            self._refuse_by(faults)
+        else:
             body = {
                 "id": repository,
                 "modelId": repository,
@@ -212,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
                 "X-Repo-Commit": commit,
                 "X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"',
                 "X-Linked-Size": str(len(data)),
-                "Location": f"{self.hub.store or self._own}{_STORE}/{repository}/{commit}/{path}",
+                "Location": f"{self.hub.store or self._own}{_STORE}/{repository}/{commit}/{path}?{self.hub.signed()}",
                 "ETag": '"of-the-redirect"',
             }
             self._say(302, b"", headers)
@@ -221,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def _own(self) -> str:
-        return f"http://{self.headers['host']}"
+        return f"{self.scheme}://{self.headers['host']}"
 
     def _store(self, path: str) -> None:
         owner, name, commit, file = path.strip("/").split("/", 3)
@@ -236,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
         range_ = self.headers.get("range", "")
         faults = self.hub.fault_of(path, range_)
         if faults.status is not None:
-            self._refuse(faults.status, "", "a fault of the tester's")
+            self._refuse_by(faults)
             return
         if faults.corrupt:
             middle = len(data) // 2
@@ -268,6 +308,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
             self.close_connection = True
+
+    def _refuse_by(self, faults: Faults) -> None:
+        headers = {"Retry-After": faults.retry_after} if faults.retry_after else {}
+        self._refuse(faults.status or 500, "", "a fault of the tester's", headers)
 
     def _refuse(self, status: int, code: str, text: str, headers: Mapping[str, str] | None = None) -> None:
         known = {"X-Error-Code": code, "X-Error-Message": text} if code else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import ssl
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         command.add_argument("--volume", type=Path, required=True)
         command.add_argument("--order", type=Path, default=_HERE, metavar="FOLDER")
         command.add_argument("--digest", default="", help="of the order that the caller means")
+        command.add_argument(
+            "--ca", type=Path, metavar="FILE", help="authorities in PEM, trusted like the machine's own"
+        )
         command.add_argument("--stall-s", type=float, default=60.0, help="a transfer without a byte is begun again")
     check = commands.add_parser("check", help="whether a folder is a whole revision, by its marker and its sizes")
     check.add_argument("--folder", type=Path, required=True)
@@ -63,12 +67,36 @@ def _write(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
     if there.source != "volume":
         token = environment.get("HF_TOKEN", "").strip()
         endpoint = environment.get("HF_ENDPOINT") or there.endpoint
-        hub = Hub(endpoint, token=token, token_from=there.token_from, stall_s=given.stall_s)
+        hub = Hub(
+            endpoint,
+            token=token,
+            token_from=there.token_from,
+            stall_s=given.stall_s,
+            trust=_trust(given.ca, there.ca_from) if given.ca else None,
+            trust_from=there.ca_from,
+        )
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     bringing = Bringing(there, Volume(given.volume), hub, _say, stop=stop)
     bringing.run() if given.command == "bring" else bringing.prune()
+
+
+def _trust(file: Path, place: str) -> ssl.SSLContext:
+    """The machine's authorities and those of the file. Raises WeightsError where it has none."""
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(cafile=file)
+    except (OSError, ssl.SSLError) as error:
+        reason = "it is not there" if isinstance(error, FileNotFoundError) else f"no certificate in PEM ({error})"
+        raise WeightsError(
+            Exit.UNREACHABLE,
+            f"no authority can be read from {place}",
+            got=reason,
+            allowed="one certificate in PEM or more",
+            fix="create it with the authorities of the server's certificate, then call pulumi up again",
+        ) from None
+    return context
 
 
 def _say(text: str) -> None:

@@ -13,14 +13,13 @@ from queue import Empty, SimpleQueue
 from services.weights.completion import MARKER as MARKER_FILE
 from services.weights.completion import Marker, VerifiedFiles, problem, read_marker, write_marker
 from services.weights.failure import Exit, WeightsError
-from services.weights.hub import Hub, RetryableError
+from services.weights.hub import Hub
 from services.weights.manifest import Entry, Manifest, chosen, is_inside
 from services.weights.order import Wanted, WeightsOrder
 from services.weights.pace import Clock, Limit, ProgressLines, duration, size
+from services.weights.retrying import ATTEMPTS, RetryableError
 from services.weights.transfer import Transfer
 from services.weights.volume import Volume, remove, storage_failure, sync_folder
-
-_ASKS = 5
 
 
 @dataclass(frozen=True)
@@ -83,18 +82,19 @@ class Bringing:
         """What the server states of the revision; of a volume without a server, what is in it."""
         if self.hub is None:
             return self._stated_by_itself(wanted)
-        for attempt in range(1, _ASKS + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self.hub.manifest(wanted.repository, wanted.revision)
             except RetryableError as error:
-                if attempt == _ASKS:
+                if attempt == ATTEMPTS:
                     raise WeightsError(
                         Exit.UNREACHABLE,
-                        f"{self.hub.endpoint} gives no list of files: {error}; {_ASKS} attempts",
+                        f"{self.hub.endpoint} gives no list of files: {error}; {ATTEMPTS} attempts",
                         fix="see whether the node reaches the server; a lock needs no list (sitectl weights lock)",
                     ) from None
-                self.say(f"{error}; attempt {attempt + 1} of {_ASKS} follows")
-                self.clock.sleep(max(2.0**attempt, error.after_s))
+                pause = error.pause_s(attempt)
+                self.say(f"{error}; attempt {attempt + 1} of {ATTEMPTS} in {pause:.0f} s")
+                self.clock.sleep(pause)
         raise AssertionError
 
     def _stated_by_itself(self, wanted: Wanted) -> Manifest:

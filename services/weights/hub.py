@@ -10,33 +10,40 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any, NoReturn
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from services.weights.failure import Exit, WeightsError
 from services.weights.manifest import Entry, Manifest, chosen, is_inside
+from services.weights.retrying import RetryableError
 
 CHUNK = 1 << 20
 _RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class RetryableError(Exception):
-    """It may work the next time. `after_s`: the server asks to wait for so long."""
-
-    def __init__(self, text: str, after_s: float = 0.0) -> None:
-        super().__init__(text)
-        self.after_s = after_s
-
-
 class Hub:
     """Answers of one server. A token goes to its own host alone, not to the stores that it redirects to."""
 
-    def __init__(self, endpoint: str, *, token: str = "", token_from: str = "", stall_s: float = 60.0) -> None:
-        """token_from: how messages call the place of the token; empty where the site names none."""
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        token: str = "",
+        token_from: str = "",
+        stall_s: float = 60.0,
+        trust: ssl.SSLContext | None = None,
+        trust_from: str = "",
+    ) -> None:
+        """token_from, trust_from: how messages call the place of the token and of the site's own authorities; empty
+        where the site names none. trust: None for the authorities of this machine.
+        """
         self.endpoint = endpoint.rstrip("/")
         self._token = token
         self._token_from = token_from
         self._stall_s = stall_s
-        self._opener = urllib.request.build_opener(_Redirects(self.endpoint, token))
+        self._trust_from = trust_from
+        self._opener = urllib.request.build_opener(
+            _Redirects(self.endpoint, token), urllib.request.HTTPSHandler(context=trust)
+        )
 
     def manifest(self, repository: str, revision: str) -> Manifest:
         """What the server states that the revision consists of, as far as the engine reads it."""
@@ -107,7 +114,7 @@ class Hub:
             return self._opener.open(request, timeout=self._stall_s)
         except urllib.error.HTTPError as error:
             with error:
-                self._refused(error, what)
+                self._refused(error, what, url)
         except TimeoutError:
             raise RetryableError(f"no answer for {self._stall_s:.0f} s") from None
         except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
@@ -115,18 +122,31 @@ class Hub:
             if isinstance(reason, TimeoutError | socket.timeout):
                 raise RetryableError(f"no answer for {self._stall_s:.0f} s") from None
             if isinstance(reason, ssl.SSLCertVerificationError):
-                raise WeightsError(
-                    Exit.UNREACHABLE,
-                    f"the certificate of {self.endpoint} is not trusted: {reason.verify_message}",
-                    fix="give the server a certificate of an authority that the engine's image knows",
-                ) from None
+                raise self._not_trusted(reason.verify_message) from None
             raise RetryableError(f"{urlsplit(url).netloc} cannot be reached: {reason}") from None
 
-    def _refused(self, error: urllib.error.HTTPError, what: str) -> NoReturn:
+    def _not_trusted(self, reason: str) -> WeightsError:
+        own = self._trust_from
+        return WeightsError(
+            Exit.UNREACHABLE,
+            f"the certificate of {self.endpoint}, or of the store that it redirects to, is not trusted: {reason}",
+            allowed=f"one of an authority that {own + ' or ' if own else ''}the engine's image has",
+            fix=f"put its authority into {own}, then call pulumi up again"
+            if own
+            else "name a ConfigMap that has its authority under its key `ca.crt`, as storage.weights.ca_config_map",
+        )
+
+    def _refused(self, error: urllib.error.HTTPError, what: str, asked: str) -> NoReturn:
         status, code = error.code, error.headers.get("X-Error-Code", "")
+        store = urlsplit(error.geturl() or asked)
+        if status == http.client.FORBIDDEN and _is_link(store, asked):
+            # The link that the hub gave has run out, as one that something between has kept. Its next one is new.
+            raise RetryableError(f"the store {store.netloc} refuses the link of {self.endpoint} with {status}")
         if status in _RETRY_STATUSES:
             after = error.headers.get("Retry-After", "")
-            raise RetryableError(f"{self.endpoint} answers {status}", float(after) if after.isdigit() else 0.0)
+            busy = status == http.client.TOO_MANY_REQUESTS
+            after_s = float(after) if after.isdigit() else 0.0
+            raise RetryableError(f"{self.endpoint} answers {status}", after_s, busy=busy)
         if status in (401, 403):
             raise self._no_access(status, code, what)
         if status in (404, 410):
@@ -171,6 +191,12 @@ def _same_size(answer: Any, begin: int, expected: int) -> None:
         total = str(begin + int(length)) if length.isdigit() else ""
     if total and int(total) != expected:
         raise OtherFileError(f"{total} bytes")
+
+
+def _is_link(answered: SplitResult, asked: str) -> bool:
+    """Whether the answer is to a signed link that the hub redirected to, and not the hub's own."""
+    hub = urlsplit(asked)
+    return answered.netloc != hub.netloc or (answered.path != hub.path and bool(answered.query))
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

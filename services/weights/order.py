@@ -58,10 +58,12 @@ class WeightsOrder:
     token_from: str
     """Where the token is, for messages; empty where the site names no Secret."""
     wanted: tuple[Wanted, ...]
+    ca_from: str = ""
+    """Where the site's own authorities are, for messages; empty where it names no ConfigMap."""
 
     def files(self) -> dict[str, str]:
         """The order as files next to the program."""
-        body = {key: value for key, value in vars(self).items() if key != "wanted"}
+        body = {key: value for key, value in vars(self).items() if key != "wanted" and (key != "ca_from" or value)}
         body["wanted"] = [{"repository": entry.repository, "revision": entry.revision} for entry in self.wanted]
         locks = {file_name(entry.repository, entry.revision): entry.lock for entry in self.wanted if entry.lock}
         return {FILE: json.dumps(body, indent=1, sort_keys=True) + "\n", **_keys(locks)}

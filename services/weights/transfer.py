@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import IO
 
 from services.weights.failure import Exit, WeightsError
-from services.weights.hub import CHUNK, Hub, OtherFileError, RangeError, RetryableError
+from services.weights.hub import CHUNK, Hub, OtherFileError, RangeError
 from services.weights.manifest import Entry, Manifest
 from services.weights.pace import Clock, Limit, ProgressLines, size
+from services.weights.retrying import ATTEMPTS, RetryableError
 from services.weights.volume import new_part, open_part, storage_failure
 
-# Attempts in a row that bring less than _ADVANCE bytes, and the pauses between them.
-_ATTEMPTS = 6
-_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-_LONGEST_PAUSE_S = 60.0
+# Bytes after which attempts are counted from 1 again.
 _ADVANCE = 16 << 20
 
 
@@ -162,15 +160,15 @@ class Transfer:
     def _pause(self, error: RetryableError, path: str, have: int, attempts: int) -> None:
         expected = self._manifest.files[path].size
         where = f"{path} at {size(have)} of {size(expected)}"
-        if attempts >= _ATTEMPTS:
+        if attempts >= ATTEMPTS:
             raise WeightsError(
                 Exit.UNREACHABLE,
                 f"{where} does not go on: {error}; {attempts} attempts in a row brought next to nothing",
                 fix="see whether the node reaches the server, and what the server reports; unfinished files are "
                 "kept, so the next run continues",
             )
-        pause = min(max(_PAUSES_S[min(attempts, len(_PAUSES_S)) - 1], error.after_s), _LONGEST_PAUSE_S)
-        self._progress.note(f"{where}: {error}; attempt {attempts + 1} of {_ATTEMPTS} in {pause:.0f} s")
+        pause = error.pause_s(attempts)
+        self._progress.note(f"{where}: {error}; attempt {attempts + 1} of {ATTEMPTS} in {pause:.0f} s")
         self._clock.sleep(pause)
         self._heed_stop()
 

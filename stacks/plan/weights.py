@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from components.models.weights import HEADROOM, TOKEN_KEY, WeightsPlan, egress
+from components.models.weights import CA_KEY, HEADROOM, TOKEN_KEY, WeightsPlan, egress
 from components.specs.weights import WeightsSpec
 from floor.problems import Problem
 from services.weights.failure import WeightsError
@@ -78,11 +78,13 @@ def plan_weights(
             keep=max(source.revisions - 1, 1) * len(wanted),
             token_from=f"Secret {namespace}/{source.token_secret}, key {TOKEN_KEY}" if source.token_secret else "",
             wanted=wanted,
+            ca_from=f"ConfigMap {namespace}/{source.ca_config_map}, key {CA_KEY}" if source.ca_config_map else "",
         ),
         image=image,
         volume_bytes=(file_bytes if fits else locked) * source.revisions,
         budget_s=budget_s,
         token_secret=source.token_secret or "",
+        ca_config_map=source.ca_config_map or "",
         egress=egress(source),
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.hub.server import EmulatedHubServer, Faults
+from lab.hub.server import LIST, EmulatedHubServer, Faults
 from lab.hub.server import Hub as EmulatedHub
 from services.weights.failure import Exit
 from tests.unit.services.weights_rig import (
@@ -129,7 +129,6 @@ def test_the_lock_decides_whatever_a_mirror_serves(tmp_path: Path) -> None:
     ("status", "code", "says"),
     [
         (401, Exit.TOKEN, "the token in inference-models/hub-token does not open"),
-        (403, Exit.TOKEN, "the token in inference-models/hub-token does not open"),
         (404, Exit.NOT_FOUND, "has no such file or revision"),
         (418, Exit.OTHER, "refuses"),
     ],
@@ -150,6 +149,64 @@ def test_a_refusal_in_the_middle_ends_it_and_keeps_what_came(
         site.program(order, token="hf_secret").run()
         assert site.is_whole()
         assert site.asked()[-1].startswith("bytes=")
+
+
+def test_a_file_that_the_hub_itself_forbids_is_a_matter_of_the_token(tmp_path: Path) -> None:
+    with rig(tmp_path, Faults(path="config.json", status=403), token="hf_secret") as site:
+        failure = refused(site.program(site.order(token_from="inference-models/hub-token"), token="hf_secret"))
+        assert failure.status == Exit.TOKEN
+        assert "the token in inference-models/hub-token does not open" in str(failure)
+
+
+def test_a_link_that_has_run_out_is_asked_for_again_and_the_file_goes_on(tmp_path: Path) -> None:
+    faults = Faults(path=LARGE, end_at=HALF, times=1), Faults(path=LARGE, status=403, times=2)
+    with rig(tmp_path, *faults) as site:
+        site.program().run()
+        assert site.is_whole()
+        assert site.asked() == ["", *[f"bytes={HALF}-"] * 3]
+        assert any("refuses the link of" in line for line in site.lines)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["of the hub's host", "of another host"])
+def test_links_that_are_all_refused_end_in_words_about_the_store(tmp_path: Path, elsewhere: bool) -> None:
+    store = EmulatedHub(faults=[Faults(path=LARGE, status=403)])
+    other = EmulatedHubServer(store)
+    with rig(tmp_path, *([] if elsewhere else store.faults)) as site:
+        where = other.url.replace("127.0.0.1", "localhost") if elsewhere else site.url
+        site.emulated.store = where if elsewhere else ""
+        failure = refused(site.program())
+        assert failure.status == Exit.UNREACHABLE
+        assert f"the store {where.removeprefix('http://')} refuses the link of {site.url} with 403" in str(failure)
+        assert "6 attempts in a row" in str(failure)
+    other.close()
+
+
+def test_a_server_that_counts_requests_is_given_more_than_its_five_minutes(tmp_path: Path) -> None:
+    """Without Retry-After; of one that stays busy the run ends, and keeps what came."""
+    with rig(tmp_path, Faults(path=LARGE, status=429, times=3)) as site:
+        site.program().run()
+        assert site.is_whole()
+        assert site.clock.slept == [15, 30, 60]
+    with rig(tmp_path / "ever", Faults(path=LARGE, status=429)) as site:
+        failure = refused(site.program())
+        assert (failure.status, sum(site.clock.slept) > 300) == (Exit.UNREACHABLE, True)
+        assert "answers 429; 6 attempts in a row" in str(failure)
+
+
+@pytest.mark.parametrize(("asks", "waits"), [("7", 7), ("90", 90), ("86400", 300), ("soon", 1)])
+def test_a_server_sets_the_pause_within_a_bound(tmp_path: Path, asks: str, waits: int) -> None:
+    with rig(tmp_path, Faults(path=LARGE, status=503, retry_after=asks, times=1)) as site:
+        site.program().run()
+        assert site.is_whole()
+        assert site.clock.slept == [waits]
+
+
+def test_a_list_of_files_is_waited_for_within_the_same_bound(tmp_path: Path) -> None:
+    with rig(tmp_path, Faults(path=LIST, status=429, retry_after="86400")) as site:
+        failure = refused(site.program())
+        assert failure.status == Exit.UNREACHABLE
+        assert site.clock.slept == [300] * 5
+        assert "gives no list of files" in str(failure)
 
 
 def test_a_missing_token_names_the_key_or_the_secret(tmp_path: Path) -> None:

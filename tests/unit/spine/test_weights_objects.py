@@ -67,6 +67,25 @@ def test_the_token_is_named_and_never_written(tmp_path: Path) -> None:
     assert "HF_TOKEN" not in str(weights.job("q", "m", store(tmp_path, {"storage.weights": {}})))
 
 
+def test_the_job_trusts_the_authorities_that_a_site_names(tmp_path: Path) -> None:
+    plan = store(tmp_path, {"storage.weights.ca_config_map": "hub-ca"})
+    pod = weights.job("q", "m", plan)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"name": "ca", "configMap": {"name": "hub-ca", "optional": True}} in pod["volumes"]
+    assert {"name": "ca", "mountPath": "/etc/weights-ca", "readOnly": True} in container["volumeMounts"]
+    assert container["args"][-1] == "--ca=/etc/weights-ca/ca.crt"
+    assert plan.order.ca_from == "ConfigMap inference-models/hub-ca, key ca.crt"
+    assert "--ca=" not in str(weights.prune_job("q", "m", plan)), "it asks no server"
+    without = store(tmp_path, {"storage.weights": {}})
+    assert "weights-ca" not in str(weights.job("q", "m", without))
+    assert "ca_from" not in str(without.order.files())
+
+
+def test_authorities_of_a_server_that_is_not_asked_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="with source volume none is asked; got ca_config_map hub-ca"):
+        store(tmp_path, {"storage.weights": {"source": "volume", "ca_config_map": "hub-ca"}})
+
+
 def test_a_job_is_given_twice_the_time_that_its_limit_needs(tmp_path: Path) -> None:
     plan = store(tmp_path, {"storage.weights.download_bytes_per_s": 1e8})
     needed = serving(tmp_path).server.weight_bytes / 1e8
