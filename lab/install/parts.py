@@ -229,6 +229,18 @@ GO_FAMILIES = (
         version_variables=(("helm.sh/helm/v4/internal/version.version", "{version}"),),
     ),
     GoFamily(
+        name="crane",
+        module="github.com/google/go-containerregistry",
+        programs=(Program(name="crane", package="github.com/google/go-containerregistry/cmd/crane"),),
+        version_variables=(("github.com/google/go-containerregistry/cmd/crane/cmd.Version", "{version}"),),
+    ),
+    GoFamily(
+        name="registry",
+        module="github.com/distribution/distribution/v3",
+        programs=(Program(name="registry", package="github.com/distribution/distribution/v3/cmd/registry"),),
+        version_variables=(("github.com/distribution/distribution/v3/version.version", "{version}"),),
+    ),
+    GoFamily(
         name="prometheus",
         module="github.com/prometheus/prometheus",
         # Release 3.y.z is the module's v0.3yy.z, by its README.

@@ -28,6 +28,7 @@ VERSION_COMMANDS = {
     "alertmanager": ["alertmanager", "--version"],
     "amtool": ["amtool", "--version"],
     "coredns": ["coredns", "-version"],
+    "crane": ["crane", "version"],
     "envoy": ["envoy", "--version"],
     "envoy-gateway": ["envoy-gateway", "version"],
     "etcd": ["etcd", "--version"],
@@ -46,6 +47,7 @@ VERSION_COMMANDS = {
     "prometheus-operator": ["prometheus-operator", "--version"],
     "promtool": ["promtool", "--version"],
     "pulumi": ["pulumi", "version"],
+    "registry": ["registry", "--version"],
 }
 OTHER_PINS = {"envoy": "/1.39.1/"}
 
