@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# What an image name without a registry means.
-_DEFAULT_REGISTRY = "docker.io"
+from floor.images import image_reference
+
 PYTHON_REPOSITORY = "docker.io/library/python"
 
 
@@ -59,22 +59,12 @@ TABLE: Mapping[str, Program] = {
 }
 
 
-def repository(image: str) -> str:
-    """The image's repository with its registry, without tag and digest: busybox:1 -> docker.io/library/busybox."""
-    name = image.split("@", 1)[0]
-    head, slash, tail = name.rpartition("/")
-    name = head + slash + tail.split(":", 1)[0]
-    first, _, rest = name.partition("/")
-    if not rest:
-        return f"{_DEFAULT_REGISTRY}/library/{name}"
-    if "." in first or ":" in first or first == "localhost":
-        return name
-    return f"{_DEFAULT_REGISTRY}/{name}"
-
-
 def find(image: str) -> Program | None:
-    """The program for an image reference, a mirror's prefix aside; None for an image the lab cannot run."""
-    name = repository(image)
+    """The program for an image reference, a mirror's prefix aside; None for an image the lab cannot run.
+
+    Raises ValueError for a digest that is none.
+    """
+    name = image_reference(image).name
     if name in TABLE:
         return TABLE[name]
     for known, program in TABLE.items():
@@ -87,8 +77,9 @@ def find(image: str) -> Program | None:
 
 def unknown_image_message(image: str) -> str:
     """What the waiting container and the event report about an image that has no row."""
+    name = image_reference(image).name
     return (
-        f'image "{image}" has no local program in the lab: add a row for {repository(image)} to lab/runner/images.py, '
+        f'image "{image}" has no local program in the lab: add a row for {name} to lab/runner/images.py, '
         f"or use one of {', '.join(sorted(TABLE))}"
     )
 
@@ -110,7 +101,8 @@ def host_files(program: Program, tools: Path) -> HostFiles:
         return HostFiles(binds=(((tools / program.tool).resolve(strict=True), program.path),))
     prefixes = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
     binds = tuple((prefix, str(prefix)) for prefix in sorted(prefixes) if not prefix.is_relative_to("/usr"))
-    interpreter = str(Path(sys.executable).absolute())
+    # Not through a link to the environment, which is nothing that is bound.
+    interpreter = str(Path(sys.prefix).resolve() / "bin" / Path(sys.executable).name)
     return HostFiles(
         binds=binds, links=((interpreter, "/usr/local/bin/python3"), (interpreter, "/usr/local/bin/python"))
     )

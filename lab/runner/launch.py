@@ -15,8 +15,11 @@ _KNOWN_HOMES = {0: ("root", "/root"), 65532: ("nonroot", "/home/nonroot")}
 
 
 def program_of(image: str) -> images.Program:
-    """Raises ImageError for an image without a local program."""
-    program = images.find(image)
+    """Raises ImageError for an image without a local program, and for a name that is none."""
+    try:
+        program = images.find(image)
+    except ValueError as error:
+        raise ImageError(str(error)) from None
     if program is None:
         raise ImageError(images.unknown_image_message(image))
     return program

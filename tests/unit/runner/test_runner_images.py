@@ -3,21 +3,8 @@ from __future__ import annotations
 import pytest
 
 from lab.runner import images
-
-
-@pytest.mark.parametrize(
-    ("image", "expected"),
-    [
-        ("busybox", "docker.io/library/busybox"),
-        ("busybox:1", "docker.io/library/busybox"),
-        ("envoyproxy/envoy:distroless-v1.39.1", "docker.io/envoyproxy/envoy"),
-        ("registry.k8s.io/kubectl@sha256:abc", "registry.k8s.io/kubectl"),
-        ("localhost:5000/a/b:1", "localhost:5000/a/b"),
-        ("ghcr.io/llm-d/llm-d-inference-sim:v0.10.2@sha256:ab", "ghcr.io/llm-d/llm-d-inference-sim"),
-    ],
-)
-def test_repository(image: str, expected: str) -> None:
-    assert images.repository(image) == expected
+from lab.runner.launch import program_of
+from lab.runner.lifecycle import ImageError
 
 
 @pytest.mark.parametrize(
@@ -44,3 +31,8 @@ def test_other_images_are_not_guessed(image: str) -> None:
     message = images.unknown_image_message(image)
     assert image in message
     assert "lab/runner/images.py" in message
+
+
+def test_a_name_that_is_none_is_told() -> None:
+    with pytest.raises(ImageError, match="has a digest that is no sha256"):
+        program_of("registry.k8s.io/kubectl@sha256:abc")
