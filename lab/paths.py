@@ -171,6 +171,11 @@ class Lab:
         return self.home / "hub-faults.json"
 
     @property
+    def images(self) -> Path:
+        """What the pod runner pulled out of a mirror: a folder per digest."""
+        return self.home / "images"
+
+    @property
     def pods(self) -> Path:
         """The pod runner's folders, one per pod."""
         return self.home / "pods"

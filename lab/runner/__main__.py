@@ -16,6 +16,7 @@ from lab.errors import LabError
 from lab.paths import Lab
 from lab.runner.api import KubeApi
 from lab.runner.network import NAMESPACE_FOLDER
+from lab.runner.pulling import ImageSource, InstalledPrograms, Mirror
 from lab.runner.runner import Runner
 
 _INSIDE_FLAG = "--inside"
@@ -36,7 +37,14 @@ def enter_site(lab: Lab) -> None:
     os.execv("/usr/bin/nsenter", ["nsenter", f"--net={site}", "--", *command])  # noqa: S606
 
 
-async def follow(lab: Lab, restart_base_s: float) -> None:
+def image_source(lab: Lab, mirror: str) -> ImageSource:
+    """The lab's own programs, or with a mirror images out of that alone."""
+    if not mirror:
+        return InstalledPrograms(tools=lab.bin)
+    return Mirror(address=mirror, crane=lab.bin / "crane", store=lab.images, tools=lab.bin)
+
+
+async def follow(lab: Lab, images: ImageSource, restart_base_s: float) -> None:
     """Run until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -44,7 +52,7 @@ async def follow(lab: Lab, restart_base_s: float) -> None:
         loop.add_signal_handler(number, stop.set)
     api = await KubeApi.connect(lab.kubeconfig)
     try:
-        await Runner(lab, api, restart_base_s=restart_base_s).run(stop)
+        await Runner(lab, api, images=images, restart_base_s=restart_base_s).run(stop)
     finally:
         await api.close()
 
@@ -57,8 +65,15 @@ async def follow(lab: Lab, restart_base_s: float) -> None:
     show_default=True,
     help="first back-off between restarts of a container; doubles up to 30 times this. The kubelet's is 10",
 )
+@click.option(
+    "--mirror",
+    metavar="HOST:PORT",
+    default="",
+    help="registry out of which every image is pulled, under its own path and without a fallback; the default pulls "
+    "nothing, and runs the lab's own programs",
+)
 @click.option(_INSIDE_FLAG, is_flag=True, hidden=True)
-def command(*, restart_backoff_s: float, inside: bool) -> int:
+def command(*, restart_backoff_s: float, mirror: str, inside: bool) -> int:
     lab = Lab.from_environment()
     if os.geteuid() != 0:
         raise LabError("the pod runner needs root to make network namespaces", fix="run it as root")
@@ -66,7 +81,7 @@ def command(*, restart_backoff_s: float, inside: bool) -> int:
         raise LabError(f"no kubeconfig at {lab.kubeconfig}", fix="bring the lab up first")
     if not inside:
         enter_site(lab)
-    asyncio.run(follow(lab, restart_backoff_s))
+    asyncio.run(follow(lab, image_source(lab, mirror), restart_backoff_s))
     return 0
 
 

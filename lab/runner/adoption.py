@@ -34,7 +34,7 @@ def _state(
         image=container["image"],
         kind=kind,
         current=Waiting(reason=reason),
-        image_id=f"lab://{container['image']}",
+        image_id=str((before or {}).get("imageID", "")),
     )
     if survivor is not None:
         return _surviving(pod, fresh, before or {}, survivor)

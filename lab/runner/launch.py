@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from lab.runner import images, podspec
 from lab.runner.env import expand
@@ -23,16 +22,6 @@ def program_of(image: str) -> images.Program:
     if program is None:
         raise ImageError(images.unknown_image_message(image))
     return program
-
-
-def installed_files(program: images.Program, image: str, tools: Path) -> images.HostFiles:
-    """Raises ImageError when the program is not installed in the lab's bin folder."""
-    try:
-        return images.host_files(program, tools)
-    except FileNotFoundError as error:
-        raise ImageError(
-            f'image "{image}" maps to the local program {program.tool}, absent from {tools}: install the lab\'s tools'
-        ) from error
 
 
 def command_line(container: Object, program: images.Program, env: Mapping[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Protocol
 import aiohttp
 
 from lab.runner import podspec, probes
-from lab.runner.backoff import RestartBackoff
+from lab.runner.backoff import RestartBackoff, RetryBackoff
 from lab.runner.container import Instance
 from lab.runner.deadline import Deadline
 from lab.runner.env import MissingReferenceError
@@ -29,6 +29,10 @@ _MESSAGE_LIMIT = 4096
 
 class ImageError(Exception):
     """No local program for the image; waiting does not help."""
+
+
+class PullError(Exception):
+    """The registry does not give the image, but may do so later."""
 
 
 class PodContext(Protocol):
@@ -104,9 +108,7 @@ class ContainerLoop:
         self.state.current = Waiting(reason="CrashLoopBackOff", message=text)
         self._context.changed()
         self._context.event("Warning", "BackOff", text)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._stopping.wait()
+        await self._pause(delay)
 
     async def _one_run(self) -> int | None:
         surviving, self._surviving = self._surviving, None
@@ -159,28 +161,42 @@ class ContainerLoop:
 
     async def _start(self) -> Instance | None:
         """Start the program, as often as it takes; None when the pod stops first."""
-        told = ""
+        pulls = RetryBackoff(base_s=self._backoff.base_s, cap_s=self._backoff.cap_s)
         while not self._stopping.is_set():
             try:
                 self._instance = await self._context.launch(self._spec, self._run_number)
                 return self._instance
+            except PullError as error:
+                self._wait("ErrImagePull", str(error))
+                await self._pause(_START_RETRY_S)
+                self._wait("ImagePullBackOff", f'Back-off pulling image "{self.state.image}": ErrImagePull: {error}')
+                await self._pause(pulls.delay())
+                continue
             except ImageError as error:
-                reason, text, event = "ErrImagePull", str(error), "Failed"
+                self._wait("ErrImagePull", str(error))
             except MissingReferenceError as error:
-                reason, text, event = "CreateContainerConfigError", str(error), "Failed"
+                self._wait("CreateContainerConfigError", str(error))
             except (VolumeError, OSError, KeyError) as error:
-                reason, text, event = "RunContainerError", f"{type(error).__name__}: {error}", "Failed"
-            if told != text:
-                told = text
-                if isinstance(self.state.current, Terminated):
-                    self.state.last = self.state.current
-                self.state.current = Waiting(reason=reason, message=text)
-                self._context.changed()
-                self._context.event("Warning", event, text)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_START_RETRY_S):
-                    await self._stopping.wait()
+                self._wait("RunContainerError", f"{type(error).__name__}: {error}")
+            await self._pause(_START_RETRY_S)
         return None
+
+    def _wait(self, reason: str, text: str) -> None:
+        """Show what the start waits for; the same again is no news."""
+        waiting = Waiting(reason=reason, message=text)
+        if self.state.current == waiting:
+            return
+        if isinstance(self.state.current, Terminated):
+            self.state.last = self.state.current
+        self.state.current = waiting
+        self._context.changed()
+        self._context.event("Warning", "BackOff" if reason == "ImagePullBackOff" else "Failed", text)
+
+    async def _pause(self, seconds: float) -> None:
+        """So long, or until the pod stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     async def _after_start(self, instance: Instance, *, is_new: bool) -> None:
         """The postStart hook, then the probes, until the run ends."""

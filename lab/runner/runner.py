@@ -15,6 +15,7 @@ from lab.runner.env import Lookup, service_links
 from lab.runner.events import EventLog
 from lab.runner.network import PodNetworks
 from lab.runner.probes import Prober
+from lab.runner.pulling import ImageSource
 from lab.runner.state import Object
 from lab.runner.survivors import SurvivingPod
 from lab.runner.watch import Reflector
@@ -50,7 +51,7 @@ def node_facts(node: Object) -> NodeFacts | None:
 class Runner:
     """All pods of the lab's nodes."""
 
-    def __init__(self, lab: Lab, api: KubeApi, *, restart_base_s: float) -> None:
+    def __init__(self, lab: Lab, api: KubeApi, *, images: ImageSource, restart_base_s: float) -> None:
         self._lab = lab
         self._services = Services(
             lab=lab,
@@ -58,6 +59,7 @@ class Runner:
             networks=PodNetworks(lab),
             prober=Prober(),
             events=EventLog(api),
+            images=images,
             bwrap=find_bwrap(),
             restart_base_s=restart_base_s,
         )

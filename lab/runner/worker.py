@@ -23,6 +23,7 @@ from lab.runner.logs import LogSink
 from lab.runner.network import AddressesExhaustedError, PodNetworks
 from lab.runner.podfiles import PodFiles, VolumeError
 from lab.runner.process import CommandError
+from lab.runner.pulling import ImageSource
 from lab.runner.records import PodRecord, Records
 from lab.runner.sandbox import Mount
 from lab.runner.state import ContainerState, Object, Terminated, timestamp
@@ -54,6 +55,7 @@ class Services:
     networks: PodNetworks
     prober: probes.Prober
     events: EventLog
+    images: ImageSource
     bwrap: str
     restart_base_s: float
 
@@ -116,17 +118,19 @@ class PodWorker:
     async def launch(self, container: Object, run: int) -> Instance:
         """Start one container.
 
-        Raises ImageError, MissingReferenceError, VolumeError, KeyError or OSError when it cannot be started now.
+        Raises ImageError, PullError, MissingReferenceError, VolumeError, KeyError or OSError when it cannot be started
+        now.
         """
         program = launch.program_of(container["image"])
-        files = launch.installed_files(program, container["image"], self._services.lab.bin)
+        image = await self._services.images.image(container["image"], program)
+        self._state_of(container["name"]).image_id = image.id
         defaults = launch.default_env(self.pod, container, program)
         env = container_env(self.pod, container, self._facts(), self._lookup, self._links, defaults)
         mounts = self._files.mounts(container, env)
         message_path = container.get("terminationMessagePath", "/dev/termination-log")
         termination = self._files.termination_log(container["name"])
         mounts.append(Mount(source=str(termination), target=message_path))
-        sandbox = launch.sandbox_of(self.pod, container, program, files, mounts, env)
+        sandbox = launch.sandbox_of(self.pod, container, program, image.files, mounts, env)
         metadata = self.pod["metadata"]
         folder = self._services.lab.logs / "pods" / f"{metadata['namespace']}_{metadata['name']}_{self._uid}"
         log = LogSink(folder / container["name"] / f"{run}.log", self._records.output(container["name"]))
@@ -144,6 +148,9 @@ class PodWorker:
             log=log,
             status_file=self._records.status_file(container["name"]),
         )
+
+    def _state_of(self, container: str) -> ContainerState:
+        return next(state for state in self._states if state.name == container)
 
     def termination_message(self, container: Object) -> str:
         path = self._files.root / "termination" / container["name"]
