@@ -1,22 +1,33 @@
-"""`python -m lab.hub HOST:PORT FAULTS [CHAIN KEY]`: the emulated hub until SIGTERM.
+"""`python -m lab.hub HOST:PORT FAULTS [--folder FOLDER] [--identity CHAIN KEY]`: the emulated hub until SIGTERM.
 
-FAULTS: a JSON file that may appear. CHAIN, KEY: with them it speaks TLS.
+FAULTS: a JSON file that may appear. FOLDER: its models, in the place of made-up ones. CHAIN, KEY: with them it speaks
+TLS.
 """
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import threading
 from pathlib import Path
 
+from lab.hub import made_up
+from lab.hub.folder import files_of
 from lab.hub.server import EmulatedHubServer, Hub
 
 
-def main(address: str, faults: str, *identity: str) -> int:
-    host, _, port = address.rpartition(":")
-    files = (Path(identity[0]), Path(identity[1])) if identity else None
-    server = EmulatedHubServer(Hub(faults_file=Path(faults)), host, int(port), identity=files)
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="lab.hub", description=__doc__)
+    parser.add_argument("address")
+    parser.add_argument("faults", type=Path)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--identity", type=Path, nargs=2)
+    given = parser.parse_args(words)
+    host, _, port = given.address.rpartition(":")
+    content = files_of(given.folder) if given.folder else made_up.files
+    identity = tuple(given.identity) if given.identity else None
+    server = EmulatedHubServer(Hub(content=content, faults_file=given.faults), host, int(port), identity=identity)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -26,4 +37,4 @@ def main(address: str, faults: str, *identity: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

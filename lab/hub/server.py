@@ -194,20 +194,21 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(404, "", "not found")
 
-    def _commit(self, repository: str, revision: str) -> str:
-        """The commit of a revision; empty, with an answer, where there is none."""
+    def _revision(self, repository: str, revision: str) -> tuple[str, Mapping[str, bytes]]:
+        """The commit of a revision, and its files; none, with an answer, where it does not exist."""
         if repository.startswith(f"{made_up.NOBODY}/"):
             self._refuse(404 if self.headers.get("authorization") else 401, "RepoNotFound", "Repository not found")
-            return ""
-        if revision == "main":
-            return made_up.newest(repository)
-        if not made_up.REVISION.fullmatch(revision) or revision == "0" * 40:
+            return "", {}
+        commit = made_up.newest(repository) if revision == "main" else revision
+        known = made_up.REVISION.fullmatch(commit) and commit != "0" * 40
+        files = self.hub.content(repository, commit) if known else {}
+        if not files:
             self._refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-            return ""
-        return revision
+        return commit, files
 
     def _info(self, repository: str, revision: str) -> None:
-        if not (commit := self._commit(repository, revision)):
+        commit, files = self._revision(repository, revision)
+        if not files:
             return
         faults = self.hub.fault_of_list()
         if faults.status is not None:
@@ -220,14 +221,15 @@ class _Handler(BaseHTTPRequestHandler):
                 "private": False,
                 "gated": bool(self.hub.token),
                 "tags": ["emulated-by-the-lab"],
-                "siblings": [_sibling(path, data) for path, data in self.hub.content(repository, commit).items()],
+                "siblings": [_sibling(path, data) for path, data in files.items()],
             }
             self._say(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def _tree(self, repository: str, revision: str) -> None:
-        """All files on one page; made-up models have no folders."""
-        if commit := self._commit(repository, revision):
-            siblings = [_sibling(path, data) for path, data in self.hub.content(repository, commit).items()]
+        """All files on one page, those of folders too."""
+        _, files = self._revision(repository, revision)
+        if files:
+            siblings = [_sibling(path, data) for path, data in files.items()]
             entries = [
                 {
                     "type": "file",
@@ -241,9 +243,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, json.dumps(entries).encode(), {"Content-Type": "application/json"})
 
     def _file(self, repository: str, revision: str, path: str) -> None:
-        if not (commit := self._commit(repository, revision)):
+        commit, files = self._revision(repository, revision)
+        if not files:
             return
-        data = self.hub.content(repository, commit).get(path)
+        data = files.get(path)
         if data is None:
             self._refuse(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": commit})
             return
