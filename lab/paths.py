@@ -66,6 +66,11 @@ class NetworkPlan:
         return self.uplink.network_address + 10
 
     @property
+    def registry(self) -> IPv4Address:
+        """Where the registry of a lab that comes up from a bundle answers."""
+        return self.uplink.network_address + 11
+
+    @property
     def bridge_address(self) -> IPv4Address:
         """The pod bridge's address inside the lab's namespace; the API server advertises it."""
         return self.base + 1
@@ -169,6 +174,16 @@ class Lab:
     def hub_faults(self) -> Path:
         """What a test makes the emulated hub do wrong; there only while it does."""
         return self.home / "hub-faults.json"
+
+    @property
+    def packed(self) -> Path:
+        """Link to the bundle that the lab's images and weights come from; absent in a lab that pulls nothing."""
+        return self.home / "packed"
+
+    @property
+    def registry(self) -> Path:
+        """Configuration and images of the registry of a lab that comes up from a bundle."""
+        return self.home / "registry"
 
     @property
     def images(self) -> Path:

@@ -12,21 +12,32 @@ import httpx
 import yaml
 
 from lab.errors import LabError
+from lab.paths import Lab
 
+PORT = 5000
 _ANSWERS_WITHIN_S = 30.0
 _POLL_S = 0.05
 
 
-def write_config(file: Path, address: str, storage: Path) -> None:
-    """Of a registry that answers plain HTTP on HOST:PORT, and keeps everything below a folder."""
+def address(lab: Lab) -> str:
+    """HOST:PORT of the registry of a lab that comes up from a bundle."""
+    return f"{lab.network.registry}:{PORT}"
+
+
+def config_file(folder: Path) -> Path:
+    return folder / "config.yaml"
+
+
+def write_config(folder: Path, address: str) -> None:
+    """Of a registry that answers plain HTTP on HOST:PORT, and keeps everything below its folder."""
     config = {
         "version": 0.1,
         "log": {"level": "warn", "accesslog": {"disabled": True}},
-        "storage": {"filesystem": {"rootdirectory": str(storage)}},
+        "storage": {"filesystem": {"rootdirectory": str(folder / "storage")}},
         "http": {"addr": address},
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump(config, sort_keys=False))
+    folder.mkdir(parents=True, exist_ok=True)
+    config_file(folder).write_text(yaml.safe_dump(config, sort_keys=False))
 
 
 def command(program: Path, config: Path) -> tuple[str, ...]:
@@ -39,10 +50,10 @@ def running(program: Path, address: str, folder: Path) -> Iterator[str]:
 
     Raises LabError when it does not answer.
     """
-    config, log = folder / "config.yaml", folder / "log"
-    write_config(config, address, folder / "storage")
+    log = folder / "log"
+    write_config(folder, address)
     with log.open("ab") as output:
-        process = subprocess.Popen(command(program, config), stdout=output, stderr=output)
+        process = subprocess.Popen(command(program, config_file(folder)), stdout=output, stderr=output)
     try:
         _wait(process, address, log)
         yield address

@@ -24,6 +24,7 @@ from lab.cluster import assigner, controlplane, credentials, kubeproxy, processe
 from lab.cluster.component import Component, own_component
 from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
+from lab.registry import serving
 from lab.site import guard
 
 MACHINES = "machines"
@@ -31,6 +32,7 @@ GUARD = "guard"
 HUB = "emulated-hub"
 # In the lab's stack file too.
 HUB_PORT = 8080
+REGISTRY = "registry"
 _TICK_S = 0.5
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 10.0
@@ -39,7 +41,7 @@ _STEADY_AFTER_S = 30.0
 _STOP_GRACE_S = {"pod-runner": guard.RUNNER_GRACE_S, **dict.fromkeys(controlplane.STOP_ORDER, 3.0)}
 _DEFAULT_STOP_GRACE_S = 10.0
 # The guard first: it would start another supervisor.
-_STOP_ORDER = (GUARD, "pod-runner", "assigner", "kube-proxy", MACHINES, HUB, *controlplane.STOP_ORDER)
+_STOP_ORDER = (GUARD, "pod-runner", "assigner", "kube-proxy", MACHINES, HUB, REGISTRY, *controlplane.STOP_ORDER)
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +60,10 @@ def components(lab: Lab) -> list[Component]:
         own_component(
             lab,
             HUB,
-            (sys.executable, "-m", "lab.hub", f"{lab.network.hub}:{HUB_PORT}", str(lab.hub_faults)),
+            (sys.executable, "-m", "lab.hub", f"{lab.network.hub}:{HUB_PORT}", str(lab.hub_faults), *_weights(lab)),
             folder=CHECKOUT,
         ),
+        *_registry(lab),
         kubeproxy.component(lab),
         own_component(
             lab,
@@ -69,9 +72,32 @@ def components(lab: Lab) -> list[Component]:
             folder=CHECKOUT,
             needs=credentials.kubeconfig(lab, assigner.ACCOUNT),
         ),
-        own_component(lab, "pod-runner", (sys.executable, "-m", "lab.runner"), folder=CHECKOUT, needs=lab.kubeconfig),
+        own_component(
+            lab,
+            "pod-runner",
+            (sys.executable, "-m", "lab.runner", *_mirror(lab)),
+            folder=CHECKOUT,
+            needs=lab.kubeconfig,
+        ),
         own_component(lab, GUARD, (sys.executable, "-m", "lab.site.guard"), folder=CHECKOUT),
     ]
+
+
+def _weights(lab: Lab) -> tuple[str, ...]:
+    """What the hub has, where that is in a bundle."""
+    return (str(lab.packed / "weights"),) if lab.packed.exists() else ()
+
+
+def _mirror(lab: Lab) -> tuple[str, ...]:
+    return ("--mirror", serving.address(lab)) if lab.packed.exists() else ()
+
+
+def _registry(lab: Lab) -> tuple[Component, ...]:
+    """The registry that a bundle's images are pushed to."""
+    if not lab.packed.exists():
+        return ()
+    command = serving.command(lab.bin / "registry", serving.config_file(lab.registry))
+    return (own_component(lab, REGISTRY, command, folder=lab.home),)
 
 
 def grace_s(name: str) -> float:

@@ -10,6 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,12 +23,15 @@ from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
 from lab.progress import Progress
+from lab.registry import serving
 from lab.site import guard, supervisor
 
 _MACHINES_WITHIN_S = 60
 _READY_WITHIN_S = 120
 _POLL_S = 0.2
 _MAINTENANCE = "maintenance"
+# What `sitectl bundle pack` writes last.
+BUNDLE_FILE = "bundle.json"
 
 Shown = Sequence[dict[str, Any]]
 
@@ -41,26 +45,39 @@ Shown = Sequence[dict[str, Any]]
     help=f"number of HGX H200 machines in the rack, each with 8 GPUs (default {lab_rack.DEFAULT_HGX_MACHINES}); "
     "the site's file names which of them are nodes",
 )
+@click.option(
+    "--from-bundle",
+    "bundle",
+    type=click.Path(path_type=Path, resolve_path=True),
+    metavar="FOLDER",
+    help="what `sitectl bundle pack` wrote: weights come from it, and images from a registry of the lab alone, which "
+    "`sitectl bundle push` fills. For a lab that is down",
+)
 @click.pass_obj
-def command(lab: Lab, *, hgx: int) -> int:
-    bring_up(lab, hgx=hgx)
+def command(lab: Lab, *, hgx: int, bundle: Path | None) -> int:
+    bring_up(lab, hgx=hgx, bundle=bundle)
     return 0
 
 
-def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES) -> None:
-    """Raises `LabError` when root, a tool, or the lab's index on this machine is not to be had."""
+def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES, bundle: Path | None = None) -> None:
+    """Raises `LabError` when root, a tool, or the lab's index on this machine is not to be had.
+
+    `bundle`: where images and weights come from; None leaves it as it is.
+    """
     rack = lab_rack.description(lab.network, hgx)
     network.require_root()
     with network.machine_lock(lab):
         network.require_own(lab)
         controlplane.require_tools(lab)
         lab.make_folders()
+        if bundle is not None:
+            take_from(lab, bundle)
         progress = Progress("up", total=3)
         with progress.step("network"):
             network.ensure(lab)
             for machine in rack["machines"]:
                 network.own_address(lab, machine["address"])
-            for address in (lab.network.image_factory, lab.network.hub):
+            for address in (lab.network.image_factory, lab.network.hub, lab.network.registry):
                 network.own_address(lab, address)
         with progress.step(f"{len(rack['machines'])} machines and their image factory"):
             if lab_rack.write(lab, hgx):
@@ -76,6 +93,23 @@ def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES) -> None:
                 controlplane.ensure_kubeconfig(lab)
                 controlplane.wait_ready(lab, _READY_WITHIN_S)
                 _wait_for_dns(lab)
+
+
+def take_from(lab: Lab, bundle: Path) -> None:
+    """Have the lab take images and weights out of a bundle. Raises LabError for one that is not whole, or too late."""
+    if not (bundle / BUNDLE_FILE).is_file():
+        raise LabError(
+            f"{bundle} is no bundle: it has no {BUNDLE_FILE}, which is written last",
+            fix=f"python -m sitectl bundle pack SITE --out {bundle}",
+        )
+    if lab.packed.exists() and lab.packed.samefile(bundle):
+        return
+    if guard.pid(lab) is not None:
+        came = "another bundle" if lab.packed.exists() else "no bundle"
+        raise LabError(f"the lab is up already, and came from {came}", fix="python -m lab down, then up again")
+    serving.write_config(lab.registry, serving.address(lab))
+    lab.packed.unlink(missing_ok=True)
+    lab.packed.symlink_to(bundle)
 
 
 def summary(machines: Shown) -> str:
