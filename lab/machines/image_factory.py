@@ -41,6 +41,8 @@ _FIELDS: dict[str, Any] = {
     },
 }
 _INSTALLER = re.compile(r"^/v2/(?:metal-)?installer(?:-secureboot)?/([0-9a-f]{64})/manifests/([^/]+)$")
+# Every installer's config. With it, a tool that copies images takes an installer as it takes any other.
+_NO_CONFIG = b"{}"
 
 
 class SchematicError(Exception):
@@ -137,7 +139,11 @@ class FactoryContent:
         chosen = yaml.safe_load(form)["customization"].get("systemExtensions", {}).get("officialExtensions", [])
         if not set(chosen) <= set(official):
             return None
-        empty = {"mediaType": "application/vnd.oci.empty.v1+json", "digest": _digest(b"{}"), "size": 2}
+        empty = {
+            "mediaType": "application/vnd.oci.empty.v1+json",
+            "digest": _digest(_NO_CONFIG),
+            "size": len(_NO_CONFIG),
+        }
         content = {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
@@ -220,6 +226,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({})
         elif match := _INSTALLER.match(path):
             self._manifest(match[1], match[2])
+        elif path.startswith("/v2/") and path.endswith(f"/blobs/{_digest(_NO_CONFIG)}"):
+            self._say(200, _NO_CONFIG, "application/octet-stream")
         else:
             self._say(404, b"not found", "text/plain")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lab.machines.image_factory import VERSIONS, FactoryContent, ImageFactoryServer
+from lab.machines.images import Puller
 from lab.paths import Lab
 from lab.registry import made_images, serving
 from lab.runner.images import TABLE
@@ -83,3 +86,19 @@ def test_a_spoiled_blob_is_not_run(lab_of_tools: Lab, registry: Path, address: s
     with pytest.raises(PullError, match=f'failed to pull image "{IMAGE}": .*sha256'):
         pulled(lab_of_tools, address, IMAGE)
     assert not [path for path in lab_of_tools.images.iterdir() if path.is_dir()]
+
+
+def test_an_installer_of_the_factory_is_copied_as_any_image(lab_of_tools: Lab, address: str, tmp_path: Path) -> None:
+    factory = ImageFactoryServer(FactoryContent())
+    schematic, _ = factory.content.add(b"customization: {}\n")
+    installer = f"metal-installer/{schematic}:{VERSIONS[-1]}"
+    crane = lab_of_tools.bin / "crane"
+    try:
+        with serving.running(lab_of_tools.bin / "registry", address, tmp_path / "registry"):
+            subprocess.run([crane, "copy", f"{factory.registry}/{installer}", f"{address}/{installer}"], check=True)
+            copies = Puller(networks=(), hosts={"factory.example": f"http://{address}"})
+            image = copies.pull(f"factory.example/{installer}", {})
+        assert image == Puller(networks=(), hosts={}).pull(f"{factory.registry}/{installer}", {})
+    finally:
+        factory.close()
+    assert image.system.schematic == schematic
