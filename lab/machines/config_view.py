@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from lab.machines.images import Mirrors
 from talos.pki import KeyPair
 
 Wire = Mapping[str, Any]
@@ -96,10 +97,13 @@ class Config:
         return tuple(IPv4Network(subnet) for subnet in self.cluster("network.podSubnets", ()))
 
     @property
-    def mirrors(self) -> dict[str, tuple[str, ...]]:
-        """Upstream host (or `*`) to the URLs that are asked instead, in order."""
+    def mirrors(self) -> dict[str, Mirrors]:
+        """By the upstream host, or `*` for all others: what is asked in its place."""
         return {
-            str(mirror["name"]): tuple(str(endpoint["url"]) for endpoint in mirror.get("endpoints") or ())
+            str(mirror["name"]): Mirrors(
+                urls=tuple(str(endpoint["url"]) for endpoint in mirror.get("endpoints") or ()),
+                skip_fallback=bool(mirror.get("skipFallback")),
+            )
             for mirror in self.of_kind("RegistryMirrorConfig")
         }
 

@@ -28,6 +28,14 @@ _REFERENCE = re.compile(r"^(?P<host>[^/]+)/(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mirrors:
+    """What a machine asks in the place of a registry, in this order, and then that itself unless it skips it."""
+
+    urls: tuple[str, ...] = ()
+    skip_fallback: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Puller:
     """`networks` are where registries may be; `hosts` are names of registries and their base URLs."""
 
@@ -35,7 +43,7 @@ class Puller:
     hosts: Mapping[str, str]
     timeout_s: float = 10.0
 
-    def pull(self, reference: str, mirrors: Mapping[str, tuple[str, ...]]) -> Image:
+    def pull(self, reference: str, mirrors: Mapping[str, Mirrors]) -> Image:
         """The image of a reference. RpcError NOT_FOUND where no registry has it, UNAVAILABLE where none answers."""
         match = _REFERENCE.match(reference)
         if match is None:
@@ -43,7 +51,9 @@ class Puller:
         host = match["host"]
         wanted = f"/v2/{match['name']}/manifests/{match['digest'] or match['tag'] or 'latest'}"
         reasons: list[str] = []
-        for base in (*mirrors.get(host, mirrors.get("*", ())), self.hosts.get(host, f"http://{host}")):
+        asked = mirrors.get(host, mirrors.get("*", Mirrors()))
+        own = () if asked.skip_fallback else (self.hosts.get(host, f"http://{host}"),)
+        for base in (*asked.urls, *own):
             answer = self._ask(f"{base.rstrip('/').removesuffix('/v2')}{wanted}")
             if isinstance(answer, Image):
                 return answer

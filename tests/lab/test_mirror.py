@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from lab.machines.image_factory import VERSIONS, FactoryContent, ImageFactoryServer
-from lab.machines.images import Puller
+from lab.machines.images import Mirrors, Puller
 from lab.paths import Lab
 from lab.registry import made_images, serving
 from lab.runner.images import TABLE
 from lab.runner.lifecycle import PullError
 from lab.runner.pulling import Image, Mirror
+from talos.api.errors import RpcError
 
 REPOSITORY = "registry.k8s.io/kubectl"
 IMAGE = f"{REPOSITORY}:v1.36.3"
@@ -93,12 +94,16 @@ def test_an_installer_of_the_factory_is_copied_as_any_image(lab_of_tools: Lab, a
     schematic, _ = factory.content.add(b"customization: {}\n")
     installer = f"metal-installer/{schematic}:{VERSIONS[-1]}"
     crane = lab_of_tools.bin / "crane"
+    machine = Puller(networks=(), hosts={})
     try:
         with serving.running(lab_of_tools.bin / "registry", address, tmp_path / "registry"):
             subprocess.run([crane, "copy", f"{factory.registry}/{installer}", f"{address}/{installer}"], check=True)
-            copies = Puller(networks=(), hosts={"factory.example": f"http://{address}"})
-            image = copies.pull(f"factory.example/{installer}", {})
-        assert image == Puller(networks=(), hosts={}).pull(f"{factory.registry}/{installer}", {})
+            mirrors = {"*": Mirrors(urls=(f"http://{address}",), skip_fallback=True)}
+            image = machine.pull(f"{factory.registry}/{installer}", mirrors)
+        assert image == machine.pull(f"{factory.registry}/{installer}", {})
+        # The factory has it still, and is not asked.
+        with pytest.raises(RpcError, match="error pulling image"):
+            machine.pull(f"{factory.registry}/{installer}", mirrors)
     finally:
         factory.close()
     assert image.system.schematic == schematic
