@@ -85,7 +85,7 @@ def components(lab: Lab) -> list[Component]:
 
 def _weights(lab: Lab) -> tuple[str, ...]:
     """What the hub has, where that is in a bundle."""
-    return (str(lab.packed / "weights"),) if lab.packed.exists() else ()
+    return ("--folder", str(lab.packed / "weights")) if lab.packed.exists() else ()
 
 
 def _mirror(lab: Lab) -> tuple[str, ...]:
