@@ -283,6 +283,12 @@ GO_FAMILIES = (
         version_variables=_PROMETHEUS_VERSION,
     ),
     GoFamily(
+        name="cert-manager",
+        module="github.com/cert-manager/cert-manager",
+        programs=(Program(name="cert-manager", package="github.com/cert-manager/cert-manager/lab"),),
+        version_variables=(("github.com/cert-manager/cert-manager/pkg/util.AppVersion", "{version}"),),
+    ),
+    GoFamily(
         name="talos-checker",
         module="github.com/siderolabs/talos/pkg/machinery",
         programs=(Program(name="talos-checker", package="inference-platform/tools/talos-checker"),),
@@ -320,6 +326,9 @@ CHART_SOURCES = {
     ),
     "ai-gateway-crds-helm": ModuleFolder(
         family="ai-gateway", module="github.com/envoyproxy/ai-gateway", path="manifests/charts/ai-gateway-crds-helm"
+    ),
+    "cert-manager": ModuleFolder(
+        family="cert-manager", module="github.com/cert-manager/cert-manager", path="deploy/charts/cert-manager"
     ),
 }
 RELEASE_FILES = {

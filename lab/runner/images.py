@@ -53,6 +53,11 @@ TABLE: Mapping[str, Program] = {
         entrypoint=("/kube-state-metrics", "--port=8080", "--telemetry-port=8081"),
         user=65534,
     ),
+    # One program of the lab; it takes its part from the name by which the image calls it.
+    **{
+        f"quay.io/jetstack/cert-manager-{part}": _tool("cert-manager", f"/app/cmd/{part}/{part}", user=1000)
+        for part in ("acmesolver", "cainjector", "controller", "webhook")
+    },
     # Its Python alone: no engine of it runs here, but the platform's own programs do.
     "docker.io/vllm/vllm-openai": Program(tool="", path="/usr/local/bin/python3", entrypoint=("vllm", "serve")),
     PYTHON_REPOSITORY: Program(tool="", path="/usr/local/bin/python3", entrypoint=("python3",)),

@@ -27,7 +27,7 @@ Release = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 # What brings definitions of its own to the sites that have it.
-OptionalPart = Literal["prometheus_operator"]
+OptionalPart = Literal["cert_manager", "prometheus_operator"]
 OPTIONAL_PARTS: tuple[OptionalPart, ...] = get_args(OptionalPart)
 
 
@@ -75,6 +75,7 @@ class Charts(Spec):
     gpu_operator: ChartVersion
     device_plugin: ChartVersion
     dcgm_exporter: ChartVersion
+    cert_manager: ChartVersion
     longhorn: ChartVersion
     metallb: ChartVersion
 
@@ -95,8 +96,8 @@ class CrdSource(Spec):
     """Where the definitions of one file of `crds` are published: in a chart, or in a file of the release."""
 
     chart: str | None = None
-    next_to: Literal["envoy_gateway", "ai_gateway"] | None = None
-    """The chart of `charts` that has the same registry and version."""
+    next_to: Literal["envoy_gateway", "ai_gateway", "cert_manager"] | None = None
+    """The chart of `charts` that has the same registry and version, or is this one."""
     values: dict[str, Any] = Field(default_factory=dict)
     """Values that make the chart render these definitions and no others."""
     file: str | None = None

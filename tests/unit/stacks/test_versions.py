@@ -156,7 +156,7 @@ def test_a_source_of_definitions_is_a_chart_or_a_file(source: dict[str, str]) ->
 def test_a_site_without_an_optional_part_has_none_of_its_definitions() -> None:
     pins = versions.load()
     assert pins.crds_with(versions.OPTIONAL_PARTS) == pins.crds
-    assert set(pins.crds) - set(pins.crds_with()) == {"prometheus-operator.json"}
+    assert set(pins.crds) - set(pins.crds_with()) == {"cert-manager.json", "prometheus-operator.json"}
 
 
 def test_image_references_come_apart() -> None:
@@ -174,6 +174,7 @@ def test_releases_of_the_definitions_are_those_of_their_modules() -> None:
         ("envoy-gateway", "envoy-gateway", "github.com/envoyproxy/gateway"),
         ("gateway-api", "envoy-gateway", "sigs.k8s.io/gateway-api"),
         ("inference-extension", "endpoint-picker", "sigs.k8s.io/gateway-api-inference-extension"),
+        ("cert-manager", "cert-manager", "github.com/cert-manager/cert-manager"),
         ("prometheus-operator", "prometheus-operator", "github.com/prometheus-operator/prometheus-operator"),
     ):
         assert pinned.crd_versions[f"{name}.json"] == required_version(ROOT / "tools" / family / "go.mod", module), name
