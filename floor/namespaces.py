@@ -11,6 +11,7 @@ GPU_STACK = "gpu-operator"
 STORAGE = "longhorn-system"
 ADDRESSES = "metallb-system"
 MONITORING = "inference-monitoring"
+CERTIFICATES = "cert-manager"
 
 PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, STORAGE, ADDRESSES)
 """Those whose pods need what pod security otherwise refuses."""

@@ -101,6 +101,8 @@ ROWS = (
         key="gateway.stream_idle_timeout_s",
         unit="s",
     ),
+    KeyOfField(kind="Certificate", name=_SHARED, path=r"spec\.secretName", key="gateway.certificate_secret"),
+    KeyOfField(kind="Issuer", name=_SHARED, path=r"spec\.ca\.secretName", key="certificates.ca_secret"),
     KeyOfField(kind="Prometheus", name=_SHARED, path=r"spec\.retention", key="monitoring.retention_days", unit="d"),
     KeyOfField(
         kind="Prometheus",

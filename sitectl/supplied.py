@@ -32,7 +32,7 @@ from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.images import untagged_repositories
-from stacks.plan.monitoring import optional_parts
+from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.site.model import SiteConfig
 

@@ -46,6 +46,8 @@ class AddonArgs:
     """The namespace denies all other ingress."""
     before: Sequence[Mapping[str, Any]] = ()
     """Objects that the releases need."""
+    needs: Sequence[pulumi.Resource] = ()
+    """What must be there before them."""
     patience_s: int = 900
     """How long Helm waits for each release."""
 
@@ -61,7 +63,8 @@ class Addon(Component):
     """Namespace, policies and releases; a subclass adds objects of its own and finishes.
 
     Releases, not rendered charts: these charts have hooks that upgrade and remove their definitions. Nothing of the
-    program is of these kinds before the release is done, so the definitions come with the chart (ADR 34).
+    program is of these kinds before the release is done, so the definitions come with the chart (ADR 34), but for
+    cert-manager's (ADR 38).
     """
 
     def __init__(self, name: str, args: AddonArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -75,7 +78,7 @@ class Addon(Component):
         first = [self.child(f"{body['kind'].lower()}-{body['metadata']['name']}", body) for body in args.before]
         self.installed: list[pulumi.Resource] = []
         for release in args.releases:
-            after = [self.space.ready, *allowed, *first, *self.installed]
+            after = [*args.needs, self.space.ready, *allowed, *first, *self.installed]
             self.installed.append(self._installed(release, args, after))
 
     def _installed(self, release: AddonRelease, args: AddonArgs, after: list[pulumi.Resource]) -> pulumi.Resource:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 
 from components.component import Component
+from components.gateway.certificate import certificate, private_issuer
 from components.gateway.envoy_names import picker_cluster
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.gateway_overload import overload_patches
 from components.gateway.request_log import TOKEN_COUNTS, request_log
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
+from components.objects import KubeObject
+from components.specs.certificates import CertificatesSpec
 from components.specs.gateway import GatewaySpec
 from floor.headers import TRUSTED_HEADERS
 from floor.metadata import PROTECTED
@@ -30,6 +33,8 @@ ENVOY_METRICS_PORT, REQUEST_METRICS_PORT = 19001, 1064
 # What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
 _BUFFER = "64Mi"
 _MEASURED = "inference-platform/measured"
+# For the Secret of a CA, or an issuer, which the site makes meanwhile.
+_PATIENCE_S = 900
 _HIDDEN_IN_TRACES = ("INPUTS", "OUTPUTS", "PROMPTS", "CHOICES", "EMBEDDINGS_TEXT", "EMBEDDINGS_VECTORS")
 
 
@@ -295,6 +300,8 @@ class GatewayArgs:
     """Pods that may read the metrics of Envoy pods; none where nothing measures."""
     proxy_image: str | None = None
     """Image of Envoy; None for Envoy Gateway's own."""
+    certificates: CertificatesSpec = field(default_factory=CertificatesSpec)
+    """Who makes the certificate of `spec.certificate_secret`; cert-manager is among `needs` where it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,6 +337,7 @@ class Gateway(Component):
         if args.proxy_namespace is not None:
             everybody = front_policy(args.proxy_namespace, space, spec, args.scrapers)
             settings.append(self.child("network-policy", everybody, depends_on=needs))
+        settings += self._certificate(args, needs)
         listener = self.child("listener", gateway(space, spec), depends_on=settings)
         endpoint = listener.status.apply(lambda status: endpoint_url(status, spec))
         self.handle = GatewayHandle(
@@ -341,6 +349,18 @@ class Gateway(Component):
             ready=listener,
         )
         self.finish(endpoint=endpoint)
+
+    def _certificate(self, args: GatewayArgs, needs: Sequence[pulumi.Resource]) -> list[KubeObject]:
+        """Nothing where the Secret is made by others."""
+        made, secret, space = args.certificates, args.spec.certificate_secret, args.namespace.name
+        if made.system == "none" or secret is None:
+            return []
+        issuers = []
+        if made.ca_secret is not None:
+            body = private_issuer(space, made.ca_secret)
+            issuers.append(self.child("issuer", body, depends_on=needs, patience_s=_PATIENCE_S))
+        body = certificate(space, secret, made)
+        return [self.child("certificate", body, depends_on=[*needs, *issuers], patience_s=_PATIENCE_S)]
 
     @staticmethod
     def _proxy(args: GatewayArgs) -> dict[str, Any]:

@@ -21,7 +21,8 @@ class GatewaySpec(Spec):
     port: int = Field(default=443, ge=1, le=65535)
     """Port on the load balancer's address."""
     certificate_secret: str | None = None
-    """TLS Secret in the gateway's namespace; required unless the port is 80."""
+    """TLS Secret in the gateway's namespace; required unless the port is 80. Cert-manager writes it where
+    `certificates` has it do so."""
     replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
     """Envoy pods."""
     external_traffic_policy: Literal["Local", "Cluster"] = "Local"

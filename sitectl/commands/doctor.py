@@ -26,7 +26,7 @@ from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.charts import installed_charts
-from stacks.plan.monitoring import optional_parts
+from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
 

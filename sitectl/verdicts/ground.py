@@ -68,6 +68,10 @@ _RELEASES = {
         "no load balancer has an address any more, the gateway's included",
         "its pods restart; addresses answer again after some seconds",
     ),
+    "cert-manager": (
+        "certificates stay as they are, and nothing renews them",
+        "its pods restart; certificates stay, and the next renewal waits for them",
+    ),
     "dcgm-exporter": ("GPUs are measured no more; nothing else changes", "metrics of GPUs pause"),
 }
 
@@ -109,6 +113,8 @@ _HARMLESS = {
     "ClusterRole": "permissions change at once",
     "ClusterRoleBinding": "permissions change at once",
     "GatewayConfig": "counts of tokens change at once",
+    "Certificate": "proxies serve what its Secret has, and take another one without a restart",
+    "Issuer": "certificates stay as they are; the next renewal asks it",
     "ValidatingAdmissionPolicy": "no request for a model passes it",
     "ValidatingAdmissionPolicyBinding": "no request for a model passes it",
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stacks.facts import catalogue, versions
 from stacks.facts.compatibility import Fact, Row, speaking
 from stacks.facts.versions import Versions
-from stacks.plan.monitoring import optional_parts
+from stacks.plan.optional_parts import optional_parts
 from stacks.site.model import SiteConfig
 
 # Fact -> the key that decides it, as `stacks.site.reading.origins` names keys; those that a model decides are not here.
@@ -28,10 +28,12 @@ KEYS: Mapping[str, str] = {
     "ai_gateway": "versions.charts.ai_gateway.version",
     "longhorn": "versions.charts.longhorn.version",
     "gpu_operator": "versions.charts.gpu_operator.version",
+    "cert_manager": "versions.charts.cert_manager.version",
     "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
     "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
     "gateway_api_crds": "versions.crd_versions.gateway-api.json",
     "inference_extension_crds": "versions.crd_versions.inference-extension.json",
+    "cert_manager_crds": "versions.crd_versions.cert-manager.json",
     "prometheus_operator": "versions.images.prometheus_operator",
     "config_reloader": "versions.images.config_reloader",
     "prometheus": "versions.images.prometheus",
@@ -77,6 +79,8 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         known["ai_gateway"] = pins.charts.ai_gateway.version
     if site.cluster.gpu_stack == "operator":
         known["gpu_operator"] = pins.charts.gpu_operator.version
+    if site.certificates.system == "cert_manager":
+        known["cert_manager"] = pins.charts.cert_manager.version
     if site.storage.system == "longhorn":
         known["longhorn"] = pins.charts.longhorn.version
     if site.monitoring.system == "prometheus_operator":

@@ -1,9 +1,8 @@
-"""What follows from a site for its monitoring: the class of its volumes, and the definitions that it needs."""
+"""What follows from a site for the volumes of its monitoring."""
 
 from __future__ import annotations
 
 from components.specs.longhorn import database_class, scratch_class
-from stacks.facts.versions import OptionalPart
 from stacks.site.model import SiteConfig
 
 
@@ -22,8 +21,3 @@ def on_longhorn(site: SiteConfig) -> bool:
     name = site.storage.storage_class
     own = (name, database_class(name), scratch_class(name))
     return site.storage.system == "longhorn" and volume_class(site) in own
-
-
-def optional_parts(site: SiteConfig) -> list[OptionalPart]:
-    """Parts of the site with definitions of their own, which no other site gets."""
-    return ["prometheus_operator"] if site.monitoring.system == "prometheus_operator" else []

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 
 from components.addons.addon import AddonRelease
+from components.addons.cert_manager import CertManager, CertManagerArgs, cert_manager_release
 from components.addons.charts import Chart, chart_of
 from components.addons.gpu_stack import GpuStack, GpuStackArgs, gpu_releases
 from components.addons.load_balancer_addresses import LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
 from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
+from components.monitoring.monitoring import scrapers
 from floor.address_ranges import AddressRange, read_range
 from stacks.facts import chart_values
 from stacks.plan.charts import installed_charts
@@ -35,6 +37,8 @@ class Addons:
     """GPUs that replicas can be given, and volumes that they can mount."""
     addresses: list[pulumi.Resource]
     """Addresses that a load balancer can be given."""
+    certificates: list[pulumi.Resource]
+    """Certificates that can be asked for."""
 
 
 def charts_of(plan: SitePlan) -> dict[str, Chart]:
@@ -59,6 +63,8 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
         releases += gpu_releases(site.cluster.gpu_stack, charts, gpu_node_taints(site))
     if site.storage.system == "longhorn":
         releases.append(longhorn_release(_longhorn(site, charts["longhorn"])))
+    if site.certificates.system == "cert_manager":
+        releases.append(cert_manager_release(charts["cert_manager"]))
     if site.addresses.announced_by == "metallb_l2":
         releases.append(metallb_release(_metallb(site, charts["metallb"])))
     names = {chart.chart: name for name, chart in charts.items()}
@@ -89,8 +95,10 @@ def _unread(name: str, release: AddonRelease) -> list[str]:
     return list(chart_values.load(name).unread(release.values)) if name in chart_values.names() else []
 
 
-def declare_addons(plan: SitePlan, charts: Mapping[str, Chart], opts: pulumi.ResourceOptions) -> Addons:
-    """Declare what the site does not have already."""
+def declare_addons(
+    plan: SitePlan, charts: Mapping[str, Chart], definitions: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions
+) -> Addons:
+    """Declare what the site does not have already. definitions: of the CRD bundle."""
     site = plan.site
     hardware: list[pulumi.Resource] = []
     if site.cluster.gpu_stack != "external":
@@ -103,7 +111,12 @@ def declare_addons(plan: SitePlan, charts: Mapping[str, Chart], opts: pulumi.Res
         hardware += GpuStack("gpu-stack", args, opts).handle.ready
     if site.storage.system == "longhorn":
         hardware += Longhorn("storage", _longhorn(site, charts["longhorn"]), opts).handle.ready
-    return Addons(hardware=hardware, addresses=_addresses(site, charts, opts))
+    certificates: list[pulumi.Resource] = []
+    if site.certificates.system == "cert_manager":
+        chart = charts["cert_manager"]
+        own = CertManagerArgs(chart=chart, needs=definitions, scrapers=scrapers(site.monitoring))
+        certificates = CertManager("certificates", own, opts).handle.ready
+    return Addons(hardware=hardware, addresses=_addresses(site, charts, opts), certificates=certificates)
 
 
 def _addresses(site: SiteConfig, charts: Mapping[str, Chart], opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:

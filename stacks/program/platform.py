@@ -22,7 +22,7 @@ from components.objects import field_manager
 from components.tenants.access import Access, AccessArgs
 from components.tenants.tiers import Tiers, TiersArgs
 from stacks.plan.models import MODELS_NAMESPACE
-from stacks.plan.monitoring import optional_parts
+from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
 from stacks.program.addons import charts_of, check_values, declare_addons
@@ -78,7 +78,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
         )
         controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
 
-    addons = declare_addons(plan, charts, top)
+    addons = declare_addons(plan, charts, definitions, top)
 
     front = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=top).handle
     space = Namespace(models_namespace, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
@@ -142,13 +142,14 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             spec=site.gateway,
             namespace=front,
             # The listener opens only when keys are checked, and every tenant's priority is known.
-            needs=[*needs, *access.ready, *door.ready, *tiers, *addons.addresses],
+            needs=[*needs, *access.ready, *door.ready, *tiers, *addons.addresses, *addons.certificates],
             drain_s=plan.longest_stream_s,
             body_kib=plan.body_kib,
             pools=[(models_namespace, name) for name in sorted(site.models)],
             proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
             proxy_image=plan.proxy_image,
             scrapers=measured_by,
+            certificates=site.certificates,
         ),
         top,
     ).handle

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from components.addons.charts import ChartsSpec
 from components.specs.access import TenantSpec
 from components.specs.addresses import AddressesSpec
+from components.specs.certificates import CertificatesSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.longhorn import LonghornSpec
@@ -112,6 +113,8 @@ class SiteConfig(Spec):
     """Addresses of load balancers."""
     gateway: GatewaySpec
     """How the platform is reached."""
+    certificates: CertificatesSpec = Field(default_factory=CertificatesSpec)
+    """Who makes the gateway's certificate and renews it."""
     monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
     """Who measures the platform, and what it is held to."""
     prices: PricesSpec | None = None

@@ -26,6 +26,7 @@ SITE_GROUPS = {
         "test_rolling_update",
         "test_request_log",
         "test_upgrade_path",
+        "test_certificates",
         "test_live_checks",
     ),
     "site-serves": (

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from components.addons.cert_manager import cert_manager_values
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from lab.install.building import module_folder
 from lab.install.installer import Installation
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.row("000.07")
 VALUES: Mapping[str, Mapping[str, Any]] = {
     "envoy_gateway": envoy_gateway_values(),
     "ai_gateway": ai_gateway_values(1, "seed"),
+    "cert_manager": cert_manager_values(),
 }
 # Registry, path and tag, wherever they are in an object: in a container, an argument, or a configuration within a text.
 _IMAGE = re.compile(r"(?<![\w./-])[a-z0-9-]+(?:\.[a-z0-9-]+)+/[a-z0-9/._-]+:[\w.-]+(?:@sha256:[0-9a-f]{64})?")

@@ -98,11 +98,12 @@ TEXTS = {"envoy_names", "machine_commands", "queries"}
 COMPOSITES = {"model", "cluster", "monitoring"}
 PARTS = {
     "addon": {"charts"},
+    "cert_manager": {"addon", "charts"},
     "gpu_stack": {"addon", "charts"},
     "longhorn": {"addon", "charts"},
     "metallb": {"addon", "charts"},
     "front_door": {"gateway_errors"},
-    "gateway": {"gateway_errors", "gateway_overload", "request_log"},
+    "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log"},
     "model_server": {"weights", "engines"},
     "engines": {"weights"},
     "operator": {"permissions", "pods"},

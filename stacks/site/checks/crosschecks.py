@@ -10,6 +10,7 @@ from components.specs.model_server import ModelServerSpec
 from floor.problems import Path, Problem, nearest, shown
 from floor.spec import MOST_SECONDS, fitting_name, is_plain_name
 from stacks.site.checks import (
+    certificates,
     disks,
     engine_arguments,
     firewall,
@@ -77,6 +78,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         kubelet.problems(values),
         kernel.problems(values),
         models.problems(values),
+        certificates.problems(values),
         monitoring.problems(values),
         revisions.problems(values),
         sources.problems(values),

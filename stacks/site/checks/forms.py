@@ -107,6 +107,13 @@ _FORMS: Mapping[str, _Form] = {
         "https://pages.site.example/runbooks",
     ),
     "gateway.certificate_secret": _NAME._replace(example="inference-tls"),
+    "certificates.names.<name>": _Form(
+        lambda text: is_host(text.removeprefix("*.")) and not (text.startswith("*.") and address(text[2:])),
+        "a host name, *.DOMAIN, or an address",
+        "llm.site.example",
+    ),
+    "certificates.ca_secret": _NAME._replace(example="site-ca"),
+    "certificates.cluster_issuer": _NAME._replace(example="site-acme"),
     "gateway.load_balancer_class": _Form(_CLASS.fullmatch, "a class, [domain/]name", "example.org/metal"),
     "cluster.kubeconfig": _Form(_PATH.fullmatch, "the path of a file", "kubeconfig.berlin"),
     "models.<name>.server.gpu_family": _Form(

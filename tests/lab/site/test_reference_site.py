@@ -119,6 +119,7 @@ def test_controllers_and_addons_come_by_chart(preview: dict[str, Any]) -> None:
         "aieg": "v1.0.0",
         "gpu-operator": "v26.7.1",
         "longhorn": "1.12.1",
+        "cert-manager": "v1.21.2",
     }
 
 

@@ -58,7 +58,7 @@ def test_each_site_gets_what_it_needs_where_it_looks(own: Path, helm: StandInHel
     )
     assert files == [
         ".bundle/cilium/cilium.yaml",
-        *(f".bundle/crds/{name}.json" for name in ("ai-gateway", "envoy-gateway", "gateway-api")),
+        *(f".bundle/crds/{name}.json" for name in ("ai-gateway", "cert-manager", "envoy-gateway", "gateway-api")),
     ]
     # The lab's site has another folder, no pod network of ours, and a folder for a mirror.
     assert (own / ".lab" / "bundle" / "crds" / "gateway-api.json").is_file()

@@ -106,6 +106,11 @@ CASES = {
         kube("update", "Gateway", listener(443, "old"), listener(8443, "new")),
         (ANEW, "HTTPS 443 -> HTTPS 8443"),
     ),
+    "another name in the certificate": (
+        kube("update", "Certificate", {"spec": {"dnsNames": ["a"]}}, {"spec": {"dnsNames": ["a", "b"]}}),
+        (LIVE, "changes spec.dnsNames"),
+    ),
+    "certificate left to others": (kube("delete", "Certificate", {"spec": {"dnsNames": ["a"]}}, {}), (LIVE, "deleted")),
     "gateway removed": (kube("delete", "Gateway", listener(443, "a"), {}), (GONE, "address go")),
     "volume grows": (kube("update", "PersistentVolumeClaim", claim("1Gi"), claim("2Gi")), (LIVE, "1Gi -> 2Gi")),
     "volume shrinks": (kube("update", "PersistentVolumeClaim", claim("2Ti"), claim("900Gi")), (ANEW, "2Ti -> 900Gi")),

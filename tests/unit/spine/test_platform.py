@@ -185,7 +185,11 @@ def test_production_brings_its_controllers_and_addons(tmp_path: Path) -> None:
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]
     mirror = "oci://registry.site.example/charts"
     controllers = {("eg", f"{mirror}/gateway-helm", "v1.9.1"), ("aieg", f"{mirror}/ai-gateway-helm", "v1.0.0")}
-    addons = {("gpu-operator", f"{mirror}/gpu-operator", "v26.7.1"), ("longhorn", f"{mirror}/longhorn", "1.12.1")}
+    addons = {
+        ("cert-manager", f"{mirror}/cert-manager", "v1.21.2"),
+        ("gpu-operator", f"{mirror}/gpu-operator", "v26.7.1"),
+        ("longhorn", f"{mirror}/longhorn", "1.12.1"),
+    }
     assert {(release["name"], release["chart"], release["version"]) for release in releases} == controllers | addons
     own = [release for release in releases if release["name"] in ("eg", "aieg")]
     assert all(release["skipCrds"] for release in own), "definitions come from the bundle alone"

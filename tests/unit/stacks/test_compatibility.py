@@ -37,6 +37,8 @@ GOOD: dict[str, Fact] = {
     "envoy_gateway": "1.9.1",
     "ai_gateway": "1.0.0",
     "gpu_operator": "26.7.1",
+    "cert_manager": "1.21.2",
+    "cert_manager_crds": "1.21.2",
     "longhorn": "1.12.1",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
@@ -103,6 +105,11 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
         {"picker": "1.6.0", "picker_image": "ghcr.io/llm-d/llm-d-router-endpoint-picker"},
     ),
     "picker-cache-metric": ({"picker": "1.0.2"}, {"picker": "1.0.2", "vllm": "0.12.0", "models": frozenset()}),
+    "cert-manager-definitions": ({"cert_manager_crds": "1.21.1"}, {}),
+    "cert-manager-kubernetes": (
+        {"kubernetes": "1.32.9"},
+        {"kubernetes": "1.33.0"},
+    ),
     "prometheus-operator-definitions": (
         {"prometheus_operator_crds": "0.84.1"},
         dict.fromkeys(("prometheus_operator", "prometheus_operator_crds", "config_reloader"), "0.84.1"),
@@ -179,7 +186,15 @@ def test_all_facts_come_from_a_site_that_decides_everything(prod: SiteConfig) ->
 def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     lab = plan_file(ROOT / "Pulumi.lab.yaml").site
     facts = conflicts.facts(versions.load(), lab)
-    assert set(GOOD) - set(facts) == {"vllm", "vllm_flags", "cilium", "gpu_operator", "longhorn"}
+    assert set(GOOD) - set(facts) == {
+        "vllm",
+        "vllm_flags",
+        "cilium",
+        "gpu_operator",
+        "longhorn",
+        "cert_manager",
+        "cert_manager_crds",
+    }
     gateway = prod.gateway.model_copy(update={"controllers": "external"})
     others = conflicts.facts(versions.load(), prod.model_copy(update={"gateway": gateway}))
     assert set(GOOD) - set(others) == {"envoy_gateway", "ai_gateway"}

@@ -10,7 +10,8 @@ from components.addons.longhorn import storage_classes
 from components.monitoring.alerts.gateway import BURNS
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import READ_BY, MonitoringSpec
-from stacks.plan.monitoring import on_longhorn, optional_parts, volume_class
+from stacks.plan.monitoring import on_longhorn, volume_class
+from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
@@ -112,7 +113,7 @@ def test_measurements_are_deleted_with_their_claim_unless_another_class_is_named
 
 def test_only_a_site_with_an_operator_of_its_own_gets_its_definitions() -> None:
     parts = {
-        system: optional_parts(plan_values(changed(prod(), {SECTION: section}), "site.yaml").site)
+        system: optional_parts(plan_values(changed(prod(), {SECTION: section, "certificates": {}}), "site.yaml").site)
         for system, section in (
             ("none", {}),
             ("external", EXTERNAL[SECTION]),

@@ -1,0 +1,72 @@
+"""Certificates whose keys their system does not read, or that nothing could issue, write or use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from components.specs.certificates import CertificatesSpec
+from stacks.facts import versions
+from stacks.plan.conflicts import conflicts
+from stacks.plan.optional_parts import optional_parts
+from stacks.plan.site_plan import plan_values
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
+
+pytestmark = pytest.mark.row("C.01", "opening 13")
+
+SECTION = "certificates"
+GOOD = {"system": "cert_manager", "names": ["llm.site.example"], "ca_secret": "site-ca"}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "what"),
+    [
+        ({**GOOD, "system": "none", "ca_secret": None}, f"{SECTION}.names", "is set, and system none does not read it"),
+        ({**GOOD, "names": []}, SECTION, "lacks names: a certificate is for the names that clients call"),
+        ({**GOOD, "names": ["a.example", "b.example", "a.example"]}, f"{SECTION}.names", "has a.example twice"),
+        ({**GOOD, "ca_secret": None}, SECTION, "has neither of ca_secret and cluster_issuer"),
+        ({**GOOD, "system": "external", "cluster_issuer": "acme"}, SECTION, "has both of ca_secret and cluster_issuer"),
+        ({**GOOD, "ca_secret": "inference-tls"}, f"{SECTION}.ca_secret", "is gateway.certificate_secret too"),
+        ({**GOOD, "ca_secret": "Site CA"}, f"{SECTION}.ca_secret", "not a name of lower-case letters"),
+        ({**GOOD, "ca_secret": None, "cluster_issuer": "a/b"}, f"{SECTION}.cluster_issuer", "not a name"),
+        ({**GOOD, "names": ["https://llm.site.example"]}, f"{SECTION}.names.0", "not a host name, *.DOMAIN, or an"),
+        ({**GOOD, "names": ["*.10.0.0.1"]}, f"{SECTION}.names.0", "not a host name, *.DOMAIN, or an address"),
+    ],
+)
+def test_a_certificate_that_cannot_be_is_refused_at_its_key(section: dict[str, Any], key: str, what: str) -> None:
+    refused_and_fixed(Wrong({SECTION: section}, key, what, {SECTION: GOOD}))
+
+
+@pytest.mark.parametrize("name", ["llm.site.example", "*.site.example", "10.1.0.1", "fd00::1"])
+def test_names_and_addresses_are_certified(name: str) -> None:
+    assert plan_values(changed(prod(), {SECTION: {**GOOD, "names": [name]}}), "site.yaml").site
+
+
+def test_a_certificate_without_a_secret_to_write_it_into_is_refused() -> None:
+    firewall = {"cluster.machines.firewall.load_balancer_ports": [80]}
+    plain = {SECTION: GOOD, "gateway.port": 80, "gateway.certificate_secret": None, **firewall}
+    refused_and_fixed(Wrong(plain, "gateway", "lacks certificate_secret", {"gateway.certificate_secret": "tls"}))
+
+
+def test_a_site_that_has_no_word_of_it_makes_its_own_secret() -> None:
+    site = plan_values(changed(prod(), {SECTION: {}}), "site.yaml").site
+    assert site.certificates == CertificatesSpec()
+    assert site.gateway.certificate_secret == "inference-tls"
+
+
+def test_definitions_come_to_sites_whose_cert_manager_is_the_programs() -> None:
+    needs = {
+        system: "cert_manager" in optional_parts(plan_values(changed(prod(), {SECTION: section}), "site.yaml").site)
+        for system, section in (("none", {}), ("external", {**GOOD, "system": "external"}), ("cert_manager", GOOD))
+    }
+    assert needs == {"none": False, "external": False, "cert_manager": True}
+
+
+def test_a_cert_manager_that_does_not_support_the_kubernetes_is_refused() -> None:
+    pins = versions.load().model_copy(update={"kubernetes": "v1.32.9"})
+    site = plan_values(changed(prod(), {SECTION: GOOD}), "site.yaml").site
+    assert "cert-manager-kubernetes" in {conflict.row.id for conflict in conflicts(pins, site)}
+    other = site.model_copy(update={"certificates": CertificatesSpec()})
+    assert "cert-manager-kubernetes" not in {conflict.row.id for conflict in conflicts(pins, other)}
