@@ -17,6 +17,7 @@ from tests.alert_site import (
     PROXY,
     VOLUME,
     Values,
+    certificate,
     cluster,
     constant,
     deployment,
@@ -54,6 +55,7 @@ def _failing(share: float) -> dict[str, Values]:
 
 _MODEL = {"model": "chat"}
 _GPU = {"node": "hgx-1", "gpu": "0", "modelName": "NVIDIA H200"}
+_CERTIFICATE = {"namespace": "inference-gateway", "name": "inference"}
 _OF_VOLUME = {"volume": "pvc-2", "pvc": "registry"}
 _ENGINE_UP = target("inference-engines", "chat-a", ', model="chat"')
 _PROXY_UP = target("inference-proxies", "envoy-a")
@@ -96,6 +98,19 @@ CASES = (
         labels={"pod": "envoy-a"},
         shown="13",
         minutes=90,
+    ),
+    Case(
+        alert="CertificateNotReady",
+        change={certificate("certmanager_certificate_ready_status", ', condition="True"'): constant(0)},
+        labels=_CERTIFICATE,
+        shown="0",
+    ),
+    # promtool's time begins at 0.
+    Case(
+        alert="CertificateNotRenewed",
+        change={certificate("certmanager_certificate_renewal_timestamp_seconds"): constant(-30 * 3600)},
+        labels=_CERTIFICATE,
+        shown="31",
     ),
     Case(
         alert="ModelLatencyAboveTarget",

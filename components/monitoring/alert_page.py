@@ -20,6 +20,7 @@ _TITLES = {
     "nodes": "Nodes",
     "gpus": "GPUs",
     "storage": "Storage",
+    "certificates": "Certificates",
     "measuring": "What measures",
 }
 # Labels that are a number.

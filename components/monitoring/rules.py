@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.monitoring import recording
-from components.monitoring.alerts import gateway, hardware, measuring, models, storage
+from components.monitoring.alerts import certificates, gateway, hardware, measuring, models, storage
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
 
@@ -24,9 +24,11 @@ class Measured:
     """Longhorn."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
+    certificates: bool = False
+    """Cert-manager of this program."""
 
 
-ALL = Measured(gpus=True, storage=True, servers=True)
+ALL = Measured(gpus=True, storage=True, servers=True, certificates=True)
 
 
 def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Sequence[Alert]]:
@@ -40,6 +42,7 @@ def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Seque
         "nodes": hardware.nodes(),
         "gpus": hardware.gpus() if measured.gpus else [],
         "storage": storage.volumes() if measured.storage else [],
+        "certificates": certificates.certificates() if measured.certificates else [],
         "measuring": [
             *measuring.targets(promise.jobs, models.start_minutes(promise)),
             *(measuring.servers() if measured.servers else []),

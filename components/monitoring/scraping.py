@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.addons import gpu_stack, longhorn
+from components.addons import cert_manager, gpu_stack, longhorn
 from components.gateway import gateway, gateway_controllers
 from components.models import engines, inference_pool, model_server
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
@@ -146,6 +146,18 @@ def storage_target() -> ScrapeTarget:
         pods=longhorn.MANAGERS,
         port=longhorn.METRICS_PORT,
         labels=[_from(_NODE, "node")],
+        own_labels_win=True,
+    )
+
+
+def certificate_target() -> ScrapeTarget:
+    """Cert-manager's controller. Its samples are about Certificates of any namespace."""
+    return ScrapeTarget(
+        name="certificates",
+        job="certificates",
+        namespace=cert_manager.NAMESPACE,
+        pods=cert_manager.CONTROLLER_PODS,
+        port=cert_manager.METRICS_PORT,
         own_labels_win=True,
     )
 

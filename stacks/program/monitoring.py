@@ -13,6 +13,7 @@ from components.monitoring.pods import Placing
 from components.monitoring.rules import Measured
 from components.monitoring.scraping import (
     ScrapeTarget,
+    certificate_target,
     controller_targets,
     gpu_target,
     own_targets,
@@ -53,7 +54,10 @@ def declare_monitoring(
         targets=targets,
         promise=site_promise(plan, site.monitoring.availability_percent, jobs_of(targets, own=own)),
         measured=Measured(
-            gpus=site.cluster.gpu_stack != "external", storage=site.storage.system == "longhorn", servers=own
+            gpus=site.cluster.gpu_stack != "external",
+            storage=site.storage.system == "longhorn",
+            servers=own,
+            certificates=site.certificates.system == "cert_manager",
         ),
         storage_class=volume_class(site) or "",
         placing=_placing(site),
@@ -67,6 +71,7 @@ def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) 
     by_chart = site.gateway.controllers == "chart"
     targets = serving_targets(models_namespace, gateway_namespace, ENVOY_NAMESPACE if by_chart else None)
     targets += controller_targets() if by_chart else []
+    targets += [certificate_target()] if site.certificates.system == "cert_manager" else []
     targets += [gpu_target(site.cluster.gpu_stack)] if site.cluster.gpu_stack != "external" else []
     return [*targets, *([storage_target()] if site.storage.system == "longhorn" else [])]
 

@@ -186,9 +186,8 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             ),
             top,
         )
-    declare_monitoring(
-        plan, models_namespace, GATEWAY_NAMESPACE, [*needs, front.ready, space.ready, *addons.hardware], top
-    )
+    measured = [*needs, front.ready, space.ready, *addons.hardware, *addons.certificates]
+    declare_monitoring(plan, models_namespace, GATEWAY_NAMESPACE, measured, top)
     return Platform(
         endpoint=gateway.endpoint,
         models=sorted(site.models),
