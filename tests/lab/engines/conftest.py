@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,15 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
     plan = vllm_site().models[SERVED].stable.engine
     with real_vllm(tmp_path_factory.mktemp("vllm"), plan.args, plan.env, SERVED) as engine:
         yield engine
+
+
+@pytest.fixture(params=["simulator", pytest.param("vllm", marks=pytest.mark.exhaustive)])
+def own_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningEngine]:
+    """Each engine in turn, new for the test, which may end it."""
+    plan = vllm_site().models[SERVED].stable.engine
+    chosen = simulator(tmp_path) if request.param == "simulator" else real_vllm(tmp_path, plan.args, plan.env, SERVED)
+    with chosen as running:
+        yield running
 
 
 @pytest.fixture(params=["simulator", pytest.param("vllm", marks=pytest.mark.exhaustive)])

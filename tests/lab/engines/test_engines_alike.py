@@ -1,6 +1,6 @@
 """One table of behaviours, held against the simulator and against a real vLLM: full, left alone, limits, caches.
 
-What a full vLLM answers was read off a real one: tests/fixtures/vllm/full_engine.json.
+What a full vLLM answers, and one that stops, was read off a real one: tests/fixtures/vllm/full_engine.json.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lab.paths import CHECKOUT
-from tests.lab.engines.running_engine import SEQUENCES, WAITING, RunningEngine
+from tests.lab.engines.running_engine import GAUGES, SEQUENCES, WAITING, RunningEngine
 from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("001.29", "001.27")
@@ -30,9 +30,8 @@ async def full(engine: RunningEngine, client: httpx.AsyncClient, *, stream: bool
         return [asyncio.create_task(client.post(f"/v1/{path}", json=body)) for _ in range(count)]
 
     asked = ask(SEQUENCES + WAITING)
-    if not engine.is_simulated:
-        # Of many at once vLLM takes some too many: it counts a request only once it has its tokens.
-        await asyncio.to_thread(eventually, engine.is_full)
+    # Of streams that come at once, before these are counted, it begins some and ends them with an event.
+    await asyncio.to_thread(eventually, engine.is_full)
     asked += ask(REQUESTS - SEQUENCES - WAITING)
     refusals: list[httpx.Response] = []
     while len(refusals) < REQUESTS - SEQUENCES - WAITING:
@@ -53,9 +52,8 @@ async def full(engine: RunningEngine, client: httpx.AsyncClient, *, stream: bool
 def test_full_engine_refuses_as_vllm_does_and_forgets_those_who_left(
     engine: RunningEngine, form: str, path: str
 ) -> None:
-    # To a stream that comes once it is full vLLM says 503 too: it looks at its queue before it begins an answer. Of
-    # streams that come at once it has begun some, and ends those with an event; the simulator answers each so.
-    expected = VLLM[form if engine.is_simulated else "whole"]
+    """Also to a stream by 503: it looks at its queue before it begins an answer."""
+    expected = VLLM["whole"]
 
     async def scenario() -> list[httpx.Response]:
         limits = httpx.Limits(max_connections=REQUESTS)
@@ -66,17 +64,57 @@ def test_full_engine_refuses_as_vllm_does_and_forgets_those_who_left(
     assert Counter(answer.status_code for answer in refusals) == {expected["status"]: REQUESTS - VLLM["served"]}
     for answer in refusals:
         assert answer.headers["content-type"].partition(";")[0] == expected["content_type"]
-        if expected is VLLM["whole"]:
-            assert answer.json() == expected["body"]
-        else:
-            data = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
-            assert [json.loads(text) if text != "[DONE]" else text for text in data] == expected["events"]
+        assert answer.json() == expected["body"]
     # Those that ran and those that waited: no client is left to read their answers.
     eventually(engine.is_empty)
     engine.pace(prefill_overhead="1ms", inter_token_latency="1ms")
     answers = [engine.post("/v1/chat/completions", engine.chat(stream=False)) for _ in range(9)]
     assert {answer.status_code for answer in answers} == {200}
     assert answers[0].json()["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize("form", ["whole", "streamed"])
+def test_what_the_queue_has_no_room_for_once_an_answer_has_begun_is_an_event(engine: RunningEngine, form: str) -> None:
+    """Several prompts are one request where it looks at its queue first, and several where they enter it."""
+    prompts = ["hi"] * (SEQUENCES + WAITING + 1)
+    body = {**engine.chat(stream=form == "streamed", path="completions"), "prompt": prompts}
+    expected = VLLM[form]
+    answer = engine.post("/v1/completions", body)
+    assert answer.status_code == expected["status"]
+    assert answer.headers["content-type"].partition(";")[0] == expected["content_type"]
+    if form == "whole":
+        assert answer.json() == expected["body"]
+    else:
+        data = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+        assert [json.loads(text) if text != "[DONE]" else text for text in data] == expected["events"]
+    eventually(engine.is_empty)
+
+
+def test_streams_that_come_at_once_are_answered_or_refused(engine: RunningEngine) -> None:
+    """Each in one of the two forms, and never more are answered than it may hold."""
+    engine.pace(prefill_overhead="5s", inter_token_latency="1ms")
+
+    async def scenario() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=REQUESTS)
+        async with httpx.AsyncClient(base_url=engine.url, trust_env=False, timeout=120, limits=limits) as client:
+            body = engine.chat(stream=True, tokens=500)
+            return await asyncio.gather(*(client.post("/v1/chat/completions", json=body) for _ in range(REQUESTS)))
+
+    def kind(answer: httpx.Response) -> str:
+        if answer.status_code == VLLM["whole"]["status"]:
+            assert answer.json() == VLLM["whole"]["body"]
+            return "refused"
+        data = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+        assert data[-1] == "[DONE]"
+        if json.loads(data[0]) == VLLM["streamed"]["events"][0]:
+            assert len(data) == len(VLLM["streamed"]["events"])
+            return "refused"
+        return "answered"
+
+    assert Counter(map(kind, asyncio.run(scenario()))) == {
+        "answered": VLLM["served"],
+        "refused": REQUESTS - VLLM["served"],
+    }
 
 
 def test_client_that_leaves_in_mid_stream_frees_its_place_for_one_who_waits(engine: RunningEngine) -> None:
@@ -110,6 +148,38 @@ def test_connection_is_used_again_by_the_next_request(engine: RunningEngine) -> 
             answer = client.post("/v1/chat/completions", json=engine.chat(stream=stream))
             assert answer.status_code == 200
             assert answer.text.rstrip().endswith("[DONE]") is stream
+
+
+@pytest.mark.row("000.20", "002.06")
+@pytest.mark.parametrize("form", ["whole", "streamed"])
+def test_a_stop_lets_streams_end_and_refuses_what_comes(own_engine: RunningEngine, form: str) -> None:
+    """As the drain counts on: vLLM's --shutdown-timeout is the model's longest_stream_s."""
+    own_engine.pace(prefill_overhead="1ms", inter_token_latency="100ms")
+    tokens = 50 if own_engine.is_simulated else 2000
+
+    async def scenario() -> tuple[list[str], httpx.Response]:
+        async with httpx.AsyncClient(base_url=own_engine.url, trust_env=False, timeout=120) as client:
+            body = own_engine.chat(stream=True, tokens=tokens)
+            requests = [client.build_request("POST", "/v1/chat/completions", json=body) for _ in range(3)]
+            streams = [await client.send(request, stream=True) for request in requests]
+            # Of one that its scheduler does not have yet, vLLM makes an answer without a token and without an error.
+            await asyncio.to_thread(eventually, lambda: own_engine.gauges()[GAUGES[0]] == len(streams))
+            own_engine.child.terminate()
+            while True:
+                late = await client.post("/v1/chat/completions", json=own_engine.chat(stream=form == "streamed"))
+                # Until it has noticed, it serves.
+                if late.status_code != 200:
+                    break
+            return [(await stream.aread()).decode() for stream in streams], late
+
+    texts, late = asyncio.run(scenario())
+    assert (late.status_code, late.json()) == (VLLM["stopping"]["status"], VLLM["stopping"]["body"])
+    assert own_engine.child.wait(timeout=120) is not None
+    for text in texts:
+        events = [line.removeprefix("data: ") for line in text.splitlines() if line]
+        assert events[-1] == "[DONE]"
+        assert len(events) > tokens / 2
+        assert not [event for event in events[:-1] if "error" in json.loads(event)]
 
 
 @pytest.mark.row("000.25", "001.21")

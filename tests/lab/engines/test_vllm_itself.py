@@ -5,21 +5,16 @@ It is started with the program's own arguments, so each flag that the program wr
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import re
-import signal
 from pathlib import Path
 
-import httpx
 import pytest
 
 from lab.vllm_cpu import environment
 from lab.vllm_cpu.arguments import for_a_cpu
 from stacks.facts import metrics, versions
 from tests.lab.engines.conftest import SERVED, vllm_site
-from tests.lab.engines.running_engine import CAP_TOKENS, SEQUENCES, WAITING, RunningEngine, real_vllm
+from tests.lab.engines.running_engine import CAP_TOKENS, SEQUENCES, WAITING, RunningEngine
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.14", "002.01")]
 
@@ -63,27 +58,6 @@ def test_more_answers_than_the_queue_holds_are_refused_as_if_it_were_full(vllm: 
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "Service Unavailable")
     fits = vllm.post("/v1/chat/completions", {**vllm.chat(stream=False), "n": 2}).json()
     assert len(fits["choices"]) == 2
-
-
-def test_a_stop_lets_streams_end(tmp_path: Path) -> None:
-    """As the drain counts on: --shutdown-timeout is the model's longest_stream_s."""
-    plan = vllm_site().models[SERVED].stable.engine
-
-    async def scenario(engine: RunningEngine) -> list[str]:
-        async with httpx.AsyncClient(base_url=engine.url, trust_env=False, timeout=120) as client:
-            body = engine.chat(stream=True, tokens=500)
-            requests = [client.build_request("POST", "/v1/chat/completions", json=body) for _ in range(3)]
-            streams = [await client.send(request, stream=True) for request in requests]
-            os.kill(engine.child.pid, signal.SIGTERM)
-            return [(await stream.aread()).decode() for stream in streams]
-
-    with real_vllm(tmp_path, plan.args, plan.env, SERVED) as engine:
-        texts = asyncio.run(scenario(engine))
-        assert engine.child.wait(timeout=120) is not None
-    for text in texts:
-        events = [line.removeprefix("data: ") for line in text.splitlines() if line]
-        assert events[-1] == "[DONE]"
-        assert not [event for event in events[:-1] if "error" in json.loads(event)]
 
 
 def test_it_serves_from_a_folder_that_nobody_can_write(vllm: RunningEngine) -> None:
