@@ -1,6 +1,6 @@
 # `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help root venv tools lab lab-down doctor test test-fast test-processes test-lab test-site test-all test-changed check types format docs bench lock
+.PHONY: help root venv tools lab lab-vllm lab-down doctor test test-fast test-processes test-lab test-site test-all test-changed check types format docs bench lock
 
 # A machine that forbids it compiles every module again for each of the hundreds of programs that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -39,6 +39,10 @@ tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-l
 
 lab: root tools ## from emulated machines in maintenance mode to the platform, and a streamed answer
 	@$(RUN) -m lab up
+	@$(RUN) -m lab deploy
+
+lab-vllm: root tools ## the same with a real vLLM on this machine's CPU: two replicas of a tiny model (9 GB once)
+	@$(RUN) -m lab up --engine vllm
 	@$(RUN) -m lab deploy
 
 lab-down: venv ## remove the lab; leaves no process, namespace, link or mount

@@ -148,7 +148,7 @@ def _tokens(
 
 
 def _stream(response: httpx.Response) -> Iterator[str]:
-    for line in response.iter_lines():
+    for line in _lines(response):
         data = line.removeprefix("data:").strip()
         if not line.startswith("data:") or data == "[DONE]":
             continue
@@ -156,4 +156,16 @@ def _stream(response: httpx.Response) -> Iterator[str]:
         if "error" in event:
             raise LabError(f"the model ended with an error: {event['error']}", fix="python -m lab logs")
         for choice in event.get("choices", []):
-            yield choice.get("delta", {}).get("content") or ""
+            delta = choice.get("delta", {})
+            # What a model thinks comes first, under a name of its own (vLLM 0.32).
+            yield delta.get("content") or delta.get("reasoning") or ""
+
+
+def _lines(response: httpx.Response) -> Iterator[str]:
+    """Lines of events. httpx's own end at each of Unicode's separators, which an answer may have."""
+    rest = b""
+    for part in response.iter_bytes():
+        *whole, rest = (rest + part).split(b"\n")
+        yield from (line.decode() for line in whole)
+    if rest:
+        yield rest.decode()

@@ -242,12 +242,10 @@ def _addresses(lab: Lab) -> Iterable[Finding]:
     )
 
 
-def _real_and_simulated(lab: Lab) -> Iterable[Finding]:  # noqa: ARG001
-    yield Finding(
-        check="model server",
-        state="info",
-        result="SIMULATOR (llm-d-inference-sim): vLLM's API, computed timings, made-up text; no GPU, no weights",
-    )
+def _real_and_simulated(lab: Lab) -> Iterable[Finding]:
+    simulator = "SIMULATOR (llm-d-inference-sim): vLLM's API, computed timings, made-up text; no GPU, no weights"
+    vllm = "vLLM on this machine's CPU, with a TINY MODEL of random weights: its text and its timings mean nothing"
+    yield Finding(check="model server", state="info", result=vllm if lab.chosen_site.exists() else simulator)
     yield Finding(
         check="nodes",
         state="info",

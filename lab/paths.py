@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -105,7 +105,7 @@ class Lab:
     @classmethod
     def from_environment(cls) -> Lab:
         """LAB_HOME (default .lab in the checkout), LAB_INDEX (0), LAB_CACHE (default ~/.cache/inference-lab),
-        LAB_SITE_FILE (Pulumi.lab.yaml).
+        LAB_SITE_FILE (the lab's own choice, else Pulumi.lab.yaml).
         """
         index = os.environ.get("LAB_INDEX", "0")
         if index not in _INDEXES:
@@ -113,12 +113,13 @@ class Lab:
                 f"LAB_INDEX is {index!r}; allowed: {', '.join(_INDEXES)}", fix="unset it or choose one of these"
             )
         cache_root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        return cls(
+        lab = cls(
             home=Path(os.environ.get("LAB_HOME", CHECKOUT / ".lab")).resolve(),
             cache=Path(os.environ.get("LAB_CACHE", cache_root / "inference-lab")).resolve(),
             index=int(index),
-            site_file=Path(os.environ.get("LAB_SITE_FILE", SITE_FILE)).resolve(),
         )
+        chosen = lab.chosen_site if lab.chosen_site.exists() else SITE_FILE
+        return replace(lab, site_file=Path(os.environ.get("LAB_SITE_FILE", chosen)).resolve())
 
     def make_folders(self) -> None:
         """The folders that hold keys, tokens and what clients asked: for their owner alone.
@@ -189,6 +190,16 @@ class Lab:
     def images(self) -> Path:
         """What the pod runner pulled out of a mirror: a folder per digest."""
         return self.home / "images"
+
+    @property
+    def hub_model(self) -> Path:
+        """Files that the emulated hub has as every model's; there only in a lab whose engines are real."""
+        return self.home / "hub-model"
+
+    @property
+    def chosen_site(self) -> Path:
+        """The stack file of a lab that was brought up with another engine than the checked-in one has."""
+        return self.home / "chosen-site.yaml"
 
     @property
     def pods(self) -> Path:

@@ -1,7 +1,7 @@
-"""`python -m lab.hub HOST:PORT FAULTS [--folder FOLDER] [--identity CHAIN KEY]`: the emulated hub until SIGTERM.
+"""`python -m lab.hub HOST:PORT FAULTS MODEL [--folder FOLDER] [--identity CHAIN KEY]`: the emulated hub until SIGTERM.
 
-FAULTS: a JSON file that may appear. FOLDER: its models, in the place of made-up ones. CHAIN, KEY: with them it speaks
-TLS.
+FAULTS: a JSON file that may appear. MODEL: a folder that may appear, whose files are then those of every model.
+FOLDER: its models, and no others. CHAIN, KEY: with them it speaks TLS.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from lab.hub import made_up
+from lab.hub import held
 from lab.hub.folder import files_of
 from lab.hub.server import EmulatedHubServer, Hub
 
@@ -21,11 +21,12 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="lab.hub", description=__doc__)
     parser.add_argument("address")
     parser.add_argument("faults", type=Path)
+    parser.add_argument("model", type=Path)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--identity", type=Path, nargs=2)
     given = parser.parse_args(words)
     host, _, port = given.address.rpartition(":")
-    content = files_of(given.folder) if given.folder else made_up.files
+    content = files_of(given.folder) if given.folder else held.content_of(given.model)
     identity = tuple(given.identity) if given.identity else None
     server = EmulatedHubServer(Hub(content=content, faults_file=given.faults), host, int(port), identity=identity)
     stopping = threading.Event()

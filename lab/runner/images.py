@@ -25,6 +25,8 @@ class Program:
     entrypoint: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     user: int = 0
+    serves: bool = False
+    """Its entrypoint is vLLM's, which runs on this machine's CPU where the lab has it."""
 
 
 def _tool(tool: str, path: str | None = None, *arguments: str, user: int = 65532) -> Program:
@@ -58,8 +60,10 @@ TABLE: Mapping[str, Program] = {
         f"quay.io/jetstack/cert-manager-{part}": _tool("cert-manager", f"/app/cmd/{part}/{part}", user=1000)
         for part in ("acmesolver", "cainjector", "controller", "webhook")
     },
-    # Its Python alone: no engine of it runs here, but the platform's own programs do.
-    "docker.io/vllm/vllm-openai": Program(tool="", path="/usr/local/bin/python3", entrypoint=("vllm", "serve")),
+    # The platform's own programs run in its Python, which is the lab's.
+    "docker.io/vllm/vllm-openai": Program(
+        tool="", path="/usr/local/bin/python3", entrypoint=("vllm", "serve"), serves=True
+    ),
     PYTHON_REPOSITORY: Program(tool="", path="/usr/local/bin/python3", entrypoint=("python3",)),
 }
 
@@ -95,6 +99,13 @@ class HostFiles:
 
     binds: tuple[tuple[Path, str], ...]
     links: tuple[tuple[str, str], ...] = ()
+
+    def __add__(self, other: HostFiles) -> HostFiles:
+        """Both, what they share once."""
+        return HostFiles(
+            binds=tuple(dict.fromkeys((*self.binds, *other.binds))),
+            links=tuple(dict.fromkeys((*self.links, *other.links))),
+        )
 
 
 def host_files(program: Program, tools: Path) -> HostFiles:

@@ -124,13 +124,14 @@ class PodWorker:
         program = launch.program_of(container["image"])
         image = await self._services.images.image(container["image"], program)
         self._state_of(container["name"]).image_id = image.id
+        files = image.files + launch.added_files(program, container, self._services.lab)
         defaults = launch.default_env(self.pod, container, program)
         env = container_env(self.pod, container, self._facts(), self._lookup, self._links, defaults)
         mounts = self._files.mounts(container, env)
         message_path = container.get("terminationMessagePath", "/dev/termination-log")
         termination = self._files.termination_log(container["name"])
         mounts.append(Mount(source=str(termination), target=message_path))
-        sandbox = launch.sandbox_of(self.pod, container, program, image.files, mounts, env)
+        sandbox = launch.sandbox_of(self.pod, container, program, files, mounts, env)
         metadata = self.pod["metadata"]
         folder = self._services.lab.logs / "pods" / f"{metadata['namespace']}_{metadata['name']}_{self._uid}"
         log = LogSink(folder / container["name"] / f"{run}.log", self._records.output(container["name"]))

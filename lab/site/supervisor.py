@@ -60,7 +60,7 @@ def components(lab: Lab) -> list[Component]:
         own_component(
             lab,
             HUB,
-            (sys.executable, "-m", "lab.hub", f"{lab.network.hub}:{HUB_PORT}", str(lab.hub_faults), *_weights(lab)),
+            (sys.executable, "-m", "lab.hub", *_hub(lab)),
             folder=CHECKOUT,
         ),
         *_registry(lab),
@@ -83,9 +83,10 @@ def components(lab: Lab) -> list[Component]:
     ]
 
 
-def _weights(lab: Lab) -> tuple[str, ...]:
-    """What the hub has, where that is in a bundle."""
-    return ("--folder", str(lab.packed / "weights")) if lab.packed.exists() else ()
+def _hub(lab: Lab) -> tuple[str, ...]:
+    """Its arguments: what it has is in a bundle, in a folder of one model, or made up."""
+    packed = ("--folder", str(lab.packed / "weights")) if lab.packed.exists() else ()
+    return (f"{lab.network.hub}:{HUB_PORT}", str(lab.hub_faults), str(lab.hub_model), *packed)
 
 
 def _mirror(lab: Lab) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from lab.paths import Lab
 from lab.progress import Progress
 from lab.registry import serving
 from lab.site import guard, supervisor
+from lab.vllm_cpu import site as vllm_site
 
 _MACHINES_WITHIN_S = 60
 _READY_WITHIN_S = 120
@@ -53,9 +54,16 @@ Shown = Sequence[dict[str, Any]]
     help="what `sitectl bundle pack` wrote: weights come from it, and images from a registry of the lab alone, which "
     "`sitectl bundle push` fills. For a lab that is down",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["simulator", "vllm"]),
+    help="what serves the models: simulators, as the checked-in site has them, or for one tiny model a real vLLM on "
+    "this machine's CPU (6.2 GB, installed once); default: as the lab was brought up before, at first simulator",
+)
 @click.pass_obj
-def command(lab: Lab, *, hgx: int, bundle: Path | None) -> int:
-    bring_up(lab, hgx=hgx, bundle=bundle)
+def command(lab: Lab, *, hgx: int, bundle: Path | None, engine: str | None) -> int:
+    chosen = {"vllm": vllm_site.choose, "simulator": vllm_site.drop}
+    bring_up(chosen[engine](lab) if engine else lab, hgx=hgx, bundle=bundle)
     return 0
 
 

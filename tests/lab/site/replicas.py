@@ -110,8 +110,12 @@ class Cluster:
 
     def processes(self, pod: Replica, program: str) -> list[int]:
         """Ids of the pod's processes that run this program, on the machine itself."""
+        return [pid for pid in self.all_processes(pod) if _program(pid) == program]
+
+    def all_processes(self, pod: Replica) -> list[int]:
+        """Ids of all of the pod's processes, on the machine itself."""
         pids = subprocess.run(["ip", "netns", "pids", self._network(pod)], capture_output=True, text=True, check=True)
-        return [pid for pid in map(int, pids.stdout.split()) if _program(pid) == program]
+        return [int(pid) for pid in pids.stdout.split()]
 
     def kill(self, pod: Replica, program: str) -> float:
         """SIGKILL to the program in the pod; the moment before, on the monotonic clock."""

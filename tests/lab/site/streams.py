@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -107,12 +107,21 @@ async def stream(
             if response.status_code != 200:
                 answer.refusal = (await response.aread()).decode(errors="replace")
             else:
-                async for line in response.aiter_lines():
+                async for line in _lines(response):
                     _take(answer, line)
     except httpx.HTTPError as error:
         answer.refusal = f"{type(error).__name__}: {error}"
     answer.ended = time.monotonic()
     return answer
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    """Lines of events. httpx's own end at each of Unicode's separators, which a random model writes too."""
+    rest = b""
+    async for part in response.aiter_bytes():
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line.decode()
 
 
 def _take(answer: Streamed, line: str) -> None:
@@ -129,7 +138,8 @@ def _take(answer: Streamed, line: str) -> None:
     answer.usage = event.get("usage") or answer.usage
     for choice in event.get("choices", []):
         answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
-        if choice.get("delta", {}).get("content"):
+        delta = choice.get("delta", {})
+        if delta.get("content") or delta.get("reasoning"):
             answer.arrivals.append(time.monotonic())
 
 

@@ -45,6 +45,19 @@ def test_the_answer_is_printed_with_endpoint_key_and_curl(capsys: pytest.Capture
     assert json.loads(requests[0].content)["stream"] is True
 
 
+def test_an_answer_may_have_separators_of_lines_in_it() -> None:
+    """vLLM writes them as they are, and only the server's line feeds end an event."""
+    event = json.dumps({"choices": [{"delta": {"content": "one\u2028two\x85"}}]}, ensure_ascii=False)
+    transport, _ = gateway(httpx.Response(200, content=f"data: {event}\n\ndata: [DONE]".encode()))
+    assert deploy.ask(FRONT, transport=transport) == "one\u2028two\x85"
+
+
+def test_what_a_model_thinks_is_part_of_its_answer() -> None:
+    event = json.dumps({"choices": [{"delta": {"reasoning": "hm"}}]})
+    transport, _ = gateway(httpx.Response(200, content=f"data: {event}\n\n".encode() + stream("yes")))
+    assert deploy.ask(FRONT, transport=transport) == "hmyes"
+
+
 def test_the_curl_line_sends_the_same_request() -> None:
     line = deploy.curl_line("http://a/v1/chat/completions", "sk-1", {"question": "what's up?"})
     assert "-H 'Authorization: Bearer sk-1'" in line

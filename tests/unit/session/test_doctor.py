@@ -62,3 +62,11 @@ def test_a_check_that_raises_becomes_a_finding(monkeypatch: pytest.MonkeyPatch, 
     assert "SIMULATOR" in findings["model server"].result
     assert findings["tools"].state == "todo", "an empty cache is what make lab fills"
     assert "STAND-IN" in findings["command plugin"].result
+
+
+def test_a_lab_of_a_real_vllm_says_what_its_answers_are_worth(tmp_path: Path) -> None:
+    lab = Lab(home=tmp_path / "lab", cache=tmp_path / "cache")
+    lab.home.mkdir()
+    lab.chosen_site.touch()
+    findings = {entry.check: entry for entry in doctor.examine(lab)}
+    assert "TINY MODEL" in findings["model server"].result

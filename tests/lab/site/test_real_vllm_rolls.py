@@ -1,0 +1,67 @@
+"""A rolling update of real engines under load: no stream is cut, none is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
+from lab.vllm_cpu.site import HELD, MODEL
+from tests.lab.site.replicas import Cluster
+from tests.lab.site.running_site import Site
+from tests.lab.site.stack_changes import Document, edited_stack
+from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.20", "002.06", "004.23")]
+
+# What one replica holds: while the other is replaced, all streams are its own.
+CLIENTS = HELD - 2
+TOKENS = 1000
+_PATIENCE_S = 600
+
+
+def _changed(document: Document) -> None:
+    document["models"][MODEL]["server"]["extra_args"] = ["--seed=7"]
+
+
+def test_a_rolling_update_of_real_engines_breaks_no_stream(site: Site, cluster: Cluster, tmp_path: Path) -> None:
+    before = {replica.uid: replica for replica in cluster.ready_replicas(MODEL)}
+    answers: list[Streamed] = []
+    held: dict[str, int] = {}
+
+    async def scenario(change: asyncio.Task[None]) -> None:
+        async with site.http_async(_PATIENCE_S) as client:
+
+            async def ask() -> None:
+                while not change.done():
+                    body = chat(MODEL, fresh_prompt(50), tokens=TOKENS, stream=True)
+                    answers.append(await stream(client, {**body, "stream_options": {"include_usage": True}}))
+
+            async def watch() -> None:
+                while not change.done():
+                    # Two engines that start leave an API server little of two cores.
+                    with suppress(ApiException, HTTPError):
+                        staying = {replica.uid for replica in await asyncio.to_thread(cluster.replicas, MODEL)}
+                        for uid in before.keys() - staying - held.keys():
+                            held[uid] = await asyncio.to_thread(before[uid].under_way)
+                    await asyncio.sleep(0.5)
+
+            await asyncio.gather(watch(), *(ask() for _ in range(CLIENTS)))
+        await change
+
+    async def run() -> None:
+        with edited_stack(site.lab, tmp_path) as stack:
+            await scenario(asyncio.create_task(asyncio.to_thread(stack.up, _changed)))
+
+    asyncio.run(run())
+    after = {replica.uid for replica in cluster.ready_replicas(MODEL)}
+    assert not after & before.keys()
+    assert held.keys() == before.keys()
+    assert all(held.values()), "a replica was stopped that had no streams"
+    broken = [answer for answer in answers if not (answer.status == 200 and answer.done and not answer.refusal)]
+    assert not broken
+    assert {(answer.usage or {}).get("completion_tokens") for answer in answers} == {TOKENS}
