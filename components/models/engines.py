@@ -61,7 +61,7 @@ def vllm_engine(
         f"--max-model-len={plan.max_model_len}",
         # vLLM counts it for each data-parallel rank.
         f"--max-num-seqs={plan.max_num_seqs // plan.layout.data}",
-        f"--max-num-queued-reqs={plan.max_num_queued_reqs}",
+        f"--max-num-queued-reqs={plan.engine_limit}",
         *_answer_cap(plan),
         f"--kv-cache-dtype={plan.kv_cache_dtype}",
         *([f"--quantization={spec.quantization}"] if spec.quantization else []),
@@ -141,7 +141,7 @@ def simulator_engine(
             f"--max-model-len={plan.max_model_len}",
             f"--max-num-seqs={plan.max_num_seqs}",
             # It counts those that wait alone.
-            f"--max-waiting-queue-length={max(1, plan.max_num_queued_reqs - plan.max_num_seqs)}",
+            f"--max-waiting-queue-length={max(1, plan.engine_limit - plan.max_num_seqs)}",
             "--enable-kvcache",
             f"--kv-cache-size={plan.kv_blocks}",
             f"--block-size={plan.block_tokens}",

@@ -12,6 +12,7 @@ from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 
 # Far more than any method drafts well; each costs cache, logits and a place in the step.
 MOST_DRAFTED = 16
+_SPARE = 2
 
 
 class LayoutSpec(Spec):
@@ -115,7 +116,7 @@ class ModelServerPlan:
     max_num_batched_tokens: int
     """Tokens that one engine step processes."""
     max_num_queued_reqs: int
-    """Requests that it runs or keeps waiting; it refuses the next."""
+    """Requests that it is to run or keep waiting; see `engine_limit`."""
     max_answer_tokens: int | None
     """Most tokens of an answer; None for a model that writes none."""
     max_unavailable: int
@@ -135,6 +136,16 @@ class ModelServerPlan:
     """A replica that has not started by then is restarted."""
     startup_probe_period_s: int
     startup_probe_failures: int
+
+    @property
+    def engine_limit(self) -> int:
+        """Requests that its engine runs or keeps waiting before it refuses: twice as many as it is to.
+
+        Gateway and picker keep it from refusing. But the picker knows a queue only as of its last scrape: until then a
+        burst with one prefix goes to one replica, as all does while its neighbour is replaced. vLLM 0.32 refuses some
+        streams of such a burst by HTTP 200 and an event, which no status, retry or count of the gateway shows.
+        """
+        return _SPARE * self.max_num_queued_reqs
 
     @property
     def gpus(self) -> int:

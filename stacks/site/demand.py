@@ -117,7 +117,8 @@ class OverridesSpec(Spec):
     max_model_len: OverriddenCount | None = None
     """Longest prompt plus answer, in tokens."""
     max_num_queued_reqs: OverriddenCount | None = None
-    """Requests that one replica runs or queues; it refuses the next. Thresholds of picker and gateway follow."""
+    """Requests that one replica is to run or queue. Thresholds of picker and gateway follow; its engine refuses from
+    twice as many on."""
     picker_queue_threshold: OverriddenCount | None = None
     """Waiting requests from which on the picker prefers another replica."""
     picker_kv_threshold: OverriddenShare | None = None

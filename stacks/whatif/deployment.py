@@ -48,7 +48,7 @@ def served_of(
         rank=rank,
         replicas=case.replicas,
         ranks=ranks,
-        most_held=settings["max_num_queued_reqs"].whole,
+        most_held=revision.server.engine_limit,
         envoys=plan.site.gateway.replicas,
         most_parallel=revision.parallel_requests,
         picking=picking,

@@ -27,7 +27,7 @@ class ServedModel:
     ranks: int = 1
     """Schedulers of a replica."""
     most_held: int | None = None
-    """Requests that a replica runs and queues; it refuses the next (max-num-queued-reqs)."""
+    """Requests that a replica runs and queues; its engine refuses the next (max-num-queued-reqs)."""
     envoys: int = 1
     """Gateway pods, which get equal parts of the requests."""
     most_parallel: int | None = None

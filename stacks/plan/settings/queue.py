@@ -114,7 +114,8 @@ DEFINITIONS = (
         formula="running + waiting requests of a replica, as vLLM counts them; waiting = (TTFT target - path - long "
         "prompt) / mean prompt time, at least 1; without a target as many as run",
         derive=_held,
-        used="argument of the engine, --max-num-queued-reqs; --max-waiting-queue-length of the simulator",
+        used="the model's BackendTrafficPolicy and the picker's thresholds; twice of it is the argument of the engine, "
+        "--max-num-queued-reqs, since a burst reaches one replica before the picker sees its queue",
         bounds=_held_bounds,
     ),
     Definition(

@@ -57,11 +57,6 @@ class Streamed:
         """Seconds between one token and the next."""
         return [after - before for before, after in pairwise(self.arrivals)]
 
-    @property
-    def refused_by_the_engine(self) -> bool:
-        """A full engine's answer to a stream: 200, and its error as the only event."""
-        return self.status == 200 and not self.tokens and "currently busy" in self.refusal
-
     def complete(self, tokens: int) -> bool:
         """Whether the answer came whole, with exactly so many tokens."""
         return self.status == 200 and self.done and not self.refusal and self.tokens == tokens

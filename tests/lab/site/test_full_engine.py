@@ -26,7 +26,7 @@ def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, 
     The replicas are filled past the gateway, as by other Envoy pods, which count for themselves.
     """
     replicas = cluster.ready_replicas(MODEL)
-    held = plan_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].stable.settings["max_num_queued_reqs"].whole
+    held = plan_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].stable.server.engine_limit
     body = chat(MODEL, tokens=1)
 
     async def scenario() -> tuple[httpx.Response, Streamed]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from pathlib import Path
 
 import httpx
@@ -14,17 +15,23 @@ import pytest
 
 from lab.cluster import processes
 from lab.vllm_cpu import environment
-from lab.vllm_cpu.site import MODEL
+from lab.vllm_cpu.site import HELD, MODEL
 from stacks.facts import metrics
 from stacks.plan.site_plan import plan_file
 from tests.lab.site.replicas import Cluster, Replica
 from tests.lab.site.running_site import Site
-from tests.lab.site.streams import chat, prompt_of, stream
+from tests.lab.site.streams import chat, fresh_prompt, prompt_of, stream
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.14", "002.01")]
 
+REFUSALS = "vllm:admission_rejections_total"
 _PATIENCE_S = 600
 _SHARED_KB = 4
+
+
+def refused(replicas: list[Replica]) -> int:
+    """Requests that engines refused because their queue was full."""
+    return sum(int(replica.counts()[REFUSALS]) for replica in replicas)
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +106,38 @@ def test_metrics_have_the_names_that_picker_dashboards_and_alerts_ask_for(replic
     wanted = set(metrics.load()["vllm"].series)
     for replica in replicas:
         assert {name for name in replica.counts() if name.startswith("vllm:")} == wanted
+
+
+@pytest.mark.row("001.29")
+@pytest.mark.parametrize("form", ["whole", "streamed"])
+@pytest.mark.parametrize("prompts", ["fresh", "shared"])
+def test_what_is_too_much_is_refused_by_the_gateway_and_never_by_an_engine(
+    site: Site, replicas: list[Replica], form: str, prompts: str
+) -> None:
+    """Also where all have one prefix, and the picker sends them to one replica until it sees its queue."""
+    bound = plan_file(site.lab.site_file).models[MODEL].stable.settings["gateway_parallel_requests"].whole
+    assert bound == 2 * HELD
+    shared, before = prompt_of(_SHARED_KB), refused(replicas)
+
+    def body(number: int) -> dict[str, object]:
+        prompt = f"{shared} {number}" if prompts == "shared" else fresh_prompt(200)
+        return chat(MODEL, prompt, tokens=300, stream=form == "streamed")
+
+    async def scenario() -> list[tuple[int, str]]:
+        async with site.http_async(_PATIENCE_S) as client:
+            if form == "streamed":
+                streams = await asyncio.gather(*(stream(client, body(number)) for number in range(3 * bound)))
+                return [(answer.status, answer.refusal) for answer in streams]
+            answers = await asyncio.gather(
+                *(client.post("/chat/completions", json=body(number)) for number in range(3 * bound))
+            )
+            return [(answer.status_code, "" if answer.is_success else answer.text) for answer in answers]
+
+    answers = asyncio.run(scenario())
+    assert refused(replicas) - before == 0
+    counts = Counter(status for status, _ in answers)
+    assert set(counts) == {200, 503}
+    assert counts[200] >= bound
+    for status, refusal in answers:
+        assert bool(refusal) == (status == 503)
+        assert not refusal or json.loads(refusal)["error"]["code"] == "model_overloaded"

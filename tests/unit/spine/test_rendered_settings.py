@@ -98,7 +98,6 @@ def test_objects_say_what_is_derived() -> None:
     rendered = places()
     for setting, place in {
         "max_num_seqs": "--max-num-seqs",
-        "max_num_queued_reqs": "--max-num-queued-reqs",
         "max_model_len": "--max-model-len",
         "max_num_batched_tokens": "--max-num-batched-tokens",
         "tensor_parallel_size": "--tensor-parallel-size",
@@ -111,6 +110,7 @@ def test_objects_say_what_is_derived() -> None:
         "disruption_max_unavailable": "unavailable",
     }.items():
         assert float(rendered[place]) == settings[setting].number, setting
+    assert float(rendered["--max-num-queued-reqs"]) == 2 * settings["max_num_queued_reqs"].number
     assert rendered["--override-generation-config"] == f'{{"max_new_tokens": {settings["gateway_max_tokens"].value}}}'
     assert rendered["period"] == PROBE_PERIOD_S
 
@@ -129,7 +129,7 @@ def test_one_request_asks_for_no_more_answers_than_the_queue_has_places(queue: i
             "max_num_queued_reqs",
             900,
             {
-                "--max-num-queued-reqs": "900",
+                "--max-num-queued-reqs": "1800",
                 "parallel": 3600,
                 "pending": 3600,
                 "picker queue": None,
@@ -159,7 +159,14 @@ def test_an_override_moves_what_is_made_of_the_setting_and_nothing_else(
 def test_the_simulator_queues_as_many_as_vllm_would() -> None:
     real, simulated = places(), places("simulator")
     waiting = int(real["--max-num-queued-reqs"]) - int(real["--max-num-seqs"])
-    assert int(simulated["--max-waiting-queue-length"]) == waiting == real["picker queue"]
+    assert int(simulated["--max-waiting-queue-length"]) == waiting
+
+
+def test_an_engine_takes_twice_what_its_replica_is_to_hold_before_it_refuses() -> None:
+    """The picker counts a replica full before: a burst reaches one replica until its queue is seen."""
+    rendered = places()
+    held = rendered["picker queue"] + int(rendered["--max-num-seqs"])
+    assert int(rendered["--max-num-queued-reqs"]) == 2 * held
 
 
 def test_what_may_be_shed_leaves_half_of_the_queue_to_the_others() -> None:

@@ -65,7 +65,7 @@ def test_a_served_model_is_what_the_plan_says(prod: SitePlan) -> None:
         served = as_served(prod, name)
         case = model.stable.proof.case
         assert (served.replicas, served.ranks, served.envoys) == (case.replicas, case.layout.data, 3)
-        assert served.most_held == settings["max_num_queued_reqs"].value
+        assert served.most_held == 2 * settings["max_num_queued_reqs"].number
         assert served.most_parallel == settings["gateway_parallel_requests"].value
         assert served.rank.slots == settings["max_num_seqs"].value
         assert served.rank.batched_tokens == settings["max_num_batched_tokens"].value
