@@ -31,7 +31,7 @@ between. What is wanted is versions.yaml as it is now; what runs is by git, or w
 \b
   python -m sitectl upgrade-path prod                  from the last commit
   python -m sitectl upgrade-path prod --from v1.2.0    from a tag or commit
-  python -m sitectl upgrade-path prod --live           from what the cluster runs
+  python -m sitectl upgrade-path prod --live           from its cluster
 
 Only the parts that the site's file lets the program install have steps. --live needs the stack's kubeconfig and
 kubectl, and only reads: nodes, Pods, definitions, and Helm's Secrets, of which it shows names and versions alone. A

@@ -83,12 +83,12 @@ def test_pods_that_are_not_ready_are_found() -> None:
     daemons = [workload("manager", numberReady=3, desiredNumberScheduled=3), workload("mig", desiredNumberScheduled=0)]
     good = [workload("ui", readyReplicas=2)]
     check(recorded(deployments=good, daemonsets=daemons), unseen, namespaces.STORAGE)
-    for wrong, said in (
+    for wrong, reason in (
         ({"deployments": [workload("ui", readyReplicas=1)]}, "deployment ui: 1 of 2 Ready"),
         ({"daemonsets": [workload("manager", numberReady=2, desiredNumberScheduled=3)]}, "daemonset manager: 2 of 3"),
         ({"deployments": [{**workload("ui"), "spec": {"replicas": 0}}]}, "deployment ui: 0 of 0 Ready"),
     ):
-        with pytest.raises(AssertionError, match=said):
+        with pytest.raises(AssertionError, match=reason):
             check(recorded(**wrong), unseen, namespaces.STORAGE)
     with pytest.raises(AssertionError, match="nothing runs in longhorn-system"):
         check(recorded(), unseen, namespaces.STORAGE)
