@@ -168,7 +168,7 @@ class ContainerLoop:
                 return self._instance
             except PullError as error:
                 self._wait("ErrImagePull", str(error))
-                await self._pause(_START_RETRY_S)
+                await self._pause(self._backoff.base_s)
                 self._wait("ImagePullBackOff", f'Back-off pulling image "{self.state.image}": ErrImagePull: {error}')
                 await self._pause(pulls.delay())
                 continue

@@ -50,13 +50,13 @@ def test_no_way_leads_out(dark: DarkSite) -> None:
 
 
 def test_every_container_runs_an_image_of_the_lock(dark: DarkSite) -> None:
-    found = statuses(dark)
-    assert {status.image_id for status in found} <= dark.locked
-    assert all(status.state.running or status.state.terminated.exit_code == 0 for status in found)
+    started = statuses(dark)
+    assert {status.image_id for status in started} <= dark.locked
+    assert all(status.state.running or status.state.terminated.exit_code == 0 for status in started)
     # Also what no object of the program names: injected by a controller, and brought by the machines.
-    run = {image_reference(status.image).path for status in found}
+    run = {image_reference(status.image).path for status in started}
     assert {"envoyproxy/envoy", "envoyproxy/ai-gateway-extproc", "coredns/coredns"} <= run
-    for digest in {status.image_id.partition("@")[2] for status in found}:
+    for digest in {status.image_id.partition("@")[2] for status in started}:
         assert (dark.lab.images / digest.replace(":", "-")).is_dir()
 
 

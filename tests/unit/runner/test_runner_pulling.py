@@ -6,9 +6,6 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from lab.runner import lifecycle
 from lab.runner.backoff import RestartBackoff
 from lab.runner.lifecycle import ContainerLoop, PullError
 from lab.runner.state import ContainerState, Object, Waiting
@@ -52,8 +49,7 @@ class Pod:
         return str(container.get("said", ""))
 
 
-def test_a_pull_that_fails_backs_off_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "_START_RETRY_S", 0)
+def test_a_pull_that_fails_backs_off_and_is_tried_again() -> None:
     spec: Object = {"name": "c", "image": IMAGE}
     pod = Pod(spec)
     asyncio.run(ContainerLoop(pod, spec, pod.state, RestartBackoff(base_s=0.01)).run())
