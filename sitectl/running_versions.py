@@ -32,6 +32,7 @@ CHART_NAMESPACES: Mapping[str, str] = {
     "dcgm_exporter": namespaces.GPU_STACK,
     "longhorn": namespaces.STORAGE,
     "metallb": namespaces.ADDRESSES,
+    "cert_manager": namespaces.CERTIFICATES,
 }
 # Fact -> namespace and container of its Pods, and the field of the pinned image, whose last part theirs has too: an
 # engine is in the same container whichever it is. The picker is known by its container, as its image has moved before.
@@ -52,7 +53,11 @@ _DEFINITIONS: Mapping[str, str] = {
     "prometheus_operator_crds": "operator.prometheus.io/version",
 }
 # Definitions that state none: published next to this chart in its version.
-_NEXT_TO: Mapping[str, str] = {"envoy_gateway_crds": "envoy_gateway", "ai_gateway_crds": "ai_gateway"}
+_NEXT_TO: Mapping[str, str] = {
+    "envoy_gateway_crds": "envoy_gateway",
+    "ai_gateway_crds": "ai_gateway",
+    "cert_manager_crds": "cert_manager",
+}
 _TALOS = re.compile(r"Talos \((v[0-9.]+)\)")
 _RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)")
 _ENDED = ("Succeeded", "Failed")

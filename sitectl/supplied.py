@@ -117,7 +117,11 @@ def _declared(context: CommandContext, files: Mapping[str, Path]) -> dict[str, l
             declared = checkout.declare(context.project, copies, context.progress)
     for name, site in declared.items():
         if site.error:
-            raise SitectlError(f"{name} cannot be rendered:\n{site.error}", fix=f"python -m sitectl render {name}")
+            raise SitectlError(
+                f"what {name} declares is not known:\n{site.error}",
+                fix=f"python -m sitectl validate {name}",
+                status=Exit.REFUSED,
+            )
     return {name: site.resources for name, site in declared.items()}
 
 

@@ -22,6 +22,7 @@ _OWN = {
     GATEWAY_NAMESPACE: "restricted",
     MODELS_NAMESPACE: "baseline",
     namespaces.MONITORING: "restricted",
+    namespaces.CERTIFICATES: "restricted",
     **dict.fromkeys(sorted(namespaces.PRIVILEGED), "privileged"),
 }
 

@@ -79,17 +79,17 @@ def certified(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFac
 
 def condition(cluster: Cluster, kind: str) -> str:
     """Status of a condition of the site's Certificate."""
-    found: Any = cluster.custom.get_namespaced_custom_object(*CERTIFICATES, "inference")
-    return next((entry["status"] for entry in found["status"]["conditions"] if entry["type"] == kind), "")
+    certificate: Any = cluster.custom.get_namespaced_custom_object(*CERTIFICATES, "inference")
+    return next((entry["status"] for entry in certificate["status"]["conditions"] if entry["type"] == kind), "")
 
 
 def renew(cluster: Cluster) -> None:
     """Ask for a new certificate, as `cmctl renew` does."""
-    found: Any = cluster.custom.get_namespaced_custom_object(*CERTIFICATES, "inference")
+    certificate: Any = cluster.custom.get_namespaced_custom_object(*CERTIFICATES, "inference")
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     asked = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "lastTransitionTime": now}
-    found["status"]["conditions"].append(asked)
-    cluster.custom.replace_namespaced_custom_object_status(*CERTIFICATES, "inference", found)
+    certificate["status"]["conditions"].append(asked)
+    cluster.custom.replace_namespaced_custom_object_status(*CERTIFICATES, "inference", certificate)
 
 
 def test_the_gateway_answers_with_a_certificate_of_the_sites_ca(certified: Certified) -> None:

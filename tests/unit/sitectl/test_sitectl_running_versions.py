@@ -114,6 +114,7 @@ def test_parts_that_the_lab_does_not_run_are_known_by_their_releases_and_contain
     objects["secrets"] += [
         helm_secret("longhorn", "longhorn-system", "longhorn", charts.longhorn.version, 1, "deployed"),
         helm_secret("gpu-operator", "gpu-operator", "gpu-operator", charts.gpu_operator.version, 1, "deployed"),
+        helm_secret("cert-manager", "cert-manager", "cert-manager", charts.cert_manager.version, 1, "deployed"),
     ]
     seen = read(objects, PROD)
     assert set(pinned(wanted)) - seen.places.keys() == NOT_STATED
