@@ -40,7 +40,10 @@ def locked_packages(project: Path) -> list[Package]:
 
 
 def bring_wheels(project: Path, folder: Path) -> None:
-    """The files of all packages for this machine's Python, by pip, which compares them. Raises BundleError."""
+    """The files of all packages for this machine's Python, by pip, which compares them, and no others.
+
+    Raises BundleError; other files stay then.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     pip = FetchingProgram(command=sys.executable, folder=project, install="make venv")
     download = ["download", "--require-hashes", "--no-deps", "--requirement", LOCK, "--dest", str(folder.resolve())]
@@ -51,15 +54,24 @@ def bring_wheels(project: Path, folder: Path) -> None:
         fix=_FIX,
         limit_s=None,
     )
+    for file, package in _packages_of(locked_packages(project), folder).items():
+        if package is None:
+            # Of an earlier lock: pip leaves it there.
+            file.unlink()
 
 
 def wheel_problems(packages: list[Package], folder: Path) -> Iterator[str]:
     """Packages that no file of the folder is, and files that are no package of the lock."""
-    known = {digest: package for package in packages for digest in package.digests}
-    files = {file.name: known.get(sha256_of(file)) for file in sorted(folder.glob("*")) if file.is_file()}
-    for name, package in files.items():
+    files = _packages_of(packages, folder)
+    for file, package in files.items():
         if package is None:
-            yield f"wheels/{name}: no file that {LOCK} lists"
+            yield f"wheels/{file.name}: no file that {LOCK} lists"
     for package in packages:
         if package not in files.values():
             yield f"wheels: no file of {package.name} {package.version}"
+
+
+def _packages_of(packages: list[Package], folder: Path) -> dict[Path, Package | None]:
+    """Which package each file of the folder is, by its content."""
+    known = {digest: package for package in packages for digest in package.digests}
+    return {file: known.get(sha256_of(file)) for file in sorted(folder.glob("*")) if file.is_file()}

@@ -21,15 +21,18 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    wheel = folder / "tiny-1.0-py3-none-any.whl"
+    return publish(folder, "1.0", tmp_path / LOCK)
+
+
+def publish(index: Path, version: str, lock: Path) -> Path:
+    """A package in the index, which the lock lists from now on."""
+    wheel, info = index / f"tiny-{version}-py3-none-any.whl", f"tiny-{version}.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("tiny.py", "")
-        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr("tiny-1.0.dist-info/RECORD", "")
-    (tmp_path / LOCK).write_text(
-        f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{sha256_of(wheel)}\n"
-    )
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    lock.write_text(f"tiny=={version} \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{sha256_of(wheel)}\n")
     return wheel
 
 
@@ -42,6 +45,14 @@ def test_packages_are_downloaded_as_locked(tmp_path: Path, index: Path) -> None:
     assert [*wheel_problems([package, other], tmp_path / "wheels")] == ["wheels: no file of other 2.0"]
     (tmp_path / "wheels" / index.name).write_bytes(b"spoiled")
     assert len([*wheel_problems([package], tmp_path / "wheels")]) == 2
+
+
+def test_a_raised_package_leaves_no_earlier_file(tmp_path: Path, index: Path) -> None:
+    bring_wheels(tmp_path, tmp_path / "wheels")
+    raised = publish(index.parent, "1.1", tmp_path / LOCK)
+    bring_wheels(tmp_path, tmp_path / "wheels")
+    assert [file.name for file in (tmp_path / "wheels").iterdir()] == [raised.name]
+    assert [*wheel_problems(locked_packages(tmp_path), tmp_path / "wheels")] == []
 
 
 def test_a_package_of_another_content_is_refused(tmp_path: Path, index: Path) -> None:
