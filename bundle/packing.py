@@ -10,7 +10,7 @@ from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.fetching import Sources
 from bundle.image_folder import ImageFolder
-from bundle.inventory import FILE, Inventory
+from bundle.inventory import FILE, Inventory, revision_of
 from bundle.supplies import CHARTS, IMAGES, WHEELS, Supplies, weights_folder
 from bundle.wheels import bring_wheels
 from floor.counts import counted
@@ -100,7 +100,7 @@ class Packer:
             images=tuple(str(image) for image in supplies.images),
             charts={file.name: sha256_of(file) for file in charts},
             packages={package.name: package.version for package in supplies.packages},
-            weights={manifest.repository: manifest.revision for manifest in supplies.weights},
+            weights=tuple(revision_of(manifest) for manifest in supplies.weights),
         )
         inventory.write(self.folder)
 

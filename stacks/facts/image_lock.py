@@ -12,7 +12,8 @@ from floor.problems import Problem, file_error, shown
 
 FILE = "images.lock"
 """In the project's folder."""
-_LINE = re.compile(r"[a-z0-9][a-z0-9.:-]*(/[a-z0-9._-]+)+(:[A-Za-z0-9._-]+)?@sha256:[0-9a-f]{64}")
+LOCKED_IMAGE = r"[a-z0-9][a-z0-9.:-]*(/[a-z0-9][a-z0-9._-]*)+(:[A-Za-z0-9_][A-Za-z0-9._-]*)?@sha256:[0-9a-f]{64}"
+"""As registries name images: no part of one begins with a dot, so it is the path of a folder below another too."""
 _FORM = "REGISTRY/NAME:TAG@sha256:DIGEST, each name with its tag once"
 
 
@@ -57,7 +58,7 @@ def read_image_lock(project: Path) -> ImageLock:
         return ImageLock({})
     digests, problems = dict[str, str](), list[Problem]()
     for number, line in enumerate(text.splitlines(), start=1):
-        image = image_reference(line) if _LINE.fullmatch(line) else None
+        image = image_reference(line) if re.fullmatch(LOCKED_IMAGE, line) else None
         if image is None or image.tagged in digests:
             problems.append(
                 Problem(

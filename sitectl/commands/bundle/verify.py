@@ -12,11 +12,12 @@ from floor.counts import counted
 from sitectl.command import PATH, Command, CommandContext, pass_context
 from sitectl.commands.bundle.fetch import unable
 from sitectl.errors import Exit, SitectlError
-from sitectl.supplied import supplied
+from sitectl.supplied import chart_digests, supplied
 
 MORE = """\
-Needs no network. Reads every file, and compares it with bundle.json and with images.lock, requirements.lock and the
-locks of weights of this checkout; then whether the sites that it was packed for need more than it has.
+Needs no network. Reads every file, and compares it with bundle.json and with images.lock, charts.sha256,
+requirements.lock and the locks of weights of this checkout; then whether the sites that it was packed for need more
+than it has. Weights and packages that no lock lists are refused.
 
 \b
   python -m sitectl bundle verify /media/disk/berlin
@@ -32,7 +33,8 @@ def command(context: CommandContext, *, folder: Path) -> int:
     except BundleError as error:
         raise unable(error) from None
     supplies = supplied(context, inventory.sites).supplies
-    wrong = [*missing(inventory, supplies), *spoiled(folder, inventory, supplies, context.progress.note)]
+    digests = chart_digests(context.project)
+    wrong = [*missing(inventory, supplies), *spoiled(folder, inventory, supplies, digests, context.progress.note)]
     if wrong:
         raise SitectlError(
             "\n  ".join([f"{folder}: {counted(len(wrong), 'thing')} not as locked", *wrong]),

@@ -1,0 +1,151 @@
+"""What a bundle holds, as its inventory states it: read strictly, and compared with the locks of the project."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bundle.errors import BundleError
+from bundle.fetching import PackedChart
+from bundle.inventory import FILE, Inventory, missing, read_inventory, spoiled
+from bundle.supplies import CHARTS, WHEELS, Supplies, weights_folder
+from bundle.wheels import Package
+from floor.digests import sha256_of
+from floor.images import image_reference
+from services.weights.manifest import Entry, Manifest
+
+pytestmark = pytest.mark.row("opening 14")
+
+IMAGE = f"docker.io/vllm/vllm-openai:v0.32.0@sha256:{'1' * 64}"
+CHART = "longhorn-1.12.1.tgz"
+QWEN = "Qwen/Qwen3-32B"
+REVISIONS = ("a" * 40, "b" * 40)
+WHOLE = Inventory(
+    sites=("berlin",),
+    images=(IMAGE,),
+    charts={CHART: "3" * 64},
+    packages={"tiny": "1.0"},
+    weights=tuple(f"{QWEN}@{revision}" for revision in REVISIONS),
+)
+SUPPLIES = Supplies(
+    sites=("berlin",),
+    images=(image_reference(IMAGE),),
+    used_by={image_reference(IMAGE).tagged: ["model chat"]},
+    charts=(PackedChart(CHART, None),),
+    packages=(Package("tiny", "1.0", frozenset({"2" * 64})),),
+    weights=tuple(Manifest(QWEN, revision, {"config.json": Entry(5, "4" * 64)}) for revision in REVISIONS),
+)
+
+
+def test_an_inventory_is_read_as_it_is_written(tmp_path: Path) -> None:
+    WHOLE.write(tmp_path)
+    assert read_inventory(tmp_path) == WHOLE
+    assert [*missing(WHOLE, SUPPLIES)] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"images": [IMAGE.replace("docker.io", "../../etc")]}, "images.0"),
+        ({"images": [IMAGE.replace("/vllm/", "/../")]}, "images.0"),
+        ({"images": [IMAGE.replace("v0.32.0", "..")]}, "images.0"),
+        ({"images": [IMAGE.partition("@")[0]]}, "images.0"),
+        ({"images": IMAGE}, "images"),
+        ({"images": [7]}, "images.0"),
+        ({"charts": {"../outside.tgz": "3" * 64}}, "charts"),
+        ({"charts": {CHART: "3" * 63}}, f"charts.{CHART}"),
+        ({"charts": [CHART]}, "charts"),
+        ({"weights": {QWEN: REVISIONS[0]}}, "weights"),
+        ({"weights": [f"{QWEN}@main"]}, "weights.0"),
+        ({"weights": [f"../..@{REVISIONS[0]}"]}, "weights.0"),
+        ({"packages": {"tiny": None}}, "packages.tiny"),
+        ({"sites": []}, "sites"),
+        ({"sites": None, "images": None}, "; images"),
+        ({"form": 1}, "form"),
+        ({"other": 1}, "other"),
+    ],
+)
+def test_a_foreign_inventory_is_one_error_that_names_each_place(
+    tmp_path: Path, wrong: dict[str, Any], says: str
+) -> None:
+    (tmp_path / FILE).write_text(json.dumps({**WHOLE.model_dump(mode="json"), **wrong}))
+    with pytest.raises(BundleError, match=r"bundle\.json is no inventory of a bundle") as error:
+        read_inventory(tmp_path)
+    assert says in error.value.got
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])
+def test_a_damaged_inventory_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(BundleError, match="is no inventory of a bundle"):
+        read_inventory(tmp_path)
+
+
+def test_everything_that_sites_need_and_a_bundle_lacks_is_told() -> None:
+    raised = replace(
+        SUPPLIES,
+        packages=(Package("tiny", "1.1", frozenset()), Package("new", "2.0", frozenset())),
+        unlocked_weights=(("zai-org/GLM-5.1-FP8", "c" * 40),),
+        images=(*SUPPLIES.images, image_reference("quay.io/a/b:v1")),
+        used_by={**SUPPLIES.used_by, "quay.io/a/b:v1": ["monitoring"]},
+    )
+    held = WHOLE.model_copy(update={"weights": WHOLE.weights[1:]})
+    assert [*missing(held, raised)] == [
+        "quay.io/a/b:v1: needed by monitoring, and not in images.lock",
+        "wheels: tiny 1.1: needed, and the bundle has 1.0",
+        "wheels: new 2.0: needed, and the bundle has none",
+        f"{QWEN} at {REVISIONS[0]}: needed, and not in the bundle",
+        f"zai-org/GLM-5.1-FP8 at {'c' * 40}: needed, and no lock lists its files",
+    ]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> tuple[Inventory, Supplies]:
+    """Charts, packages and weights in a folder, whole; and the locks that list them."""
+    (tmp_path / CHARTS).mkdir()
+    (tmp_path / CHARTS / CHART).write_text("a chart")
+    (tmp_path / WHEELS).mkdir()
+    wheel = tmp_path / WHEELS / "tiny-1.0-py3-none-any.whl"
+    wheel.write_text("a package")
+    manifests = []
+    for revision in REVISIONS:
+        file = weights_folder(tmp_path, QWEN) / "revisions" / revision / "config.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(revision)
+        manifests.append(Manifest(QWEN, revision, {"config.json": Entry(file.stat().st_size, sha256_of(file))}))
+    inventory = WHOLE.model_copy(update={"images": (), "charts": {CHART: sha256_of(tmp_path / CHARTS / CHART)}})
+    packages = (Package("tiny", "1.0", frozenset({sha256_of(wheel)})),)
+    return inventory, replace(SUPPLIES, images=(), packages=packages, weights=tuple(manifests))
+
+
+def compared(
+    folder: Path, inventory: Inventory, supplies: Supplies, chart_digests: dict[str, str] | None = None
+) -> list[str]:
+    return [*spoiled(folder, inventory, supplies, chart_digests or {}, lambda _: None)]
+
+
+def test_each_revision_of_a_repository_is_compared(tmp_path: Path, bundle: tuple[Inventory, Supplies]) -> None:
+    assert compared(tmp_path, *bundle) == []
+    for revision in REVISIONS:
+        (weights_folder(tmp_path, QWEN) / "revisions" / revision / "config.json").write_text("other")
+    assert len(compared(tmp_path, *bundle)) == 2
+
+
+def test_files_whose_lock_the_checkout_lost_are_not_whole(tmp_path: Path, bundle: tuple[Inventory, Supplies]) -> None:
+    inventory, supplies = bundle
+    unlocked = replace(supplies, weights=supplies.weights[1:], unlocked_weights=((QWEN, REVISIONS[0]),), packages=())
+    assert compared(tmp_path, inventory, unlocked) == [
+        "wheels/tiny-1.0-py3-none-any.whl: no file that requirements.lock lists",
+        f"weights: {QWEN}@{REVISIONS[0]}: no lock that the sites have lists its files, so they were not compared",
+    ]
+
+
+def test_a_chart_is_compared_with_the_lock_of_the_project(tmp_path: Path, bundle: tuple[Inventory, Supplies]) -> None:
+    inventory, supplies = bundle
+    assert compared(tmp_path, inventory, supplies, {CHART: inventory.charts[CHART]}) == []
+    (wrong,) = compared(tmp_path, inventory, supplies, {CHART: "5" * 64})
+    assert wrong == f"charts/{CHART}: sha256 {inventory.charts[CHART]}, expected {'5' * 64}"
