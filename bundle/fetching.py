@@ -24,6 +24,8 @@ from stacks.facts.versions import CrdSource, OptionalPart, Versions
 from talos.cni import cilium_values
 
 SUMS = "SHA256SUMS"
+DRAFT = ".pulled-"
+"""How folders begin whose files are not whole yet; a killed run leaves one."""
 _MOVED = (
     "take the pinned release from its publisher; to raise the pin, write the sum that was got into "
     "stacks/facts/versions.yaml, call this again, and read what `pulumi preview` shows"
@@ -110,7 +112,7 @@ class Sources:
 
     def bring(self, packed: PackedChart, folder: Path) -> None:
         """Write the file into the folder, whole. Raises BundleError."""
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".pulled-") as drafts:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=DRAFT) as drafts:
             draft = Path(drafts)
             if packed.chart:
                 self.pulled(packed.chart, draft.resolve()).replace(folder / packed.file)

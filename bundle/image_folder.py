@@ -12,6 +12,7 @@ from typing import Any
 
 from bundle.crane import Crane
 from bundle.errors import BundleError
+from bundle.fetching import DRAFT
 from floor.digests import sha256_of
 from floor.images import ImageReference
 
@@ -35,7 +36,7 @@ class ImageFolder:
         if not any(self.problems(image)):
             return False
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".pulled-") as drafts:
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=DRAFT) as drafts:
             draft = Path(drafts) / "layout"
             crane.pull(image.held_by(mirror) if mirror else image, draft)
             if wrong := next(_problems(draft, image.digest), None):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bundle.crane import Crane
 from bundle.errors import BundleError
-from bundle.fetching import Sources
+from bundle.fetching import DRAFT, Sources
 from bundle.image_folder import ImageFolder
 from bundle.inventory import FILE, Inventory, revision_of
+from bundle.locked_weights import differences
 from bundle.supplies import CHARTS, IMAGES, WHEELS, Supplies, weights_folder
 from bundle.wheels import bring_wheels
 from floor.counts import counted
 from floor.digests import sha256_of
 from services.weights.bringing import Bringing
+from services.weights.completion import MARKER
 from services.weights.failure import WeightsError
 from services.weights.hub import Hub
 from services.weights.manifest import Manifest
@@ -45,7 +48,8 @@ class Packer:
         _require_locks(supplies)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / FILE).unlink(missing_ok=True)
-        self._charts(sources)
+        self._remove_leftovers()
+        charts = self._charts(sources)
         if supplies.packages:
             self.note(f"{WHEELS}: {counted(len(supplies.packages), 'package')}")
             bring_wheels(project, self.folder / WHEELS)
@@ -55,27 +59,38 @@ class Packer:
             images.bring(image, self.crane, self.image_mirror)
         for manifest in supplies.weights:
             self._weights(manifest)
-        self._write_inventory(supplies)
+        self._write_inventory(supplies, charts)
 
-    def _charts(self, sources: list[Sources]) -> None:
+    def _remove_leftovers(self) -> None:
+        """What a killed call was bringing."""
+        for folder in (CHARTS, IMAGES):
+            for draft in [*(self.folder / folder).rglob(f"{DRAFT}*")]:
+                shutil.rmtree(draft)
+
+    def _charts(self, sources: list[Sources]) -> dict[str, str]:
+        """sha256 in hex of each file, which is there now."""
         folder = self.folder / CHARTS
         folder.mkdir(parents=True, exist_ok=True)
         # The same chart of several sites comes once.
         wanted = {packed.file: (source, packed) for source in sources for packed in source.packed()}
+        digests = dict[str, str]()
         for file, (source, packed) in sorted(wanted.items()):
             self.note(f"{CHARTS}/{file}")
             source.bring(packed, folder)
-            if (got := sha256_of(folder / file)) != self.chart_digests.get(file, got):
+            digests[file] = got = sha256_of(folder / file)
+            if got != self.chart_digests.get(file, got):
                 raise BundleError(
                     f"{file} is not the locked chart",
                     got=f"sha256 {got}",
                     allowed=f"sha256 {self.chart_digests[file]}",
                     fix="name a place that has the locked one: --charts-from ADDRESS",
                 )
+        return digests
 
     def _weights(self, manifest: Manifest) -> None:
         root = weights_folder(self.folder, manifest.repository)
         root.mkdir(parents=True, exist_ok=True)
+        self._remove_spoiled(Volume(root).folder(manifest.revision), manifest)
         order = WeightsOrder(
             model=manifest.repository,
             source="mirror",
@@ -93,12 +108,21 @@ class Packer:
             what, _, fix = str(error).partition("\n  fix: ")
             raise BundleError(what, fix=fix) from None
 
-    def _write_inventory(self, supplies: Supplies) -> None:
-        charts = sorted((self.folder / CHARTS).iterdir())
+    def _remove_spoiled(self, revision: Path, manifest: Manifest) -> None:
+        """Files that are not as locked any more. A marker states that all were, and they would not be read again."""
+        if not (revision / MARKER).exists():
+            return
+        self.note(f"{manifest.repository} at {manifest.revision}: comparing what is there")
+        alone = {path: replace(manifest, files={path: entry}) for path, entry in manifest.files.items()}
+        for path in [path for path, file in alone.items() if any(differences(revision, file))]:
+            (revision / MARKER).unlink(missing_ok=True)
+            (revision / path).unlink(missing_ok=True)
+
+    def _write_inventory(self, supplies: Supplies, charts: dict[str, str]) -> None:
         inventory = Inventory(
             sites=supplies.sites,
             images=tuple(str(image) for image in supplies.images),
-            charts={file.name: sha256_of(file) for file in charts},
+            charts=charts,
             packages={package.name: package.version for package in supplies.packages},
             weights=tuple(revision_of(manifest) for manifest in supplies.weights),
         )

@@ -1,0 +1,122 @@
+"""A bundle's folder after a call that failed or was killed: the next one makes it whole, and nothing else is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bundle.crane import Crane
+from bundle.fetching import PackedChart, Sources
+from bundle.inventory import read_inventory, spoiled
+from bundle.locked_weights import HubMetadata
+from bundle.packing import Packer
+from bundle.supplies import CHARTS, Supplies
+from components.addons.charts import Chart
+from floor.images import image_reference
+from lab.hub.server import EmulatedHubServer, Hub
+from stacks.facts import versions
+from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
+from tests.unit.bundle.stand_in_helm import StandInHelm
+
+pytestmark = pytest.mark.row("opening 14")
+
+IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
+CHART = "longhorn-1.12.1.tgz"
+
+
+@dataclass(frozen=True)
+class OneChart(Sources):
+    """Of a site that takes one chart."""
+
+    def packed(self) -> Iterator[PackedChart]:
+        yield PackedChart(CHART, Chart(chart="longhorn", version="1.12.1", repository="https://charts.example"))
+
+
+@dataclass(frozen=True)
+class Publishers:
+    """Stand-ins for everyone, and the folder that a bundle goes to."""
+
+    folder: Path
+    hub: EmulatedHubServer
+    supplies: Supplies
+
+    @property
+    def disk(self) -> Path:
+        return self.folder / "disk"
+
+    def pack(self) -> None:
+        helm = StandInHelm.in_folder(self.folder)
+        helm.has_charts(CHART)
+        packer = Packer(
+            folder=self.disk,
+            crane=Crane(str(self.folder / "crane")),
+            image_mirror=None,
+            chart_digests={},
+            hub=self.hub.url,
+            token="",
+            note=lambda _: None,
+        )
+        packer.pack(self.supplies, [OneChart(versions=versions.load(), helm=helm.helm())], self.folder)
+
+    def problems(self) -> list[str]:
+        return [*spoiled(self.disk, read_inventory(self.disk), self.supplies, {}, lambda _: None)]
+
+
+@pytest.fixture
+def publishers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publishers]:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "client"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    server = EmulatedHubServer(Hub())
+    crane = StandInCrane.in_folder(tmp_path)
+    crane.has({IMAGE: "vllm"})
+    metadata = HubMetadata(endpoint=server.url, note=lambda _: None)
+    supplies = Supplies(
+        sites=("berlin",),
+        images=(image_reference(f"{IMAGE}@{digest_of('vllm')}"),),
+        used_by={IMAGE: ["model chat"]},
+        charts=(),
+        packages=(),
+        weights=tuple(metadata.manifest("Qwen/Qwen3-32B", digit * 40) for digit in "ab"),
+    )
+    publishers = Publishers(tmp_path, server, supplies)
+    publishers.pack()
+    yield publishers
+    server.close()
+
+
+def test_two_revisions_of_a_repository_are_packed(publishers: Publishers) -> None:
+    assert read_inventory(publishers.disk).weights == tuple(f"Qwen/Qwen3-32B@{digit * 40}" for digit in "ab")
+    assert publishers.problems() == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "model-00001-of-*.safetensors"])
+@pytest.mark.parametrize("spoil", [True, False])
+def test_spoiled_weights_are_brought_again_alone(publishers: Publishers, name: str, *, spoil: bool) -> None:
+    """Also where the size is right, which a marker alone does not show."""
+    victim = next(publishers.disk.glob(f"weights/*/*/revisions/{'b' * 40}/{name}"))
+    kept = victim.read_bytes()
+    if spoil:
+        victim.write_bytes(bytes([kept[0] ^ 1]) + kept[1:])
+    else:
+        victim.unlink()
+    asked = publishers.hub.hub.requests
+    asked.clear()
+    publishers.pack()
+    assert victim.read_bytes() == kept
+    assert {path for path, _ in asked} == {victim.name}
+    assert publishers.problems() == []
+
+
+def test_what_a_killed_call_left_is_removed_and_not_listed(publishers: Publishers) -> None:
+    place = publishers.disk / "images" / "docker.io" / "vllm" / "vllm-openai"
+    for folder in (publishers.disk / CHARTS, place):
+        (folder / ".pulled-x1" / "layout").mkdir(parents=True)
+        (folder / ".pulled-x1" / "half").write_text("half")
+    (publishers.disk / CHARTS / "longhorn-1.11.0.tgz").write_text("of an earlier pin")
+    publishers.pack()
+    assert [*publishers.disk.rglob(".pulled-*")] == []
+    assert [*read_inventory(publishers.disk).charts] == [CHART]
+    assert publishers.problems() == []
