@@ -13,6 +13,7 @@ from bundle.fetching import DRAFT, Sources
 from bundle.image_folder import ImageFolder
 from bundle.inventory import FILE, Inventory, revision_of
 from bundle.locked_weights import differences
+from bundle.mirror_paths import require_own_paths
 from bundle.supplies import CHARTS, IMAGES, WHEELS, Supplies, weights_folder
 from bundle.wheels import bring_wheels
 from floor.counts import counted
@@ -44,8 +45,9 @@ class Packer:
     note: Callable[[str], None]
 
     def pack(self, supplies: Supplies, sources: list[Sources], project: Path) -> None:
-        """Raises BundleError, also where a lock is missing; the inventory is then not there."""
+        """Raises BundleError; the inventory is then not there, but for a missing lock and images that share a path."""
         _require_locks(supplies)
+        require_own_paths(supplies.images)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / FILE).unlink(missing_ok=True)
         self._remove_leftovers()

@@ -10,6 +10,7 @@ from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.image_folder import ImageFolder
 from bundle.inventory import read_inventory
+from bundle.mirror_paths import require_own_paths
 from bundle.supplies import IMAGES
 from floor.counts import counted
 from sitectl.command import PATH, Command, CommandContext, pass_context
@@ -36,6 +37,7 @@ def command(context: CommandContext, *, folder: Path, mirror: str, program: str)
     crane, images = Crane(program_of(program)), ImageFolder(folder / IMAGES)
     try:
         inventory = read_inventory(folder)
+        require_own_paths(inventory.references)
         for number, image in enumerate(inventory.references, start=1):
             context.progress.note(f"{number}/{len(inventory.images)}: {image.held_by(mirror).tagged}")
             if wrong := next(images.problems(image), None):

@@ -17,6 +17,7 @@ from bundle.fetching import PackedChart
 from bundle.image_folder import ImageFolder
 from bundle.locked_images import Registries
 from bundle.mirror_list import TOOLS, mirror_list
+from bundle.mirror_paths import require_own_paths, sharing_a_path
 from bundle.sbom import sbom
 from bundle.supplies import Supplies
 from bundle.wheels import Package
@@ -54,6 +55,26 @@ def test_a_mirror_has_the_path_alone() -> None:
         "registry.site.example/vllm/vllm-openai:v0.32.0"
     )
     assert image_reference(VLLM).held_by("site:5000/all").tagged == "site:5000/all/vllm/vllm-openai:v0.32.0"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "share"),
+    [
+        (f"docker.io/a/b:v1@{DIGEST}", f"quay.io/a/b:v1@{digest_of('other')}", True),
+        (f"docker.io/a/b:v1@{DIGEST}", f"docker.io/a/b:v1@{digest_of('other')}", True),
+        ("docker.io/a/b:v1", "quay.io/a/b:v1", True),
+        ("docker.io/a/b:v1", f"quay.io/a/b:v1@{DIGEST}", True),
+        (f"docker.io/a/b:v1@{DIGEST}", f"quay.io/a/b:v1@{DIGEST}", False),
+        (f"docker.io/a/b:v1@{DIGEST}", f"quay.io/a/b:v2@{digest_of('other')}", False),
+        (f"docker.io/a/b@{DIGEST}", f"quay.io/a/b@{digest_of('other')}", False),
+    ],
+)
+def test_images_of_two_registries_with_one_path_in_a_mirror_are_refused(one: str, other: str, *, share: bool) -> None:
+    images = [LOCKED, *map(image_reference, (one, other))]
+    assert sharing_a_path(images) == ([sorted(images[1:])] if share else [])
+    if share:
+        with pytest.raises(BundleError, match=f"{one} and {other}" if one < other else f"{other} and {one}"):
+            require_own_paths(images)
 
 
 def test_every_bad_line_of_a_lock_is_told_with_its_number(tmp_path: Path) -> None:

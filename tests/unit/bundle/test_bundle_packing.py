@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bundle.crane import Crane
+from bundle.errors import BundleError
 from bundle.fetching import PackedChart, Sources
 from bundle.inventory import read_inventory, spoiled
 from bundle.locked_weights import HubMetadata
@@ -120,3 +121,12 @@ def test_what_a_killed_call_left_is_removed_and_not_listed(publishers: Publisher
     assert [*publishers.disk.rglob(".pulled-*")] == []
     assert [*read_inventory(publishers.disk).charts] == [CHART]
     assert publishers.problems() == []
+
+
+def test_images_that_share_a_path_are_refused_before_anything_is_written(publishers: Publishers) -> None:
+    inventory = read_inventory(publishers.disk)
+    other = image_reference(f"quay.io/vllm/vllm-openai:v0.32.0@{digest_of('other')}")
+    sharing = replace(publishers, supplies=replace(publishers.supplies, images=(*publishers.supplies.images, other)))
+    with pytest.raises(BundleError, match=r"share theirs: docker\.io/vllm/vllm-openai"):
+        sharing.pack()
+    assert read_inventory(publishers.disk) == inventory

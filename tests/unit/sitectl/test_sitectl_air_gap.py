@@ -290,6 +290,16 @@ def test_a_bundle_that_lacks_what_the_site_needs_now_is_told(packed: Path, behin
     assert f"{gone}: needed by " in result.err
 
 
+def test_images_that_would_replace_each_other_are_not_pushed(packed: Path, behind: Path, crane: StandInCrane) -> None:
+    inventory = json.loads((packed / INVENTORY).read_text())
+    other = f"quay.io/vllm/{PINS.images.vllm.rpartition('/')[2]}@{digest_of('other')}"
+    (packed / INVENTORY).write_text(json.dumps({**inventory, "images": [*inventory["images"], other]}))
+    pushed = run(behind, "bundle", "push", str(packed), "--to", "site.example", "--crane", str(crane.program))
+    assert pushed.status != Exit.OK
+    assert f"share theirs: {PINS.images.vllm}@{digest_of(PINS.images.vllm)} and {other}" in pushed.err
+    assert crane.images == {}
+
+
 def test_a_folder_without_an_inventory_is_no_bundle(packed: Path, behind: Path) -> None:
     (packed / INVENTORY).unlink()
     assert "so it is no bundle, or a half of one" in run(behind, "bundle", "verify", str(packed)).err
