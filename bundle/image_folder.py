@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from bundle.errors import BundleError
 from bundle.fetching import DRAFT
 from floor.digests import sha256_of
 from floor.images import ImageReference
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,8 @@ class ImageFolder:
 def _problems(layout: Path, digest: str) -> Iterator[str]:
     try:
         entries = json.loads((layout / "index.json").read_bytes())["manifests"]
-        held = [entry["digest"] for entry in entries]
-    except (OSError, ValueError, KeyError, TypeError):
+        held = [str(entry["digest"]) for entry in entries]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         yield "index.json cannot be read"
         return
     if held != [digest]:
@@ -79,10 +82,25 @@ def _blob_problems(layout: Path, digest: str, *, is_manifest: bool) -> Iterator[
         return
     if not is_manifest:
         return
-    manifest: dict[str, Any] = json.loads(file.read_bytes())
-    # An index has manifests, one for each platform; an image its config and layers.
-    for inner in manifest.get("manifests") or ():
-        yield from _blob_problems(layout, inner["digest"], is_manifest=True)
-    for inner in (manifest.get("config"), *(manifest.get("layers") or ())):
-        if inner:
-            yield from _blob_problems(layout, inner["digest"], is_manifest=False)
+    try:
+        manifests, blobs = _described(json.loads(file.read_bytes()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        yield f"{digest} is no manifest of an image"
+        return
+    for inner in manifests:
+        yield from _blob_problems(layout, inner, is_manifest=True)
+    for inner in blobs:
+        yield from _blob_problems(layout, inner, is_manifest=False)
+
+
+def _described(manifest: Any) -> tuple[list[str], list[str]]:
+    """Digests of the manifests of an index, one per platform; those of config and layers of an image.
+
+    Raises ValueError and others for what is neither, or names a file by anything but a sha256.
+    """
+    blobs = [manifest.get("config"), *(manifest.get("layers") or ())]
+    manifests = [inner["digest"] for inner in manifest.get("manifests") or ()]
+    files = [inner["digest"] for inner in blobs if inner]
+    if not all(_DIGEST.fullmatch(digest) for digest in (*manifests, *files)):
+        raise ValueError
+    return manifests, files

@@ -30,9 +30,13 @@ The folder then has
   weights/    a folder per repository, which can be a model's volume as it is
   bundle.json written last: with it the folder is whole
 
-What is there and whole is not fetched again: after a failure, or for a new version, call this again. Every file is
-compared with its lock, so images.lock and the locks of weights must be there first. Images come from their registries
-or from --from, weights from HF_ENDPOINT or the hub (HF_TOKEN opens gated ones), packages from pip's index.
+What is there and whole is not fetched again: after a failure, or for a new version, call this again. Images, packages
+and weights are compared with their locks, so images.lock and the locks of weights must be there first; charts with
+charts.sha256 where it lists them. Definitions and Cilium are compared with their pins where `bundle --from` renders
+them.
+
+Images come from their registries or from --from, weights from HF_ENDPOINT or the hub (HF_TOKEN opens gated ones),
+packages from pip's index.
 
 Programs are not in it: pulumi with the plugins of its packages, helm and crane have to be on the machine behind the
 wall.

@@ -141,6 +141,9 @@ def images(tmp_path: Path) -> ImageFolder:
     [
         ("index.json", "{}", "index.json cannot be read"),
         ("index.json", '{"manifests": [{"digest": "sha256:12"}]}', "index.json has sha256:12, expected"),
+        ("index.json", '{"manifests": [{"digest": 7}]}', "index.json has 7, expected"),
+        ("index.json", '{"manifests": "text"}', "index.json cannot be read"),
+        ("index.json", "[" * 100_000, "index.json cannot be read"),
         ("blobs/sha256/*", "other", "is spoiled; got sha256:"),
         ("blobs/sha256/*", None, "is missing"),
     ],
@@ -163,6 +166,16 @@ def test_an_index_is_whole_with_the_images_of_all_platforms(images: ImageFolder)
     several = image_reference(f"{VLLM}@{_put(place, index)}")
     (place / "index.json").write_text(json.dumps({"manifests": [{"digest": several.digest}]}))
     assert [*images.problems(several)] == [f"{several}: sha256:{'0' * 64} is missing"]
+
+
+@pytest.mark.parametrize(
+    "manifest", [[], {"layers": 7}, {"config": "text"}, {"layers": [{"digest": "sha256:../../../../../etc/passwd"}]}]
+)
+def test_a_blob_that_is_no_manifest_is_told_and_leads_nowhere(images: ImageFolder, manifest: object) -> None:
+    place = images.of(LOCKED)
+    foreign = image_reference(f"{VLLM}@{_put(place, json.dumps(manifest).encode())}")
+    (place / "index.json").write_text(json.dumps({"manifests": [{"digest": foreign.digest}]}))
+    assert [*images.problems(foreign)] == [f"{foreign}: {foreign.digest} is no manifest of an image"]
 
 
 def _put(layout: Path, data: bytes) -> str:
