@@ -4,42 +4,51 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-import yaml
-
+from bundle.errors import BundleError
 from bundle.fetching import PackedChart
 from bundle.supplies import CHARTS, WHEELS, Supplies, weights_folder
+from floor.counts import counted
+from floor.images import ImageReference
 
 Tool = Literal["crane", "skopeo", "oras", "helm", "hf", "pip"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
 
 
 def mirror_list(supplies: Supplies, tool: Tool, mirror: str) -> str:
-    """Text for the tool: commands for a shell, but for skopeo, which reads a file: `skopeo sync --src yaml`.
+    """Commands for a shell, which ends at the first that fails.
 
-    mirror: `HOST[:PORT][/PREFIX]` that images go to.
+    mirror: `HOST[:PORT][/PREFIX]` that images go to. Raises BundleError for images of which no tag is known yet.
     """
-    if tool == "skopeo":
-        return yaml.safe_dump(_skopeo(supplies), sort_keys=True, width=1000)
+    if tool in ("crane", "skopeo", "oras"):
+        _check_tags(supplies)
     lines = {
         "crane": (["crane", "copy", str(image), image.held_by(mirror).tagged] for image in supplies.images),
+        "skopeo": (_skopeo(image, mirror) for image in supplies.images),
         "oras": (["oras", "cp", str(image), image.held_by(mirror).tagged] for image in supplies.images),
-        "helm": (_pull(packed) for packed in supplies.charts),
+        "helm": chain([["mkdir", "-p", CHARTS]], (_pull(packed) for packed in supplies.charts)),
         "hf": _downloads(supplies),
         "pip": iter([["pip", "download", "--require-hashes", "--no-deps", "-r", "requirements.lock", "-d", WHEELS]]),
     }[tool]
-    return "".join(f"{shlex.join(words)}\n" for words in lines)
+    return "".join(["set -e\n", *(f"{shlex.join(words)}\n" for words in lines)])
 
 
-def _skopeo(supplies: Supplies) -> dict[str, Any]:
-    """By registry: `images` has tags or digests by path."""
-    registries: dict[str, Any] = {}
-    for image in supplies.images:
-        paths = registries.setdefault(image.registry, {"images": {}})["images"]
-        paths.setdefault(image.path, []).append(image.digest or image.tag)
-    return registries
+def _check_tags(supplies: Supplies) -> None:
+    if unknown := [image.name for image in supplies.images if not (image.tag or image.digest)]:
+        raise BundleError(
+            f"no tag is known of {counted(len(unknown), 'image')}: {', '.join(unknown)}",
+            fix=f"sitectl bundle lock {' '.join(supplies.sites)}: it renders the charts that name them",
+        )
+
+
+def _skopeo(image: ImageReference, mirror: str) -> list[str]:
+    """skopeo takes a tag or a digest, not both. With --all the copy of an index is the same index."""
+    source = f"{image.name}@{image.digest}" if image.digest else image.tagged
+    target = image.held_by(mirror).tagged
+    return ["skopeo", "copy", "--all", "--preserve-digests", f"docker://{source}", f"docker://{target}"]
 
 
 def _pull(packed: PackedChart) -> list[str]:

@@ -6,38 +6,43 @@ from dataclasses import replace
 
 import click
 
+from bundle.errors import BundleError
 from bundle.mirror_list import TOOLS, Tool, mirror_list
 from bundle.supplies import Supplies
 from services.weights.pace import size
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
+from sitectl.commands.bundle.fetch import unable
 from sitectl.supplied import chart_digests, supplied
 
 MORE = """\
 \b
   python -m sitectl bundle list berlin                     for people
   python -m sitectl bundle list --for crane --to registry.site.example | sh
-  python -m sitectl bundle list --for skopeo > sync.yaml   for `skopeo sync --src yaml`
   python -m sitectl bundle list --for hf | sh              weights, into the form that `bundle pack` gives them
 
-Needs no network. An image without a digest is not in images.lock yet: python -m sitectl bundle lock
+Needs no network. What --for prints is commands for a shell, which ends at the first that fails. An image without a
+digest is not in images.lock yet: python -m sitectl bundle lock
 """
 
 
 @click.command(cls=Command, epilog=MORE)
 @sites_argument
-@click.option("--for", "tool", type=click.Choice(TOOLS), help="print the input of this copy tool instead")
+@click.option("--for", "tool", type=click.Choice(TOOLS), help="print the commands of this copy tool instead")
 @click.option(
     "--to",
     "mirror",
     default="registry.site.example",
     show_default=True,
     metavar="HOST",
-    help="registry that crane and oras copy to",
+    help="registry that crane, skopeo and oras copy to",
 )
 @pass_context
 def command(context: CommandContext, *, sites: tuple[str, ...], tool: Tool | None, mirror: str) -> int:
     known = supplied(context, sites).supplies
-    text = mirror_list(known, tool, mirror) if tool else "\n".join(_lines(known, chart_digests(context.project)))
+    try:
+        text = mirror_list(known, tool, mirror) if tool else "\n".join(_lines(known, chart_digests(context.project)))
+    except BundleError as error:
+        raise unable(error) from None
     context.say(text, _record(known))
     return 0
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
@@ -16,7 +16,7 @@ from bundle.errors import BundleError
 from bundle.fetching import PackedChart
 from bundle.image_folder import ImageFolder
 from bundle.locked_images import Registries
-from bundle.mirror_list import TOOLS, mirror_list
+from bundle.mirror_list import TOOLS, Tool, mirror_list
 from bundle.mirror_paths import require_own_paths, sharing_a_path
 from bundle.sbom import sbom
 from bundle.supplies import Supplies
@@ -205,19 +205,30 @@ SUPPLIES = Supplies(
 
 def test_the_lists_are_what_the_copy_tools_take() -> None:
     lists = {tool: mirror_list(SUPPLIES, tool, "registry.site.example") for tool in TOOLS}
-    assert lists["crane"].splitlines()[0] == (f"crane copy {LOCKED} registry.site.example/vllm/vllm-openai:v0.32.0")
-    assert lists["oras"].splitlines()[1] == "oras cp quay.io/a/b:v1 registry.site.example/a/b:v1"
-    assert yaml.safe_load(lists["skopeo"]) == {
-        "docker.io": {"images": {"vllm/vllm-openai": [DIGEST]}},
-        "quay.io": {"images": {"a/b": ["v1"]}},
-    }
-    assert lists["helm"].splitlines()[0].startswith("helm pull longhorn --version 1.12.1 --repo https://charts.example")
-    assert lists["helm"].splitlines()[1].startswith("curl --fail")
+    assert {text.splitlines()[0] for text in lists.values()} == {"set -e"}
+    assert lists["crane"].splitlines()[1] == (f"crane copy {LOCKED} registry.site.example/vllm/vllm-openai:v0.32.0")
+    assert lists["oras"].splitlines()[2] == "oras cp quay.io/a/b:v1 registry.site.example/a/b:v1"
+    copies = "skopeo copy --all --preserve-digests docker://"
+    assert lists["skopeo"].splitlines()[1:] == [
+        f"{copies}docker.io/vllm/vllm-openai@{DIGEST} docker://registry.site.example/vllm/vllm-openai:v0.32.0",
+        f"{copies}quay.io/a/b:v1 docker://registry.site.example/a/b:v1",
+    ]
+    assert lists["helm"].splitlines()[1] == "mkdir -p charts"
+    assert lists["helm"].splitlines()[2].startswith("helm pull longhorn --version 1.12.1 --repo https://charts.example")
+    assert lists["helm"].splitlines()[3].startswith("curl --fail")
     assert (
         f"hf download Qwen/Qwen3-32B --revision {'a' * 40} --local-dir weights/Qwen/Qwen3-32B/revisions/" in lists["hf"]
     )
     assert "zai-org/GLM-5.1-FP8" in lists["hf"]
-    assert lists["pip"].startswith("pip download --require-hashes")
+    assert lists["pip"].splitlines()[1].startswith("pip download --require-hashes")
+
+
+@pytest.mark.parametrize("tool", ["crane", "skopeo", "oras"])
+def test_images_without_a_tag_are_copied_by_no_tool(tool: Tool) -> None:
+    untagged = replace(SUPPLIES, images=(LOCKED, image_reference("quay.io/cilium/cilium-envoy")))
+    with pytest.raises(BundleError, match=r"no tag is known of 1 image: quay\.io/cilium/cilium-envoy$") as error:
+        mirror_list(untagged, tool, "registry.site.example")
+    assert error.value.fix.startswith("sitectl bundle lock berlin")
 
 
 def test_the_bill_of_materials_is_valid_complete_and_the_same_each_time() -> None:

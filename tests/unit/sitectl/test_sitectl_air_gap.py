@@ -115,6 +115,7 @@ def test_the_list_has_what_machines_charts_and_pods_run(project: Path) -> None:
 def test_the_pages_commands_list_what_a_site_takes(locked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for_crane = documented.argv("python -m sitectl bundle list prod --for crane --to registry.site.example")[3:]
     copied = run(locked, *for_crane).out.splitlines()
+    assert copied.pop(0) == "set -e"
     path = PINS.images.vllm.partition("/")[2]
     assert f"crane copy {PINS.images.vllm}@{digest_of(PINS.images.vllm)} registry.site.example/{path}" in copied
     listed = run(locked, *documented.argv("python -m sitectl bundle list prod")[3:]).out
