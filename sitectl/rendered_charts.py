@@ -39,7 +39,11 @@ def _text(chart: str, plan: SitePlan, releases: list[Resource], sources: Sources
         return manifest.read_text(encoding="utf-8") if there else sources.pod_network()
     pin = plan.versions.charts.pinned(chart)
     name = pin.chart.rpartition("/")[2]
-    (release,) = [body for body in (resource.body for resource in releases) if name in str(body.get("chart"))]
+    # Out of a folder it is the packed file; an address before the name may have any chart's name in it.
+    forms = {name, f"{name}-{pin.version}.tgz"}
+    (release,) = [
+        body for body in (resource.body for resource in releases) if str(body.get("chart")).rpartition("/")[2] in forms
+    ]
     return sources.rendered(
         chart_of(pin.chart, pin.version, sources.mirror, pin.repository),
         str(release["name"]),
