@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from bundle.asking import Asking
 from bundle.crane import Crane
+from bundle.errors import BundleError
 from floor.images import ImageReference
-from stacks.facts.image_lock import ImageLock
+from stacks.facts.image_lock import FILE, ImageLock
 
 PLATFORM = "linux/amd64"
 """Of HGX nodes, and so of every node of a site."""
@@ -27,12 +28,21 @@ class Registries:
     def locked(self, images: Iterable[ImageReference], lock: ImageLock) -> ImageLock:
         """The lock with these images too. What it has stays as it is; a digest that an image is named by is taken.
 
-        Raises BundleError.
+        Raises BundleError, also for an image that is named by another digest than the locked one.
         """
         new = dict[str, ImageReference]()
         # Those with digests first: where one part of a site pins an image and another names its tag, both get the pin.
         for image in sorted(images, key=lambda image: (not image.digest, image)):
-            if image.tagged in new or (not image.digest and image.tagged in lock.digests):
+            known = lock.digests.get(image.tagged) or (new[image.tagged].digest if image.tagged in new else "")
+            if known and image.digest not in ("", known):
+                raise BundleError(
+                    f"{image.tagged} is named by two digests",
+                    got=image.digest,
+                    allowed=f"{known}, which {'is locked' if image.tagged in lock.digests else 'another part names'}",
+                    fix=f"name one in all parts of the sites; for another than the locked one, remove its line from "
+                    f"{FILE} first",
+                )
+            if known:
                 continue
             new[image.tagged] = image if image.digest else replace(image, digest=self._digest(image))
         return lock.with_images(new.values())

@@ -28,6 +28,7 @@ from stacks.facts import versions
 from stacks.plan.charts import installed_charts
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import plan_file
+from stacks.site.loader import read_site_file
 from stacks.site.model import SiteConfig
 
 MORE = """\
@@ -109,6 +110,14 @@ def checks(project: Path, machine: Machine) -> Iterator[Check]:
     yield _program(machine, "kubectl", client, "`drift` and rolls of machines need it", "install kubectl")
     files = checkout.site_files(project)
     sites = {site: _read(file) for site, file in files.items()}
+    if any(_locks_images(file) for file in files.values()):
+        yield _program(
+            machine,
+            "crane",
+            ["crane", "version"],
+            "`bundle lock`, `pack` and `push` need it",
+            "install crane: https://github.com/google/go-containerregistry",
+        )
     yield _bundle(project, [site for site in sites.values() if not isinstance(site, str)])
     if not files:
         yield Check(name="sites", state="note", result="none yet", fix="python -m sitectl init NAME")
@@ -192,6 +201,15 @@ def _read(file: Path) -> SiteConfig | str:
         return plan_file(file).site
     except (SiteError, SitectlError) as error:
         return str(error).splitlines()[0]
+
+
+def _locks_images(file: Path) -> bool:
+    """Also of a site that is refused, since its images are not locked yet."""
+    try:
+        site = read_site_file(file).site
+    except (SiteError, SitectlError):
+        return False
+    return site is not None and site.images.locked
 
 
 def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
-from sitectl.command import SHARED, CommandGroup
+from sitectl.command import SHARED, CommandGroup, site_names
 
 _DEFAULT = "fetch"
 _MEANINGS = {
@@ -42,9 +43,21 @@ class _FetchesByDefault(CommandGroup):
     """Without the name of a command it is `fetch`, whose options come next."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if _first_own(args) not in {*_MEANINGS, *ctx.help_option_names}:
+        first = _first_own(args)
+        # A shell that completes the first word of its own is offered the names of commands.
+        completed = ctx.resilient_parsing and not first
+        if not completed and first not in {*_MEANINGS, *ctx.help_option_names}:
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, and what may come instead of `fetch`."""
+        offered = super().shell_complete(ctx, incomplete)
+        default = self.get_command(ctx, _DEFAULT) if incomplete.startswith("-") else None
+        if default is None:
+            return [*offered, *(CompletionItem(name) for name in site_names(ctx, ctx.command.params[0], incomplete))]
+        there = {item.value for item in offered}
+        return [*offered, *(item for item in default.shell_complete(ctx, incomplete) if item.value not in there)]
 
 
 def _first_own(words: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from bundle.helm import Helm
 from bundle.locked_images import PLATFORM, Registries
 from floor.counts import counted
 from floor.images import ImageReference
-from sitectl import invocation, whole_files
+from sitectl import checkout, invocation, whole_files
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
 from sitectl.rendered_charts import rendered_images
@@ -23,9 +23,10 @@ from stacks.facts.image_lock import FILE
 
 MORE = """\
 Collects the images that machines, charts and pods of the sites run, and asks each registry for the digest of its tag,
-by crane. A line that is there is never changed: a tag that moved stays as it was locked. With `images.locked: true` a
-site's pods run these digests, and an image that is not in the lock fails preview. Charts of which
-stacks/facts/chart_images.yaml does not know every tag are rendered by helm, with the values of the site.
+by crane. A line that is there is never changed: a tag that moved stays as it was locked, and a part that names its
+image by another digest than the locked one is refused. With `images.locked: true` a site's pods run these digests, and
+an image that is not in the lock fails preview. Charts of which stacks/facts/chart_images.yaml does not know every tag
+are rendered by helm, with the values of the site.
 
 \b
   python -m sitectl bundle lock                 of all sites of the folder
@@ -62,6 +63,7 @@ def command(
     charts_from: str | None,
     helm: str,
 ) -> int:
+    checkout.chosen_sites(context.project, sites)
     # A line that one site does not need may be another's.
     known = supplied(context, () if prune else sites)
     registries = Registries(

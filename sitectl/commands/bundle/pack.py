@@ -30,10 +30,10 @@ The folder then has
   weights/    a folder per repository, which can be a model's volume as it is
   bundle.json written last: with it the folder is whole
 
-What is there and whole is not fetched again: after a failure, or for a new version, call this again. Images, packages
-and weights are compared with their locks, so images.lock and the locks of weights must be there first; charts with
-charts.sha256 where it lists them. Definitions and Cilium are compared with their pins where `bundle --from` renders
-them.
+What is there and whole is not fetched again, but for charts, which are small: after a failure, or for a new version,
+call this again. Images, packages and weights are compared with their locks, so images.lock and the locks of weights
+must be there first; charts with charts.sha256 where it lists them. Definitions and Cilium are compared with their pins
+where `bundle --from` renders them.
 
 Images come from their registries or from --from, weights from HF_ENDPOINT or the hub (HF_TOKEN opens gated ones),
 packages from pip's index.

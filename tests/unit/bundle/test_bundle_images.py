@@ -113,6 +113,19 @@ def test_a_tag_is_locked_once_and_a_digest_that_a_site_names_wins(tmp_path: Path
     assert [call[-1] for call in crane.asked("digest")] == ["docker.io/a/new:v1"]
 
 
+def test_another_digest_than_the_locked_one_is_refused_with_both(tmp_path: Path) -> None:
+    registries = Registries(crane=Crane(str(StandInCrane.in_folder(tmp_path).program)), asking=Asking())
+    other = image_reference(f"{VLLM}@{digest_of('other')}")
+    for images, lock, why in (
+        ([other], ImageLock({VLLM: DIGEST}), "is locked"),
+        ([other, LOCKED], ImageLock({}), "another part names"),
+    ):
+        with pytest.raises(BundleError, match=f"{VLLM} is named by two digests") as error:
+            registries.locked(images, lock)
+        assert {error.value.got, error.value.allowed.split(",")[0]} == {DIGEST, other.digest}
+        assert error.value.allowed.endswith(why)
+
+
 def test_a_mirror_is_asked_in_the_registrys_place(tmp_path: Path) -> None:
     crane = StandInCrane.in_folder(tmp_path)
     crane.has({"mirror.example/vllm/vllm-openai:v0.32.0": "vllm"})

@@ -207,6 +207,16 @@ def test_a_tag_that_moved_stays_as_locked_and_unused_lines_go_on_request(locked:
     assert (locked / FILE).read_text() == before
 
 
+def test_an_unknown_site_prunes_nothing(locked: Path) -> None:
+    before = (locked / FILE).read_text()
+    old = f"docker.io/vllm/vllm-openai:v0.31.0@{digest_of('old')}\n"
+    (locked / FILE).write_text(before + old)
+    result = run(locked, "bundle", "lock", "nosuch", "--prune", *programs(locked.parent))
+    assert result.status != Exit.OK
+    assert "nosuch" in result.err
+    assert (locked / FILE).read_text() == before + old
+
+
 def test_what_a_registry_lacks_is_an_error_and_nothing_is_written(project: Path, crane: StandInCrane) -> None:
     options = programs(crane.program.parent)
     result = run(project, "bundle", "lock", "prod", *options)

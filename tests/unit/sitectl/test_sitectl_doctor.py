@@ -42,6 +42,15 @@ def test_doctor_names_a_clusters_file_that_is_not_there(own: Path) -> None:
     )
 
 
+def test_doctor_knows_crane_where_images_are_locked(own: Path) -> None:
+    run(own, "init", "berlin")
+    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+    assert "crane" not in {check.name for check in checks(own, bare)}
+    edit(own, "berlin", images={"locked": True})
+    crane = {check.name: check for check in checks(own, bare)}["crane"]
+    assert (crane.state, crane.fix.split(": ")[0]) == ("note", "install crane")
+
+
 def test_doctor_names_the_pod_network_of_a_site_of_machines(own: Path) -> None:
     """Without it `up` ends; doctor, which the way from the rack begins with, looked at the CRDs alone."""
     bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
