@@ -12,6 +12,7 @@ from bundle.supplies import Supplies
 from services.weights.pace import size
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import unable
+from sitectl.registry_address import FORM, REGISTRY
 from sitectl.supplied import chart_digests, supplied
 
 MORE = """\
@@ -33,7 +34,8 @@ digest is not in images.lock yet: python -m sitectl bundle lock
     "mirror",
     default="registry.site.example",
     show_default=True,
-    metavar="HOST",
+    type=REGISTRY,
+    metavar=FORM,
     help="registry that crane, skopeo and oras copy to",
 )
 @pass_context

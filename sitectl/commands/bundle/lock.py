@@ -16,6 +16,7 @@ from floor.images import ImageReference
 from sitectl import checkout, invocation, whole_files
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
+from sitectl.registry_address import FORM, REGISTRY
 from sitectl.rendered_charts import rendered_images
 from sitectl.supplied import Supplied, sources_of, supplied
 from stacks.facts import versions
@@ -39,7 +40,7 @@ lines that no site of the folder needs any more. The pods of the step before may
 
 @click.command(cls=Command, epilog=MORE)
 @sites_argument
-@click.option("--from", "mirror", metavar="HOST", help="a registry that has all images by their paths")
+@click.option("--from", "mirror", type=REGISTRY, metavar=FORM, help="a registry that has all images by their paths")
 @click.option(
     "--platform",
     default=PLATFORM,

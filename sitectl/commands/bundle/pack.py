@@ -17,6 +17,7 @@ from floor.counts import counted
 from services.weights.pace import size
 from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
+from sitectl.registry_address import FORM, REGISTRY
 from sitectl.supplied import chart_digests, sources_of, supplied
 from stacks.facts import versions
 
@@ -49,7 +50,7 @@ wall.
 @click.command(cls=Command, epilog=MORE)
 @sites_argument
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="folder to write, or to go on with")
-@click.option("--from", "mirror", metavar="HOST", help="a registry that has all images by their paths")
+@click.option("--from", "mirror", type=REGISTRY, metavar=FORM, help="a registry that has all images by their paths")
 @click.option("--charts-from", metavar="ADDRESS", help="a place that has all charts (default: publishers)")
 @click.option("--crane", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
 @click.option("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")

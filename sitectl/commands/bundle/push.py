@@ -16,11 +16,13 @@ from floor.counts import counted
 from sitectl.command import PATH, Command, CommandContext, pass_context
 from sitectl.commands.bundle.fetch import program_of, unable
 from sitectl.errors import Exit, SitectlError
+from sitectl.registry_address import FORM, REGISTRY
 
 MORE = """\
 Under the paths that machines ask a mirror of all registries for: docker.io/vllm/vllm-openai:v0.32.0 becomes
 HOST/vllm/vllm-openai:v0.32.0. The machines' side of it is cluster.machines.registries.mirrors, "*" with skip_fallback.
-What the registry has already is not sent again.
+With a PREFIX they need override_path and endpoints: [https://HOST/v2/PREFIX]. What the registry has already is not
+sent again.
 
 \b
   crane auth login registry.site.example
@@ -30,7 +32,7 @@ What the registry has already is not sent again.
 
 @click.command(cls=Command, epilog=MORE)
 @click.argument("folder", type=PATH, metavar="FOLDER", help="folder that `bundle pack` wrote")
-@click.option("--to", "mirror", required=True, metavar="HOST", help="the site's registry, with a prefix if it has one")
+@click.option("--to", "mirror", type=REGISTRY, required=True, metavar=FORM, help="the site's registry")
 @click.option("--crane", "program", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
 @pass_context
 def command(context: CommandContext, *, folder: Path, mirror: str, program: str) -> int:
