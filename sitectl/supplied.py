@@ -79,6 +79,18 @@ def supplied(context: CommandContext, sites: tuple[str, ...]) -> Supplied:
     )
 
 
+def require_locked(known: Supplied) -> None:
+    """Raises SitectlError for sites that do not ask for locked images, whose pods may run others than are packed."""
+    if unlocked := [name for name, plan in known.plans.items() if not plan.site.images.locked]:
+        raise SitectlError(
+            f"images are not locked in {', '.join(unlocked)}",
+            allowed="images.locked: true, without which the gateway runs the Envoy of its controller's own digest",
+            fix="sitectl bundle lock, then set images: {locked: true} in "
+            + ", ".join(f"Pulumi.{name}.yaml" for name in unlocked),
+            status=Exit.REFUSED,
+        )
+
+
 def sources_of(site: SiteConfig, helm: Helm, mirror: str | None, asking: Asking, pins: Versions) -> Sources:
     """Where the charts, definitions and pod network of a site come from."""
     return Sources(

@@ -18,7 +18,7 @@ from services.weights.pace import size
 from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
 from sitectl.registry_address import FORM, REGISTRY
-from sitectl.supplied import chart_digests, sources_of, supplied
+from sitectl.supplied import chart_digests, require_locked, sources_of, supplied
 from stacks.facts import versions
 
 MORE = """\
@@ -67,6 +67,7 @@ def command(
 ) -> int:
     project = context.project
     known = supplied(context, sites)
+    require_locked(known)
     charts = None if charts_from is None else given_mirror(charts_from)
     asking, program = Asking(note=context.progress.note), Helm(program_of(helm), project)
     sources = [sources_of(plan.site, program, charts, asking, versions.load()) for plan in known.plans.values()]

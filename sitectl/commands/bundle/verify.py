@@ -12,7 +12,7 @@ from floor.counts import counted
 from sitectl.command import PATH, Command, CommandContext, pass_context
 from sitectl.commands.bundle.fetch import unable
 from sitectl.errors import Exit, SitectlError
-from sitectl.supplied import chart_digests, supplied
+from sitectl.supplied import chart_digests, require_locked, supplied
 
 MORE = """\
 Needs no network. Reads every file, and compares it with bundle.json and with images.lock, charts.sha256,
@@ -32,8 +32,9 @@ def command(context: CommandContext, *, folder: Path) -> int:
         inventory = read_inventory(folder)
     except BundleError as error:
         raise unable(error) from None
-    supplies = supplied(context, inventory.sites).supplies
-    digests = chart_digests(context.project)
+    known = supplied(context, inventory.sites)
+    require_locked(known)
+    supplies, digests = known.supplies, chart_digests(context.project)
     wrong = [*missing(inventory, supplies), *spoiled(folder, inventory, supplies, digests, context.progress.note)]
     if wrong:
         raise SitectlError(

@@ -311,6 +311,14 @@ def test_images_that_would_replace_each_other_are_not_pushed(packed: Path, behin
     assert crane.images == {}
 
 
+def test_a_bundle_of_a_site_that_locks_no_images_is_refused(packed: Path, behind: Path, tmp_path: Path) -> None:
+    unlocked = shutil.copytree(behind, tmp_path / "unlocked", symlinks=True)
+    edit(unlocked, "prod", images={"locked": False})
+    result = run(unlocked, "bundle", "verify", str(packed))
+    assert result.status == Exit.REFUSED
+    assert "images are not locked in prod" in result.err
+
+
 def test_a_folder_without_an_inventory_is_no_bundle(packed: Path, behind: Path) -> None:
     (packed / INVENTORY).unlink()
     assert "so it is no bundle, or a half of one" in run(behind, "bundle", "verify", str(packed)).err
@@ -319,7 +327,13 @@ def test_a_folder_without_an_inventory_is_no_bundle(packed: Path, behind: Path) 
 
 def test_nothing_is_packed_without_locks(project: Path, crane: StandInCrane, tmp_path: Path) -> None:
     out = tmp_path / "disk"
-    result = run(project, "bundle", "pack", "prod", "--out", str(out), "--crane", str(crane.program))
+    words = ("bundle", "pack", "prod", "--out", str(out), "--crane", str(crane.program))
+    result = run(project, *words)
+    assert result.status == Exit.REFUSED
+    assert "images are not locked in prod" in result.err
+    assert "set images: {locked: true} in Pulumi.prod.yaml" in result.err
+    edit(project, "prod", images={"locked": True})
+    result = run(project, *words)
     assert result.status != Exit.OK
     assert "of the sites have no digest in images.lock" in result.err
     assert not out.exists()
