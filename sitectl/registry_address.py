@@ -27,7 +27,7 @@ class RegistryAddress(click.ParamType):
         option = param.opts[0] if param else "the address"
         raise SitectlError(
             f"{option} names no registry",
-            # What stands before an @ may be a password.
+            # The part before an @ may be a password.
             got=value.rpartition("@")[2],
             allowed=f"{FORM}, HOST with a dot or a port, or localhost; no scheme, no credentials, no / at the end",
             fix=f"write it like {option} registry.site.example; credentials: crane auth login HOST",
