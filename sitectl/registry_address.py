@@ -16,7 +16,7 @@ _PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
 _ADDRESS = re.compile(rf"{_HOST}(?:/{_PART})*")
 
 
-class RegistryAddress(click.ParamType):
+class RegistryAddress(click.ParamType[str]):
     """Text of this form. Raises SitectlError for any other."""
 
     name = FORM
