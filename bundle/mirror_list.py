@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from bundle.errors import BundleError
 from bundle.fetching import PackedChart
+from bundle.mirror_paths import require_own_paths
 from bundle.supplies import CHARTS, WHEELS, Supplies, weights_folder
 from floor.counts import counted
 from floor.images import ImageReference
@@ -21,10 +22,12 @@ TOOLS: tuple[Tool, ...] = get_args(Tool)
 def mirror_list(supplies: Supplies, tool: Tool, mirror: str) -> str:
     """Commands for a shell, which ends at the first that fails.
 
-    mirror: `HOST[:PORT][/PREFIX]` that images go to. Raises BundleError for images of which no tag is known yet.
+    mirror: `HOST[:PORT][/PREFIX]` that images go to. Raises BundleError for images of which no tag is known yet,
+    and for those that would replace each other there.
     """
     if tool in ("crane", "skopeo", "oras"):
         _check_tags(supplies)
+        require_own_paths(supplies.images)
     lines = {
         "crane": (["crane", "copy", str(image), image.held_by(mirror).tagged] for image in supplies.images),
         "skopeo": (_skopeo(image, mirror) for image in supplies.images),
