@@ -46,8 +46,8 @@ BY_UNIT_TEST = {
     "the endpoint s certificate is valid for two weeks",
 }
 # What of the platform the lab has, or not; with monitoring, tests/lab/site/test_live_monitoring.py plants their faults.
-_NO_CHART = ("gpu operator", "device plugin", "dcgm exporter", "longhorn", "metallb")
-_NO_SPACE = ("gpu-operator", "longhorn-system", "metallb-system")
+_NO_CHART = ("gpu operator", "device plugin", "dcgm exporter", "longhorn", "metallb", "cert manager")
+_NO_SPACE = ("gpu-operator", "longhorn-system", "metallb-system", "cert-manager")
 OF_STORAGE_AND_ADDRESSES = {
     "longhorn s volumes have all their copies",
     "longhorn can store on its nodes",
