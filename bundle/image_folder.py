@@ -33,7 +33,7 @@ class ImageFolder:
     def bring(self, image: ImageReference, crane: Crane, mirror: str | None) -> bool:
         """Pull the image by its digest, from its registry or the mirror; False where it is here already.
 
-        Entry there once it is whole. Raises BundleError.
+        It is in its place once it is whole. Raises BundleError.
         """
         place = self.of(image)
         if not any(self.problems(image)):

@@ -79,7 +79,7 @@ def test_a_second_up_changes_nothing(dark: DarkSite) -> None:
 
 
 def test_up_names_an_image_that_the_mirror_lacks_and_goes_on_once_it_is_there(dark: DarkSite, tmp_path: Path) -> None:
-    """The pickers roll to a name of their image that was pulled by nobody yet."""
+    """The pickers roll to a name of their image that no node has pulled yet."""
     repository = dark.lab.registry / "storage" / "docker" / "registry" / "v2" / "repositories" / PICKER.path
     away = tmp_path / "repository"
     (pulled,) = {status.image_id for status in statuses(dark) if image_reference(status.image).path == PICKER.path}

@@ -1,4 +1,4 @@
-"""A certification authority of the tests, as a site's own: a key and a certificate that nobody else has."""
+"""A certification authority of the tests, as a site's own: a key and a certificate of its own."""
 
 from __future__ import annotations
 

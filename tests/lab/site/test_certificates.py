@@ -52,7 +52,7 @@ class Certified:
         )
 
     def shown(self) -> x509.Certificate:
-        """The certificate that a new connection gets, whoever made it."""
+        """The certificate that a new connection gets, of any issuer."""
         text = ssl.get_server_certificate((self.address, 443), timeout=10)
         return x509.load_pem_x509_certificate(text.encode())
 

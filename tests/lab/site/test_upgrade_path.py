@@ -133,7 +133,7 @@ def test_a_cluster_that_does_not_answer_is_one_error(site: Site, tmp_path: Path)
                 "kind": "Config",
                 "clusters": [{"name": "gone", "cluster": cluster}],
                 "contexts": [{"name": "gone", "context": {"cluster": "gone", "user": "gone"}}],
-                "users": [{"name": "gone", "user": {"token": "of-nobody"}}],
+                "users": [{"name": "gone", "user": {"token": "of-no-user"}}],
                 "current-context": "gone",
             }
         )
