@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -65,9 +65,9 @@ def running(program: Path, address: str, folder: Path) -> Iterator[str]:
 def _wait(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = time.monotonic() + _ANSWERS_WITHIN_S
     while process.poll() is None and time.monotonic() < deadline:
-        try:
+        with suppress(httpx.TransportError):
             if httpx.get(f"http://{address}/v2/", trust_env=False).status_code == httpx.codes.OK:
                 return
-        except httpx.TransportError:
-            time.sleep(_POLL_S)
+        # Whatever it answers, it is not asked in a tight loop.
+        time.sleep(_POLL_S)
     raise LabError(f"the registry at {address} does not answer", fix=f"read {log}")
