@@ -133,7 +133,7 @@ def declare(project: Path, files: Mapping[str, Path], progress: Progress | None 
     """
     results: dict[str, Any] = {}
     with temporary.folder() as folder:
-        stacks = []
+        stacks: dict[str, int] = {}
         for number, (name, path) in enumerate(files.items()):
             try:
                 document = read_file(path)
@@ -144,8 +144,8 @@ def declare(project: Path, files: Mapping[str, Path], progress: Progress | None 
                 results[name] = {"error": str(site_error(path.name, problems))}
                 continue
             copy = folder / f"{number}.json"
-            copy.write_text(json.dumps(document.values))
-            stacks.append(f"{name}={copy}")
+            # What a site declares grows with its file.
+            stacks[f"{name}={copy}"] = copy.write_text(json.dumps(document.values))
         results |= _run_program(project, folder, over_cores.shares(stacks))
     results = {name: results[name] for name in files}
     if progress:

@@ -126,7 +126,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
     for parent in {(folder / name).parent for name in files}:
         parent.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        whole_files.write(folder / name, text)
+        whole_files.write_unfinished(folder / name, text)
     whole_files.write(mark, "Written by `python -m sitectl render --out DIR`; changed files are overwritten.\n")
 
 

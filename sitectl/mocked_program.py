@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import functools
 import importlib
 import json
 import os
@@ -18,7 +17,7 @@ import runpy
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,8 @@ import pulumi
 from google.protobuf.struct_pb2 import Struct, Value
 from pulumi.output import _OutputData
 from pulumi.runtime import proto, rpc
-from pulumi.runtime import resource as registering
 from pulumi.runtime.mocks import MockMonitor, Mocks, set_mocks
-from pulumi.runtime.settings import SETTINGS, set_root_resource
+from pulumi.runtime.settings import SETTINGS, get_root_resource, set_root_resource
 from pulumi.runtime.stack import run_in_stack
 
 PROJECT = "inference-platform"
@@ -38,8 +36,9 @@ SECRET = "[secret]"  # noqa: S105
 LATER = "[known after up]"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105
-_sdk_transfer_properties, _sdk_resolve_outputs = rpc.transfer_properties, rpc.resolve_outputs
-_sdk_create_urn = registering.create_urn
+# Where the SDK's resources find what registers them.
+_resources: Any = importlib.import_module("pulumi.resource")
+_sdk_register = _resources.register_resource
 
 
 class _NoMocks(Mocks):
@@ -76,6 +75,12 @@ class Recorder(MockMonitor):
         super().__init__(_NoMocks())
         self.declared: list[dict[str, Any]] = []
 
+    def keep(self, type_: str, name: str, inputs: Any, *, protect: bool | None, retain: bool | None) -> None:
+        """Record a resource of a provider."""
+        self.declared.append(
+            {"type": type_, "name": name, "inputs": inputs, "protect": bool(protect), "retain": bool(retain)}
+        )
+
     def Invoke(self, request: Any) -> Any:  # noqa: N802 - the engine's name
         args = pulumi.runtime.MockCallArgs(request.tok, rpc.deserialize_properties(request.args), request.provider)
         response = proto.provider_pb2.InvokeResponse()
@@ -85,15 +90,8 @@ class Recorder(MockMonitor):
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the engine's name
         if request.custom:
-            self.declared.append(
-                {
-                    "type": request.type,
-                    "name": request.name,
-                    "inputs": plain(request.object),
-                    "protect": bool(request.protect),
-                    "retain": bool(request.retainOnDelete),
-                }
-            )
+            inputs = plain(request.object)
+            self.keep(request.type, request.name, inputs, protect=request.protect, retain=request.retainOnDelete)
         urn = self.make_urn(request.parent, request.type, request.name)
         outputs = Struct()
         outputs.CopyFrom(request.object)
@@ -104,101 +102,85 @@ class Recorder(MockMonitor):
         return proto.resource_pb2.RegisterResourceResponse(urn=urn, object=outputs)
 
 
-class _Registered:
-    """What the mocks answered for one resource; made into Python's values when one of them is read."""
+class _Settled(pulumi.Output[Any]):
+    """An output that has its value at once. The SDK's own begins a task for each, and a program reads a few of them."""
 
-    def __init__(self) -> None:
-        self._outputs: asyncio.Future[Callable[[], dict[str, _OutputData[Any]]]] = asyncio.Future()
-        self._values: dict[str, _OutputData[Any]] | None = None
-
-    def came(self, outputs: Callable[[], dict[str, _OutputData[Any]]]) -> None:
-        self._outputs.set_result(outputs)
-
-    def failed(self, *values: Any) -> None:
-        """As the SDK resolves each output of a resource that it could not register: the error comes last."""
-        if not self._outputs.done():
-            self._outputs.set_exception(values[-1])
-
-    async def value(self, name: str) -> _OutputData[Any]:
-        outputs = await self._outputs
-        if self._values is None:
-            self._values = outputs()
-        return self._values[name]
-
-
-class _Later(pulumi.Output[Any]):
-    """One output of a resource. The SDK's own begins a task for each, and of a hundred a program reads a few."""
-
-    def __init__(self, answer: _Registered, name: str) -> None:
-        self._answer, self._name = answer, name
+    def __init__(self, resource: pulumi.Resource, value: Any, *, is_known: bool) -> None:
+        self._resource, self._value, self._is_there = resource, value, is_known
         self._read: asyncio.Future[_OutputData[Any]] | None = None
 
     @property
     def _data(self) -> asyncio.Future[_OutputData[Any]]:  # type: ignore[override]
         if self._read is None:
-            self._read = asyncio.ensure_future(self._answer.value(self._name))
+            self._read = asyncio.get_event_loop().create_future()
+            self._read.set_result(
+                _OutputData(resources={self._resource}, value=self._value, is_known=self._is_there, is_secret=False)
+            )
         return self._read
 
 
-class _Resolvers(dict[str, Callable[..., None]]):
-    """By output, as the SDK keeps them from a resource's constructor to its answer."""
-
-    def __init__(self, answer: _Registered, names: Iterable[str]) -> None:
-        super().__init__(dict.fromkeys(names, answer.failed))
-        self.answer = answer
+class _NotPlainError(Exception):
+    """A value that the SDK has to resolve."""
 
 
-def _transfer_properties(res: pulumi.Resource, props: Iterable[str], custom: bool) -> _Resolvers:  # noqa: FBT001 - the SDK's form
-    """The SDK's, with outputs that begin nothing."""
-    answer = _Registered()
-    names = [name for name in props if name != "urn" and not (name == "id" and custom)]
-    for name in names:
-        res.__dict__[name] = _Later(answer, name)
-    return _Resolvers(answer, names)
+def _only_data(value: Any) -> Any:
+    """A copy of values that are data alone, as `plain` returns them. Raises _NotPlainError."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if type(value) is dict:
+        if not all(isinstance(key, str) for key in value):
+            raise _NotPlainError
+        return {key: _only_data(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_only_data(inner) for inner in value]
+    raise _NotPlainError
 
 
-def _resolve_outputs(
-    res: pulumi.Resource, serialized: Struct, outputs: Struct, deps: Any, resolvers: _Resolvers, *more: Any
-) -> None:
-    """The SDK's own, once an output of the resource is read."""
+def _registered_at_once(recorder: Recorder) -> Callable[..., None]:
+    """The SDK's `register_resource`, without its tasks for a resource whose inputs are data alone.
 
-    def values() -> dict[str, _OutputData[Any]]:
-        resolved: dict[str, _OutputData[Any]] = {}
+    Most are, and what the SDK does to wait for them and to send them is more than half of the program's time.
+    """
 
-        def take(name: str, value: Any, known: bool, secret: bool, above: Any, _: Any) -> None:  # noqa: FBT001 - the SDK's form
-            resolved[name] = _OutputData(resources={res, *(above or ())}, value=value, is_known=known, is_secret=secret)
+    def register(
+        resource: pulumi.Resource,
+        type_: str,
+        name: str,
+        custom: bool,  # noqa: FBT001 - the SDK's form
+        remote: bool,  # noqa: FBT001 - the SDK's form
+        new_dependency: Any,
+        properties: Any,
+        options: pulumi.ResourceOptions,
+        typ: Any = None,
+        *more: Any,
+    ) -> None:
+        renames = type(resource).translate_input_property is not pulumi.Resource.translate_input_property
+        above = options.parent or get_root_resource()
+        parent = _urn(above) if above else ""
+        try:
+            if typ is not None or renames or remote or parent is None:
+                raise _NotPlainError
+            inputs = {key: _only_data(value) for key, value in properties.items() if value is not None}
+        except _NotPlainError:
+            _sdk_register(resource, type_, name, custom, remote, new_dependency, properties, options, typ, *more)
+            return
+        urn = recorder.make_urn(parent, type_, name)
+        outputs = {key: _Settled(resource, value, is_known=value is not None) for key, value in properties.items()}
+        resource.__dict__.update(outputs | {"urn": _Settled(resource, urn, is_known=True)})
+        if custom:
+            # To the program it is known after `up` alone, as in a preview.
+            resource.__dict__["id"] = _Settled(resource, None, is_known=False)
+            recorder.keep(type_, name, inputs, protect=options.protect, retain=options.retain_on_delete)
 
-        taking: dict[str, Any] = {name: functools.partial(take, name) for name in resolvers}
-        _sdk_resolve_outputs(res, serialized, outputs, deps, taking, *more)
-        return resolved
-
-    resolvers.answer.came(values)
+    return register
 
 
-class _NoUrn:
-    """In the place of a URN that the SDK computes for a program without a monitor."""
-
-    async def future(self) -> None:
-        """Nothing: the monitor gives the URN."""
-
-
-def _create_urn(name: Any, type_: Any, parent: Any = None, *more: Any) -> Any:
-    """The SDK's own, of which a registration has no use; aliases do."""
-    if isinstance(name, str) and not isinstance(parent, pulumi.Resource | pulumi.Output) and not more:
-        return _NoUrn()
-    return _sdk_create_urn(name, type_, parent, *more)
-
-
-@contextlib.contextmanager
-def _only_what_is_read() -> Iterator[None]:
-    """The SDK without what a program under mocks has no use for, which is a third of its time."""
-    rpc.transfer_properties, rpc.resolve_outputs = _transfer_properties, _resolve_outputs  # type: ignore[assignment]
-    registering.create_urn = _create_urn  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        rpc.transfer_properties, rpc.resolve_outputs = _sdk_transfer_properties, _sdk_resolve_outputs
-        registering.create_urn = _sdk_create_urn
+def _urn(resource: pulumi.Resource) -> str | None:
+    """The URN of a resource that was registered at once. The SDK knows that of the others, and when they have it."""
+    urn: Any = resource.urn
+    return urn._value if isinstance(urn, _Settled) else None
 
 
 def plain(value: Any) -> Any:
@@ -231,8 +213,7 @@ def declared(stack: str, file: Path, *, enforce_rules: bool = False) -> list[dic
     The program's own rules stay out unless they are asked for: a site that breaks one can be looked at all the same.
     The SDK keeps what it knows in context variables, so that an empty context has nothing of a site before this one.
     """
-    with _only_what_is_read():
-        return contextvars.Context().run(_declared, stack, file, enforce_rules=enforce_rules)
+    return contextvars.Context().run(_declared, stack, file, enforce_rules=enforce_rules)
 
 
 def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, Any]]:
@@ -262,7 +243,11 @@ def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, 
     pulumi.runtime.set_all_config(texts)
     # Secrets of a site may be set on the machine that runs `up` alone.
     pulumi.Config.require_secret = lambda _, key: pulumi.Output.secret(f"[secret {key}]")  # type: ignore[method-assign, assignment]
-    loop.run_until_complete(run_in_stack(_run))
+    _resources.register_resource = _registered_at_once(recorder)
+    try:
+        loop.run_until_complete(run_in_stack(_run))
+    finally:
+        _resources.register_resource = _sdk_register
     loop.close()
     return sorted(recorder.declared, key=lambda resource: (resource["type"], resource["name"]))
 

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Hashable)
 
 # Sites with which a process of its own is sooner done than one that waits for its turn.
 FEWEST_SITES = 8
+# Sites that a process takes at a time: few enough that none waits long for the last ones of another.
+_AT_ONCE = 2
 
 
-def shares(items: Sequence[Item]) -> list[list[Item]]:
-    """The items in turn, for as many processes as there are cores; all together where they are few."""
-    processes = max(1, min(len(os.sched_getaffinity(0)), len(items) // FEWEST_SITES))
-    return [list(items[number::processes]) for number in range(processes)]
+def shares(sizes: Mapping[Item, int]) -> list[list[Item]]:
+    """The items for as many processes as there are cores, of about the same size; all together where they are few."""
+    parts: list[list[Item]] = [[] for _ in range(_processes(len(sizes)))]
+    filled = [0] * len(parts)
+    for item in sorted(sizes, key=lambda item: -sizes[item]):
+        least = filled.index(min(filled))
+        parts[least].append(item)
+        filled[least] += sizes[item]
+    return parts
 
 
 def for_each(sites: Mapping[str, Subject], act: Callable[[str, Subject], Result]) -> dict[str, Result]:
@@ -29,15 +36,20 @@ def for_each(sites: Mapping[str, Subject], act: Callable[[str, Subject], Result]
     `act` may run in a process of its own: it returns plain data, and changes nothing that others see. Where it raises,
     the error is that of the first such site.
     """
-    parts = shares(list(sites))
-    results: dict[str, Result] = {}
-    if len(parts) > 1:
-        work = _Work(sites, act)
-        with ProcessPoolExecutor(len(parts), get_context("fork"), initializer=_begin, initargs=(work,)) as pool:
-            for done in [pool.submit(_part, names) for names in parts]:
+    processes, results = _processes(len(sites)), dict[str, Result]()
+    if processes > 1:
+        work, names = _Work(sites, act), list(sites)
+        # Sites differ: a process that is done with some small ones takes the next.
+        parts = [names[number :: len(names) // _AT_ONCE] for number in range(len(names) // _AT_ONCE)]
+        with ProcessPoolExecutor(processes, get_context("fork"), initializer=_begin, initargs=(work,)) as pool:
+            for done in [pool.submit(_part, part) for part in parts]:
                 results |= _done(done)
     # What failed in a process of its own, or could not leave it, is done here, where its error is the one to read.
     return {name: results[name] if name in results else act(name, subject) for name, subject in sites.items()}
+
+
+def _processes(sites: int) -> int:
+    return max(1, min(len(os.sched_getaffinity(0)), sites // FEWEST_SITES))
 
 
 class _Work:

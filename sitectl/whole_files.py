@@ -29,6 +29,14 @@ def write(path: Path, text: str, *, private: bool = False) -> None:
         raise
 
 
+def write_unfinished(path: Path, text: str) -> None:
+    """Write a file without a draft, where its folder is not read yet. Raises OSError with the file's name."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
 def write_new(path: Path, text: str) -> None:
     """`write` to a name that is free. Raises FileExistsError for one that is not."""
     # Takes the name, so that of two that write at once one is refused.

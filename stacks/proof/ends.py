@@ -90,6 +90,12 @@ class End:
             return low, high
 
         low, high = 0.0, self._load.requests_per_s
+        if self.pace > 1:
+            # Most carry many times their load, and a slower end no more than this one.
+            while high < refused:
+                low, high = high, high * 2
+            while low and not carries(low):
+                low, high = (low / 2 if low > self._load.requests_per_s else 0.0), low
         while carries(high) and high < _MOST_REQUESTS_PER_S:
             low, high = high, high * 2
         bounds = narrowed(low, high)

@@ -1,4 +1,4 @@
-"""Programs under mocks: an output that is read has what the SDK makes of it, and one that is not costs nothing."""
+"""Programs under mocks: what is registered without the SDK is what the SDK would have registered."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ pytestmark = [pytest.mark.processes, pytest.mark.row("C.06")]
 
 ROOT = Path(__file__).parents[3]
 
-# Runs the program of the current folder, and prints how often the SDK made an answer into Python's values.
+# Runs the program of the current folder, and prints which resources the SDK registered.
 _SCRIPT = """
-import contextlib, json, sys
+import json, sys
 from pathlib import Path
 from sitectl import mocked_program
-sdk, asked = mocked_program._sdk_resolve_outputs, []
-def counting(res, *more):
-    asked.append(res._name)
-    return sdk(res, *more)
-mocked_program._sdk_resolve_outputs = counting
+sdk, registered = mocked_program._sdk_register, []
+def counting(resource, type_, name, *more):
+    registered.append(name)
+    return sdk(resource, type_, name, *more)
+mocked_program._sdk_register = counting
 if "whole" in sys.argv:
-    mocked_program._only_what_is_read = contextlib.nullcontext
+    mocked_program._registered_at_once = lambda _: counting
 status = mocked_program.main(["out.json", "site=stack.json"])
 out = json.loads(Path("out.json").read_text())["site"]
 out.pop("seconds", None)
-print(json.dumps({"status": status, "asked": sorted(asked), "out": out}))
+print(json.dumps({"status": status, "registered": sorted(registered), "out": out}))
 """
 
 _START = """
 import pulumi
 from pulumi_kubernetes.core.v1 import ConfigMap
-one = ConfigMap("one", metadata={"name": "one"}, data={"key": "value"})
+class Plain(pulumi.CustomResource):
+    def __init__(self, name, inputs, opts=None):
+        super().__init__("kubernetes:core/v1:ConfigMap", name, inputs, opts)
+one = Plain("one", {"data": {"key": "value"}, "metadata": {"name": "one"}, "status": None})
 """
 
 
@@ -59,22 +62,43 @@ def test_outputs_that_are_read_have_their_values(tmp_path: Path) -> None:
     program = """
 two = ConfigMap("two", data={"read": one.data["key"], "kept": pulumi.Output.secret("word")})
 kept = two.data.apply(lambda data: data["kept"])
-ConfigMap("three", data={"id": one.id, "kept": kept, "name": one.metadata.name})
+ConfigMap("three", data={"id": one.id, "kept": kept, "name": one.metadata["name"], "none": one.status})
 """
-    told = run(tmp_path, program)
-    assert data_of(told) == {
+    ran = run(tmp_path, program)
+    assert data_of(ran) == {
         "one": {"key": "value"},
         "two": {"read": "value", "kept": "[secret]"},
-        "three": {"id": "[known after up]", "kept": "[secret]", "name": "one"},
+        "three": {"id": "[known after up]", "kept": "[secret]", "name": "one", "none": "[known after up]"},
     }
-    assert told["asked"] == ["one", "two"]
-    assert told["out"] == run(tmp_path, program, "whole")["out"]
+    assert ran["registered"] == ["three", "two"]
+    assert ran["out"] == run(tmp_path, program, "whole")["out"]
 
 
-def test_outputs_that_nobody_reads_are_not_made(tmp_path: Path) -> None:
-    told = run(tmp_path, 'ConfigMap("two", data={}, opts=pulumi.ResourceOptions(depends_on=[one]))\n')
-    assert told["asked"] == []
-    assert [resource["name"] for resource in told["out"]["resources"]] == ["one", "two"]
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"number": 1.0, "half": 0.5, "flag": True, "list": (1, 2), "none": None, "deep": {"none": None, "x": [{}]}},
+        {"late": "one.id"},
+        {"deep": [{"secret": "pulumi.Output.secret({})"}]},
+    ],
+    ids=["data", "an output", "a secret"],
+)
+def test_inputs_are_recorded_as_the_sdk_sends_them(tmp_path: Path, inputs: Any) -> None:
+    written = re.sub(r"'((?:one|pulumi)\..*?)'", r"\1", repr(inputs))
+    program = f"""
+class Part(pulumi.ComponentResource):
+    def __init__(self):
+        super().__init__("test:Part", "part", None, pulumi.ResourceOptions(protect=True))
+        self.register_outputs({{}})
+kept = pulumi.ResourceOptions(parent=Part(), retain_on_delete=True, depends_on=[one])
+two = Plain("two", {written}, kept)
+Plain("three", {{"below": two.urn}}, pulumi.ResourceOptions(parent=two))
+"""
+    mine, theirs = run(tmp_path, program), run(tmp_path, program, "whole")
+    assert mine["out"] == theirs["out"]
+    assert len(mine["out"]["resources"]) == 3
+    assert mine["status"] == 0
+    assert len(mine["registered"]) < len(theirs["registered"])
 
 
 def test_aliases_keep_their_urns(tmp_path: Path) -> None:
@@ -89,6 +113,7 @@ Part("new", pulumi.ResourceOptions(aliases=[pulumi.Alias(name="old")]))
     told = run(tmp_path, program)
     assert told["status"] == 0
     assert sorted(data_of(told)) == ["new-inner", "one"]
+    assert told["registered"] == ["new-inner"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +122,7 @@ Part("new", pulumi.ResourceOptions(aliases=[pulumi.Alias(name="old")]))
         ('pulumi.export("kept", one.data.apply(lambda data: data["missing"]))\n', "KeyError('missing')"),
         ('ConfigMap("two", data={"read": one.data.apply(lambda data: 1 / 0)})\n', "division by zero"),
         (
-            'two = ConfigMap("two", data={"no": 1j})\npulumi.export("kept", two.data)\n',
+            'two = Plain("two", {"no": 1j, "data": {}})\npulumi.export("kept", two.data)\n',
             "unexpected input of type",
         ),
     ],

@@ -55,6 +55,8 @@ def main(out: str, file: str) -> None:
     mocked_program.Recorder = Registrations  # type: ignore[misc]
     # The files that a site reads are in this folder.
     mocked_program._leave_files_out = lambda site: None  # noqa: ARG005 - the name is part of its type
+    # The SDK registers all, with its traces and aliases.
+    mocked_program._registered_at_once = lambda recorder: mocked_program._sdk_register  # noqa: ARG005 - the name is part of its type
     debug: list[str] = []
     pulumi.log.debug = lambda msg, *_: debug.append(msg)
     mocked_program.declared(STACK, Path(file))
