@@ -149,13 +149,16 @@ CASES = (
     ),
     Case(
         alert="ModelRefusesRequests",
-        change={engine("vllm:admission_rejections_total", ', reason="queue"'): grows(60), _ANSWERED: grows(0)},
+        change={
+            engine("vllm:admission_rejections_total", ', reason="max_num_queued_reqs"'): grows(60),
+            _ANSWERED: grows(0),
+        },
         labels=_MODEL,
         shown="100%",
     ),
     Case(
         alert="ModelRefusesRequests",
-        change={engine("vllm:admission_rejections_total", ', reason="queue"'): grows(1.2)},
+        change={engine("vllm:admission_rejections_total", ', reason="max_num_queued_reqs"'): grows(1.2)},
         labels=_MODEL,
         shown="1.961%",
     ),

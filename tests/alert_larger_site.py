@@ -35,7 +35,7 @@ def _replica(pod: str, mean_gap_s: float) -> dict[str, Values]:
         engine("vllm:num_requests_waiting", pod=pod): constant(1),
         engine("vllm:kv_cache_usage_perc", pod=pod): constant(0.6),
         engine("vllm:num_preemptions_total", pod=pod): grows(0),
-        engine("vllm:admission_rejections_total", ', reason="queue"', pod): grows(0),
+        engine("vllm:admission_rejections_total", ', reason="max_num_queued_reqs"', pod): grows(0),
         engine("vllm:request_success_total", ', finished_reason="stop"', pod): grows(60),
     }
 

@@ -172,7 +172,7 @@ HEALTHY: Mapping[str, Values] = {
     engine("vllm:num_requests_waiting"): constant(0),
     engine("vllm:kv_cache_usage_perc"): constant(0.5),
     engine("vllm:num_preemptions_total"): grows(0),
-    engine("vllm:admission_rejections_total", ', reason="queue"'): grows(0),
+    engine("vllm:admission_rejections_total", ', reason="max_num_queued_reqs"'): grows(0),
     engine("vllm:request_success_total", ', finished_reason="stop"'): grows(60),
     'inference_pool_ready_pods{job="inference-pickers", model="chat", name="chat"}': constant(2),
     **deployment("chat", available=2),
