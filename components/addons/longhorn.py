@@ -13,8 +13,10 @@ from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
 from components.addons.charts import Chart
 from components.network_policies import ANY_NAMESPACE, allow_ingress, peer
 from components.specs.longhorn import (
+    DATABASE_COPIES,
     MINIMAL_AVAILABLE_PERCENT,
     OVER_PROVISIONING_PERCENT,
+    SCRATCH_COPIES,
     LonghornSpec,
     database_class,
     scratch_class,
@@ -87,12 +89,15 @@ def storage_classes(name: str, spec: LonghornSpec, engine: DataEngine) -> list[d
 
     A database keeps its one copy on the node of its pod (strict-local), which engine v2 cannot do.
     """
-    local = {"numberOfReplicas": "1", "dataLocality": "strict-local" if engine == "v1" else "disabled"}
-    once = {"v1": local, "v2": {**local, "numberOfReplicas": "2"}}[engine]
+
+    def stored(copies: int, locality: str = "disabled") -> dict[str, str]:
+        return {"numberOfReplicas": str(copies), "dataLocality": locality}
+
+    database = stored(DATABASE_COPIES[engine], "strict-local" if engine == "v1" else "disabled")
     return [
-        _storage_class(name, engine, {"numberOfReplicas": str(spec.weight_replicas), "dataLocality": "disabled"}),
-        _storage_class(database_class(name), engine, once, retained=True),
-        _storage_class(scratch_class(name), engine, {"numberOfReplicas": "1", "dataLocality": "disabled"}),
+        _storage_class(name, engine, stored(spec.weight_replicas)),
+        _storage_class(database_class(name), engine, database, retained=True),
+        _storage_class(scratch_class(name), engine, stored(SCRATCH_COPIES)),
     ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from components.monitoring.operator import API
 from components.monitoring.pods import NAME_LABEL, POD_SECURITY, Placing, placed, release_of, volume_claim
+from components.specs.monitoring import ALERTMANAGER_VOLUME_GIB
 
 NAME = "inference"
 LABELS = {NAME_LABEL: "alertmanager", "alertmanager": NAME}
@@ -13,7 +14,6 @@ LABELS = {NAME_LABEL: "alertmanager", "alertmanager": NAME}
 SERVICE, PORT_NAME, PORT = "alertmanager-operated", "web", 9093
 """The Service that the operator makes for it."""
 _CONFIGURATION = "alertmanager.yaml"
-_VOLUME_GIB = 1
 _RESOURCES = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 
 
@@ -42,7 +42,7 @@ def alertmanager(
             "logFormat": "json",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            **volume_claim(storage_class, _VOLUME_GIB),
+            **volume_claim(storage_class, ALERTMANAGER_VOLUME_GIB),
             "resources": _RESOURCES,
             "securityContext": dict(POD_SECURITY),
             **placed(placing),

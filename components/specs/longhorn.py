@@ -12,6 +12,10 @@ from floor.spec import Spec
 # Longhorn's own defaults, set because the proof of the disks counts with them.
 OVER_PROVISIONING_PERCENT = 100
 MINIMAL_AVAILABLE_PERCENT = 25
+DATABASE_COPIES = {"v1": 1, "v2": 2}
+"""Of a volume for databases, by Longhorn's data engine: v1 keeps the one copy where its pod runs, which v2 cannot."""
+SCRATCH_COPIES = 1
+"""Of a volume for what may be lost."""
 
 # As Longhorn reads them; credentials belong into the Secret (longhorn.io/docs, snapshots and backups).
 _TARGET = re.compile(r"(s3|azblob)://[^\s@:/]+@[^\s@:]+|(nfs|cifs)://[^\s@]+|gcs://[^\s@]+")

@@ -26,6 +26,10 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
 """Which of the keys each system reads."""
 
 
+ALERTMANAGER_VOLUME_GIB = 1
+"""For silences, and what it has sent."""
+
+
 class MonitoringSpec(Spec):
     """Who measures the platform, and what it is held to."""
 

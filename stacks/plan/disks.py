@@ -1,4 +1,4 @@
-"""Whether the disks of a site hold the volumes of its models with all their copies, and what a lost node leaves.
+"""Whether the disks of a site hold its volumes with all their copies, and what a lost node leaves.
 
 As Longhorn schedules copies (longhorn-manager v1.12 scheduler/replica_scheduler.go): a copy lies on one disk, no two of
 a volume on one node, and a volume counts with its whole size, however much of it is written.
@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 
 from components.models.weights import volume_gib
 from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT, OVER_PROVISIONING_PERCENT
+from components.specs.monitoring import ALERTMANAGER_VOLUME_GIB
 from floor.problems import Problem
+from stacks.plan.monitoring import longhorn_copies
 from stacks.proof.figures import shown
 from stacks.site.checks.disks import amount
 from stacks.site.model import SiteConfig
@@ -42,11 +44,13 @@ class Disk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelVolume:
-    """The weights of one model."""
+class StoredVolume:
+    """The weights of one model, or what monitoring keeps."""
 
-    model: str
+    name: str
     size_bytes: float
+    copies: int
+    """Each on a disk of another node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,7 @@ class Stored:
 
     free_bytes: Mapping[tuple[str, str], float]
     """By node and disk."""
-    unplaced: tuple[ModelVolume, ...]
+    unplaced: tuple[StoredVolume, ...]
     """Volumes of which a copy finds no disk."""
 
 
@@ -73,13 +77,13 @@ def disks_of(site: SiteConfig, *, dead: bool = False) -> list[Disk] | None:
     ]
 
 
-def store(disks: Sequence[Disk], volumes: Sequence[ModelVolume], copies: int) -> Stored:
+def store(disks: Sequence[Disk], volumes: Sequence[StoredVolume]) -> Stored:
     """Place every copy: large volumes first, each copy on the emptiest disk of a node that has none of it."""
     free = {(disk.node, disk.name): disk.usable_bytes for disk in disks}
     unplaced = []
-    for volume in sorted(volumes, key=lambda volume: (-volume.size_bytes, volume.model)):
+    for volume in sorted(volumes, key=lambda volume: (-volume.size_bytes, volume.name)):
         taken: set[str] = set()
-        for _ in range(copies):
+        for _ in range(volume.copies):
             room = [place for place, left in free.items() if place[0] not in taken and left >= volume.size_bytes]
             if not room:
                 unplaced.append(volume)
@@ -90,11 +94,21 @@ def store(disks: Sequence[Disk], volumes: Sequence[ModelVolume], copies: int) ->
     return Stored(free_bytes=free, unplaced=tuple(unplaced))
 
 
-def volumes_of(weight_bytes: Mapping[str, float]) -> list[ModelVolume]:
+def weight_volumes(weight_bytes: Mapping[str, float], copies: int) -> list[StoredVolume]:
     """The volumes of these models, by the bytes of their weights."""
     return [
-        ModelVolume(model=model, size_bytes=volume_gib(size) * 2**30) for model, size in sorted(weight_bytes.items())
+        StoredVolume(name=model, size_bytes=volume_gib(size) * 2**30, copies=copies)
+        for model, size in sorted(weight_bytes.items())
     ]
+
+
+def monitoring_volumes(site: SiteConfig) -> list[StoredVolume]:
+    """Those of Prometheus and Alertmanager, where Longhorn stores them."""
+    copies = longhorn_copies(site)
+    if site.monitoring.system != "prometheus_operator" or copies is None:
+        return []
+    sizes = {"prometheus": site.monitoring.volume_gib, "alertmanager": ALERTMANAGER_VOLUME_GIB}
+    return [StoredVolume(name=name, size_bytes=gib * 2**30, copies=copies) for name, gib in sizes.items()]
 
 
 def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Problem]:
@@ -113,32 +127,37 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
             fix="add cluster.machines.hgx.storage with its disks, or set storage.system to external",
         )
         return
-    volumes = volumes_of(weight_bytes)
-    stored = store(disks, volumes, copies)
+    own = monitoring_volumes(site)
+    stored = store(disks, [*weight_volumes(weight_bytes, copies), *own])
     if not stored.unplaced:
         return
     largest = max(stored.unplaced, key=lambda volume: volume.size_bytes)
     usable = max(disk.usable_bytes for disk in disks)
     yield Problem(
         path=DISKS,
-        what=f"cannot hold {_counted(copies, 'copy')} of {_some([volume.model for volume in stored.unplaced])}: the "
-        f"volume of {largest.model} takes {_size(largest.size_bytes)} of one disk, on {_counted(copies, 'node')}",
+        what=f"cannot hold {_counted(largest.copies, 'copy')} of {_some([volume.name for volume in stored.unplaced])}: "
+        f"the volume of {largest.name} takes {_size(largest.size_bytes)} of one disk, on "
+        f"{_counted(largest.copies, 'node')}",
         got=f"{_places(disks)}, {_size(usable)} usable on the largest: {100 - MINIMAL_AVAILABLE_PERCENT} % of "
         "min_size, and no more than it less reserved_bytes",
-        fix="; or ".join(_ways(disks, volumes, copies)),
+        fix="; or ".join(_ways(disks, weight_bytes, own, copies)),
     )
 
 
-def _ways(disks: Sequence[Disk], volumes: Sequence[ModelVolume], copies: int) -> Iterator[str]:
+def _ways(
+    disks: Sequence[Disk], weight_bytes: Mapping[str, float], own: Sequence[StoredVolume], copies: int
+) -> Iterator[str]:
     """What would make room: larger disks, fewer copies, more nodes."""
 
+    def fits(there: Sequence[Disk], count: int) -> bool:
+        return not store(there, [*weight_volumes(weight_bytes, count), *own]).unplaced
+
     def holds(size_tb: int) -> bool:
-        larger = [replace(disk, size_bytes=max(disk.size_bytes, size_tb * 1e12)) for disk in disks]
-        return not store(larger, volumes, copies).unplaced
+        return fits([replace(disk, size_bytes=max(disk.size_bytes, size_tb * 1e12)) for disk in disks], copies)
 
     if holds(_LARGEST_TB):
         yield f"take disks of {_least(holds)}TB or more, and write it as min_size of each"
-    fewer = next((count for count in range(copies - 1, 0, -1) if not store(disks, volumes, count).unplaced), 0)
+    fewer = next((count for count in range(copies - 1, 0, -1) if fits(disks, count)), 0)
     if fewer:
         risk = ", with which a lost node takes weights along" if fewer == 1 else ""
         yield f"lower {'.'.join(COPIES)} from {copies} to {fewer}{risk}"
@@ -158,37 +177,50 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
     """Where all weights find room, as text for people; nothing where the site brings no Longhorn, or has no models."""
     if site.storage.system != "longhorn" or not weight_bytes:
         return ""
-    disks, volumes, copies = disks_of(site), volumes_of(weight_bytes), site.storage.longhorn.weight_replicas
-    total = sum(volume.size_bytes for volume in volumes) * copies
+    disks, copies, own = disks_of(site), site.storage.longhorn.weight_replicas, monitoring_volumes(site)
+    weights = weight_volumes(weight_bytes, copies)
+    total = sum(volume.size_bytes for volume in weights) * copies
     if disks is None:
         return (
             f"storage: unknown, as cluster.kubeconfig does not list the nodes. {_counted(copies, 'copy')} of all "
             f"weights take {_size(total)}"
         )
-    stored = store(disks, volumes, copies)
+    volumes = [*weights, *own]
+    stored = store(disks, volumes)
     if stored.unplaced:
-        return f"storage: DOES NOT FIT: {_some([volume.model for volume in stored.unplaced])}"
+        return f"storage: DOES NOT FIT: {_some([volume.name for volume in stored.unplaced])}"
     usable = sum(disk.usable_bytes for disk in disks)
-    survives = "each volume outlives any one node" if copies > 1 else "A LOST NODE TAKES WEIGHTS ALONG"
+    survives = "each model outlives any one node" if copies > 1 else "A LOST NODE TAKES WEIGHTS ALONG"
     emptiest = max(stored.free_bytes.values())
-    largest = sorted(volumes, key=lambda volume: -volume.size_bytes)
+    largest = sorted(weights, key=lambda volume: -volume.size_bytes)
     lines = [
         f"storage: fits, {survives}. {_counted(copies, 'copy')} of all weights take {_size(total)} of "
         f"{_size(usable)} on {_places(disks)}",
-        _line("volumes", _some([f"{volume.model} {_size(volume.size_bytes)}" for volume in largest])),
-        _line("free", f"a volume of {_size(emptiest)} at most, on one disk"),
+        _line("volumes", _some([f"{volume.name} {_size(volume.size_bytes)}" for volume in largest])),
     ]
+    if own:
+        lines.append(_line("monitoring", _own(own)))
+    lines.append(_line("free", f"a volume of {_size(emptiest)} at most, on one disk"))
     if copies > 1:
-        lines.append(_line("lost node", _rebuilt(disks, volumes, copies)))
+        lines.append(_line("lost node", _rebuilt(disks, volumes)))
     return "\n".join(lines)
 
 
-def _rebuilt(disks: Sequence[Disk], volumes: Sequence[ModelVolume], copies: int) -> str:
-    """Whether every volume has all its copies again after a node is lost, wherever they were."""
+def _own(volumes: Sequence[StoredVolume]) -> str:
+    """Volumes of monitoring, which are of one class."""
+    copies = volumes[0].copies
+    risk = ", which a lost node may take along" if copies == 1 else ""
+    sizes = ", ".join(f"{volume.name} {_size(volume.size_bytes)}" for volume in volumes)
+    return f"{sizes}; {_counted(copies, 'copy')} of each{risk}"
+
+
+def _rebuilt(disks: Sequence[Disk], volumes: Sequence[StoredVolume]) -> str:
+    """Whether every volume of several copies has all of them again after a node is lost, wherever they were."""
+    again = [volume for volume in volumes if volume.copies > 1]
     short = sorted(
         node
         for node in {disk.node for disk in disks}
-        if store([disk for disk in disks if disk.node != node], volumes, copies).unplaced
+        if store([disk for disk in disks if disk.node != node], again).unplaced
     )
     if not short:
         return "Longhorn makes its copies again on the others"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.specs.longhorn import database_class, scratch_class
+from components.specs.longhorn import DATABASE_COPIES, SCRATCH_COPIES, database_class, scratch_class
 from stacks.site.model import SiteConfig
 
 
@@ -16,8 +16,12 @@ def volume_class(site: SiteConfig) -> str | None:
     return scratch_class(site.storage.storage_class) if site.storage.system == "longhorn" else None
 
 
-def on_longhorn(site: SiteConfig) -> bool:
-    """Whether that is a class of the program's own Longhorn."""
-    name = site.storage.storage_class
-    own = (name, database_class(name), scratch_class(name))
-    return site.storage.system == "longhorn" and volume_class(site) in own
+def longhorn_copies(site: SiteConfig) -> int | None:
+    """Copies of a volume of that class; None where it is no class of the program's own Longhorn."""
+    name, storage = site.storage.storage_class, site.cluster.machines and site.cluster.machines.hgx.storage
+    by_class = {
+        name: site.storage.longhorn.weight_replicas,
+        database_class(name): DATABASE_COPIES[storage.engine if storage else "v1"],
+        scratch_class(name): SCRATCH_COPIES,
+    }
+    return by_class.get(volume_class(site) or "") if site.storage.system == "longhorn" else None

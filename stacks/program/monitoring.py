@@ -24,7 +24,7 @@ from floor import storage_nodes
 from floor.taints import tolerations
 from stacks.facts.versions import Images
 from stacks.plan.disks import disks_of
-from stacks.plan.monitoring import on_longhorn, volume_class
+from stacks.plan.monitoring import longhorn_copies, volume_class
 from stacks.plan.node_taints import gpu_node_taints
 from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan
@@ -97,7 +97,7 @@ def _images(images: Images) -> MonitoringImages:
 
 def _placing(site: SiteConfig) -> Placing:
     """Longhorn mounts volumes where it stores; others mount them anywhere, and the taint of nodes with GPUs holds."""
-    if not on_longhorn(site):
+    if longhorn_copies(site) is None:
         return Placing(node_selector={}, tolerations=())
     selected = {storage_nodes.LABEL: storage_nodes.VALUE} if disks_of(site) else {}
     return Placing(node_selector=selected, tolerations=tuple(tolerations(gpu_node_taints(site))))

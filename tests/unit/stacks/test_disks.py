@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from floor.problems import SiteError
-from stacks.plan.disks import Disk, ModelVolume, describe_storage, disks_of, store
+from stacks.plan.disks import Disk, StoredVolume, describe_storage, disks_of, monitoring_volumes, store
 from stacks.plan.site_plan import SitePlan, plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
@@ -28,8 +28,10 @@ def disks(*sizes_gb: float, nodes: int = 2) -> list[Disk]:
     ]
 
 
-def volumes(*sizes_gb: float) -> list[ModelVolume]:
-    return [ModelVolume(model=f"m{number}", size_bytes=size * GB) for number, size in enumerate(sizes_gb)]
+def volumes(*sizes_gb: float, copies: int = 2) -> list[StoredVolume]:
+    return [
+        StoredVolume(name=f"m{number}", size_bytes=size * GB, copies=copies) for number, size in enumerate(sizes_gb)
+    ]
 
 
 def prod_with(**changes: Any) -> SitePlan:
@@ -37,29 +39,27 @@ def prod_with(**changes: Any) -> SitePlan:
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted", "copies", "fits"),
+    ("there", "wanted", "fits"),
     [
         # 75 % of a disk: Longhorn places nothing where less than a quarter is left.
-        (disks(1000), volumes(750), 2, True),
-        (disks(1000), volumes(751), 2, False),
+        (disks(1000), volumes(750), True),
+        (disks(1000), volumes(751), False),
         # One copy is on one disk, however many there are.
-        (disks(500, 500, 500), volumes(750), 2, False),
+        (disks(500, 500, 500), volumes(750), False),
         # The copies of a volume are on nodes of their own.
-        (disks(4000, nodes=1), volumes(100), 2, False),
-        (disks(4000, nodes=2), volumes(100), 3, False),
-        (disks(4000, nodes=3), volumes(100), 3, True),
+        (disks(4000, nodes=1), volumes(100), False),
+        (disks(4000, nodes=2), volumes(100, copies=3), False),
+        (disks(4000, nodes=3), volumes(100, copies=3), True),
         # Nominal sizes count, without over-provisioning.
-        (disks(1000), volumes(400, 350), 2, True),
-        (disks(1000), volumes(400, 351), 2, False),
-        (disks(1000, 1000), volumes(700, 700), 2, True),
+        (disks(1000), volumes(400, 350), True),
+        (disks(1000), volumes(400, 351), False),
+        (disks(1000, 1000), volumes(700, 700), True),
         # The large one first, else the small one would take its disk.
-        (disks(100, 1000), volumes(50, 750), 2, True),
+        (disks(100, 1000), volumes(50, 750), True),
     ],
 )
-def test_copies_find_room_as_longhorn_gives_it(
-    there: list[Disk], wanted: list[ModelVolume], copies: int, fits: bool
-) -> None:
-    assert (not store(there, wanted, copies).unplaced) == fits
+def test_copies_find_room_as_longhorn_gives_it(there: list[Disk], wanted: list[StoredVolume], fits: bool) -> None:
+    assert (not store(there, wanted).unplaced) == fits
 
 
 def test_what_is_reserved_is_not_given_away() -> None:
@@ -73,25 +73,56 @@ def test_no_disk_is_ever_given_more_than_it_has() -> None:
     random_numbers = random.Random(7)  # noqa: S311 - the same each time
     for _ in range(200):
         there = disks(*(random_numbers.randint(1, 40) * 100 for _ in range(3)), nodes=random_numbers.randint(1, 5))
-        wanted = volumes(*(random_numbers.randint(1, 15) * 100 for _ in range(random_numbers.randint(0, 9))))
+        sizes = [random_numbers.randint(1, 15) * 100 for _ in range(random_numbers.randint(0, 9))]
         copies = random_numbers.randint(1, 3)
-        stored = store(there, wanted, copies)
+        wanted = volumes(*sizes, copies=copies)
+        stored = store(there, wanted)
         assert min(stored.free_bytes.values()) >= 0
         taken = sum(disk.usable_bytes for disk in there) - sum(stored.free_bytes.values())
         whole = sum(volume.size_bytes for volume in wanted if volume not in stored.unplaced) * copies
         assert taken >= whole - 1
         assert (taken <= whole + 1) or stored.unplaced
-        assert store(there, list(reversed(wanted)), copies) == stored
+        assert store(there, list(reversed(wanted))) == stored
 
 
 def test_the_reference_site_stores_all_weights_twice() -> None:
     text = prod_with().storage_text
     assert text.splitlines()[0] == (
-        "storage: fits, each volume outlives any one node. 2 copies of all weights take 3.48 TB of 18 TB on 8 disks on "
+        "storage: fits, each model outlives any one node. 2 copies of all weights take 3.48 TB of 18 TB on 8 disks on "
         "4 nodes"
     )
     assert "glm-5-1 1.66 TB, qwen3-32b 76.2 GB" in text
     assert "Longhorn makes its copies again on the others" in text
+
+
+def test_volumes_of_monitoring_take_their_room() -> None:
+    text = prod_with(monitoring__volume_gib=500).storage_text
+    assert "prometheus 537 GB, alertmanager 1.07 GB; 1 copy of each, which a lost node may take along" in text
+    assert "prometheus" not in prod_with(monitoring={"system": "none"}).storage_text
+
+
+@pytest.mark.parametrize(
+    ("monitoring", "copies"),
+    [
+        ({"monitoring__storage_class": "longhorn-scratch"}, 1),
+        ({"monitoring__storage_class": "longhorn"}, 2),
+        ({"monitoring__storage_class": "longhorn-databases"}, 1),
+        ({"monitoring__storage_class": "ceph"}, None),
+        ({"monitoring": {"system": "external", "scraper_namespace": "monitoring"}}, None),
+    ],
+)
+def test_volumes_of_monitoring_have_the_copies_of_their_class(monitoring: dict[str, Any], copies: int | None) -> None:
+    assert {volume.copies for volume in monitoring_volumes(prod_with(**monitoring).site)} == (
+        {copies} if copies else set()
+    )
+
+
+def test_a_prometheus_that_fits_no_disk_is_refused_with_a_fix_that_works() -> None:
+    large = {"monitoring.volume_gib": 4_000}
+    with pytest.raises(SiteError, match=r"cannot hold 1 copy of prometheus: the volume of prometheus takes 4\.29 TB"):
+        plan_values(changed(prod(), large), "site.yaml")
+    larger = {f"{DISKS}.longhorn-{number}.min_size": "6TB" for number in range(2)}
+    assert plan_values(changed(prod(), large | larger), "site.yaml").storage_text
 
 
 def test_one_copy_is_shown_as_what_it_is() -> None:

@@ -10,7 +10,7 @@ from components.addons.longhorn import storage_classes
 from components.monitoring.alerts.gateway import BURNS
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import READ_BY, MonitoringSpec
-from stacks.plan.monitoring import on_longhorn, volume_class
+from stacks.plan.monitoring import longhorn_copies, volume_class
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
@@ -99,7 +99,7 @@ def test_volumes_are_of_longhorns_class_for_scratch_unless_another_one_is_named(
     change: dict[str, Any], named: str, own: bool
 ) -> None:
     site = plan_values(changed(prod(), change), "site.yaml").site
-    assert (volume_class(site), on_longhorn(site)) == (named, own)
+    assert (volume_class(site), longhorn_copies(site) is not None) == (named, own)
 
 
 def test_measurements_are_deleted_with_their_claim_unless_another_class_is_named() -> None:
