@@ -14,6 +14,7 @@ from components.gateway.envoy_names import picker_cluster
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.gateway_overload import overload_patches
 from components.gateway.request_log import TOKEN_COUNTS, request_log
+from components.gateway.traces import FOREIGN_HEADERS, tracing
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.objects import KubeObject
@@ -102,7 +103,10 @@ def envoy_proxy(
                 },
             },
             "shutdown": {"drainTimeout": f"{drain_s}s", "minDrainDuration": "10s"},
-            "telemetry": {"accessLog": {"settings": [request_log(spec.request_log)]}},
+            "telemetry": {
+                "accessLog": {"settings": [request_log(spec.request_log)]},
+                **({"tracing": tracing(spec.traces)} if spec.traces else {}),
+            },
             "bootstrap": {
                 "type": "JSONPatch",
                 "jsonPatches": [
@@ -214,7 +218,7 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
                 }
             },
             "headers": {
-                "earlyRequestHeaders": {"remove": list(TRUSTED_HEADERS)},
+                "earlyRequestHeaders": {"remove": [*TRUSTED_HEADERS, *(FOREIGN_HEADERS if spec.traces else ())]},
                 # Some engine might take one for the header with dashes in its place.
                 "withUnderscoresAction": "DropHeader",
             },

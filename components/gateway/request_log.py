@@ -42,11 +42,11 @@ def request_log(spec: RequestLogSpec) -> dict[str, Any]:
         "bytes_sent": "%BYTES_SENT%",
         "duration": "%DURATION%",
         "first_byte_ms": "%RESPONSE_DURATION%",
-        "ttft_ms": _counted("token_latency_ttft"),
-        "mean_itl_ms": _counted("token_latency_itl"),
-        "input_tokens": _counted("llm_input_token"),
-        "cached_input_tokens": _counted("llm_cached_input_token"),
-        "output_tokens": _counted("llm_output_token"),
+        "ttft_ms": counted("token_latency_ttft"),
+        "mean_itl_ms": counted("token_latency_itl"),
+        "input_tokens": counted("llm_input_token"),
+        "cached_input_tokens": counted("llm_cached_input_token"),
+        "output_tokens": counted("llm_output_token"),
         "x-request-id": "%REQ(X-REQUEST-ID)%",
         "client": f"%REQ({CLIENT_HEADER})%",
         "objective": f"%REQ({OBJECTIVE_HEADER})%",
@@ -85,5 +85,5 @@ def _kept(spec: RequestLogSpec) -> str:
     return " || ".join(kept)
 
 
-def _counted(key: str) -> str:
+def counted(key: str) -> str:
     return f"%DYNAMIC_METADATA({_COUNTED}:{key})%"

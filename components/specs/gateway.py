@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from components.specs.request_log import RequestLogSpec
+from components.specs.traces import TracesSpec
 from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
 
@@ -47,6 +48,8 @@ class GatewaySpec(Spec):
 
     request_log: RequestLogSpec = RequestLogSpec()
     """Which requests are logged."""
+    traces: TracesSpec | None = None
+    """Where traces of requests go; none are made if not given."""
 
     @model_validator(mode="after")
     def _plain_http_only_on_80(self) -> GatewaySpec:
