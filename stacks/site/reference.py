@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -158,7 +159,8 @@ def render() -> str:
     """docs/configuration.md."""
     site, model = list(keys(SiteConfig)), list(keys(CatalogueModel))
     return "\n".join(
-        [
+        _wrapped(line)
+        for line in [
             "# Configuration",
             "",
             "<!-- Written by `make docs` from stacks/site/model.py, components/ and stacks/facts/catalogue.py. "
@@ -183,6 +185,14 @@ def render() -> str:
             "",
         ]
     )
+
+
+def _wrapped(line: str) -> str:
+    """Prose below 120 columns; rows of tables cannot break."""
+    if line.startswith("|"):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 119, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def schema() -> dict[str, Any]:
