@@ -1,4 +1,4 @@
-# `make` alone says what there is. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
+# `make` alone lists the targets. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
 .PHONY: help root venv tools lab lab-vllm lab-down doctor test test-fast test-processes test-lab test-site test-all test-changed check types format docs bench lock
 
@@ -32,7 +32,7 @@ root:
 		'run it by sudo; bin/sitectl and make check need neither root nor lab' >&2; exit 1; }
 
 venv: ## .venv with exactly the packages of requirements.lock
-	@$(PYTHON) lab/bootstrap.py $(if $(filter venv,$(MAKECMDGOALS)),--say)
+	@$(PYTHON) lab/bootstrap.py $(if $(filter venv,$(MAKECMDGOALS)),--report)
 
 tools: venv ## build or find the lab's programs (once, into ~/.cache/inference-lab)
 	@$(RUN) -m lab install

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...]`: run the named benchmarks, or all; `--list` says which there are."""
+"""`python -m benchmarks [NAME ...]`: run the named benchmarks, or all; `--list` lists them."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Cost:
 
 
 class Stopwatch:
-    """Runs commands one at a time and says what each cost; API server and etcd count by what they used meanwhile."""
+    """Runs commands one at a time and reports what each cost; API server and etcd count by what they used meanwhile."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         """`folder` takes the commands' output."""

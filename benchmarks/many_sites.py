@@ -64,7 +64,7 @@ def run(lab: Lab, *, sites: Sequence[int]) -> Result:  # noqa: ARG001
     load = os.getloadavg()[0]
     return Result(
         benchmark="many_sites",
-        question="How long does CI take to say of every site whether it is valid, what it holds and what it declares?",
+        question="How long does CI take to show whether every site is valid, what it holds and what it declares?",
         conditions={
             "sites": "generated: 1 to 5 models with load and targets, 1 to 8 tenants, every second one out of machines",
             "clock": "processor time of all processes that it starts, one for each core; wall time beside it",

@@ -66,7 +66,7 @@ def simulator(*, replicas: int, pickers: int = 1) -> dict[str, Any]:
 
 
 def set_arguments(bench: Bench, model: str, arguments: Mapping[str, str]) -> None:
-    """Start the model's replicas again with other figures than its proof's, which no site may say; `up` undoes it.
+    """Start the model's replicas again with other figures than its proof's, which no site may set; `up` undoes it.
 
     Raises LabError when they do not come back.
     """

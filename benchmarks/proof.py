@@ -36,7 +36,7 @@ def run(lab: Lab, *, proof_rounds: int) -> Result:  # noqa: ARG001
     free = sorted(float(row["all_layouts_ms"]) for row in rows)
     return Result(
         benchmark="proof",
-        question="How long does it take to say, before a GPU is touched, whether a model works and what it costs?",
+        question="How long does it take to show, before a GPU is touched, whether a model works and what it costs?",
         conditions={"gpu": _GPU, "models": len(rows), "rounds": proof_rounds, "budget_ms": _BUDGET_MS},
         tables=[Table(title="Processor time of one proof, median of its rounds", rows=rows)],
         findings=[

@@ -173,7 +173,7 @@ def _succeeded(address: str) -> float:
 
 
 def _pick_by_name(bench: Bench, model: str) -> None:
-    """Give the model's picker the plain configuration and restart it; `up` has no say in it until the model goes."""
+    """Give the model's picker the plain configuration and restart it; `up` leaves it alone while the model is there."""
     name = picker_name(model)
     connection = api.connect(bench.lab)
     text = yaml.safe_dump(_NAMED_REPLICA, sort_keys=False)

@@ -46,7 +46,7 @@ class Sized:
     resources: int
     """What the engine has in addition: components, commands, charts, the provider."""
     differing: int = 0
-    """Objects that `kubectl diff` says it would change."""
+    """Objects that `kubectl diff` would change."""
     previews: list[Cost] = field(default_factory=list)
     diffs: list[Cost] = field(default_factory=list)
 
@@ -118,7 +118,7 @@ def findings(sizes: Sequence[Sized]) -> list[str]:
             f"From {counts[0]} to {counts[-1]} objects the preview grows with {previews}, the diff with {diffs}."
         )
     if any(size.differing for size in sizes):
-        sentences.append(f"kubectl says that {last.differing} of them differ, which the preview does not.")
+        sentences.append(f"kubectl reports that {last.differing} of them differ, which the preview does not.")
     return sentences
 
 
@@ -224,7 +224,7 @@ def _row(size: Sized, clock: str) -> Row:
         "preview / diff": round(preview / diff, 2),
         "preview, ms an object": round(1000 * preview / size.objects, 2),
         "diff, ms an object": round(1000 * diff / size.objects, 2),
-        "kubectl says differ": size.differing,
+        "differ by kubectl": size.differing,
     }
 
 

@@ -68,7 +68,7 @@ def main() -> None:
     python = chosen_python()
     version = subprocess.check_output([python, "-c", "import sys; print(sys.version)"]).decode()
     if is_current(version):
-        if "--say" in sys.argv:
+        if "--report" in sys.argv:
             say(f"{VENV} holds the packages of {LOCK.name}")
         return
     if VENV.is_symlink():

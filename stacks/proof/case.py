@@ -92,7 +92,7 @@ class Case:
 
     @property
     def weights(self) -> float:
-        """Bytes of weights on a GPU."""
+        """Bytes of weights per GPU."""
         return self.replica.weights
 
     @property
@@ -106,12 +106,12 @@ class Case:
 
     @cached_property
     def room(self) -> float:
-        """Bytes a GPU for caches, with the settings as they are derived."""
+        """Bytes per GPU for caches, with the settings as they are derived."""
         return self.replica.room(self.slots, self.batched_tokens)
 
     @property
     def usable(self) -> float:
-        """Bytes a GPU for weights and caches."""
+        """Bytes per GPU for weights and caches."""
         return self.order.hardware.memory_bytes * MEMORY_UTILISATION - self.reserve.total
 
     @cached_property

@@ -124,7 +124,7 @@ class OneReplica:
         return self._footprint.reserve(sequences=sequences, batched_tokens=batched_tokens)
 
     def room(self, sequences: int, batched_tokens: int) -> float:
-        """Bytes a GPU for caches."""
+        """Bytes per GPU for caches."""
         return cache_room(self.order.hardware, self.weights, self.reserve(sequences, batched_tokens))
 
     def longest(self, sequences: int, batched_tokens: int) -> int:
