@@ -71,14 +71,6 @@ class ImageFactory:
         path = f"/version/{checked_version(talos_version)}/extensions/official"
         return parse_extensions(self._ask("GET", path).content, source=f"{self.site.base_url}{path}")
 
-    def talos_versions(self) -> tuple[str, ...]:
-        """The Talos versions that the factory builds."""
-        answer = self._ask("GET", "/versions")
-        try:
-            return tuple(str(version) for version in answer.json())
-        except (ValueError, TypeError):
-            raise self._error(answer, "answered without a list of versions") from None
-
     def _ask(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
         for attempt in range(1, self._attempts + 1):
             last = attempt == self._attempts

@@ -130,8 +130,6 @@ class ModelServerPlan:
     decode_slowdown_when_full: float
     load_s: float
     """Time to read the weights from the volume."""
-    download_s: float
-    """Time to fetch them into the volume before the first start; 0 where nothing is fetched."""
     start_budget_s: int
     """A replica that has not started by then is restarted."""
     startup_probe_period_s: int

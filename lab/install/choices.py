@@ -25,7 +25,6 @@ class PulumiChoice:
     """The engine that the lab's sessions run; `official` when it is the machine's own and nothing is built."""
 
     program: Path
-    language_host: Path
     official: bool
     reason: str
 
@@ -56,9 +55,9 @@ def pulumi_choice(lab: Lab, environment: Mapping[str, str] = os.environ) -> Pulu
         elif not _executable(host):
             passed_over.append(f"{program} {shown} has no {_LANGUAGE_HOST} beside it")
         else:
-            return PulumiChoice(program, host, official=True, reason=f"official {program} {shown}")
+            return PulumiChoice(program, official=True, reason=f"official {program} {shown}")
     reason = f"built from its Go module: {'; '.join(passed_over) or 'no official pulumi on PATH'}"
-    return PulumiChoice(lab.bin / "pulumi", lab.bin / _LANGUAGE_HOST, official=False, reason=reason)
+    return PulumiChoice(lab.bin / "pulumi", official=False, reason=reason)
 
 
 def plugin_choice(name: str, environment: Mapping[str, str] = os.environ) -> PluginChoice:

@@ -208,7 +208,6 @@ def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
         decode_s_per_token=alone,
         decode_slowdown_when_full=max(1.0, full / alone),
         load_s=proof.cold_start["read_weights"].value,
-        download_s=proof.cold_start["download_weights"].value,
         start_budget_s=whole("start_budget_s"),
         startup_probe_period_s=PROBE_PERIOD_S,
         startup_probe_failures=whole("startup_probe_failures"),

@@ -120,12 +120,6 @@ class Split:
         """The time to the first token that this share of requests does not exceed."""
         return PATH_S + REQUEST_OVERHEAD_S + self.prefill.sojourn.quantile(share) + self.after_s
 
-    @property
-    def e2e_mean_s(self) -> float:
-        """Mean time to the last token."""
-        steady = self.decode.steady
-        return self.ttft_mean_s + steady.gaps * steady.itl_mean_s
-
     def keeps(self, target: LatencyTarget) -> bool:
         """Whether a target holds."""
         if target.metric == "ttft":

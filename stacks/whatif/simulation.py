@@ -53,10 +53,8 @@ class Run:
     tally: Tally
     lasted_s: float
     """Simulated seconds."""
-    calm_most: int
-    """Most requests under way at once before the change."""
     calm_again_s: float
-    """From when on no more than these were under way again; infinite if not within the simulation."""
+    """From when on no more were under way than at most before the change; infinite if not within the simulation."""
     under_way: int
     """Requests at the end."""
     held_s: float
@@ -148,7 +146,6 @@ class Simulation:
         return Run(
             tally=self.tally,
             lasted_s=self._now,
-            calm_most=self._calm_most,
             calm_again_s=self._calm_again_s,
             under_way=self._under_way,
             held_s=self._held_s,

@@ -42,8 +42,6 @@ for one machine at a time. ${inputs.KUBECONFIG_VARIABLE} is the cluster; without
 
   python -m talos roll --address 10.0.0.11 --name hgx-1 --image REF < hgx-1.yaml"""
 
-_HEALTH_S = 900
-
 
 @click.command(cls=Command, help=DESCRIPTION)
 @machine_options(timeout="90m", maintenance=True)

@@ -84,8 +84,11 @@ def test_the_proof_knows_what_the_first_start_downloads(
     config = site({"catalogue": "qwen3-32b-fp8", "server": {"engine": engine}}, storage={"weights": weights})
     order = order_of(config, "m", config.models["m"])
     assert order.download_bytes_per_s == speed
-    plan = planned(config).server
-    assert plan.download_s == (pytest.approx(plan.weight_bytes / speed) if speed else 0)
+    revision = planned(config)
+    plan = revision.server
+    assert revision.proof.cold_start["download_weights"].value == (
+        pytest.approx(plan.weight_bytes / speed) if speed else 0
+    )
     assert plan.startup_probe_failures * plan.startup_probe_period_s >= 2 * plan.load_s
 
 

@@ -88,13 +88,10 @@ def test_an_answer_that_is_not_the_factory_s() -> None:
         Factory(httpx.Response(200, text="<html>")).client().post_schematic(SCHEMATIC)
 
 
-def test_extensions_and_versions() -> None:
-    factory = Factory(
-        httpx.Response(200, json=[{"name": "siderolabs/a", "ref": "r/a:v1"}]), httpx.Response(200, json=["v1.13.9"])
-    )
+def test_extensions_are_those_of_a_version() -> None:
+    factory = Factory(httpx.Response(200, json=[{"name": "siderolabs/a", "ref": "r/a:v1"}]))
     client = factory.client(FactorySite("http://factory.site:8080"))
     assert client.official_extensions("v1.13.9")[0].version == "v1"
-    assert client.talos_versions() == ("v1.13.9",)
     assert str(factory.requests[0].url) == "http://factory.site:8080/version/v1.13.9/extensions/official"
 
 
