@@ -22,9 +22,9 @@ from huggingface_hub.errors import (
 
 from bundle.errors import BundleError
 from floor.digests import sha256_of
+from floor.model_hub import HUB
 from services.weights.manifest import REVISION, Entry, Manifest, chosen, is_inside
 
-HUB = "https://huggingface.co"
 _TOKEN = "hf auth login, or HF_TOKEN with a token that has access"  # noqa: S105 - a sentence
 
 

@@ -12,6 +12,8 @@ from floor.metadata import FIELD_MANAGER
 
 # The SDK's own classes ask for the plugin of their version; ours must ask for the same one.
 _PLUGIN_VERSION = version("pulumi-kubernetes")
+# The command of an update: a value that was made once stays, even if the text of its command changes.
+KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
 # What the engine keeps encrypted of an object, in outputs too.
 _SECRET_KEYS = {"Secret": ("data", "stringData")}
 

@@ -59,7 +59,7 @@ class Problem:
     def sentence(self) -> str:
         """`what; got; did you mean; allowed`."""
         got = f"; got {self.got}" if self.got else ""
-        near = f"; did you mean '{self.near}'?" if self.near else ""
+        near = meant(self.near)
         allowed = f"{'' if self.near else ';'} allowed: {self.allowed}" if self.allowed else ""
         return f"{self.what}{got}{near}{allowed}"
 
@@ -110,6 +110,11 @@ def refused_value(path: Path, detail: Mapping[str, Any]) -> Problem:
     if isinstance(error, WrongValueError):
         return replace(error.problem, path=path)
     return Problem(path=path, what=str(error or detail["msg"]), fix="change one of them")
+
+
+def meant(near: str) -> str:
+    """What an error adds for a word that is near to the given one; nothing where there is none."""
+    return f"; did you mean '{near}'?" if near else ""
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from floor.model_hub import HUB
 from policy.model import Finding, Resource, SiteFacts
 from policy.pods import containers
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 # Where weights come from unless a site names a mirror.
-_HUB = "https://huggingface.co"
 _INSIDE = (".svc", ".svc.cluster.local")
 
 
@@ -115,7 +115,7 @@ def sovereign_egress(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
         for container in containers(resource):
             source = _source_of_weights(container)
             if source is not None and not _inside(source, facts.registries):
-                called = "the hub" if source == _HUB else source
+                called = "the hub" if source == HUB else source
                 yield Finding(
                     resource=resource.label,
                     problem=f"container {container.get('name')} may download weights from {called}",
@@ -127,8 +127,8 @@ def sovereign_egress(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
 def _source_of_weights(container: Mapping[str, Any]) -> str | None:
     """Where a container may download weights from; None where it may not."""
     environment = {str(variable.get("name")): str(variable.get("value", "")) for variable in container.get("env") or ()}
-    may = "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1"
-    return environment.get("HF_ENDPOINT", _HUB if may else None)
+    may = "HF_HOME" in environment and environment.get("HFHUB_OFFLINE") != "1"
+    return environment.get("HF_ENDPOINT", HUB if may else None)
 
 
 def _outside(resource: Resource) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from floor.counts import counted
-from floor.problems import nearest, site_error
+from floor.problems import meant, nearest, site_error
 from floor.reading.document import read_file
 from policy.model import HIDDEN, Resource
 from sitectl import home, over_cores, temporary
@@ -82,7 +82,7 @@ def site_files(project: Path, names: Sequence[str] = ()) -> dict[str, Path]:
     if unknown:
         near = nearest(unknown[0], there)
         raise SitectlError(
-            f"no such site in {project}" + (f"; did you mean '{near}'?" if near else ""),
+            f"no such site in {project}" + meant(near),
             got=", ".join(unknown),
             allowed=", ".join(there) or "none: there is no Pulumi.<site>.yaml",
             fix="name one of these, or make one: python -m sitectl init NAME",

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import shell_complete
 
 from floor import command_line
-from floor.problems import SiteError
+from floor.problems import SiteError, meant
 from floor.secret_texts import without_secrets
 from sitectl import home, invocation, terminal
 from sitectl.command import COMPLETE, CommandContext, CommandGroup, writing
@@ -131,7 +131,7 @@ def _in_our_form(error: Exception) -> SitectlError:
             return error
         case click.UsageError():
             wrong = command_line.problem(error)
-            what = f"{wrong.what}; did you mean '{wrong.near}'?" if wrong.near else wrong.what
+            what = wrong.what + meant(wrong.near)
             return SitectlError(what, allowed=wrong.allowed, fix=wrong.fix, status=Exit.USAGE)
         case SiteError():
             return SitectlError(str(error), status=Exit.REFUSED)

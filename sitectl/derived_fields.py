@@ -11,20 +11,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from components.specs.inference_pool import picked_model
 from policy.model import Resource
 from sitectl.proofs import told
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import DEFINITIONS
 from stacks.plan.site_plan import SitePlan
 
-_PICKER_END = "-epp"
-
 
 def model_of(resource: Resource, plan: SitePlan) -> str:
     """The model that an object belongs to; empty for what all of them share."""
     meta: Mapping[str, Any] = resource.body.get("metadata") or {}
     labels: Mapping[str, Any] = meta.get("labels") or {}
-    named = str(labels.get("app.kubernetes.io/instance") or str(meta.get("name", "")).removesuffix(_PICKER_END))
+    named = str(labels.get("app.kubernetes.io/instance") or picked_model(str(meta.get("name", ""))))
     return named if named in plan.models else ""
 
 

@@ -23,6 +23,7 @@ from stacks.facts.hardware import GPUS
 from stacks.plan.orders import prices_of
 from stacks.proof import money
 from stacks.site.demand import PricesSpec
+from stacks.site.loader import KEY
 from stacks.site.model import ClusterSpec
 from stacks.site.reading.raw import mapping
 
@@ -35,7 +36,6 @@ _NO_MORE_THAN_FAILED = (
 )
 # What a program prints, in a traceback, when the engine left because of another error.
 _CUT_OFF = "the client connection is closing"
-_SITE_KEY = "inference-platform:site"
 Access = dict[str, set[str]]
 
 
@@ -247,7 +247,7 @@ def _of_changes(changes: Sequence[Change]) -> Access:
 def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:
     """The site out of the stack's configuration, which the engine repeats in a preview as text."""
     try:
-        site = json.loads(config.get(_SITE_KEY, "{}"))
+        site = json.loads(config.get(KEY, "{}"))
     except (RecursionError, TypeError, ValueError):
         return {}
     return site if isinstance(site, dict) else {}

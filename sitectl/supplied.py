@@ -34,9 +34,8 @@ from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.images import untagged_repositories
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
-
-_SITE = "inference-platform:site"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,9 +150,9 @@ def _images(declared: Mapping[str, list[Resource]]) -> dict[str, set[str]]:
 def _unlocked_copy(file: Path, folder: Path) -> Path:
     """The stack file without `images`, as JSON, which is YAML."""
     values: dict[str, Any] = read_file(file).values
-    site = {key: value for key, value in values["config"][_SITE].items() if key != "images"}
+    site = {key: value for key, value in values["config"][KEY].items() if key != "images"}
     copy = folder / file.name
-    copy.write_text(json.dumps({**values, "config": {**values["config"], _SITE: site}}), encoding="utf-8")
+    copy.write_text(json.dumps({**values, "config": {**values["config"], KEY: site}}), encoding="utf-8")
     return copy
 
 

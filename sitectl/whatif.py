@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from floor.counts import counted
+from stacks.proof.demand import PERCENTS
 from stacks.proof.figures import Figure, shown
 from stacks.whatif.outcome import (
     MOST_REFUSED,
-    PERCENTS,
     Column,
     ModelOutcome,
     SiteOutcome,

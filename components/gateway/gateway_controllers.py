@@ -16,6 +16,7 @@ from components.addons.charts import Chart
 from components.component import Component
 from components.namespace import Namespace
 from components.network_policies import Peer, allow_ingress, peer, read_by
+from components.objects import KEEP
 from floor import namespaces
 from floor.headers import CLIENT_HEADER
 
@@ -32,7 +33,6 @@ CLIENT_ATTRIBUTE = "client"
 # Helm keeps each revision with all its values in a Secret.
 _REVISIONS_KEPT = 5
 _MINT = "python3 -c 'import secrets; print(secrets.token_urlsafe(32), end=\"\")'"
-_KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
 
 
 def envoy_gateway_values() -> dict[str, Any]:
@@ -188,7 +188,7 @@ class GatewayControllers(Component):
         command = local.Command(
             f"{self.name}-mcp-seed",
             create=_MINT,
-            update=_KEEP,
+            update=KEEP,
             logging=local.Logging.NONE,
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
         )

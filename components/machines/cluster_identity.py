@@ -10,8 +10,10 @@ from pulumi_command import local
 
 from components.component import Component
 from components.machines import machine_commands
-from components.machines.machine_commands import KEEP, SECRETS_VARIABLE, Machine
+from components.machines.machine_commands import Machine
+from components.objects import KEEP
 from floor.stateful import IDENTITY, Keeping
+from talos import variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class ClusterIdentity(Component):
             f"{name}-talosconfig",
             create=issue,
             update=issue,
-            environment={SECRETS_VARIABLE: bundle},
+            environment={variables.SECRETS: bundle},
             triggers=[args.rotation],
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),

@@ -15,7 +15,9 @@ from pulumi_command import local
 
 from components.component import Component
 from components.machines import machine_commands
-from components.machines.machine_commands import KEEP, KUBECONFIG_VARIABLE, LIMITS, SECRETS_VARIABLE, Limits, Machine
+from components.machines.machine_commands import LIMITS, Limits, Machine
+from components.objects import KEEP
+from talos import variables
 
 _INSTALL_S = 1800
 _BOOTSTRAP_S = 1200
@@ -111,7 +113,7 @@ class ClusterNodes(Component):
             update=command,
             delete=machine_commands.erase(machine),
             stdin=_config_of(machine, self._args.configs),
-            environment={SECRETS_VARIABLE: self._args.bundle},
+            environment={variables.SECRETS: self._args.bundle},
             triggers=[machine.replacement],
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
@@ -129,7 +131,7 @@ class ClusterNodes(Component):
             f"{self.name}-bootstrap",
             create=machine_commands.bootstrap(planes, self._args.rollout.limits),
             update=KEEP,
-            environment={SECRETS_VARIABLE: self._args.bundle},
+            environment={variables.SECRETS: self._args.bundle},
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -145,7 +147,7 @@ class ClusterNodes(Component):
             f"{self.name}-kubeconfig",
             create=machine_commands.kubeconfig(planes, self._args.rollout.limits),
             update=KEEP,
-            environment={SECRETS_VARIABLE: self._args.bundle},
+            environment={variables.SECRETS: self._args.bundle},
             triggers=[self._args.rollout.credentials_rotation],
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
@@ -164,7 +166,7 @@ class ClusterNodes(Component):
             update=command,
             delete=machine_commands.leave(machine, limits, drain_timeout_s=drain_timeout_s),
             stdin=_config_of(machine, self._args.configs),
-            environment={SECRETS_VARIABLE: self._args.bundle, KUBECONFIG_VARIABLE: self.kubeconfig},
+            environment={variables.SECRETS: self._args.bundle, variables.KUBECONFIG: self.kubeconfig},
             # By the install's id, a replaced node leaves before its machine is erased and installed again, not after.
             triggers=[machine.replacement, install.id],
             logging=local.Logging.STDERR,

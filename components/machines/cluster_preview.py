@@ -13,7 +13,8 @@ import yaml
 from pulumi_command import local
 
 from components.machines import machine_commands
-from components.machines.machine_commands import KUBECONFIG_VARIABLE, LIMITS, SECRETS_VARIABLE, Limits, Machine
+from components.machines.machine_commands import LIMITS, Limits, Machine
+from talos import variables
 
 # Texts shorter than this are parts of ordinary words.
 _SHORTEST_SECRET = 8
@@ -125,7 +126,7 @@ async def _plans(
     stdin: pulumi.Output[str] = pulumi.Output.secret(entries) if bundle else pulumi.Output.from_input(entries)
     environment: dict[str, Any] = {}
     if bundle:
-        credentials = {SECRETS_VARIABLE: bundle} | ({KUBECONFIG_VARIABLE: kubeconfig} if kubeconfig else {})
+        credentials = {variables.SECRETS: bundle} | ({variables.KUBECONFIG: kubeconfig} if kubeconfig else {})
         environment = {name: pulumi.Output.secret(text) for name, text in credentials.items()}
     result = local.run_output(
         command=machine_commands.plan_all(at_once),

@@ -10,11 +10,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SECRETS_VARIABLE = "TALOS_SECRETS_TEXT"
-KUBECONFIG_VARIABLE = "KUBECONFIG_TEXT"
-# A value that was made once stays, even if the text of its command changes.
-KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
-
 _PROGRAM = (".venv/bin/python", "-m", "talos")
 _LIFETIME = "365d"
 

@@ -12,15 +12,13 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, read_by
-from components.specs.inference_pool import InferencePoolSpec, PickerPlan, picker_name
+from components.specs.inference_pool import PICKER, InferencePoolSpec, PickerPlan, picker_name
 from manifests.render import render_yaml
 from talos.draining import SUCCESSOR_FIRST
 
 _GRPC_PORT = 9002
 _HEALTH_PORT = 9003
 METRICS_PORT = 9090
-# Value of the label app.kubernetes.io/name of every model's pickers.
-PICKER = "endpoint-picker"
 # Until the gateway asks a picker that is ending nothing more: a DNS answer's life and Envoy's look-ups, 5 s each.
 _NOTICE_S = 15
 # The picker breaks off what it still sees so long after SIGTERM (controller-runtime's graceful shutdown).

@@ -11,6 +11,7 @@ from components.gateway import gateway, gateway_controllers
 from components.models import engines, inference_pool, model_server
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
 from components.monitoring.pods import NAME_LABEL
+from components.specs.inference_pool import PICKER
 from floor import namespaces
 
 _META = "__meta_kubernetes_pod"
@@ -81,7 +82,7 @@ def serving_targets(models_namespace: str, gateway_namespace: str, proxy_namespa
             name="pickers",
             job="inference-pickers",
             namespace=models_namespace,
-            pods={NAME_LABEL: inference_pool.PICKER},
+            pods={NAME_LABEL: PICKER},
             port=inference_pool.METRICS_PORT,
             labels=[_from(_MODEL, "model")],
         ),

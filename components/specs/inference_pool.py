@@ -46,6 +46,16 @@ class PickerPlan:
     """Share of the cache in use, above 0 and at most 1."""
 
 
+PICKER = "endpoint-picker"
+"""Value of the label app.kubernetes.io/name of every model's pickers."""
+_PICKER_END = "-epp"
+
+
 def picker_name(model: str) -> str:
     """Name of the picker's objects."""
-    return f"{model}-epp"
+    return f"{model}{_PICKER_END}"
+
+
+def picked_model(name: str) -> str:
+    """The model whose picker has objects of this name; the name itself where it is no picker's."""
+    return name.removesuffix(_PICKER_END)

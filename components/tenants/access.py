@@ -11,12 +11,12 @@ from pulumi_command import local
 
 from components.component import Component
 from components.namespace import NamespaceHandle
+from components.objects import KEEP
 from components.specs.access import KeySpec, TenantSpec
 from floor.headers import CLIENT_HEADER, MODEL_HEADER
 from floor.metadata import PROTECTED
 
 _MINT = """python3 -c 'import secrets; print("sk-" + secrets.token_urlsafe(32), end="")'"""
-_KEEP = 'printf %s "$PULUMI_COMMAND_STDOUT"'
 
 
 def client_id(tenant: str, key: str) -> str:
@@ -138,7 +138,7 @@ class Access(Component):
         command = local.Command(
             f"{self.name}-{tenant}-{key}",
             create=_MINT,
-            update=_KEEP,
+            update=KEEP,
             triggers=[spec.rotation],
             logging=local.Logging.NONE,
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),

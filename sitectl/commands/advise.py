@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from floor.problems import Path, nearest
+from floor.problems import Path, meant, nearest
 from sitectl import checkout
 from sitectl.advised_inputs import inputs_line, with_inputs
 from sitectl.command import Command, CommandContext, pass_context, site_names
@@ -135,7 +135,7 @@ def _entry(plan: SitePlan, model: str) -> str:
     known = [*plan.site.models, *catalogue.names()]
     near = nearest_product(model, known)
     raise SitectlError(
-        f"neither the site nor the catalogue has a model '{model}'" + (f"; did you mean '{near}'?" if near else ""),
+        f"neither the site nor the catalogue has a model '{model}'" + meant(near),
         fix="python -m sitectl catalogue list",
         status=Exit.USAGE,
     )

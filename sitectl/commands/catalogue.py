@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from floor.counts import counted
+from floor.problems import meant
 from sitectl import whole_files
 from sitectl.command import PATH, CommandContext, CommandGroup, pass_context
 from sitectl.errors import Exit, SitectlError
@@ -82,7 +83,7 @@ def show(context: CommandContext, *, name: str) -> int:
     if name not in catalogue.names():
         near = nearest_product(name, catalogue.names())
         raise SitectlError(
-            f"the catalogue has no model '{name}'" + (f"; did you mean '{near}'?" if near else ""),
+            f"the catalogue has no model '{name}'" + meant(near),
             fix=f"python -m sitectl catalogue show {near}" if near else "python -m sitectl catalogue list",
             status=Exit.USAGE,
         )

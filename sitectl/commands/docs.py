@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from floor.problems import nearest
+from floor.problems import meant, nearest
 from sitectl import home
 from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
@@ -69,9 +69,7 @@ def _named(given: str, pages: Mapping[str, Path]) -> str:
         return begun[0]
     near = "" if begun else nearest(page, pages)
     raise SitectlError(
-        f"several pages begin with '{page}'"
-        if begun
-        else f"no page '{page}'" + (f"; did you mean '{near}'?" if near else ""),
+        f"several pages begin with '{page}'" if begun else f"no page '{page}'" + meant(near),
         allowed=", ".join(begun),
         fix="choose one of the list: python -m sitectl docs",
         status=Exit.USAGE,

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from floor.problems import nearest
+from floor.problems import meant, nearest
 from policy.model import Resource
 from sitectl import checkout, derived_fields, set_fields
 from sitectl.command import Command, CommandContext, pass_context, site_names
@@ -122,7 +122,7 @@ def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
     if origin is None:
         near = nearest(key, plan.origins)
         raise SitectlError(
-            f"the site has no key '{key}'" + (f"; did you mean '{near}'?" if near else ""),
+            f"the site has no key '{key}'" + meant(near),
             allowed=_beside(plan, key),
             fix="python -m sitectl docs configuration",
             status=Exit.USAGE,
@@ -162,7 +162,7 @@ def _setting(plan: SitePlan, model: str, key: str | None) -> dict[str, Any]:
     if key not in settings:
         near = nearest(key, settings)
         raise SitectlError(
-            f"no setting '{key}' follows from the proof" + (f"; did you mean '{near}'?" if near else ""),
+            f"no setting '{key}' follows from the proof" + meant(near),
             allowed=", ".join(settings),
             fix=f"python -m sitectl explain --site {plan.site.name} models.{model}.settings",
             status=Exit.USAGE,
@@ -199,7 +199,7 @@ def find_object(resources: list[Resource], named: str) -> Resource:
     if len(matches) != 1:
         labels = sorted(resource.label for resource in resources)
         near = nearest(named, [name for resource in resources for name in _names(resource)])
-        hint = f"; did you mean '{near}'?" if near else ""
+        hint = meant(near)
         raise SitectlError(
             "several objects have this name" if matches else f"no such object{hint}",
             got=named,
@@ -222,7 +222,7 @@ def find_field(resources: list[Resource], named: str, field: str) -> tuple[Resou
         if inner is None:
             there = _there(value)
             near = nearest(step, there)
-            hint = f"; did you mean '{near}'?" if near else ""
+            hint = meant(near)
             raise SitectlError(
                 f"{resource.label} has no '{step}' below {walked or 'itself'}{hint}",
                 allowed=", ".join(there) or "nothing: this is a value",

@@ -11,7 +11,7 @@ import yaml
 
 from components.specs.model_server import ModelServerSpec
 from floor.counts import counted
-from floor.problems import SiteError
+from floor.problems import SiteError, meant
 from sitectl import annotated, new_machines, whole_files
 from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
@@ -235,7 +235,7 @@ def _model(given: str, arguments: SimpleNamespace) -> tuple[str, dict[str, Any]]
     if entry not in catalogue.names():
         near = nearest_product(entry, catalogue.names())
         raise SitectlError(
-            f"--model {given}: the catalogue has no such model" + (f"; did you mean '{near}'?" if near else ""),
+            f"--model {given}: the catalogue has no such model" + meant(near),
             got=entry,
             allowed=", ".join(catalogue.names()),
             fix=f"--model {name}={near}" if near else "choose one of the list: python -m sitectl catalogue list",

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from bundle.errors import BundleError
-from bundle.locked_weights import HUB, HubMetadata, differences, folder_manifest
+from bundle.locked_weights import HubMetadata, differences, folder_manifest
 from floor.counts import counted
-from floor.problems import nearest
+from floor.model_hub import HUB
+from floor.problems import meant, nearest
 from services.weights.failure import WeightsError
 from services.weights.manifest import Manifest, file_name, parse
 from services.weights.pace import size
@@ -57,7 +58,7 @@ def lock(context: CommandContext, *, site: str, models: tuple[str, ...], folder:
         if name not in known:
             near = nearest(name, known)
             raise SitectlError(
-                f"{site} brings no weights for a model '{name}'" + (f"; did you mean '{near}'?" if near else ""),
+                f"{site} brings no weights for a model '{name}'" + meant(near),
                 allowed=", ".join(known) or "none",
                 fix="name a model of the site that is no simulator",
                 status=Exit.USAGE,

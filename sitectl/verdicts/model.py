@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from components.specs.inference_pool import picked_model
 from sitectl.changes import Change
 
 
@@ -71,7 +72,6 @@ def verdict(
 
 
 _OF_A_MODEL = ("AIGatewayRoute", "InferencePool")
-_PICKER_END = "-epp"
 
 
 def model_of(change: Change) -> str:
@@ -81,6 +81,6 @@ def model_of(change: Change) -> str:
     instance = str((meta.get("labels") or {}).get("app.kubernetes.io/instance", ""))
     if instance:
         return instance
-    if own.endswith(_PICKER_END):
-        return own.removesuffix(_PICKER_END)
+    if (picked := picked_model(own)) != own:
+        return picked
     return own if change.kind in _OF_A_MODEL else ""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.specs.inference_pool import PICKER
 from floor import gpu_nodes
 from floor.counts import counted
 from policy.model import Resource
@@ -17,8 +18,6 @@ _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
 # Engine arguments whose cut takes something from callers, with what it takes.
 _CONTEXT_FLAG = "--max-model-len"
 _MOST_CAUSES = 5
-# Of the picker, without which no replica is chosen: its successor is ready before it ends.
-_PICKER = "endpoint-picker"
 
 
 def deployment(change: Change) -> list[Verdict]:
@@ -175,7 +174,7 @@ def _last_flag(change: Change, body: Mapping[str, Any]) -> int | None:
 def _is_picker(change: Change) -> bool:
     spec: Mapping[str, Any] = change.body.get("spec") or {}
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    return labels.get("app.kubernetes.io/name") == _PICKER
+    return labels.get("app.kubernetes.io/name") == PICKER
 
 
 def _picker(change: Change) -> list[Verdict]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from components.models.weights import CA_KEY, HEADROOM, TOKEN_KEY, WeightsPlan, egress
 from components.specs.weights import WeightsSpec
+from floor.model_hub import HUB
 from floor.problems import Problem
 from services.weights.failure import WeightsError
 from services.weights.manifest import file_name, parse
@@ -18,7 +19,6 @@ from stacks.site.demand import OrderedModelSpec
 
 LOCKS = "weights"
 """Folder of a project's locks, beside its sites."""
-_HUB = "https://huggingface.co"
 # One stream from a store is often slower than a link; hashing takes a core for each 1 to 2 GB/s.
 _PARALLEL = 4
 
@@ -72,7 +72,7 @@ def plan_weights(
         order=WeightsOrder(
             model=name,
             source=source.source,
-            endpoint=(source.mirror or _HUB).rstrip("/"),
+            endpoint=(source.mirror or HUB).rstrip("/"),
             bytes_per_s=source.download_bytes_per_s,
             parallel=_PARALLEL,
             keep=max(source.revisions - 1, 1) * len(wanted),

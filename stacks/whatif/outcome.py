@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stacks.proof.demand import LatencyTarget
+from stacks.proof.demand import PERCENTS, LatencyTarget
 from stacks.proof.ends import Verdict
 from stacks.proof.figures import Figure
 from stacks.whatif.tally import Counts, gap_quantile, quantile
 
-PERCENTS = (50, 95, 99)
 # Requests of a tier of priority 0 and more that may be refused: the rest of an uptime of 99.9 %; chosen.
 MOST_REFUSED = 0.001
 _WORST_FIRST: tuple[Verdict, ...] = ("fails", "uncertain", "holds")

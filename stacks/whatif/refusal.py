@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from floor.problems import nearest
+from floor.problems import meant, nearest
 
 
 class NoScenarioError(Exception):
@@ -19,7 +19,7 @@ def no_such(kind: str, unknown: Sequence[str], known: Sequence[str]) -> NoScenar
     """For names of that kind that the site does not have, with the nearest one that it has."""
     near = nearest(unknown[0], known)
     return NoScenarioError(
-        f"the site has no such {kind}" + (f"; did you mean '{near}'?" if near else ""),
+        f"the site has no such {kind}" + meant(near),
         got=", ".join(unknown),
         allowed=", ".join(known) or f"none: the site has no {kind}",
         fix=f"write {near}" if near else "",

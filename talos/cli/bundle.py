@@ -9,7 +9,7 @@ from typing import get_args
 
 import click
 
-from talos import secrets, talosconfig
+from talos import secrets, talosconfig, variables
 from talos.cli import inputs
 from talos.cli.failures import InputError, NotAllowedError
 from talos.cli.options import Command
@@ -49,7 +49,7 @@ def _refuse_another(path: str | None, text: str) -> None:
 @click.command(
     cls=Command,
     help=f"""\
-Print a talosconfig signed by the Talos CA of the bundle in ${inputs.SECRETS_VARIABLE}. It is a secret, and cannot be
+Print a talosconfig signed by the Talos CA of the bundle in ${variables.SECRETS}. It is a secret, and cannot be
 revoked: give it the least role and the shortest lifetime that work.
 
   python -m talos talosconfig --context prod --endpoint 10.0.0.2 --role os:reader --lifetime 8h""",
@@ -72,7 +72,7 @@ def issue_talosconfig(
     """Print or write the talosconfig."""
     bundle = inputs.secrets_bundle()
     if bundle is None:
-        raise InputError("no secrets bundle", fix=f"give its text in ${inputs.SECRETS_VARIABLE}")
+        raise InputError("no secrets bundle", fix=f"give its text in ${variables.SECRETS}")
     issued = talosconfig.issue(
         bundle,
         context=context,

@@ -14,27 +14,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from talos import secrets
+from talos import secrets, variables
 from talos import talosconfig as issuing
 from talos.api.talosconfig import Talosconfig, parse_talosconfig
 from talos.api.transport import MACHINE_API_PORT
 from talos.cli.failures import InputError
 
-CONFIG_VARIABLE = "TALOS_MACHINE_CONFIG"
-TALOSCONFIG_VARIABLE = "TALOSCONFIG_TEXT"
 TALOSCONFIG_PATH_VARIABLE = "TALOSCONFIG"
-SECRETS_VARIABLE = "TALOS_SECRETS_TEXT"
-KUBECONFIG_VARIABLE = "KUBECONFIG_TEXT"
 # Credentials made out of the secrets bundle live for one command; clocks of new machines may be behind.
 _COMMAND_LIFETIME = timedelta(hours=4)
 _CLOCKS_APART = timedelta(hours=1)
 
 INPUTS = f"""\
 secrets come by file, stdin (`-`) or environment, never as the value of an option:
-  talosconfig     --talosconfig FILE, else text in ${TALOSCONFIG_VARIABLE}, else the file ${TALOSCONFIG_PATH_VARIABLE}
-  secrets bundle  text in ${SECRETS_VARIABLE}: takes the talosconfig's place, with credentials for this command alone
-  kubeconfig      text in ${KUBECONFIG_VARIABLE}
-  machine config  --config FILE, else text in ${CONFIG_VARIABLE} (up to 128 KiB), else stdin"""
+  talosconfig     --talosconfig FILE, else text in ${variables.TALOSCONFIG}, else the file ${TALOSCONFIG_PATH_VARIABLE}
+  secrets bundle  text in ${variables.SECRETS}: takes the talosconfig's place, with credentials for this command alone
+  kubeconfig      text in ${variables.KUBECONFIG}
+  machine config  --config FILE, else text in ${variables.CONFIG} (up to 128 KiB), else stdin"""
 
 
 @dataclass(frozen=True)
@@ -70,19 +66,19 @@ def machine_config(file: str | None) -> bytes:
     if file:
         text = text_of(file, "machine config")
     else:
-        text = os.environ.get(CONFIG_VARIABLE) or text_of("-", "machine config")
+        text = os.environ.get(variables.CONFIG) or text_of("-", "machine config")
     if not text.strip():
-        raise InputError("machine config: it is empty", fix=f"give it by --config, ${CONFIG_VARIABLE} or stdin")
+        raise InputError("machine config: it is empty", fix=f"give it by --config, ${variables.CONFIG} or stdin")
     return text.encode()
 
 
 def talosconfig(file: str | None, context: str | None) -> Talosconfig | None:
     """The credentials, or None where none were given; TalosconfigError or ConfigError if they cannot be used."""
-    if not file and (text := os.environ.get(SECRETS_VARIABLE)):
+    if not file and (text := os.environ.get(variables.SECRETS)):
         return _of_this_command(text)
     if file:
         text = text_of(file, "talosconfig")
-    elif text := os.environ.get(TALOSCONFIG_VARIABLE, ""):
+    elif text := os.environ.get(variables.TALOSCONFIG, ""):
         pass
     elif path := os.environ.get(TALOSCONFIG_PATH_VARIABLE):
         text = text_of(path, "talosconfig")
@@ -106,7 +102,7 @@ def _of_this_command(bundle: str) -> Talosconfig:
 
 def secrets_bundle() -> secrets.SecretsBundle | None:
     """The cluster's secrets out of the environment, or None; ConfigError if they cannot be used."""
-    text = os.environ.get(SECRETS_VARIABLE)
+    text = os.environ.get(variables.SECRETS)
     return secrets.load(text) if text else None
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from talos import variables
 from talos.cli.failures import CommandError, InputError
-from talos.cli.inputs import KUBECONFIG_VARIABLE
 from talos.cli.waiting import PendingError, Watch
 from talos.draining import SUCCESSOR_FIRST, movable
 
@@ -46,7 +46,7 @@ class Kubernetes:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Kubernetes | None:
         """The cluster of $KUBECONFIG_TEXT; None where there is none yet."""
-        text = environment.get(KUBECONFIG_VARIABLE, "")
+        text = environment.get(variables.KUBECONFIG, "")
         return cls(text) if text.strip() else None
 
     def node(self, name: str) -> dict[str, Any] | None:
@@ -153,7 +153,7 @@ class Kubernetes:
         try:
             with open(file, "w", encoding="utf-8", closefd=False) as target:
                 target.write(self.kubeconfig)
-            hidden = {KUBECONFIG_VARIABLE, "TALOS_SECRETS_TEXT", "TALOS_MACHINE_CONFIG", "TALOSCONFIG_TEXT"}
+            hidden = {variables.KUBECONFIG, variables.SECRETS, variables.CONFIG, variables.TALOSCONFIG}
             return subprocess.run(
                 ["kubectl", f"--kubeconfig=/proc/self/fd/{file}", *arguments],
                 capture_output=True,

@@ -6,6 +6,7 @@ import contextlib
 
 import click
 
+from talos import variables
 from talos.api.client import MachineClient
 from talos.api.errors import AbsentError, TooSlowError, UnreachableError, UntrustedError
 from talos.cli import inputs
@@ -23,7 +24,7 @@ DESCRIPTION = f"""\
 Take a machine out of its cluster. It ends in maintenance mode, with the installed system but without config and data;
 disks other than the system's keep their data.
 
-  1. the node is drained, with respect for PodDisruptionBudgets       (with ${inputs.KUBECONFIG_VARIABLE} only)
+  1. the node is drained, with respect for PodDisruptionBudgets       (with ${variables.KUBECONFIG} only)
   2. a control plane leaves etcd, once the other members are healthy; the last control plane is just erased. If it
      can no longer leave by itself, the others remove its member
   3. STATE and EPHEMERAL are erased, and the machine boots into maintenance mode
@@ -31,7 +32,7 @@ disks other than the system's keep their data.
 
 With --dead the command does not call the machine, and only removes its etcd member and its Node object; for hardware
 that will not answer again. It finds the other control planes by their Node objects, which requires
-${inputs.KUBECONFIG_VARIABLE}.
+${variables.KUBECONFIG}.
 
   python -m talos leave --address 10.0.0.11 --name hgx-1"""
 
@@ -46,7 +47,7 @@ def command(options: MachineOptions, *, dead: bool, drain_timeout: str) -> int:
     if dead and cluster is None:
         raise InputError(
             f"{machine.name}: --dead, and no cluster is given that could forget it",
-            fix=f"put the text of the cluster's kubeconfig into ${inputs.KUBECONFIG_VARIABLE}",
+            fix=f"put the text of the cluster's kubeconfig into ${variables.KUBECONFIG}",
         )
     watch = machine.watch(seconds(options.timeout))
     outcome = "dead"

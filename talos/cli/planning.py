@@ -12,6 +12,7 @@ from typing import Any, Literal
 import click
 import yaml
 
+from talos import variables
 from talos.api.errors import MachineApiError
 from talos.cli import inputs
 from talos.cli.apply import classify
@@ -39,7 +40,7 @@ only the machine's state is checked. A machine that does not answer is no failur
   unknown      it is part of the cluster, and no config was given
 
   python -m talos plan --address 10.0.0.11 --name hgx-1 --image REF --insecure < hgx-1.yaml
-  (${inputs.SECRETS_VARIABLE} or a talosconfig as for every command)"""
+  (${variables.SECRETS} or a talosconfig as for every command)"""
 
 _DIFF_LINE = re.compile(r"^(?P<mark>[-+ ])(?P<indent>\s*(?:-\s+)*)(?P<key>[A-Za-z0-9_./-]+):")
 _PATHS_SHOWN = 8
@@ -64,7 +65,7 @@ class Plan:
 @click.option("--config", metavar="FILE", help="the machine config (stdin)")
 def command(options: MachineOptions, *, image: str, config: str | None) -> int:
     """Plan; prints one JSON object."""
-    given = os.environ.get(inputs.CONFIG_VARIABLE) or inputs.text_of(config or "-", "machine config")
+    given = os.environ.get(variables.CONFIG) or inputs.text_of(config or "-", "machine config")
     inputs.print_result(question(options, image, given)())
     return 0
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from talos import variables
 from talos.cli import inputs, planning
 from talos.cli.failures import InputError
 from talos.cli.options import Command, MachineOptions
@@ -20,7 +21,7 @@ A machine that refuses or does not answer is no failure, and keeps no other from
 
   echo '[{{"options": ["--address", "10.0.0.11", "--image", "REF", "--insecure"], "config": ""}}]' |
     python -m talos plan-all --at-once 4
-  (${inputs.SECRETS_VARIABLE} or a talosconfig as for every command)"""
+  (${variables.SECRETS} or a talosconfig as for every command)"""
 
 
 @click.command(cls=Command, help=DESCRIPTION)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from talos import variables
 from talos.api.client import MachineClient, connect
 from talos.api.errors import DeniedError, UntrustedError
 from talos.api.tls import FirstContact, Pinned, Trust
@@ -75,7 +76,7 @@ class Reach:
     def configured(self) -> Iterator[MachineClient]:
         """A client for the machine with its config; asks nothing yet."""
         if self.ours is None:
-            raise InputError("no talosconfig", fix=f"give one by --talosconfig or ${inputs.TALOSCONFIG_VARIABLE}")
+            raise InputError("no talosconfig", fix=f"give one by --talosconfig or ${variables.TALOSCONFIG}")
         with self._client(self.ours, self.through) as client:
             yield client
 
@@ -115,7 +116,7 @@ class Reach:
         if self.unconfigured is None:
             raise InputError(
                 "neither credentials nor a way into maintenance mode",
-                fix=f"give --talosconfig or ${inputs.TALOSCONFIG_VARIABLE}; or --fingerprint or --insecure if new",
+                fix=f"give --talosconfig or ${variables.TALOSCONFIG}; or --fingerprint or --insecure if new",
             )
         try:
             return self._look_unconfigured(self.unconfigured)

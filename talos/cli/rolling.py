@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from talos import variables
 from talos.api.client import MachineClient
 from talos.api.results import ApplyMode
 from talos.cli import inputs
@@ -38,7 +39,7 @@ version, and a control plane refuses before anything is changed. A step over a m
 server, is refused as well.
 
 The command skips steps that are already done, so after a failure or an interruption the same command continues. Run it
-for one machine at a time. ${inputs.KUBECONFIG_VARIABLE} is the cluster; without it nothing is drained.
+for one machine at a time. ${variables.KUBECONFIG} is the cluster; without it nothing is drained.
 
   python -m talos roll --address 10.0.0.11 --name hgx-1 --image REF < hgx-1.yaml"""
 

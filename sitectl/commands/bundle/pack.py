@@ -11,9 +11,9 @@ from bundle.asking import Asking
 from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.helm import Helm
-from bundle.locked_weights import HUB
 from bundle.packing import Packer
 from floor.counts import counted
+from floor.model_hub import HUB
 from services.weights.pace import size
 from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable

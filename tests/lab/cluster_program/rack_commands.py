@@ -12,13 +12,13 @@ from typing import Literal
 from unittest import mock
 
 from components.machines import machine_commands
-from components.machines.machine_commands import SECRETS_VARIABLE, Limits
+from components.machines.machine_commands import Limits
 from lab.machines.machine import Machine
 from stacks.facts import versions
 from stacks.plan.cluster import ClusterPlan, plan_cluster
 from stacks.program.cluster_access import machines_of
 from stacks.site.machines import MachinesSpec
-from talos import secrets
+from talos import secrets, variables
 from talos.cli import waiting
 from talos.cli.main import main
 from tests.lab.cluster_program.rack_site import CANARY, RackSite
@@ -96,7 +96,7 @@ class RackCommands:
     @contextmanager
     def _surroundings(self, node: str, clock: HeldClock) -> Iterator[None]:
         with (
-            mock.patch.dict("os.environ", {SECRETS_VARIABLE: self._secrets}),
+            mock.patch.dict("os.environ", {variables.SECRETS: self._secrets}),
             mock.patch("sys.stdin", io.StringIO(self._configs[node])),
             mock.patch.object(waiting, "time", clock),
         ):

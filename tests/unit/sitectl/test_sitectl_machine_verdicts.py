@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from components.machines import machine_commands
-from components.machines.machine_commands import KEEP, Machine
+from components.machines.machine_commands import Machine
+from components.objects import KEEP
 from sitectl.changes import Change, Op, of_preview
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity

@@ -1,0 +1,8 @@
+"""Variables of the environment that give `python -m talos` what is secret."""
+
+from __future__ import annotations
+
+CONFIG = "TALOS_MACHINE_CONFIG"
+TALOSCONFIG = "TALOSCONFIG_TEXT"
+SECRETS = "TALOS_SECRETS_TEXT"
+KUBECONFIG = "KUBECONFIG_TEXT"
