@@ -28,7 +28,7 @@ PACKAGES = (
     "services",
 )
 # Folders inside of these are rooms of their own, and so are single files that have a row.
-WITH_ROOMS = ("floor", "stacks", "components", "lab")
+WITH_ROOMS = ("floor", "stacks", "components", "talos", "sitectl", "lab")
 MAY_IMPORT = {
     "__main__": {"stacks.program"},
     "floor": set(),
@@ -37,6 +37,9 @@ MAY_IMPORT = {
     # Runs in pods, under a Python that has none of the other rooms.
     "services": set(),
     "talos": {"floor"},
+    "talos.api": set(),
+    "talos.cli": {"floor", "talos", "talos.api"},
+    "talos.__main__": {"talos.cli"},
     "policy": {"floor", "floor.reading"},
     "components": {"floor"},
     "components.specs": {"floor"},
@@ -78,7 +81,7 @@ MAY_IMPORT = {
     | {"lab.vllm_cpu"},
     # Images of what the runner runs, so that it has them to pull.
     "lab.registry": {"floor", "lab.errors", "lab.paths", "lab.install", "lab.runner"},
-    "lab.machines": {"floor", "lab.errors", "lab.paths", "lab.cluster", "talos"},
+    "lab.machines": {"floor", "lab.cluster", "lab.errors", "lab.paths", "talos", "talos.api"},
     # The only one that knows all that runs; the rooms below know their own part.
     "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines", "lab.registry"}
     | {"lab.vllm_cpu"},
@@ -90,10 +93,22 @@ MAY_IMPORT = {
     "lab.cli": {"floor", "lab.errors", "lab.paths"},
     "lab.__main__": {"lab.cli"},
     # Works on a site from outside: what it knows of the program comes from a run of the program.
-    "sitectl": {"floor", "floor.reading", "policy", "bundle", "services"}
-    | {"components.addons", "components.gateway", "components.specs"}
+    "sitectl.errors": set(),
+    "sitectl.saved_previews": {"floor.reading"} | {"sitectl.errors"},
+    "sitectl.changes": {"policy"} | {"sitectl.errors", "sitectl.saved_previews"},
+    "sitectl.verdicts": {"components.gateway", "components.specs"} | {"floor", "policy"} | {"sitectl.changes"},
+    "sitectl.forge": {"sitectl.errors"},
+    "sitectl": {"bundle", "floor", "floor.reading", "policy", "services"}
+    | {"components.addons", "components.specs"}
+    | {"sitectl.changes", "sitectl.errors", "sitectl.saved_previews", "sitectl.verdicts"}
+    | {"stacks.facts", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},
+    "sitectl.commands": {"bundle", "floor", "policy", "services"}
+    | {"components.addons", "components.specs"}
+    | {"sitectl", "sitectl.changes", "sitectl.errors", "sitectl.forge", "sitectl.saved_previews", "sitectl.verdicts"}
     | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},
-    "ci": {"floor", "sitectl", "stacks.plan"},
+    "sitectl.cli": {"floor"} | {"sitectl", "sitectl.errors"},
+    "sitectl.__main__": {"sitectl", "sitectl.cli"},
+    "ci": {"floor", "sitectl", "sitectl.cli", "sitectl.errors", "stacks.plan"},
 }
 # Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text.
 TEXTS = {"envoy_names", "machine_commands", "queries"}
