@@ -18,7 +18,7 @@ from kubernetes import client
 from lab import deploy, session
 from lab.cluster import api
 from lab.cluster.parts import metadata_of, present, spec_of, status_of
-from lab.deploy import Front
+from lab.deploy import StackOutputs
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
 from stacks.plan.models import MODELS_NAMESPACE
@@ -35,7 +35,7 @@ class Bench:
     """A running platform with the benchmark's models on it."""
 
     lab: Lab
-    front: Front
+    front: StackOutputs
 
     @property
     def headers(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ _BY_HAND = 'eval "$(python -m lab env)" && pulumi up'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Front:
+class StackOutputs:
     """What a stack gives out: the OpenAI base address, the models' names, and a key for each client."""
 
     endpoint: str
@@ -60,22 +60,22 @@ def deploy(lab: Lab) -> None:
         raise LabError(f"`pulumi up` ended with {status}; its diagnostics are above", fix=f"fix that, then {_BY_HAND}")
 
 
-def front(lab: Lab) -> Front:
+def front(lab: Lab) -> StackOutputs:
     """The stack's outputs, keys in plain text. Raises LabError when `up` has not run for the stack."""
     shown = session.run_pulumi(lab, "stack", "output", "--json", "--show-secrets", "--stack", session.STACK)
     return parse_outputs(json.loads(shown.stdout))
 
 
-def parse_outputs(outputs: dict[str, Any]) -> Front:
-    """Outputs of the stack -> Front; LabError names those that are missing or empty."""
+def parse_outputs(outputs: dict[str, Any]) -> StackOutputs:
+    """Outputs of the stack -> StackOutputs; LabError names those that are missing or empty."""
     missing = [name for name in ("endpoint", "models", "keys") if not outputs.get(name)]
     if missing:
         raise LabError(f"the stack {session.STACK} has no output {', '.join(missing)}", fix=_BY_HAND)
-    return Front(endpoint=outputs["endpoint"], models=tuple(outputs["models"]), keys=dict(outputs["keys"]))
+    return StackOutputs(endpoint=outputs["endpoint"], models=tuple(outputs["models"]), keys=dict(outputs["keys"]))
 
 
 def ask(
-    platform: Front,
+    platform: StackOutputs,
     *,
     model: str | None = None,
     question: str = QUESTION,

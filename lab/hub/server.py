@@ -1,6 +1,6 @@
 """The emulated hub on an address. Paths, headers and errors are those that huggingface_hub 2.4 asks for and reads.
 
-A tester makes it do something wrong: see `Faults`.
+A tester makes it do something wrong: see `HubFaults`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Content = Callable[[str, str], Mapping[str, bytes]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Faults:
+class HubFaults:
     """What goes wrong with files whose path contains `path`; the default is nothing.
 
     The list of a revision's files has the path `LIST`, and only a status of it can be wrong.
@@ -62,10 +62,10 @@ class Faults:
     """Whether a part of a file can be asked for."""
 
 
-def read_faults(file: Path) -> tuple[Faults, ...]:
+def read_faults(file: Path) -> tuple[HubFaults, ...]:
     """What a JSON file lists; nothing goes wrong without one."""
     try:
-        return tuple(Faults(**entry) for entry in json.loads(file.read_text()))
+        return tuple(HubFaults(**entry) for entry in json.loads(file.read_text()))
     except FileNotFoundError:
         return ()
 
@@ -75,7 +75,7 @@ class Hub:
     """What the hub has, and what has been asked of it."""
 
     content: Content = made_up.files
-    faults: Sequence[Faults] = ()
+    faults: Sequence[HubFaults] = ()
     """The first that is about a request decides its answer."""
     faults_file: Path | None = None
     """Read before each answer, so that another process can set the faults."""
@@ -90,29 +90,29 @@ class Hub:
     sent: int = 0
     """Bytes of files."""
     _links: int = 0
-    _spoilt: Counter[Faults] = field(default_factory=Counter)
+    _spoilt: Counter[HubFaults] = field(default_factory=Counter)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def fault_of(self, path: str, range_: str) -> Faults:
+    def fault_of(self, path: str, range_: str) -> HubFaults:
         """The faults of this request, which is written down."""
         with self._changed:
             self.requests.append((path, range_))
             self._changed.notify_all()
             return self._first(path)
 
-    def fault_of_list(self) -> Faults:
+    def fault_of_list(self) -> HubFaults:
         """Those of a list of files, which a fault of all files is not about."""
         with self._changed:
             return self._first(LIST, named=True)
 
-    def _first(self, path: str, *, named: bool = False) -> Faults:
+    def _first(self, path: str, *, named: bool = False) -> HubFaults:
         known = read_faults(self.faults_file) if self.faults_file else self.faults
         for faults in known:
             is_about = faults.path in path and (bool(faults.path) or not named)
             if is_about and (faults.times is None or self._spoilt[faults] < faults.times):
                 self._spoilt[faults] += 1
                 return faults
-        return Faults()
+        return HubFaults()
 
     def signed(self) -> str:
         """The query of a link to the store; each is another one."""
@@ -286,7 +286,7 @@ class _Handler(BaseHTTPRequestHandler):
             data = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         self._part(data, range_ if faults.ranges else "", headers, faults)
 
-    def _part(self, data: bytes, range_: str, headers: Mapping[str, str], faults: Faults) -> None:
+    def _part(self, data: bytes, range_: str, headers: Mapping[str, str], faults: HubFaults) -> None:
         begin, whole = int(range_[6:].rstrip("-") or 0) if range_ else 0, len(data)
         if begin and begin >= whole:
             self._refuse(416, "", "", {"Content-Range": f"bytes */{whole}"})
@@ -312,7 +312,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             self.close_connection = True
 
-    def _refuse_by(self, faults: Faults) -> None:
+    def _refuse_by(self, faults: HubFaults) -> None:
         headers = {"Retry-After": faults.retry_after} if faults.retry_after else {}
         self._refuse(faults.status or 500, "", "a fault of the tester's", headers)
 

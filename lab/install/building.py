@@ -14,7 +14,7 @@ from lab.errors import LabError
 from lab.install.parts import GoFamily, ModuleFolder, required_version
 from lab.install.patching import patched_go_mod
 from lab.install.running import last_lines, run_logged
-from lab.install.store import Entry, Store, content_key, locked
+from lab.install.store import StoreEntry, ToolStore, content_key, locked
 from lab.install.toolchain import GoToolchain, go_environment
 from lab.paths import Lab
 
@@ -39,7 +39,7 @@ class GoBuilder:
     toolchain: GoToolchain
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ToolStore:
         return tool_store(self.lab)
 
     def key(self, family: GoFamily) -> str:
@@ -58,7 +58,7 @@ class GoBuilder:
             ]
         )
 
-    def obtain(self, family: GoFamily, *, verify: bool = False) -> Entry:
+    def obtain(self, family: GoFamily, *, verify: bool = False) -> StoreEntry:
         """The family's folder, with `bin/` in it; built when missing. Raises LabError with the log's last lines."""
         return self.store.obtain(
             family.name, self.key(family), lambda folder, lock: self._build(family, folder, lock), verify=verify
@@ -102,8 +102,8 @@ class GoBuilder:
         return module_folder(self, wanted, family.name)
 
 
-def tool_store(lab: Lab) -> Store:
-    return Store(lab.cache / "tools")
+def tool_store(lab: Lab) -> ToolStore:
+    return ToolStore(lab.cache / "tools")
 
 
 def go_cache_lock(lab: Lab) -> Path:

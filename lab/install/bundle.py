@@ -9,15 +9,15 @@ from pathlib import Path
 
 from lab.install.building import GoBuilder, module_folder
 from lab.install.parts import ModuleFolder
-from lab.install.store import MANIFEST, Entry, Store, content_key, manifest_files
+from lab.install.store import MANIFEST, StoreEntry, ToolStore, content_key, manifest_files
 from lab.paths import Lab
 
 # Writes one bundle into a folder, from the module folders by name.
 Writer = Callable[[Mapping[str, Path], Path], None]
 
 
-def bundle_store(lab: Lab) -> Store:
-    return Store(lab.cache / "bundles")
+def bundle_store(lab: Lab) -> ToolStore:
+    return ToolStore(lab.cache / "bundles")
 
 
 def bundle_key(sources: Mapping[str, ModuleFolder], revision: str) -> str:
@@ -30,7 +30,7 @@ def bundle_key(sources: Mapping[str, ModuleFolder], revision: str) -> str:
 
 def obtain_bundle(
     builder: GoBuilder, name: str, sources: Mapping[str, ModuleFolder], revision: str, write: Writer, *, verify: bool
-) -> Entry:
+) -> StoreEntry:
     """The bundle's folder in the cache; modules are downloaded only when it is missing."""
 
     def fill(folder: Path, _lock: int) -> None:

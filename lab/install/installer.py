@@ -30,7 +30,7 @@ from lab.install.parts import (
     required_go,
 )
 from lab.install.running import last_lines, run_logged
-from lab.install.store import Entry, content_key, locked, say
+from lab.install.store import StoreEntry, content_key, locked, say
 from lab.install.toolchain import choose_toolchain, go_environment, require_linux
 from lab.paths import Lab
 from lab.progress import Progress
@@ -184,7 +184,7 @@ class BundlePart:
         with locked(bundle_store(run.lab).root / ".lock-publish", f"publishing {self.name}"):
             publish(entry.folder, run.bundle / self.name)
 
-    def obtain(self, run: Installation) -> Entry:
+    def obtain(self, run: Installation) -> StoreEntry:
         return obtain_bundle(run.builder, self.name, self.sources, self.revision, self.write, verify=run.verify)
 
 

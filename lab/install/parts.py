@@ -15,7 +15,7 @@ _MAJOR = re.compile(r"v\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class BuiltProgram:
     """One main package, and the name that its program gets in `lab.bin`."""
 
     name: str
@@ -41,7 +41,7 @@ class GoFamily:
 
     name: str
     module: str
-    programs: tuple[Program, ...]
+    programs: tuple[BuiltProgram, ...]
     version_variables: tuple[tuple[str, str], ...] = ()
     scripts: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -144,14 +144,14 @@ GO_FAMILIES = (
     GoFamily(
         name="pulumi",
         module="github.com/pulumi/pulumi/pkg/v3",
-        programs=(Program(name="pulumi", package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"),),
+        programs=(BuiltProgram(name="pulumi", package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"),),
         version_variables=(("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version", "{version}"),),
     ),
     GoFamily(
         name="pulumi-language-python",
         module="github.com/pulumi/pulumi/sdk/v3",
         programs=(
-            Program(
+            BuiltProgram(
                 name="pulumi-language-python",
                 package="github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",
             ),
@@ -167,23 +167,23 @@ GO_FAMILIES = (
         name="kwok",
         module="sigs.k8s.io/kwok",
         programs=(
-            Program(name="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),
-            Program(name="kwokctl", package="sigs.k8s.io/kwok/cmd/kwokctl"),
+            BuiltProgram(name="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),
+            BuiltProgram(name="kwokctl", package="sigs.k8s.io/kwok/cmd/kwokctl"),
         ),
     ),
     GoFamily(
         name="etcd",
         module="go.etcd.io/etcd/server/v3",
         programs=(
-            Program(name="etcd", package="go.etcd.io/etcd/server/v3"),
-            Program(name="etcdutl", package="go.etcd.io/etcd/etcdutl/v3"),
+            BuiltProgram(name="etcd", package="go.etcd.io/etcd/server/v3"),
+            BuiltProgram(name="etcdutl", package="go.etcd.io/etcd/etcdutl/v3"),
         ),
     ),
     GoFamily(
         name="kubernetes",
         module="k8s.io/kubernetes",
         programs=tuple(
-            Program(name=name, package=f"k8s.io/kubernetes/cmd/{name}")
+            BuiltProgram(name=name, package=f"k8s.io/kubernetes/cmd/{name}")
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl")
         ),
         version_variables=_KUBERNETES_VERSION,
@@ -191,33 +191,35 @@ GO_FAMILIES = (
     GoFamily(
         name="coredns",
         module="github.com/coredns/coredns",
-        programs=(Program(name="coredns", package="github.com/coredns/coredns"),),
+        programs=(BuiltProgram(name="coredns", package="github.com/coredns/coredns"),),
     ),
     GoFamily(
         name="inference-sim",
         module="github.com/llm-d/llm-d-inference-sim",
         programs=(
-            Program(name="llm-d-inference-sim", package="github.com/llm-d/llm-d-inference-sim/cmd/llm-d-inference-sim"),
+            BuiltProgram(
+                name="llm-d-inference-sim", package="github.com/llm-d/llm-d-inference-sim/cmd/llm-d-inference-sim"
+            ),
         ),
     ),
     GoFamily(
         name="endpoint-picker",
         module="sigs.k8s.io/gateway-api-inference-extension",
-        programs=(Program(name="epp", package="sigs.k8s.io/gateway-api-inference-extension/cmd/epp"),),
+        programs=(BuiltProgram(name="epp", package="sigs.k8s.io/gateway-api-inference-extension/cmd/epp"),),
         version_variables=(("sigs.k8s.io/gateway-api-inference-extension/version.BuildRef", "{version}"),),
     ),
     GoFamily(
         name="envoy-gateway",
         module="github.com/envoyproxy/gateway",
-        programs=(Program(name="envoy-gateway", package="github.com/envoyproxy/gateway/cmd/envoy-gateway"),),
+        programs=(BuiltProgram(name="envoy-gateway", package="github.com/envoyproxy/gateway/cmd/envoy-gateway"),),
         version_variables=(("github.com/envoyproxy/gateway/internal/cmd/version.envoyGatewayVersion", "{version}"),),
     ),
     GoFamily(
         name="ai-gateway",
         module="github.com/envoyproxy/ai-gateway",
         programs=(
-            Program(name="ai-gateway-controller", package="github.com/envoyproxy/ai-gateway/cmd/controller"),
-            Program(name="ai-gateway-extproc", package="github.com/envoyproxy/ai-gateway/cmd/extproc"),
+            BuiltProgram(name="ai-gateway-controller", package="github.com/envoyproxy/ai-gateway/cmd/controller"),
+            BuiltProgram(name="ai-gateway-extproc", package="github.com/envoyproxy/ai-gateway/cmd/extproc"),
         ),
         # It reads TAG-COMMITS-gHASH as `git describe --long` prints it, and shows the tag alone at 0 commits.
         version_variables=(("github.com/envoyproxy/ai-gateway/internal/version.version", "{version}-0-gmodule"),),
@@ -225,19 +227,19 @@ GO_FAMILIES = (
     GoFamily(
         name="helm",
         module="helm.sh/helm/v4",
-        programs=(Program(name="helm", package="helm.sh/helm/v4/cmd/helm"),),
+        programs=(BuiltProgram(name="helm", package="helm.sh/helm/v4/cmd/helm"),),
         version_variables=(("helm.sh/helm/v4/internal/version.version", "{version}"),),
     ),
     GoFamily(
         name="crane",
         module="github.com/google/go-containerregistry",
-        programs=(Program(name="crane", package="github.com/google/go-containerregistry/cmd/crane"),),
+        programs=(BuiltProgram(name="crane", package="github.com/google/go-containerregistry/cmd/crane"),),
         version_variables=(("github.com/google/go-containerregistry/cmd/crane/cmd.Version", "{version}"),),
     ),
     GoFamily(
         name="registry",
         module="github.com/distribution/distribution/v3",
-        programs=(Program(name="registry", package="github.com/distribution/distribution/v3/cmd/registry"),),
+        programs=(BuiltProgram(name="registry", package="github.com/distribution/distribution/v3/cmd/registry"),),
         version_variables=(("github.com/distribution/distribution/v3/version.version", "{version}"),),
     ),
     GoFamily(
@@ -246,7 +248,7 @@ GO_FAMILIES = (
         # Release 3.y.z is the module's v0.3yy.z, by its README.
         numbered=(r"v0\.(\d)0?(\d+)\.(\d+)", r"\1.\2.\3"),
         programs=tuple(
-            Program(name=name, package=f"github.com/prometheus/prometheus/cmd/{name}")
+            BuiltProgram(name=name, package=f"github.com/prometheus/prometheus/cmd/{name}")
             for name in ("prometheus", "promtool")
         ),
         # Targets of clouds that no site has are half of the build.
@@ -257,7 +259,7 @@ GO_FAMILIES = (
         name="alertmanager",
         module="github.com/prometheus/alertmanager",
         programs=tuple(
-            Program(name=name, package=f"github.com/prometheus/alertmanager/cmd/{name}")
+            BuiltProgram(name=name, package=f"github.com/prometheus/alertmanager/cmd/{name}")
             for name in ("alertmanager", "amtool")
         ),
         version_variables=_PROMETHEUS_VERSION,
@@ -266,10 +268,10 @@ GO_FAMILIES = (
         name="prometheus-operator",
         module="github.com/prometheus-operator/prometheus-operator",
         programs=(
-            Program(
+            BuiltProgram(
                 name="prometheus-operator", package="github.com/prometheus-operator/prometheus-operator/cmd/operator"
             ),
-            Program(
+            BuiltProgram(
                 name="prometheus-config-reloader",
                 package="github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader",
             ),
@@ -279,19 +281,19 @@ GO_FAMILIES = (
     GoFamily(
         name="kube-state-metrics",
         module="k8s.io/kube-state-metrics/v2",
-        programs=(Program(name="kube-state-metrics", package="k8s.io/kube-state-metrics/v2"),),
+        programs=(BuiltProgram(name="kube-state-metrics", package="k8s.io/kube-state-metrics/v2"),),
         version_variables=_PROMETHEUS_VERSION,
     ),
     GoFamily(
         name="cert-manager",
         module="github.com/cert-manager/cert-manager",
-        programs=(Program(name="cert-manager", package="github.com/cert-manager/cert-manager/lab"),),
+        programs=(BuiltProgram(name="cert-manager", package="github.com/cert-manager/cert-manager/lab"),),
         version_variables=(("github.com/cert-manager/cert-manager/pkg/util.AppVersion", "{version}"),),
     ),
     GoFamily(
         name="talos-checker",
         module="github.com/siderolabs/talos/pkg/machinery",
-        programs=(Program(name="talos-checker", package="inference-platform/tools/talos-checker"),),
+        programs=(BuiltProgram(name="talos-checker", package="inference-platform/tools/talos-checker"),),
     ),
 )
 

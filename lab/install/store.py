@@ -71,7 +71,7 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     """A complete folder of the store; `fresh` when this call filled it."""
 
     folder: Path
@@ -79,7 +79,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Store:
+class ToolStore:
     """Folders below `root`, one per name and key."""
 
     root: Path
@@ -113,7 +113,7 @@ class Store:
         """Bytes of a complete folder's files."""
         return sum(file.size for file in _read_manifest(self.folder(name, key)).values())
 
-    def obtain(self, name: str, key: str, fill: Callable[[Path, int], None], *, verify: bool = False) -> Entry:
+    def obtain(self, name: str, key: str, fill: Callable[[Path, int], None], *, verify: bool = False) -> StoreEntry:
         """The folder for this key; `fill(folder, lock)` makes it when it is missing or damaged.
 
         `lock` is a descriptor that long-running children should inherit: should this process be killed, the lock
@@ -121,12 +121,12 @@ class Store:
         """
         folder = self.folder(name, key)
         if self.fault(name, key, verify=verify) is None:
-            return Entry(folder, fresh=False)
+            return StoreEntry(folder, fresh=False)
         with locked(self.root / f".lock-{name}", name) as lock:
             fault = self.fault(name, key, verify=verify)
             if fault is None:
                 say(f"    {name}: the other installer has finished it")
-                return Entry(folder, fresh=False)
+                return StoreEntry(folder, fresh=False)
             self._sweep(name)
             if folder.exists():
                 say(f"    {name}: {folder} is damaged ({fault}), making it again")
@@ -138,7 +138,7 @@ class Store:
                 folder.rename(self.root / f".discarded-{name}@{key}")
             partial.rename(folder)
             self._sweep(name)
-        return Entry(folder, fresh=True)
+        return StoreEntry(folder, fresh=True)
 
     def _sweep(self, name: str) -> None:
         """Delete what killed installers left of this name; the caller holds its lock, so no other installer uses it."""

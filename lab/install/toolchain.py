@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.errors import LabError
 from lab.install.parts import TOOLS
 from lab.install.running import last_lines, run_logged
-from lab.install.store import Store, content_key
+from lab.install.store import ToolStore, content_key
 from lab.paths import Lab
 
 # One pinned wheel with its digests; tests hold its version against every tool module's go line.
@@ -108,8 +108,8 @@ def _stamp(program: Path, environment: Mapping[str, str]) -> str:
     return answer.stdout.strip().removeprefix("go version ")
 
 
-def _wheel_store(lab: Lab) -> Store:
-    return Store(lab.cache / "toolchain")
+def _wheel_store(lab: Lab) -> ToolStore:
+    return ToolStore(lab.cache / "toolchain")
 
 
 def wheel_version() -> str:

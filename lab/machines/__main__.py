@@ -24,7 +24,7 @@ from floor import command_line
 from lab.errors import LabError
 from lab.machines.admin import AdminServer, ask
 from lab.machines.checker import CheckerProgram
-from lab.machines.cluster_hooks import Cluster, RecordedCluster
+from lab.machines.cluster_hooks import ClusterHooks, RecordedCluster
 from lab.machines.faults import KINDS, POINTS
 from lab.machines.kwok_cluster import KwokCluster
 from lab.machines.rack import Rack
@@ -114,7 +114,7 @@ def _ask(folder: Path, machine: str, action: str, fault: dict[str, Any] | None =
 
 def _run(lab: Lab, description: Path, folder: Path) -> int:
     spec = load_rack(description)
-    cluster: Cluster = KwokCluster(lab) if spec.cluster == "kwok" else RecordedCluster()
+    cluster: ClusterHooks = KwokCluster(lab) if spec.cluster == "kwok" else RecordedCluster()
     rack = Rack(
         spec, folder, checker=CheckerProgram(lab.bin / "talos-checker"), cluster=cluster, networks=(lab.network.whole,)
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lab.machines.checker import Change
+from lab.machines.checker import MachineChange
 from lab.machines.config_view import Config
 from lab.machines.failing import NOT_AUTHORIZED, refusal
 from lab.machines.methods import ADMIN
@@ -95,7 +95,7 @@ def _validated(machine: Machine, config: bytes, *, in_maintenance: bool) -> tupl
     return verdict.warnings
 
 
-def _settled(asked: ApplyMode, change: Change, *, in_maintenance: bool) -> tuple[ApplyMode, str, str]:
+def _settled(asked: ApplyMode, change: MachineChange, *, in_maintenance: bool) -> tuple[ApplyMode, str, str]:
     """The mode that applies, its message, and the reason for that mode."""
     live = change.live or in_maintenance
     if asked is ApplyMode.STAGED:

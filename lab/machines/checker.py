@@ -26,7 +26,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Change:
+class MachineChange:
     """What lies between two configs; `why` is the reason where a reboot is needed. Both texts may hold secrets."""
 
     live: bool
@@ -40,7 +40,7 @@ class Checker(Protocol):
     def validate(self, config: bytes) -> Verdict:
         """Load and validate for metal mode."""
 
-    def change(self, old: bytes, new: bytes) -> Change:
+    def change(self, old: bytes, new: bytes) -> MachineChange:
         """Compare; `old` is empty for a machine without a config. RpcError for a config that cannot be read."""
 
 
@@ -64,10 +64,10 @@ class CheckerProgram:
             tuple(error for error in errors if error not in incomplete), tuple(answer["warnings"] or ()), not incomplete
         )
 
-    def change(self, old: bytes, new: bytes) -> Change:
+    def change(self, old: bytes, new: bytes) -> MachineChange:
         """As Checker.change."""
         answer = self._ask("change", old, new)
-        return Change(answer["live"], answer["why"], answer["diff"])
+        return MachineChange(answer["live"], answer["why"], answer["diff"])
 
     def _ask(self, command: str, *configs: bytes) -> dict[str, Any]:
         # Files without a place on the disk: configs hold the cluster's secrets.

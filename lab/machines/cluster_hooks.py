@@ -58,7 +58,7 @@ class NodeFacts:
     """Why a machine with GPUs in it offers none; empty where all is well."""
 
 
-class Cluster(Protocol):
+class ClusterHooks(Protocol):
     """Calls come from any machine's thread, and are repeated after an exception until they succeed or power is lost."""
 
     def control_plane_up(self, plane: ControlPlane) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from lab.errors import LabError
 from lab.machines import certificates
 from lab.machines.checker import Checker
-from lab.machines.cluster_hooks import Cluster, ControlPlane
+from lab.machines.cluster_hooks import ClusterHooks, ControlPlane
 from lab.machines.config_view import Config
 from lab.machines.failing import PowerLostError
 from lab.machines.faults import CONNECT
@@ -32,7 +32,7 @@ class Site(Protocol):
     """What a machine finds around it."""
 
     checker: Checker
-    cluster: Cluster
+    cluster: ClusterHooks
     puller: Puller
     speed: Speed
 

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from lab.machines.checker import Checker
-from lab.machines.cluster_hooks import Cluster
+from lab.machines.cluster_hooks import ClusterHooks
 from lab.machines.config_view import Config
 from lab.machines.front import FrontLoop
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
@@ -26,7 +26,7 @@ class Rack:
         folder: Path,
         *,
         checker: Checker,
-        cluster: Cluster,
+        cluster: ClusterHooks,
         networks: Sequence[IPv4Network] = (),
     ) -> None:
         """`networks` are where registries may be, in addition to loopback. LabError if the factory cannot listen."""

@@ -25,7 +25,7 @@ _REPLACED_LISTS = ("podIPs", "hostIPs")
 _WATCH_S = 240
 
 
-class RefusedError(watching.RefusedError):
+class ApiRefusedError(watching.RefusedError):
     """The API server answered with an error; `code` is the HTTP status."""
 
 
@@ -58,7 +58,7 @@ class KubeApi:
     ) -> Object:
         """One call; the answer's JSON.
 
-        Raises RefusedError for an HTTP error, one of TRANSIENT when there is no answer.
+        Raises ApiRefusedError for an HTTP error, one of TRANSIENT when there is no answer.
         """
         response = await self._open(method, path, body, query, content_type, _TIMEOUT_S)
         try:
@@ -84,7 +84,7 @@ class KubeApi:
         try:
             answer = await self._api.call_api(method, url, headers, body, _request_timeout=timeout_s)
         except ApiException as error:
-            raise RefusedError(error.status or 0, str(error.reason)) from error
+            raise ApiRefusedError(error.status or 0, str(error.reason)) from error
         response: aiohttp.ClientResponse = answer.response
         return response
 
@@ -116,7 +116,7 @@ class KubeApi:
     async def remove_pod(self, pod: Object) -> None:
         """Delete the Pod object for good, now that nothing of it runs.
 
-        Raises RefusedError: 404 when it is gone, 409 when the name belongs to another pod by now.
+        Raises ApiRefusedError: 404 when it is gone, 409 when the name belongs to another pod by now.
         """
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         await self.request("DELETE", pod_path(pod), body=body)
@@ -137,12 +137,12 @@ class KubeApi:
     async def claim_volume(self, namespace: str, claim: str) -> Object:
         """The PersistentVolume that a claim is bound to.
 
-        Raises RefusedError (404 or 409) when the claim is absent or not bound yet.
+        Raises ApiRefusedError (404 or 409) when the claim is absent or not bound yet.
         """
         claim_object = await self.request("GET", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}")
         volume = claim_object["spec"].get("volumeName")
         if not volume or claim_object.get("status", {}).get("phase") != "Bound":
-            raise RefusedError(409, f'persistentvolumeclaim "{claim}" is not bound')
+            raise ApiRefusedError(409, f'persistentvolumeclaim "{claim}" is not bound')
         return await self.request("GET", f"/api/v1/persistentvolumes/{volume}")
 
     async def event(self, pod: Object, *, kind: str, reason: str, message: str) -> None:
@@ -174,9 +174,9 @@ def pod_path(pod: Object) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
-def _refused(code: int, data: bytes) -> RefusedError:
+def _refused(code: int, data: bytes) -> ApiRefusedError:
     try:
         message = str(json.loads(data).get("message", ""))
     except ValueError:
         message = data[:200].decode(errors="replace")
-    return RefusedError(code, message)
+    return ApiRefusedError(code, message)

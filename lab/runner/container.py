@@ -18,7 +18,7 @@ from lab.paths import Lab
 from lab.runner.logs import LogSink
 from lab.runner.process import Finished, run, wait_exit, wait_gone
 from lab.runner.records import LOST_EXIT_CODE, RunRecord, recorded
-from lab.runner.sandbox import Identity, Sandbox, bwrap_argv, switch_user
+from lab.runner.sandbox import RunAs, Sandbox, bwrap_argv, switch_user
 
 # Each process of a container is started with it; its value is LAB/POD UID/CONTAINER/RUN.
 RUN_MARK = "INFERENCE_LAB_RUN"
@@ -58,7 +58,7 @@ class Instance:
         pid: int,
         env: Mapping[str, str],
         log: LogSink,
-        who: Identity,
+        who: RunAs,
         status_file: Path,
         mark: str,
     ) -> None:
@@ -77,7 +77,7 @@ class Instance:
         runs = processes.is_alive(record.pid) and processes.birth(record.pid) == record.birth
         env = processes.environment(record.pid) if runs else {}
         pid = recorded(status_file, "child-pid") or 0
-        who = Identity(uid=record.uid, gid=record.gid, groups=tuple(record.groups))
+        who = RunAs(uid=record.uid, gid=record.gid, groups=tuple(record.groups))
         return cls(record.pid if runs else 0, pid, env, log, who, status_file, mark)
 
     def record(self, number: int, started_at: str) -> RunRecord:

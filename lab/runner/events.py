@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from lab.runner.api import TRANSIENT, KubeApi, RefusedError
+from lab.runner.api import TRANSIENT, ApiRefusedError, KubeApi
 from lab.runner.state import Object
 
 _LOG = logging.getLogger(__name__)
@@ -37,6 +37,6 @@ class EventLog:
             pod, kind, reason, message = await self._queue.get()
             try:
                 await self._api.event(pod, kind=kind, reason=reason, message=message)
-            except (RefusedError, *TRANSIENT) as error:
+            except (ApiRefusedError, *TRANSIENT) as error:
                 # An event reports and does nothing: a pod that is gone, or an API server that is away, loses it.
                 _LOG.info("event %s %s not written: %s", reason, message, error)

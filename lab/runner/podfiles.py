@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab.paths import Lab
 from lab.runner import podspec, volumes
-from lab.runner.api import KubeApi, RefusedError
+from lab.runner.api import ApiRefusedError, KubeApi
 from lab.runner.env import Lookup, PodFacts, expand
 from lab.runner.sandbox import Mount, etc_files, resolv_conf
 from lab.runner.state import Object, parse_timestamp
@@ -46,7 +46,7 @@ class PodFiles:
     async def prepare(self, facts: PodFacts, *, taken_over: bool = False) -> None:
         """Make every folder and file again; of a pod that was taken over, what it wrote to its emptyDirs stays.
 
-        Raises VolumeError, MissingReferenceError or RefusedError when a source is missing; calling again goes on.
+        Raises VolumeError, MissingReferenceError or ApiRefusedError when a source is missing; calling again goes on.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         self._write_etc(facts)
@@ -152,7 +152,7 @@ class PodFiles:
         claim = source["claimName"]
         try:
             volume = await self._api.claim_volume(self._pod["metadata"]["namespace"], claim)
-        except RefusedError as refused:
+        except ApiRefusedError as refused:
             if refused.code in (404, 409):
                 raise VolumeError(str(refused)) from refused
             raise

@@ -23,7 +23,7 @@ _PULL_WITHIN_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Image:
+class PulledImage:
     """What a container starts from, and the id that its status reports."""
 
     files: HostFiles
@@ -33,7 +33,7 @@ class Image:
 class ImageSource(Protocol):
     """Gives the image of a container."""
 
-    async def image(self, reference: str, program: Program) -> Image:
+    async def image(self, reference: str, program: Program) -> PulledImage:
         """Raises ImageError when it will never be had, PullError when it is not to be had now."""
 
 
@@ -43,8 +43,8 @@ class InstalledPrograms:
 
     tools: Path
 
-    async def image(self, reference: str, program: Program) -> Image:
-        return Image(files=self._files(reference, program), id=f"lab://{reference}")
+    async def image(self, reference: str, program: Program) -> PulledImage:
+        return PulledImage(files=self._files(reference, program), id=f"lab://{reference}")
 
     def _files(self, reference: str, program: Program) -> HostFiles:
         try:
@@ -69,14 +69,14 @@ class Mirror:
     tools: Path
     _pulls: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
-    async def image(self, reference: str, program: Program) -> Image:
+    async def image(self, reference: str, program: Program) -> PulledImage:
         asked = image_reference(reference)
         digest = asked.digest or await self._digest_of(reference, asked)
         root = self.store / digest.replace(":", "-")
         async with self._pulls[digest]:
             if not root.exists():
                 await self._pull(reference, f"{asked.held_by(self.address).name}@{digest}", root)
-        return Image(files=self._files(reference, program, root), id=f"{asked.name}@{digest}")
+        return PulledImage(files=self._files(reference, program, root), id=f"{asked.name}@{digest}")
 
     async def _digest_of(self, reference: str, asked: ImageReference) -> str:
         """What the tag names: asked for once, as by the pull policy IfNotPresent."""

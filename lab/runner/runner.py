@@ -19,7 +19,7 @@ from lab.runner.pulling import ImageSource
 from lab.runner.state import Object
 from lab.runner.survivors import SurvivingPod
 from lab.runner.watch import Reflector
-from lab.runner.worker import NodeFacts, PodWorker, Services
+from lab.runner.worker import PodNode, PodWorker, Services
 
 _LOG = logging.getLogger(__name__)
 EMULATED_NODE_ANNOTATION = "kwok.x-k8s.io/node"
@@ -36,16 +36,14 @@ def boot_id(node: Object) -> str:
     return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", ""))
 
 
-def node_facts(node: Object) -> NodeFacts | None:
+def node_facts(node: Object) -> PodNode | None:
     """What pods need of the node; None while it is off, or has no address or podCIDR yet."""
     status = node.get("status") or {}
     addresses = [item["address"] for item in status.get("addresses") or [] if item["type"] == "InternalIP"]
     cidr = node["spec"].get("podCIDR")
     if not is_on(node) or not addresses or not cidr:
         return None
-    return NodeFacts(
-        boot=boot_id(node), host_ip=addresses[0], pod_cidr=cidr, allocatable=status.get("allocatable") or {}
-    )
+    return PodNode(boot=boot_id(node), host_ip=addresses[0], pod_cidr=cidr, allocatable=status.get("allocatable") or {})
 
 
 class Runner:

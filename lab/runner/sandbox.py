@@ -39,7 +39,7 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class RunAs:
     """Who the program runs as."""
 
     uid: int = 0
@@ -56,12 +56,12 @@ class Sandbox:
     command: Sequence[str]
     files: HostFiles
     mounts: Sequence[Mount] = ()
-    identity: Identity = field(default_factory=Identity)
+    identity: RunAs = field(default_factory=RunAs)
     working_dir: str = "/"
     read_only_root: bool = False
 
 
-def identity(security: Mapping[str, Any], image_user: int) -> Identity:
+def identity(security: Mapping[str, Any], image_user: int) -> RunAs:
     """Who the container runs as: its security context (container over pod), else the image's own user."""
     uid = int(security.get("runAsUser", image_user))
     group = security.get("runAsGroup")
@@ -69,7 +69,7 @@ def identity(security: Mapping[str, Any], image_user: int) -> Identity:
     groups = {int(number) for number in security.get("supplementalGroups") or []}
     if security.get("fsGroup") is not None:
         groups.add(int(security["fsGroup"]))
-    return Identity(uid=uid, gid=gid, groups=tuple(sorted(groups)), capabilities=_capabilities(security))
+    return RunAs(uid=uid, gid=gid, groups=tuple(sorted(groups)), capabilities=_capabilities(security))
 
 
 def _capabilities(security: Mapping[str, Any]) -> frozenset[str]:
@@ -127,7 +127,7 @@ def _parents(target: str, made: set[str]) -> list[str]:
     return flags
 
 
-def _capability_flags(who: Identity) -> list[str]:
+def _capability_flags(who: RunAs) -> list[str]:
     wanted = who.capabilities
     if who.uid or who.gid or who.groups:
         # Needed to become that user; a switch away from root drops them again.
@@ -138,7 +138,7 @@ def _capability_flags(who: Identity) -> list[str]:
     return flags
 
 
-def switch_user(who: Identity) -> list[str]:
+def switch_user(who: RunAs) -> list[str]:
     """Prefix of a command that shall run as this user; empty for plain root."""
     if not (who.uid or who.gid or who.groups):
         return []

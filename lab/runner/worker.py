@@ -12,7 +12,7 @@ from lab.cluster import network
 from lab.paths import Lab
 from lab.runner import launch, podspec, probes
 from lab.runner.adoption import initial_states
-from lab.runner.api import TRANSIENT, KubeApi, RefusedError
+from lab.runner.api import TRANSIENT, ApiRefusedError, KubeApi
 from lab.runner.backoff import RestartBackoff, RetryBackoff
 from lab.runner.container import RUN_MARK, Instance, run_mark
 from lab.runner.deadline import Deadline
@@ -37,7 +37,7 @@ _TERMINATION_MESSAGE_LIMIT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeFacts:
+class PodNode:
     """What a pod needs of its node."""
 
     boot: str
@@ -66,7 +66,7 @@ class PodWorker:
     def __init__(
         self,
         pod: Object,
-        node: NodeFacts,
+        node: PodNode,
         services: Services,
         lookup: Lookup,
         links: dict[str, str],
@@ -294,7 +294,7 @@ class PodWorker:
                 reason, text = "FailedMount", str(error)
             except (CommandError, AddressesExhaustedError) as error:
                 reason, text = "FailedCreatePodSandBox", str(error)
-            except RefusedError as error:
+            except ApiRefusedError as error:
                 reason, text = "FailedMount", f"the API server refused: {error}"
             except TRANSIENT as error:
                 reason, text = "FailedMount", f"{type(error).__name__}: {error}"
@@ -316,7 +316,7 @@ class PodWorker:
     async def _refresh(self) -> None:
         try:
             await self._files.refresh(self.pod, self._facts())
-        except (MissingReferenceError, RefusedError, *TRANSIENT) as error:
+        except (MissingReferenceError, ApiRefusedError, *TRANSIENT) as error:
             self.event("Warning", "FailedMount", f"volume not refreshed: {error}")
 
     async def _end_containers(self) -> None:
@@ -380,7 +380,7 @@ class PodWorker:
             try:
                 await call()
                 return
-            except RefusedError as refused:
+            except ApiRefusedError as refused:
                 if refused.code == _NOT_FOUND:
                     return
                 _LOG.warning("pod %s: %s", podspec.full_name(self.pod), refused)

@@ -52,7 +52,7 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class OwnMachine:
     """What the checks ask of the machine; tests give their own."""
 
     environment: Mapping[str, str]
@@ -61,7 +61,7 @@ class Machine:
     """Output of a program."""
 
 
-def here() -> Machine:
+def here() -> OwnMachine:
     """This machine."""
 
     def say(command: list[str]) -> str:
@@ -69,7 +69,7 @@ def here() -> Machine:
             command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         ).stdout.strip()
 
-    return Machine(environment=os.environ, which=shutil.which, say=say)
+    return OwnMachine(environment=os.environ, which=shutil.which, say=say)
 
 
 @click.command(cls=Command, epilog=MORE)
@@ -90,7 +90,7 @@ def command(context: CommandContext) -> int:
     return int(Exit.REFUSED if bad else Exit.OK)
 
 
-def checks(project: Path, machine: Machine) -> Iterator[Check]:
+def checks(project: Path, machine: OwnMachine) -> Iterator[Check]:
     """Every check, the ground first."""
     yield _python()
     yield from _packages()
@@ -146,7 +146,7 @@ def _packages() -> Iterator[Check]:
             )
 
 
-def _program(machine: Machine, name: str, command: list[str], without: str, fix: str) -> Check:
+def _program(machine: OwnMachine, name: str, command: list[str], without: str, fix: str) -> Check:
     if machine.which(name) is None:
         return Check(name=name, state="note", result=f"not on PATH; {without}", fix=fix)
     return Check(
@@ -154,7 +154,7 @@ def _program(machine: Machine, name: str, command: list[str], without: str, fix:
     )
 
 
-def _plugin(machine: Machine, name: str) -> Check:
+def _plugin(machine: OwnMachine, name: str) -> Check:
     version = importlib.metadata.version(f"pulumi-{name}")
     home = Path(machine.environment.get("PULUMI_HOME") or Path.home() / ".pulumi")
     ambient = machine.which(f"pulumi-resource-{name}")

@@ -16,7 +16,7 @@ from lab.paths import Lab
 from lab.registry import made_images, serving
 from lab.runner.images import TABLE
 from lab.runner.lifecycle import PullError
-from lab.runner.pulling import Image, Mirror
+from lab.runner.pulling import Mirror, PulledImage
 from talos.api.errors import RpcError
 
 REPOSITORY = "registry.k8s.io/kubectl"
@@ -41,7 +41,7 @@ def registry(lab_of_tools: Lab, address: str, tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def pulled(lab: Lab, address: str, reference: str) -> Image:
+def pulled(lab: Lab, address: str, reference: str) -> PulledImage:
     mirror = Mirror(address=address, crane=lab.bin / "crane", store=lab.images, tools=lab.bin)
     return asyncio.run(mirror.image(reference, PROGRAM))
 

@@ -17,7 +17,7 @@ import pytest
 from lab import session
 from lab.paths import Lab
 from lab.plugins import values
-from lab.plugins.command.process import Runner
+from lab.plugins.command.process import JobRunner
 from lab.plugins.command.provider import CommandProvider
 from tests.lab.engine_state import differences, resources
 from tests.lab.provider_driver import Declared, Driver, FailedError, Ref
@@ -83,7 +83,7 @@ def site(tmp_path: Path) -> Site:
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """The plugin in this process, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    return Driver("command", lambda log: CommandProvider(log, Runner()))
+    return Driver("command", lambda log: CommandProvider(log, JobRunner()))
 
 
 def job(**inputs: Any) -> Declared:

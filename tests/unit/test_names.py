@@ -21,8 +21,8 @@ CLEAN = ("__main__.py", *PRODUCT, "benchmarks", "lab", "tests")
 SHARED = {
     "Cluster": "a section of Talos's machine config is called so, and the component's type is in every site's state",
     "Command": "a command's form, in `python -m sitectl` and in `python -m talos`, which imports floor alone",
-    "Exit": "exit codes, of `python -m sitectl` and of `python -m talos`, which imports floor alone",
-    "Machine": "a section of Talos's machine config is called so; else a machine to run commands on",
+    "Exit": "exit codes, of `python -m sitectl`, of `python -m talos` and of the Job that brings weights",
+    "Machine": "a section of Talos's machine config is called so; else one that commands are run on",
     "Verdict": "what a config would do to a machine, and what a change does to a site: both judge before `up`",
 }
 
@@ -91,12 +91,22 @@ def test_words_that_only_hold_a_placeholder_are_names() -> None:
     assert placeholders("one_node = error.not_found or fields(each)") == set()
 
 
-def test_no_two_classes_of_the_product_share_a_name() -> None:
+def shared_classes(*places: str) -> dict[str, list[str]]:
+    """Class name -> files, where several have one of that name."""
     files: dict[str, set[str]] = defaultdict(set)
-    for path in python_files(*PRODUCT):
+    for path in python_files(*places):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 files[node.name].add(str(path.relative_to(ROOT)))
-    shared = {name: sorted(paths) for name, paths in files.items() if len(paths) > 1}
+    return {name: sorted(paths) for name, paths in files.items() if len(paths) > 1}
+
+
+def test_no_two_classes_of_the_product_share_a_name() -> None:
+    shared = shared_classes(*PRODUCT)
     assert {name: paths for name, paths in shared.items() if name not in SHARED} == {}
     assert set(SHARED) <= set(shared), "a row of SHARED that no class needs any more"
+
+
+def test_no_two_classes_of_the_lab_share_a_name() -> None:
+    """But for private ones, which no other file names."""
+    assert {name: paths for name, paths in shared_classes("lab").items() if not name.startswith("_")} == {}

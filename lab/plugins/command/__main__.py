@@ -1,6 +1,6 @@
 """`python -m lab.plugins.command ENGINE_ADDRESS`: what the engine starts as `pulumi-resource-command`."""
 
-from lab.plugins.command.process import Runner
+from lab.plugins.command.process import JobRunner
 from lab.plugins.command.provider import CommandProvider
 from lab.plugins.protocol import EngineLog, serve
 
@@ -10,7 +10,7 @@ _END_WAIT_S = 6.0
 
 def main() -> None:
     """Serve until the engine goes; commands that still run go with it."""
-    runner = Runner()
+    runner = JobRunner()
 
     def make(log: EngineLog) -> CommandProvider:
         return CommandProvider(log, runner)

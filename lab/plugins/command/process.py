@@ -64,7 +64,7 @@ class Result:
     stderr: str
 
 
-class Runner:
+class JobRunner:
     """Runs jobs from several threads at once; `cancel` ends all that run and refuses later ones."""
 
     def __init__(self) -> None:

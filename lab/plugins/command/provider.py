@@ -20,7 +20,7 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 from lab.plugins import values
 from lab.plugins.command import inputs
 from lab.plugins.command.globs import matching_files
-from lab.plugins.command.process import CommandFailedError, Job, Redactor, Result, Runner
+from lab.plugins.command.process import CommandFailedError, Job, JobRunner, Redactor, Result
 from lab.plugins.protocol import EngineLog, invoked
 
 VERSION = "1.2.1"
@@ -38,7 +38,7 @@ _LOGGED = {
 class CommandProvider(provider_pb2_grpc.ResourceProviderServicer):
     """`command:local:*` of pulumi-command; every method is one call of the engine's provider protocol."""
 
-    def __init__(self, log: EngineLog, runner: Runner) -> None:
+    def __init__(self, log: EngineLog, runner: JobRunner) -> None:
         self._log = log
         self._runner = runner
 

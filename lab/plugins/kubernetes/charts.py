@@ -13,7 +13,7 @@ import pulumi
 from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.objects import annotation
 from lab.plugins.kubernetes.properties import Tree
-from lab.plugins.kubernetes.session import Session
+from lab.plugins.kubernetes.session import ProviderSession
 from lab.plugins.kubernetes.yaml_components import Unfolded, parse_documents
 
 _RESOURCE_POLICY: Final = "helm.sh/resource-policy"
@@ -27,7 +27,7 @@ class Chart(Unfolded):
     """A chart's objects as resources; its hooks are left out, as the official provider does."""
 
     def __init__(
-        self, session: Session, name: str, inputs: dict[str, Any], options: pulumi.ResourceOptions | None
+        self, session: ProviderSession, name: str, inputs: dict[str, Any], options: pulumi.ResourceOptions | None
     ) -> None:
         super().__init__("kubernetes:helm.sh/v4:Chart", session, name, inputs, options)
 
@@ -41,7 +41,7 @@ class Chart(Unfolded):
         return pulumi.ResourceOptions(retain_on_delete=True if annotation(obj, _RESOURCE_POLICY) == "keep" else None)
 
 
-def render(session: Session, release: str, inputs: dict[str, Any]) -> list[Tree]:
+def render(session: ProviderSession, release: str, inputs: dict[str, Any]) -> list[Tree]:
     """Objects that `helm template` makes of the chart. Raises ProviderError with helm's message."""
     for key in _NOT_COVERED:
         if inputs.get(key):
@@ -72,7 +72,7 @@ def render(session: Session, release: str, inputs: dict[str, Any]) -> list[Tree]
     return [obj for obj in parse_documents(done.stdout, f"chart {chart}") if not annotation(obj, _HOOK)]
 
 
-def _release_namespace(session: Session, inputs: dict[str, Any]) -> str:
+def _release_namespace(session: ProviderSession, inputs: dict[str, Any]) -> str:
     return str(inputs.get("namespace") or session.default_namespace)
 
 

@@ -14,14 +14,14 @@ from pulumi.provider.server import ProviderServicer
 from lab.plugins.kubernetes import VERSION
 from lab.plugins.kubernetes.charts import Chart
 from lab.plugins.kubernetes.errors import ProviderError
-from lab.plugins.kubernetes.session import Session
+from lab.plugins.kubernetes.session import ProviderSession
 from lab.plugins.kubernetes.yaml_components import ConfigFile, ConfigGroup
 
 
 class _Components(Provider):
     """Gives the SDK's own provider server the component for a type token."""
 
-    def __init__(self, session: Callable[[], Session]) -> None:
+    def __init__(self, session: Callable[[], ProviderSession]) -> None:
         super().__init__(VERSION)
         self._session = session
 
@@ -47,7 +47,7 @@ class _Components(Provider):
 class Constructor:
     """Runs the SDK's asynchronous Construct on a thread of its own; the other requests stay synchronous."""
 
-    def __init__(self, engine_address: str, session: Callable[[], Session]) -> None:
+    def __init__(self, engine_address: str, session: Callable[[], ProviderSession]) -> None:
         self._engine_address = engine_address
         self._components = _Components(session)
         self._lock = threading.Lock()

@@ -17,7 +17,7 @@ Path = tuple[str | int, ...]
 _MISSING: Final = object()
 
 
-class Change(Enum):
+class ChangeKind(Enum):
     """What happens to one property."""
 
     ADD = "add"
@@ -29,7 +29,7 @@ class Change(Enum):
 class PropertyChange:
     """One changed property; `replaces` means that it cannot be changed in place."""
 
-    change: Change
+    change: ChangeKind
     replaces: bool
 
 
@@ -58,7 +58,7 @@ def _compare_maps(
         )
     for key, value in live.items():
         if key not in new and value is not None:
-            _record((*path, key), Change.DELETE, None, replacing, changes)
+            _record((*path, key), ChangeKind.DELETE, None, replacing, changes)
 
 
 def _compare(
@@ -68,18 +68,18 @@ def _compare(
         # A zero value that was asked for before and is not in the live object is one that the server does not repeat.
         if new is None or (is_zero(new) and asked is not _MISSING and is_zero(asked)):
             return
-        _record(path, Change.ADD, new, replacing, changes)
+        _record(path, ChangeKind.ADD, new, replacing, changes)
     elif new is UNKNOWN:
-        _record(path, Change.UPDATE, new, replacing, changes)
+        _record(path, ChangeKind.UPDATE, new, replacing, changes)
     elif isinstance(live, dict) and isinstance(new, dict):
         _compare_maps(path, live, new, asked, replacing, changes)
     elif isinstance(live, list) and isinstance(new, list):
         _compare_lists(path, live, new, asked if isinstance(asked, list) else [], replacing, changes)
     elif type(live) is bool or type(new) is bool:
         if live is not new:
-            _record(path, Change.UPDATE, new, replacing, changes)
+            _record(path, ChangeKind.UPDATE, new, replacing, changes)
     elif live != new:
-        _record(path, Change.DELETE if new is None else Change.UPDATE, new, replacing, changes)
+        _record(path, ChangeKind.DELETE if new is None else ChangeKind.UPDATE, new, replacing, changes)
 
 
 def _compare_lists(
@@ -95,14 +95,14 @@ def _compare_lists(
         current = live[index] if index < len(live) else _MISSING
         _compare((*path, index), current, value, before, replacing=replacing, changes=changes)
     for index in range(len(new), len(live)):
-        _record((*path, index), Change.DELETE, None, replacing, changes)
+        _record((*path, index), ChangeKind.DELETE, None, replacing, changes)
 
 
 def _record(
-    path: Path, change: Change, value: Any, replacing: Sequence[str], changes: dict[str, PropertyChange]
+    path: Path, change: ChangeKind, value: Any, replacing: Sequence[str], changes: dict[str, PropertyChange]
 ) -> None:
     # Dropping all metadata looks the same as renaming.
-    replaces = forces_replacement(path, value, replacing) or (change is Change.DELETE and path == ("metadata",))
+    replaces = forces_replacement(path, value, replacing) or (change is ChangeKind.DELETE and path == ("metadata",))
     changes[path_text(path)] = PropertyChange(change, replaces)
 
 

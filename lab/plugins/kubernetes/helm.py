@@ -19,7 +19,7 @@ import yaml
 from lab.plugins.kubernetes import charts, config
 from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.properties import Tree
-from lab.plugins.kubernetes.session import Session
+from lab.plugins.kubernetes.session import ProviderSession
 
 _POLL_S: Final = 0.5
 _END_S: Final = 5.0
@@ -74,7 +74,7 @@ class Record:
 class Helm:
     """Runs helm for one operation; `folder` is private to it."""
 
-    session: Session
+    session: ProviderSession
     folder: Path
 
     def run(self, *arguments: str, given: str = "", cluster: bool = True) -> str:
@@ -229,7 +229,7 @@ class Helm:
 
 
 @contextmanager
-def opened(session: Session) -> Iterator[Helm]:
+def opened(session: ProviderSession) -> Iterator[Helm]:
     """Helm with a private folder, which is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="helm-release-") as folder:
         yield Helm(session, Path(folder))

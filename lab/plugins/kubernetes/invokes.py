@@ -7,11 +7,11 @@ from typing import Any
 from lab.plugins.kubernetes.charts import render
 from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.properties import Tree
-from lab.plugins.kubernetes.session import Session
+from lab.plugins.kubernetes.session import ProviderSession
 from lab.plugins.kubernetes.yaml_components import parse_documents, placed_objects
 
 
-def invoke(session: Session, function: str, arguments: Tree) -> Tree:
+def invoke(session: ProviderSession, function: str, arguments: Tree) -> Tree:
     """Answer a function call. Raises ProviderError for functions that are not covered."""
     if function == "kubernetes:yaml:decode":
         namespace = str(arguments.get("defaultNamespace") or session.default_namespace)

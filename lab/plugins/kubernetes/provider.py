@@ -20,23 +20,23 @@ from lab.plugins.kubernetes import STAND_IN, VERSION, config, release_inputs, re
 from lab.plugins.kubernetes.checking import CheckContext, Naming, check
 from lab.plugins.kubernetes.cluster import Cluster
 from lab.plugins.kubernetes.constructing import Constructor
-from lab.plugins.kubernetes.diffing import Change, PropertyChange
+from lab.plugins.kubernetes.diffing import ChangeKind, PropertyChange
 from lab.plugins.kubernetes.errors import ApiError, ProviderError
 from lab.plugins.kubernetes.invokes import invoke
 from lab.plugins.kubernetes.objects import inputs_to_properties, is_crd, secrets_of
 from lab.plugins.kubernetes.properties import Tree, decode, encode, has_secret, hide, plain
 from lab.plugins.kubernetes.resources import InitializationError, Stored
-from lab.plugins.kubernetes.session import Log, Operation, Session
+from lab.plugins.kubernetes.session import Log, Operation, ProviderSession
 from lab.plugins.protocol import invoked
 
 _Diff = provider_pb2.PropertyDiff
 _KINDS = {
-    (Change.ADD, False): _Diff.ADD,
-    (Change.ADD, True): _Diff.ADD_REPLACE,
-    (Change.DELETE, False): _Diff.DELETE,
-    (Change.DELETE, True): _Diff.DELETE_REPLACE,
-    (Change.UPDATE, False): _Diff.UPDATE,
-    (Change.UPDATE, True): _Diff.UPDATE_REPLACE,
+    (ChangeKind.ADD, False): _Diff.ADD,
+    (ChangeKind.ADD, True): _Diff.ADD_REPLACE,
+    (ChangeKind.DELETE, False): _Diff.DELETE,
+    (ChangeKind.DELETE, True): _Diff.DELETE_REPLACE,
+    (ChangeKind.UPDATE, False): _Diff.UPDATE,
+    (ChangeKind.UPDATE, True): _Diff.UPDATE_REPLACE,
 }
 
 
@@ -46,11 +46,11 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     def __init__(self, log: Log, engine_address: str) -> None:
         self._log = log
         self._cancelled = threading.Event()
-        self._session: Session | None = None
+        self._session: ProviderSession | None = None
         self._constructor = Constructor(engine_address, lambda: self._configured)
 
     @property
-    def _configured(self) -> Session:
+    def _configured(self) -> ProviderSession:
         if self._session is None:
             raise ProviderError("the provider was asked for a resource before it was configured")
         return self._session
@@ -115,7 +115,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
                 settings = config.ProviderConfig.from_variables(request.variables, os.environ)
             except ValueError as error:
                 raise ProviderError(str(error)) from error
-            self._session = _connect(Session(settings, self._log, self._cancelled))
+            self._session = _connect(ProviderSession(settings, self._log, self._cancelled))
             return provider_pb2.ConfigureResponse(
                 acceptSecrets=True, supportsPreview=True, supports_autonaming_configuration=True
             )
@@ -260,7 +260,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError("abort raises")
 
 
-def _connect(session: Session) -> Session:
+def _connect(session: ProviderSession) -> ProviderSession:
     """Reach the session's cluster; one that cannot be reached fails each operation, not the whole provider."""
     try:
         kubeconfig = config.load_kubeconfig(session.config)
@@ -281,7 +281,7 @@ def _connect(session: Session) -> Session:
 
 
 def _property_diff(change: PropertyChange) -> Any:
-    return _Diff(kind=_KINDS[change.change, change.replaces], inputDiff=change.change is Change.DELETE)
+    return _Diff(kind=_KINDS[change.change, change.replaces], inputDiff=change.change is ChangeKind.DELETE)
 
 
 def _partial_status(stored: Stored, reasons: list[str]) -> bytes:

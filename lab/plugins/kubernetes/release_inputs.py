@@ -11,7 +11,7 @@ from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.helm import Helm, opened
 from lab.plugins.kubernetes.objects import is_crd, urn_name
 from lab.plugins.kubernetes.properties import UNKNOWN, Secret, Tree, has_secret, has_unknown, plain
-from lab.plugins.kubernetes.session import Session
+from lab.plugins.kubernetes.session import ProviderSession
 from lab.plugins.kubernetes.yaml_components import parse_documents
 
 DEFAULT_TIMEOUT_S: Final = 300
@@ -55,7 +55,7 @@ class Checked:
     problem: str = ""
 
 
-def check(session: Session, urn: str, olds: Tree, news: Tree, naming: Naming) -> Checked:
+def check(session: ProviderSession, urn: str, olds: Tree, news: Tree, naming: Naming) -> Checked:
     """The inputs that Diff, Create and Update will get: named, completed as official, with one map of values.
 
     Raises ProviderError for what the stand-in cannot do.
@@ -99,7 +99,7 @@ def _new_name(urn: str, naming: Naming) -> str:
     return naming.proposed or unique_name(f"{urn_name(urn)}-", naming.seed)
 
 
-def _declare_crds(session: Session, helm: Helm, chart: Path) -> None:
+def _declare_crds(session: ProviderSession, helm: Helm, chart: Path) -> None:
     for obj in parse_documents(helm.run("show", "crds", str(chart), cluster=False), f"the CRDs of chart {chart}"):
         if is_crd(obj):
             session.declare(obj)

@@ -25,7 +25,7 @@ class Log(Protocol):
 
 
 @dataclass
-class Session:
+class ProviderSession:
     """A configured provider: its settings, its cluster if that can be reached, and where its log lines go."""
 
     config: ProviderConfig
@@ -73,7 +73,7 @@ class Session:
 class Operation:
     """One request for one resource."""
 
-    session: Session
+    session: ProviderSession
     urn: str
     preview: bool = False
     timeout_s: float = 0.0

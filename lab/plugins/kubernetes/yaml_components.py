@@ -17,7 +17,7 @@ from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.objects import gvk_of, is_crd, metadata, name_of, namespace_of, set_metadata
 from lab.plugins.kubernetes.ordering import dependencies, in_order
 from lab.plugins.kubernetes.properties import Tree
-from lab.plugins.kubernetes.session import Session
+from lab.plugins.kubernetes.session import ProviderSession
 
 _GLOB = re.compile(r"(?:^|[^\\])[*?\[]")
 
@@ -32,7 +32,12 @@ class Unfolded(pulumi.ComponentResource):
     resources: pulumi.Output[Any]
 
     def __init__(
-        self, token: str, session: Session, name: str, inputs: dict[str, Any], options: pulumi.ResourceOptions | None
+        self,
+        token: str,
+        session: ProviderSession,
+        name: str,
+        inputs: dict[str, Any],
+        options: pulumi.ResourceOptions | None,
     ) -> None:
         super().__init__(token, name, None, options)
         self._session = session
@@ -86,7 +91,7 @@ class ConfigGroup(Unfolded):
     """Objects from files (with glob patterns), YAML text and literal objects."""
 
     def __init__(
-        self, session: Session, name: str, inputs: dict[str, Any], options: pulumi.ResourceOptions | None
+        self, session: ProviderSession, name: str, inputs: dict[str, Any], options: pulumi.ResourceOptions | None
     ) -> None:
         super().__init__("kubernetes:yaml/v2:ConfigGroup", session, name, inputs, options)
 
@@ -100,7 +105,7 @@ class ConfigFile(Unfolded):
     """Objects from one file."""
 
     def __init__(
-        self, session: Session, name: str, inputs: dict[str, Any], options: pulumi.ResourceOptions | None
+        self, session: ProviderSession, name: str, inputs: dict[str, Any], options: pulumi.ResourceOptions | None
     ) -> None:
         super().__init__("kubernetes:yaml/v2:ConfigFile", session, name, inputs, options)
 
@@ -146,7 +151,7 @@ def parse_documents(text: str, source: str) -> list[Tree]:
     return [document for document in documents if document]
 
 
-def placed_objects(objects: Sequence[Tree], namespace: str, session: Session) -> list[Tree]:
+def placed_objects(objects: Sequence[Tree], namespace: str, session: ProviderSession) -> list[Tree]:
     """Objects with lists taken apart and namespaces filled in. Raises ProviderError on an object without identity."""
     flat = _without_lists(objects)
     for obj in flat:

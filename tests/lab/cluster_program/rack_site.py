@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.machines.checker import CheckerProgram
-from lab.machines.cluster_hooks import Cluster
+from lab.machines.cluster_hooks import ClusterHooks
 from lab.machines.faults import Fault
 from lab.machines.machine import Machine
 from lab.machines.rack import Rack
@@ -40,7 +40,7 @@ class RackSite:
         self.machine(node).faults.set((fault,))
 
 
-def new_rack_site(folder: Path, cluster: Cluster, *hardware: Hardware) -> RackSite:
+def new_rack_site(folder: Path, cluster: ClusterHooks, *hardware: Hardware) -> RackSite:
     """Machines in maintenance mode and a site of a control plane `cp-1`, and workers for the next, all started."""
     addresses = loopback(len(hardware))
     machines = tuple(

@@ -8,7 +8,7 @@ import httpx
 from kubernetes import client
 
 from lab.cluster import api
-from lab.deploy import Front
+from lab.deploy import StackOutputs
 from lab.paths import Lab
 
 
@@ -17,7 +17,7 @@ class Site:
     """A running platform: where it answers, with which keys, and the lab under it."""
 
     lab: Lab
-    front: Front
+    front: StackOutputs
 
     @property
     def key(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from lab import session
-from lab.deploy import Front, front
+from lab.deploy import StackOutputs, front
 from lab.paths import Lab
 
 Document = dict[str, Any]
@@ -25,7 +25,7 @@ class EditedStack:
         self._lab = lab
         self._file = file
 
-    def up(self, edit: Callable[[Document], None]) -> Front:
+    def up(self, edit: Callable[[Document], None]) -> StackOutputs:
         """`pulumi up` with the site as `edit` changes it; the stack's outputs afterwards."""
         document = copy.deepcopy(yaml.safe_load(session.stack_file(self._lab).read_text()))
         edit(document["config"][KEY])

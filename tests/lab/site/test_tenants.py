@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.deploy import Front
+from lab.deploy import StackOutputs
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
@@ -63,10 +63,10 @@ def _is_picker(value: Any) -> bool:
     return isinstance(value, dict) and "ext_proc/endpointpicker/" in str(value.get("name"))
 
 
-def up_under_streams(site: Site, change: Callable[[], Front]) -> Front:
+def up_under_streams(site: Site, change: Callable[[], StackOutputs]) -> StackOutputs:
     """`up` while others' streams run, of which one more begins every few seconds: each comes whole."""
 
-    async def both() -> tuple[Front, list[Streamed]]:
+    async def both() -> tuple[StackOutputs, list[Streamed]]:
         async with site.http_async(120) as client:
             body = chat("qwen3-32b", tokens=STREAM_TOKENS, stream=True)
             changing = asyncio.create_task(asyncio.to_thread(change))

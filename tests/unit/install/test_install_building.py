@@ -9,7 +9,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.install.building import GoBuilder, build_error
-from lab.install.parts import GO_FAMILIES, GoFamily, Program
+from lab.install.parts import GO_FAMILIES, BuiltProgram, GoFamily
 from lab.install.toolchain import GoToolchain, go_environment
 from lab.paths import Lab
 
@@ -41,8 +41,8 @@ def family(tmp_path: Path) -> GoFamily:
         name="gateway",
         module="example.org/gateway",
         programs=(
-            Program(name="gateway-controller", package="example.org/gateway/cmd/controller"),
-            Program(name="gatewayd", package="example.org/gateway/server/v3"),
+            BuiltProgram(name="gateway-controller", package="example.org/gateway/cmd/controller"),
+            BuiltProgram(name="gatewayd", package="example.org/gateway/server/v3"),
         ),
         version_variables=(("example.org/gateway/version.text", "{version}-x"),),
         scripts=("scripts/helper",),

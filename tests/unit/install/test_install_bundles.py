@@ -12,7 +12,7 @@ from lab.errors import LabError
 from lab.install.bundle import publish
 from lab.install.charts import fill_values, write_mirror
 from lab.install.parts import CHART_SOURCES, RELEASE_FILES
-from lab.install.store import Store
+from lab.install.store import ToolStore
 
 
 def _source(folder: Path, files: dict[str, str]) -> Path:
@@ -76,7 +76,7 @@ def test_a_published_copy_is_exact_and_only_touched_when_it_differs(tmp_path: Pa
     def fill(folder: Path, _lock: int) -> None:
         (folder / "a.yaml").write_text("a")
 
-    entry = Store(tmp_path / "cache").obtain("crds", "k", fill).folder
+    entry = ToolStore(tmp_path / "cache").obtain("crds", "k", fill).folder
     target = tmp_path / "bundle" / "crds"
     assert publish(entry, target)
     assert not publish(entry, target)

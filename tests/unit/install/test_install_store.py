@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.install.store import MANIFEST, Store, content_key
+from lab.install.store import MANIFEST, ToolStore, content_key
 
 # A bound for a hung process alone; nothing waits for it when all is well.
 PATIENCE_S = 120
@@ -34,18 +34,18 @@ def _installer(root: Path, body: str) -> subprocess.Popen[str]:
         "import os, signal, time",
         "from pathlib import Path",
         "from lab.install.running import run_logged",
-        "from lab.install.store import Store",
+        "from lab.install.store import ToolStore",
         f"root = Path({str(root)!r})",
         "def fill(folder, lock):",
         textwrap.indent(textwrap.dedent(body).strip(), "    "),
-        "Store(root).obtain('tool', 'k', fill)",
+        "ToolStore(root).obtain('tool', 'k', fill)",
     ]
     script = "\n".join(lines)
     return subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
 
 
 def test_a_filled_folder_is_reused(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ToolStore(tmp_path)
     assert store.obtain("tool", "k", _fill).fresh
     assert not store.obtain("tool", "k", _refuse).fresh
     assert store.size("tool", "k") == 1000
@@ -66,7 +66,7 @@ def test_damage_is_named_and_mended(
     tmp_path: Path, damage: object, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(damage)
-    store = Store(tmp_path)
+    store = ToolStore(tmp_path)
     damage(store.obtain("tool", "k", _fill).folder)
     assert word in str(store.fault("tool", "k"))
     assert store.obtain("tool", "k", _fill).fresh
@@ -76,7 +76,7 @@ def test_damage_is_named_and_mended(
 
 
 def test_only_verify_reads_the_bytes(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ToolStore(tmp_path)
     (store.obtain("tool", "k", _fill).folder / "bin" / "tool").write_bytes(b"y" * 1000)
     assert store.fault("tool", "k") is None
     assert "SHA-256" in str(store.fault("tool", "k", verify=True))
@@ -87,7 +87,7 @@ def test_a_failed_fill_leaves_the_name_free(tmp_path: Path) -> None:
         (folder / "half").write_text("x")
         raise LabError("no", fix="none")
 
-    store = Store(tmp_path)
+    store = ToolStore(tmp_path)
     with pytest.raises(LabError):
         store.obtain("tool", "k", fail)
     assert store.fault("tool", "k") == "missing"
@@ -101,14 +101,14 @@ def test_a_killed_installer_is_cleaned_up_after(tmp_path: Path) -> None:
     killed.communicate(timeout=PATIENCE_S)
     assert killed.returncode == -9
     assert list(tmp_path.glob(".partial-tool@*"))
-    entry = Store(tmp_path).obtain("tool", "k", _fill)
+    entry = ToolStore(tmp_path).obtain("tool", "k", _fill)
     assert not (entry.folder / "half").exists()
     assert not list(tmp_path.glob(".partial-*"))
 
 
 def test_a_neighbour_with_a_longer_name_keeps_its_unfinished_folder(tmp_path: Path) -> None:
     (tmp_path / ".partial-tool-extra@abc").mkdir(parents=True)
-    Store(tmp_path).obtain("tool", "k", _fill)
+    ToolStore(tmp_path).obtain("tool", "k", _fill)
     assert (tmp_path / ".partial-tool-extra@abc").is_dir()
 
 
@@ -154,7 +154,7 @@ def test_a_build_that_outlives_its_killed_installer_keeps_the_lock(tmp_path: Pat
     # Long enough for the next one to meet the lock; where it comes later, the build has ended all the same.
     threading.Timer(1, (tmp_path / "go").touch).start()
     seen = []
-    Store(tmp_path).obtain("tool", "k", lambda _folder, _lock: seen.append((tmp_path / "ended").exists()))
+    ToolStore(tmp_path).obtain("tool", "k", lambda _folder, _lock: seen.append((tmp_path / "ended").exists()))
     assert seen == [True]
 
 

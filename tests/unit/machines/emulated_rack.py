@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from lab.machines.checker import Change, Checker, Verdict
-from lab.machines.cluster_hooks import Cluster, RecordedCluster
+from lab.machines.checker import Checker, MachineChange, Verdict
+from lab.machines.cluster_hooks import ClusterHooks, RecordedCluster
 from lab.machines.rack import Rack
 from lab.machines.spec import Hardware, MachineSpec, RackSpec, Speed
 from talos import pki, secrets
@@ -66,12 +66,12 @@ class PlainChecker:
         errors = tuple(f"unknown key {key}" for key in documents[0] if key.startswith("wrong"))
         return Verdict(errors, (), any("machine" in document for document in documents))
 
-    def change(self, old: bytes, new: bytes) -> Change:
+    def change(self, old: bytes, new: bytes) -> MachineChange:
         if old == new:
-            return Change(True, "", "")
+            return MachineChange(True, "", "")
         before, after = (self._rest(config) for config in (old, new))
         live = not old or before == after
-        return Change(
+        return MachineChange(
             live, "" if live else "this config change can't be applied in immediate mode\ndiff:\n", "-old\n+new\n"
         )
 
@@ -169,7 +169,7 @@ def new_bench(
     folder: Path,
     *hardware: Hardware,
     checker: Checker | None = None,
-    cluster: Cluster | None = None,
+    cluster: ClusterHooks | None = None,
     speed: Speed = QUICK,
     addresses: list[str] | None = None,
 ) -> Bench:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.plugins.command.process import CommandFailedError, Job, Redactor, Runner
+from lab.plugins.command.process import CommandFailedError, Job, JobRunner, Redactor
 
 
 def job(at: Path, command: str, **changes: Any) -> Job:
@@ -19,7 +19,7 @@ def ignore(line: str) -> None:
 
 
 def test_both_streams_are_captured_without_their_last_line_end(tmp_path: Path) -> None:
-    result = Runner().run(job(tmp_path, "echo a; echo b; echo; echo c >&2"), ignore)
+    result = JobRunner().run(job(tmp_path, "echo a; echo b; echo; echo c >&2"), ignore)
     assert (result.stdout, result.stderr) == ("a\nb\n", "c")
 
 
@@ -28,18 +28,18 @@ def test_lines_are_shown_masked_and_as_logging_says(tmp_path: Path) -> None:
     words = job(
         tmp_path, "echo out hunter22; echo err >&2", logged=frozenset({"stdout"}), redact=Redactor(["hunter22", "r"])
     )
-    assert Runner().run(words, shown.append).stdout == "out hunter22"
+    assert JobRunner().run(words, shown.append).stdout == "out hunter22"
     assert shown == ["out [secret]"]
 
 
 def test_stdin_of_any_size_reaches_the_command(tmp_path: Path) -> None:
-    assert Runner().run(job(tmp_path, "wc -c", stdin="x" * 1_000_000), ignore).stdout.strip() == "1000000"
-    assert Runner().run(job(tmp_path, "true", stdin="x" * 1_000_000), ignore).stdout == ""
+    assert JobRunner().run(job(tmp_path, "wc -c", stdin="x" * 1_000_000), ignore).stdout.strip() == "1000000"
+    assert JobRunner().run(job(tmp_path, "true", stdin="x" * 1_000_000), ignore).stdout == ""
 
 
 def test_a_failure_ends_with_the_last_lines_of_stderr(tmp_path: Path) -> None:
     with pytest.raises(CommandFailedError) as failed:
-        Runner().run(job(tmp_path, "seq 100 >&2; echo noise; exit 7"), ignore)
+        JobRunner().run(job(tmp_path, "seq 100 >&2; echo noise; exit 7"), ignore)
     lines = str(failed.value).splitlines()
     assert lines[0].startswith("exit status 7")
     assert lines[1:] == [str(number) for number in range(81, 101)]
@@ -49,14 +49,14 @@ def test_a_failure_holds_no_secret_not_even_a_line_of_one(tmp_path: Path) -> Non
     secret = "first-line\nsecond-line\n"
     failing = job(tmp_path, "echo second-line; cat >&2; exit 1", stdin=secret, redact=Redactor([secret]))
     with pytest.raises(CommandFailedError) as failed:
-        Runner().run(failing, ignore)
+        JobRunner().run(failing, ignore)
     assert "-line" not in str(failed.value)
     assert "[secret]" in str(failed.value)
 
 
 def test_output_that_may_not_be_logged_is_not_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(CommandFailedError) as failed:
-        Runner().run(job(tmp_path, 'printf "%s-made" fresh >&2; exit 1', logged=frozenset()), ignore)
+        JobRunner().run(job(tmp_path, 'printf "%s-made" fresh >&2; exit 1', logged=frozenset()), ignore)
     assert "fresh-made" not in str(failed.value)
     assert "withheld" in str(failed.value)
 
@@ -67,17 +67,17 @@ def test_output_that_may_not_be_logged_is_not_in_the_error(tmp_path: Path) -> No
 )
 def test_what_cannot_start_is_named(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(CommandFailedError, match=says):
-        Runner().run(job(tmp_path, "true", **changes), ignore)
+        JobRunner().run(job(tmp_path, "true", **changes), ignore)
 
 
 def test_a_time_limit_ends_the_command_with_its_children(tmp_path: Path) -> None:
     with pytest.raises(CommandFailedError, match=r"time limit of 0\.3 s"):
-        Runner().run(job(tmp_path, "sleep 3600 & echo $! > child; wait", timeout_s=0.3), ignore)
+        JobRunner().run(job(tmp_path, "sleep 3600 & echo $! > child; wait", timeout_s=0.3), ignore)
     assert not _runs(int((tmp_path / "child").read_text()))
 
 
 def test_cancel_ends_what_runs_and_refuses_the_rest(tmp_path: Path) -> None:
-    runner = Runner()
+    runner = JobRunner()
     errors: list[str] = []
 
     def work() -> None:

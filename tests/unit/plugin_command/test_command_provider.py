@@ -6,7 +6,7 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from lab.plugins import values
-from lab.plugins.command.process import Runner
+from lab.plugins.command.process import JobRunner
 from lab.plugins.command.provider import CommandProvider
 from lab.plugins.protocol import EngineLog
 
@@ -26,7 +26,7 @@ class Context:
 @pytest.fixture
 def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandProvider:
     monkeypatch.chdir(tmp_path)
-    return CommandProvider(EngineLog(""), Runner())
+    return CommandProvider(EngineLog(""), JobRunner())
 
 
 def create(provider: CommandProvider, *, preview: bool = False, **properties: Any) -> Any:

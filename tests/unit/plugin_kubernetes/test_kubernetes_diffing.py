@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from lab.plugins.kubernetes.diffing import Change, compare, parse_path, path_text, without_ignored
+from lab.plugins.kubernetes.diffing import ChangeKind, compare, parse_path, path_text, without_ignored
 from lab.plugins.kubernetes.kinds import forces_replacement, is_list, is_patch, replacing_fields
 from lab.plugins.kubernetes.normalizing import canonical_quantity, keep_zero_values, normalize, prune
 from lab.plugins.kubernetes.objects import GroupVersionKind
 from lab.plugins.kubernetes.properties import UNKNOWN
 
 
-def changes(live: dict[str, Any], new: dict[str, Any], asked: dict[str, Any] | None = None) -> dict[str, Change]:
+def changes(live: dict[str, Any], new: dict[str, Any], asked: dict[str, Any] | None = None) -> dict[str, ChangeKind]:
     items = compare(live, new, live if asked is None else asked, ())
     return {path: item.change for path, item in items.items()}
 
@@ -22,8 +22,8 @@ def test_paths_name_the_leaf() -> None:
     live = {"spec": {"replicas": 1, "template": {"spec": {"containers": [{"args": ["a", "b", "c"], "image": "x"}]}}}}
     new = {"spec": {"replicas": 2, "template": {"spec": {"containers": [{"args": ["a", "b", "z"], "image": "x"}]}}}}
     assert changes(live, new) == {
-        "spec.replicas": Change.UPDATE,
-        "spec.template.spec.containers[0].args[2]": Change.UPDATE,
+        "spec.replicas": ChangeKind.UPDATE,
+        "spec.template.spec.containers[0].args[2]": ChangeKind.UPDATE,
     }
 
 
@@ -31,20 +31,23 @@ def test_added_and_dropped_properties() -> None:
     live = {"metadata": {"labels": {"a": "1"}}, "list": [1, 2, 3]}
     new = {"metadata": {"labels": {"b.c/d": "1"}, "annotations": {"x": "y"}}, "list": [1]}
     assert changes(live, new) == {
-        "metadata.labels.a": Change.DELETE,
-        'metadata.labels["b.c/d"]': Change.ADD,
-        "metadata.annotations": Change.ADD,
-        "list[1]": Change.DELETE,
-        "list[2]": Change.DELETE,
+        "metadata.labels.a": ChangeKind.DELETE,
+        'metadata.labels["b.c/d"]': ChangeKind.ADD,
+        "metadata.annotations": ChangeKind.ADD,
+        "list[1]": ChangeKind.DELETE,
+        "list[2]": ChangeKind.DELETE,
     }
 
 
 def test_an_unknown_is_a_change() -> None:
-    assert changes({"a": "1"}, {"a": UNKNOWN, "b": UNKNOWN}) == {"a": Change.UPDATE, "b": Change.ADD}
+    assert changes({"a": "1"}, {"a": UNKNOWN, "b": UNKNOWN}) == {
+        "a": ChangeKind.UPDATE,
+        "b": ChangeKind.ADD,
+    }
 
 
 def test_true_is_not_one() -> None:
-    assert changes({"a": 1}, {"a": True}) == {"a": Change.UPDATE}
+    assert changes({"a": 1}, {"a": True}) == {"a": ChangeKind.UPDATE}
     assert changes({"a": 2}, {"a": 2.0}) == {}
 
 
@@ -52,7 +55,7 @@ def test_a_zero_value_that_the_server_forgot_is_no_change() -> None:
     new = {"spec": {"hostNetwork": False, "env": [], "note": ""}}
     assert changes({"spec": {}}, new, asked=new) == {}
     assert changes({"spec": {}}, new, asked={"spec": {}}) == dict.fromkeys(
-        ("spec.hostNetwork", "spec.env", "spec.note"), Change.ADD
+        ("spec.hostNetwork", "spec.env", "spec.note"), ChangeKind.ADD
     )
 
 

@@ -36,7 +36,7 @@ RUNNER = textwrap.dedent(
     from lab.runner.images import HostFiles
     from lab.runner.logs import LogSink
     from lab.runner.records import PodRecord, Records
-    from lab.runner.sandbox import Identity, Sandbox
+    from lab.runner.sandbox import RunAs, Sandbox
 
     async def main(home, user, script):
         lab = Lab(home=Path(home), cache=Path(home))
@@ -46,7 +46,7 @@ RUNNER = textwrap.dedent(
             hostname="h",
             command=["sh", "-c", script],
             files=HostFiles(binds=()),
-            identity=Identity(uid=int(user), gid=int(user)),
+            identity=RunAs(uid=int(user), gid=int(user)),
         )
         instance = await Instance.start(
             sandbox,

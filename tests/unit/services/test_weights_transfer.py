@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.hub.server import LIST, EmulatedHubServer, Faults
+from lab.hub.server import LIST, EmulatedHubServer, HubFaults
 from lab.hub.server import Hub as EmulatedHub
 from services.weights.failure import Exit
 from tests.unit.services.weights_rig import (
@@ -52,7 +52,7 @@ def test_files_of_several_threads_arrive_as_those_of_one(tmp_path: Path) -> None
 
 
 def test_a_transfer_that_stalls_is_begun_again_where_it_stopped(tmp_path: Path) -> None:
-    with rig(tmp_path, Faults(path=LARGE, stall_at=HALF, times=1)) as site:
+    with rig(tmp_path, HubFaults(path=LARGE, stall_at=HALF, times=1)) as site:
         site.program().run()
         assert site.is_whole()
         assert site.asked() == ["", f"bytes={HALF}-"]
@@ -60,7 +60,7 @@ def test_a_transfer_that_stalls_is_begun_again_where_it_stopped(tmp_path: Path) 
 
 
 def test_a_server_that_sends_nothing_more_ends_in_a_failure_that_says_so(tmp_path: Path) -> None:
-    with rig(tmp_path, Faults(path=LARGE, stall_at=0)) as site:
+    with rig(tmp_path, HubFaults(path=LARGE, stall_at=0)) as site:
         failure = refused(site.program())
         assert failure.status == Exit.UNREACHABLE
         assert f"{LARGE} at 0 B of 197 kB does not go on: no byte for" in str(failure)
@@ -70,7 +70,7 @@ def test_a_server_that_sends_nothing_more_ends_in_a_failure_that_says_so(tmp_pat
 
 
 def test_a_reset_in_the_middle_is_resumed_at_the_byte_that_came_last(tmp_path: Path) -> None:
-    with rig(tmp_path, Faults(path=LARGE, reset_at=HALF, times=1)) as site:
+    with rig(tmp_path, HubFaults(path=LARGE, reset_at=HALF, times=1)) as site:
         site.program().run()
         assert site.is_whole()
         first, *again = site.asked()
@@ -78,14 +78,14 @@ def test_a_reset_in_the_middle_is_resumed_at_the_byte_that_came_last(tmp_path: P
 
 
 def test_a_server_without_ranges_is_read_from_the_start_again(tmp_path: Path) -> None:
-    faults = Faults(path=LARGE, stall_at=HALF, times=1), Faults(path=LARGE, ranges=False)
+    faults = HubFaults(path=LARGE, stall_at=HALF, times=1), HubFaults(path=LARGE, ranges=False)
     with rig(tmp_path, *faults) as site:
         site.program().run()
         assert site.is_whole()
 
 
 def test_a_corrupt_byte_is_fetched_once_more(tmp_path: Path) -> None:
-    with rig(tmp_path, Faults(path=LARGE, corrupt=True, times=1)) as site:
+    with rig(tmp_path, HubFaults(path=LARGE, corrupt=True, times=1)) as site:
         site.program().run()
         assert site.is_whole()
         assert site.asked() == ["", ""]
@@ -93,7 +93,7 @@ def test_a_corrupt_byte_is_fetched_once_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [LARGE, "config.json"])
 def test_a_file_that_is_corrupt_twice_is_named_with_both_digests(tmp_path: Path, path: str) -> None:
-    with rig(tmp_path, Faults(path=path, corrupt=True)) as site:
+    with rig(tmp_path, HubFaults(path=path, corrupt=True)) as site:
         failure = refused(site.program())
         assert failure.status == Exit.CORRUPT
         data = FILES[path]
@@ -136,7 +136,7 @@ def test_the_lock_decides_whatever_a_mirror_serves(tmp_path: Path) -> None:
 def test_a_refusal_in_the_middle_ends_it_and_keeps_what_came(
     tmp_path: Path, status: int, code: Exit, says: str
 ) -> None:
-    faults = Faults(path=LARGE, end_at=HALF, times=1), Faults(path=LARGE, status=status)
+    faults = HubFaults(path=LARGE, end_at=HALF, times=1), HubFaults(path=LARGE, status=status)
     with rig(tmp_path, *faults, token="hf_secret") as site:
         order = site.order(token_from="inference-models/hub-token")
         failure = refused(site.program(order, token="hf_secret"))
@@ -152,14 +152,14 @@ def test_a_refusal_in_the_middle_ends_it_and_keeps_what_came(
 
 
 def test_a_file_that_the_hub_itself_forbids_is_a_matter_of_the_token(tmp_path: Path) -> None:
-    with rig(tmp_path, Faults(path="config.json", status=403), token="hf_secret") as site:
+    with rig(tmp_path, HubFaults(path="config.json", status=403), token="hf_secret") as site:
         failure = refused(site.program(site.order(token_from="inference-models/hub-token"), token="hf_secret"))
         assert failure.status == Exit.TOKEN
         assert "the token in inference-models/hub-token does not open" in str(failure)
 
 
 def test_a_link_that_has_run_out_is_asked_for_again_and_the_file_goes_on(tmp_path: Path) -> None:
-    faults = Faults(path=LARGE, end_at=HALF, times=1), Faults(path=LARGE, status=403, times=2)
+    faults = HubFaults(path=LARGE, end_at=HALF, times=1), HubFaults(path=LARGE, status=403, times=2)
     with rig(tmp_path, *faults) as site:
         site.program().run()
         assert site.is_whole()
@@ -169,7 +169,7 @@ def test_a_link_that_has_run_out_is_asked_for_again_and_the_file_goes_on(tmp_pat
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["of the hub's host", "of another host"])
 def test_links_that_are_all_refused_end_in_words_about_the_store(tmp_path: Path, elsewhere: bool) -> None:
-    store = EmulatedHub(faults=[Faults(path=LARGE, status=403)])
+    store = EmulatedHub(faults=[HubFaults(path=LARGE, status=403)])
     other = EmulatedHubServer(store)
     with rig(tmp_path, *([] if elsewhere else store.faults)) as site:
         where = other.url.replace("127.0.0.1", "localhost") if elsewhere else site.url
@@ -183,11 +183,11 @@ def test_links_that_are_all_refused_end_in_words_about_the_store(tmp_path: Path,
 
 def test_a_server_that_counts_requests_is_given_more_than_its_five_minutes(tmp_path: Path) -> None:
     """Without Retry-After; of one that stays busy the run ends, and keeps what came."""
-    with rig(tmp_path, Faults(path=LARGE, status=429, times=3)) as site:
+    with rig(tmp_path, HubFaults(path=LARGE, status=429, times=3)) as site:
         site.program().run()
         assert site.is_whole()
         assert site.clock.slept == [15, 30, 60]
-    with rig(tmp_path / "ever", Faults(path=LARGE, status=429)) as site:
+    with rig(tmp_path / "ever", HubFaults(path=LARGE, status=429)) as site:
         failure = refused(site.program())
         assert (failure.status, sum(site.clock.slept) > 300) == (Exit.UNREACHABLE, True)
         assert "answers 429; 6 attempts in a row" in str(failure)
@@ -195,14 +195,14 @@ def test_a_server_that_counts_requests_is_given_more_than_its_five_minutes(tmp_p
 
 @pytest.mark.parametrize(("asks", "waits"), [("7", 7), ("90", 90), ("86400", 300), ("soon", 1)])
 def test_a_server_sets_the_pause_within_a_bound(tmp_path: Path, asks: str, waits: int) -> None:
-    with rig(tmp_path, Faults(path=LARGE, status=503, retry_after=asks, times=1)) as site:
+    with rig(tmp_path, HubFaults(path=LARGE, status=503, retry_after=asks, times=1)) as site:
         site.program().run()
         assert site.is_whole()
         assert site.clock.slept == [waits]
 
 
 def test_a_list_of_files_is_waited_for_within_the_same_bound(tmp_path: Path) -> None:
-    with rig(tmp_path, Faults(path=LIST, status=429, retry_after="86400")) as site:
+    with rig(tmp_path, HubFaults(path=LIST, status=429, retry_after="86400")) as site:
         failure = refused(site.program())
         assert failure.status == Exit.UNREACHABLE
         assert site.clock.slept == [300] * 5
@@ -237,7 +237,7 @@ def test_the_token_goes_to_the_hub_alone_and_not_to_the_store_that_it_redirects_
 
 
 def test_a_busy_server_sets_the_pause(tmp_path: Path) -> None:
-    with rig(tmp_path, Faults(path=LARGE, status=503, times=2)) as site:
+    with rig(tmp_path, HubFaults(path=LARGE, status=503, times=2)) as site:
         site.program().run()
         assert site.is_whole()
         assert site.clock.slept == [1, 2]
@@ -264,7 +264,7 @@ def test_progress_names_bytes_rate_and_time_left(tmp_path: Path) -> None:
 
 def test_a_killed_writer_is_followed_by_one_that_continues(tmp_path: Path) -> None:
     """The second is there while the first still holds the volume, and goes on where that one was killed."""
-    faults = Faults(path=LARGE, end_at=HALF, times=1), Faults(path=LARGE, stall_at=0, times=1)
+    faults = HubFaults(path=LARGE, end_at=HALF, times=1), HubFaults(path=LARGE, stall_at=0, times=1)
     with rig(tmp_path, *faults) as site:
         options = write_order(tmp_path / "order", site.order())
         first = subprocess.Popen(
@@ -292,7 +292,7 @@ def test_a_killed_writer_is_followed_by_one_that_continues(tmp_path: Path) -> No
 
 
 def test_a_stopped_writer_ends_in_order_and_keeps_what_came(tmp_path: Path) -> None:
-    faults = Faults(path=LARGE, end_at=HALF, times=1), Faults(path=LARGE, status=503)
+    faults = HubFaults(path=LARGE, end_at=HALF, times=1), HubFaults(path=LARGE, status=503)
     with rig(tmp_path, *faults) as site:
         program = site.program()
         site.clock = VirtualClock(lambda _: program.stop.set())

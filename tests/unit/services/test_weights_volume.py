@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.hub.server import Faults
+from lab.hub.server import HubFaults
 from services.weights.__main__ import main
 from services.weights.completion import problem
 from services.weights.failure import Exit
@@ -40,7 +40,7 @@ def test_a_volume_without_room_is_refused_before_the_first_byte(tmp_path: Path) 
 
 
 def test_what_came_before_is_not_counted_as_missing_room(tmp_path: Path) -> None:
-    with rig(tmp_path, Faults(path=LARGE, status=401, times=1)) as site:
+    with rig(tmp_path, HubFaults(path=LARGE, status=401, times=1)) as site:
         refused(site.program())
         left = sum(len(data) for path, data in FILES.items() if not (site.folder / path).exists())
         assert 0 < left < 787_000

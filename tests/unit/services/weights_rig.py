@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.hub import made_up
-from lab.hub.server import EmulatedHubServer, Faults
+from lab.hub.server import EmulatedHubServer, HubFaults
 from lab.hub.server import Hub as EmulatedHub
 from services.weights.bringing import Bringing
 from services.weights.completion import read_marker
@@ -119,7 +119,7 @@ class Rig:
 
 
 @contextmanager
-def rig(root: Path, *faults: Faults, token: str = "") -> Iterator[Rig]:
+def rig(root: Path, *faults: HubFaults, token: str = "") -> Iterator[Rig]:
     emulated = EmulatedHub(faults=faults, token=token)
     server = EmulatedHubServer(emulated)
     try:

@@ -7,7 +7,7 @@ import pytest
 from lab import deploy
 from lab.errors import LabError
 
-FRONT = deploy.Front(
+FRONT = deploy.StackOutputs(
     endpoint="http://198.18.48.1/v1", models=("one", "two"), keys={"acme/laptop": "sk-1", "acme/phone": "sk-2"}
 )
 

@@ -10,7 +10,7 @@ import pytest
 
 from bundle.definitions import definitions_file
 from bundle.pod_network import manifest
-from sitectl.commands.doctor import Check, Machine, checks
+from sitectl.commands.doctor import Check, OwnMachine, checks
 from sitectl.errors import Exit
 from stacks.facts import versions
 from stacks.facts.versions import CrdSource
@@ -185,7 +185,7 @@ def test_doctor_looks_for_definitions_where_the_sites_do(tmp_path: Path, monkeyp
     }
     pins = versions.load().model_copy(update=tables)
     monkeypatch.setattr("sitectl.commands.doctor.versions.load", lambda: pins)
-    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+    bare = OwnMachine(environment={}, which=lambda _: None, say=lambda _: "")
 
     def bundle() -> Check:
         return next(check for check in checks(own, bare) if check.name == "CRD bundle")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.commands.doctor import Check, Machine, checks
+from sitectl.commands.doctor import Check, OwnMachine, checks
 from sitectl.errors import Exit
 from stacks.facts import versions
 from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
@@ -22,7 +22,7 @@ def own(tmp_path: Path) -> Path:
 
 def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, tmp_path: Path) -> None:
     """Everything is missing on a machine without programs; nothing of that is an error for work without a cluster."""
-    bare = Machine(environment={"PULUMI_HOME": str(tmp_path)}, which=lambda _: None, say=lambda _: "")
+    bare = OwnMachine(environment={"PULUMI_HOME": str(tmp_path)}, which=lambda _: None, say=lambda _: "")
     by_name = {check.name: check for check in checks(checkout_folder, bare)}
     for name in ("git", "pulumi", "plugin kubernetes", "plugin command", "kubectl", "CRD bundle"):
         notes = [check for check in checks(checkout_folder, bare) if check.name == name and check.state == "note"]
@@ -34,7 +34,7 @@ def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, t
 
 def test_doctor_names_a_clusters_file_that_is_not_there(own: Path) -> None:
     run(own, "init", "berlin")
-    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+    bare = OwnMachine(environment={}, which=lambda _: None, say=lambda _: "")
     by_name = {check.name: check for check in checks(own, bare)}
     assert (by_name["cluster of berlin"].state, by_name["cluster of berlin"].fix) == (
         "note",
@@ -44,7 +44,7 @@ def test_doctor_names_a_clusters_file_that_is_not_there(own: Path) -> None:
 
 def test_doctor_knows_crane_where_images_are_locked(own: Path) -> None:
     run(own, "init", "berlin")
-    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+    bare = OwnMachine(environment={}, which=lambda _: None, say=lambda _: "")
     assert "crane" not in {check.name for check in checks(own, bare)}
     edit(own, "berlin", images={"locked": True})
     crane = {check.name: check for check in checks(own, bare)}["crane"]
@@ -53,7 +53,7 @@ def test_doctor_knows_crane_where_images_are_locked(own: Path) -> None:
 
 def test_doctor_names_the_pod_network_of_a_site_of_machines(own: Path) -> None:
     """Without it `up` ends; doctor, which the way from the rack begins with, looked at the CRDs alone."""
-    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+    bare = OwnMachine(environment={}, which=lambda _: None, say=lambda _: "")
     assert run(own, "init", "rack", "--machines", "3+6", "--network", "10.1.0.0/24").status == Exit.OK
     pod_network = {check.name: check for check in checks(own, bare)}["pod network of rack"]
     assert (pod_network.state, pod_network.fix) == ("note", "python -m sitectl bundle rack")
@@ -74,7 +74,7 @@ def test_doctor_refuses_a_broken_site(own: Path) -> None:
 def test_doctor_looks_at_the_charts_of_a_folder(tmp_path: Path) -> None:
     """Or helm's error in `up` is the first to name a missing one."""
     own = make_checkout(tmp_path / "own", sites=["prod"])
-    bare = Machine(environment={}, which=lambda _: None, say=lambda _: "")
+    bare = OwnMachine(environment={}, which=lambda _: None, say=lambda _: "")
 
     def charts() -> Check | None:
         return next((check for check in checks(own, bare) if check.name == "charts of prod"), None)
