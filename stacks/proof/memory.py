@@ -33,8 +33,11 @@ ENGINE_MAX_SEQS = 1024
 _LARGEST_GRAPH = 512
 # CUDA context, kernels and allocator slack of one rank: 0.07 to 0.46 GiB in start-up logs.
 _CONTEXT_BYTES = 0.5 * 2**30
-# NCCL's and custom collectives' buffers from two GPUs on: 0.35 to 0.7 GiB in logs of 0.26 and later, 1.9 in 0.19's.
+# NCCL's and custom collectives' buffers from two GPUs on: 0.3 to 0.7 GiB in logs of 0.11 and of 0.24 and later.
 _COLLECTIVE_BYTES = 1.2 * 2**30
+# The same in logs of 0.18 to 0.20, in which more than the weights, the step and the graphs is missing: 1.9 GiB.
+_LARGER_COLLECTIVE_BYTES = 1.9 * 2**30
+_LARGER_COLLECTIVES = ((0, 18), (0, 21))
 # Of one logit while a batch is sampled: 16-bit and 32-bit logits, probabilities; and, in engines that sort, sorted
 # values and their places, sums and masks. Read off start-up logs of 0.17 to 0.31, and of 0.10 to 0.16.
 _SAMPLER_BYTES = 15
@@ -124,7 +127,7 @@ def footprint_of(
     sparse = [mixer for mixer in _latents(model) if mixer.indexer_heads]
     vectors = max((mixer.latent + mixer.rope for mixer in sparse), default=0)
     return Footprint(
-        context=_CONTEXT_BYTES + (_COLLECTIVE_BYTES if together else 0.0),
+        context=_CONTEXT_BYTES + (_collective_bytes(engine) if together else 0.0),
         layer=2 * (4 * model.hidden + 3 * inner),
         output=2.0 * model.hidden,
         logits=float(sampler * model.vocabulary) if model.task == "generate" else 0.0,
@@ -134,6 +137,11 @@ def footprint_of(
         graph=_graph_bytes(model, layout) + (_graph_bytes(drafts, layout) if drafts else 0.0),
         width=speculation.width if speculation else 1,
     )
+
+
+def _collective_bytes(engine: EngineVersion | None) -> float:
+    since, until = _LARGER_COLLECTIVES
+    return _LARGER_COLLECTIVE_BYTES if engine is None or since <= engine < until else _COLLECTIVE_BYTES
 
 
 def _copied_elements(model: CatalogueModel, layout: Layout) -> float:

@@ -133,7 +133,7 @@ def test_a_pipeline_keeps_a_stage_of_each_request() -> None:
 
 def test_the_worked_example_of_glm() -> None:
     """GLM-5.1 FP8 over 8 H200: about 38 GB of cache a GPU, 0.6 million tokens for the node, 3 full contexts."""
-    case = Case(order("glm-5.1-fp8"), Layout(tensor=8), 1)
+    case = Case(order("glm-5.1-fp8", engine=(0, 32)), Layout(tensor=8), 1)
     assert 36e9 < case.room < 40e9
     assert 570_000 < case.longest < 640_000
     assert case.longest // case.order.model.max_context_tokens == 2

@@ -106,7 +106,7 @@ LOGS = _read()
 
 
 def test_there_are_enough_logs_of_several_kinds() -> None:
-    assert len(LOGS) >= 54
+    assert len(LOGS) >= 55
     assert len({log.model for log in LOGS}) >= 17
     assert {log.gpu for log in LOGS} == {"a100-80gb", "h100-sxm", "h200-sxm", "b200", "l40s", "mi300x"}
     assert {log.stored for log in LOGS} == {"", "none"}
@@ -136,7 +136,7 @@ def test_half_of_the_rooms_are_within_three_percent() -> None:
     ratios = [log.predicted / log.room for log in LOGS if log.engine >= (0, 18)]
     assert len(ratios) >= 20
     assert 0.96 <= median(ratios) <= 1.0
-    assert min(ratios) >= 0.92
+    assert min(ratios) >= 0.91
 
 
 @pytest.mark.parametrize("log", [log for log in LOGS if log.step], ids=lambda log: log.words)
@@ -207,14 +207,57 @@ def test_scores_of_sparse_attention_have_a_buffer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensor", "published"),
-    # GiB of memory that PyTorch does not know: one GPU on 0.11, 0.19 and 0.26; two to four on 0.11, 0.26 and a pull
-    # request of 0.24 (vllm-project/vllm 48601). On 0.19 alone it was 2.1 from two GPUs on.
-    [(1, 0.13), (1, 0.26), (1, 0.25), (1, 0.46), (2, 0.55), (4, 0.95), (4, 0.6)],
+    ("engine", "tensor", "published"),
+    # GiB of memory that PyTorch does not know; on 0.24 in a pull request (vllm-project/vllm 48601).
+    [
+        ((0, 11), 1, 0.13),
+        ((0, 19), 1, 0.26),
+        ((0, 26), 1, 0.25),
+        ((0, 31), 1, 0.46),
+        ((0, 11), 2, 0.55),
+        ((0, 19), 2, 2.1),
+        ((0, 24), 4, 0.6),
+        ((0, 26), 4, 0.95),
+    ],
 )
-def test_context_and_collectives(tensor: int, published: float) -> None:
-    reserve = reserve_of(catalogue.load("llama-3.3-70b"), Layout(tensor=tensor), sequences=64, batched_tokens=8192)
+def test_context_and_collectives(engine: EngineVersion, tensor: int, published: float) -> None:
+    model, layout = catalogue.load("llama-3.3-70b"), Layout(tensor=tensor)
+    reserve = reserve_of(model, layout, sequences=64, batched_tokens=8192, engine=engine)
     assert published <= reserve.context / GIB <= published + 1.2
+    # Of a version that is not known, the one that keeps most counts.
+    assert reserve_of(model, layout, sequences=64, batched_tokens=8192).context >= reserve.context
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "room", "tokens"),
+    # Of start-up logs, as the engine prints both; GiB of one GPU. The room is rounded to a hundredth.
+    [
+        ("llama-3.1-8b", 1, 56.21, 460_496),
+        ("minimax-m2.5", 4, 23.62, 399_424),
+        ("minimax-m2.5", 4, 18.16, 307_184),
+        ("minimax-m2.7", 4, 14.46, 244_576),
+    ],
+)
+def test_a_room_holds_the_tokens_that_the_engine_counts(name: str, tensor: int, room: float, tokens: int) -> None:
+    cache = cache_of(catalogue.load(name), Layout(tensor=tensor), "bf16")
+    assert room * GIB / cache.per_token == pytest.approx(tokens, rel=0.005 / room + 1e-5)
+
+
+def test_a_vision_tower_is_whole_on_each_rank() -> None:
+    """vllm-project/vllm issue 15676: gemma-3-27b over 4 GPUs takes 13.17 GiB on each; 12.75 with a divided tower."""
+    model, layout = catalogue.load("gemma-3-27b"), Layout(tensor=4)
+    whole = weights_per_gpu(model, layout) / GIB
+    assert whole == pytest.approx(13.17, rel=0.015)
+    assert whole - 0.75 * 2 * model.vision_parameters / GIB < 13.17 * 0.97
+
+
+def test_graphs_in_pieces_alone_take_less_than_is_counted() -> None:
+    """MiniMax-M2.7 over 4 A100 at 0.9, vLLM 0.22 with its defaults but no whole graphs: 53.75 GiB, 14.46 left."""
+    model, layout = catalogue.load("minimax-m2.7"), Layout(tensor=4)
+    reserve = reserve_of(model, layout, sequences=256, batched_tokens=2048, engine=(0, 22))
+    assert weights_per_gpu(model, layout) / GIB == pytest.approx(53.75, rel=0.005)
+    room = 79.25 * 0.9 - (weights_per_gpu(model, layout) + reserve.total) / GIB
+    assert 0.86 * 14.46 <= room <= 14.46 <= room + reserve.graphs / GIB
 
 
 @pytest.mark.parametrize("name", ["glm-5.1-fp8", "gpt-oss-120b", "qwen3.5-122b-a10b", "llama-3.1-8b"])
