@@ -7,7 +7,9 @@ Fast Inference from Transformers via Speculative Decoding, equation 1). What it 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from random import Random
 from typing import Literal, get_args
 
 from stacks.facts.catalogue import CatalogueModel
@@ -20,6 +22,10 @@ METHODS: tuple[Method, ...] = get_args(Method)
 def expected_tokens(acceptance: float, drafted: int) -> float:
     """Tokens of a step that verifies so many drafted ones; a sum instead of its closed form, which ends at a = 1."""
     return float(sum(acceptance**place for place in range(drafted + 1)))
+
+
+# Up to so many tokens each step is drawn by itself; of more, half of the steps at once.
+_DRAWN_ONE_BY_ONE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +45,32 @@ class Speculation:
     def per_step(self) -> float:
         """Tokens that a request gets from a step."""
         return expected_tokens(self.acceptance, self.tokens)
+
+    @property
+    def variance(self) -> float:
+        """Of the tokens that a request gets from a step: of n tokens, more than j come with the probability a^j."""
+        second = sum((2 * place + 1) * self.acceptance**place for place in range(self.tokens + 1))
+        return float(second - self.per_step**2)
+
+    def steps_of(self, tokens: int, random: Random) -> int:
+        """Steps that give so many tokens of one answer, by chance; the last one may have given more."""
+        steps = 0
+        while tokens > _DRAWN_ONE_BY_ONE:
+            # The sum of many steps is normal.
+            many = max(1, round(tokens / self.per_step / 2))
+            given = random.gauss(many * self.per_step, math.sqrt(many * self.variance))
+            steps, tokens = steps + many, tokens - max(many, round(given))
+        while tokens > 0:
+            steps, tokens = steps + 1, tokens - self._drawn(random)
+        return steps
+
+    def _drawn(self, random: Random) -> int:
+        """Tokens of one step."""
+        if self.acceptance in (0.0, 1.0):
+            return 1 + self.tokens * round(self.acceptance)
+        # 1 - random is above 0.
+        accepted = math.log(1 - random.random()) / math.log(self.acceptance)
+        return 1 + min(self.tokens, int(accepted))
 
     @property
     def width(self) -> int:

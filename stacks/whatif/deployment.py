@@ -19,11 +19,6 @@ def served_of(
 ) -> ServedModel:
     """A revision as the plan's settings deploy it, on steps of `step_s`."""
     case, settings, pool = revision.proof.case, revision.settings, revision.spec.pool
-    if case.order.speculation:
-        raise NoScenarioError(
-            f"{revision.model} has server.speculative, and steps that give several tokens are not simulated",
-            fix="take server.speculative out of a copy of the site, and simulate that",
-        )
     picker, ranks = revision.picker, case.layout.data
     rank = RankPlan(
         step_s=step_s,
@@ -31,6 +26,7 @@ def served_of(
         batched_tokens=settings["max_num_batched_tokens"].whole,
         cache_tokens=picker.kv_blocks * picker.block_tokens // ranks,
         generates=case.order.model.task == "generate",
+        speculation=case.order.speculation,
     )
     picking = PickingPlan(
         picking="in turn" if in_turn else "picker",

@@ -25,6 +25,7 @@ class Job:
         "envoy",
         "first_s",
         "left",
+        "per_step",
         "phase",
         "replica",
         "written",
@@ -42,6 +43,8 @@ class Job:
         """Prompt tokens that were in the cache when it started; -1 before."""
         self.written = 0
         """Answer tokens before the scheduler threw it out for want of room."""
+        self.per_step = 0.0
+        """Answer tokens that a step gives it, on average over the steps that its answer takes."""
         self.began_at = 0
         """The scheduler's count of steps at its first token since."""
         self.admitted = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from stacks.proof.cache import BLOCK_TOKENS
@@ -27,8 +28,8 @@ class PrefixCache:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         """Tokens."""
-        self.answers = 0
-        """Tokens that running requests have written so far."""
+        self.answers = 0.0
+        """Tokens that running requests have written so far; of a step that gives several, the mean of each request."""
         self._texts: dict[int, _Text] = {}
         # Keys that no request holds, the least recently used first; a dict keeps the order.
         self._idle: dict[int, None] = {}
@@ -36,12 +37,12 @@ class PrefixCache:
         self._held = 0
 
     @property
-    def in_use(self) -> int:
+    def in_use(self) -> float:
         """Tokens that cannot be dropped: prompts and answers of running requests."""
         return self._held + self.answers
 
     @property
-    def room(self) -> int:
+    def room(self) -> float:
         """Tokens that could still be put in, if all that is idle were dropped."""
         return self.capacity - self.in_use
 
@@ -113,7 +114,7 @@ class PrefixCache:
 
     def make_room(self) -> None:
         """Drop idle texts until everything is within the capacity, or nothing is idle."""
-        excess = self._tokens + self.answers - self.capacity
+        excess = math.ceil(self._tokens + self.answers - self.capacity)
         while excess > 0 and self._idle:
             key = next(iter(self._idle))
             text = self._texts[key]

@@ -4,6 +4,9 @@ After vLLM 0.32 (v1/core/sched/scheduler.py): running requests get a token each,
 prompts in the order in which they came, in chunks. A waiting request starts if a slot is free and its whole prompt
 finds room. If the cache is full, the last one that started gives its room back and computes everything again later.
 
+With drafts the steps of an answer are drawn when it begins, and each of them is one piece for its client. Until its end
+a request writes evenly, so the cache and the contexts are right on average.
+
 Steps without a prompt in them are taken together, up to the next one that ends or starts a request.
 """
 
@@ -14,7 +17,9 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
+from stacks.proof.speculation import Speculation
 from stacks.whatif.jobs import Job
 from stacks.whatif.prefixes import PrefixCache
 from stacks.whatif.steps import StepTime
@@ -36,13 +41,23 @@ class RankPlan:
     """Tokens that its KV cache holds."""
     generates: bool = True
     """Whether answers are written; else a request ends with its prompt."""
+    speculation: Speculation | None = None
+    """What drafts; `step_s` has its time."""
+
+    @property
+    def width(self) -> int:
+        """What a running request takes of the tokens of a step."""
+        return self.speculation.budgeted if self.speculation else 1
 
 
 class Rank:
     """State of one scheduler; the simulation calls `wake` at `wake_s`, and `submit` in between."""
 
-    def __init__(self, plan: RankPlan, tally: Tally, tiers: int, answered: Callable[[Job], None]) -> None:
-        self._plan, self._tally, self._answered = plan, tally, answered
+    def __init__(
+        self, plan: RankPlan, tally: Tally, tiers: int, answered: Callable[[Job], None], chances: Random
+    ) -> None:
+        """chances: by which drafts are accepted."""
+        self._plan, self._tally, self._answered, self._chances = plan, tally, answered, chances
         self.cache = PrefixCache(plan.cache_tokens)
         self.waiting: deque[Job] = deque()
         self.wake_s = NEVER
@@ -52,8 +67,10 @@ class Rank:
         # (count of steps at its end, order of start, request), a heap.
         self._writing: list[tuple[int, int, Job]] = []
         self._by_tier = [0] * tiers
+        # Tokens that they get from a step, by tier.
+        self._growth = [0.0] * tiers
         # Tokens of all requests that write, prompts included.
-        self._context = 0
+        self._context = 0.0
         self._steps = 0
         self._started = 0
         self._planned: tuple[float, int, float] = (0.0, 0, 0.0)
@@ -92,7 +109,8 @@ class Rank:
         self.waiting.clear()
         self._prompts, self._writing, self._chunks = [], [], []
         self._by_tier = [0] * len(self._by_tier)
-        self._context = 0
+        self._growth = [0.0] * len(self._growth)
+        self._context = 0.0
         self.cache = PrefixCache(self._plan.cache_tokens)
         self._set(NEVER)
         return jobs
@@ -104,9 +122,10 @@ class Rank:
         if running:
             for tier, writing in enumerate(self._by_tier):
                 if writing:
-                    self._tally.gaps(now, tier, step_s, writing * count)
-            self._context += running * count
-            self.cache.answers += running * count
+                    self._tally.gaps(now, tier, step_s, writing * count, self._growth[tier] * count)
+            written = sum(self._growth) * count
+            self._context += written
+            self.cache.answers += written
         self._steps += count
         chunks, self._chunks = self._chunks, []
         for job, tokens in chunks:
@@ -124,10 +143,10 @@ class Rank:
 
     def _plan_step(self, now: float) -> None:
         full = False
-        while self._writing and self.cache.room < len(self._writing) and self._throw_out(now):
+        while self._writing and self.cache.room < sum(self._growth) and self._throw_out(now):
             full = True
         running = len(self._writing)
-        budget = self._plan.batched_tokens - running
+        budget = self._plan.batched_tokens - running * self._plan.width
         for job in self._prompts:
             if budget <= 0:
                 break
@@ -164,8 +183,9 @@ class Rank:
 
     def _plan_answers(self, now: float, running: int) -> None:
         """Steps up to the next one that ends a request, or that finds the cache full."""
-        count = max(1, min(self._writing[0][0] - self._steps, self.cache.room // running))
-        context = (self._context + running * count / 2) / running
+        growth = sum(self._growth)
+        count = max(1, min(self._writing[0][0] - self._steps, int(self.cache.room // growth)))
+        context = (self._context + growth * count / 2) / running
         step_s = self._plan.step_s(0, 0.0, running, context)
         self._planned = (now, count, step_s)
         self._set(now + count * step_s)
@@ -197,20 +217,27 @@ class Rank:
             job.first_s = now
             self._tally.first(job, now)
         else:
-            self._tally.gaps(now, arrival.tier, now - job.ended_s, 1)
+            self._tally.gaps(now, arrival.tier, now - job.ended_s, 1, 1.0)
         job.written += 1
         self.cache.answers += 1
         self._context += arrival.prompt + job.written
         self._by_tier[arrival.tier] += 1
         job.began_at = self._steps
         more = arrival.answer - job.written if self._plan.generates else 0
-        heapq.heappush(self._writing, (self._steps + more, job.admitted, job))
+        steps = self._plan.speculation.steps_of(more, self._chances) if self._plan.speculation else more
+        job.per_step = more / steps if steps else 0.0
+        self._growth[arrival.tier] += job.per_step
+        heapq.heappush(self._writing, (self._steps + steps, job.admitted, job))
 
     def _leave(self, job: Job) -> None:
         """Take a request that was writing out of the sums."""
-        job.written += self._steps - job.began_at
         self._context -= job.arrival.prompt + job.written
+        since = job.per_step * (self._steps - job.began_at)
+        job.written += round(since)
+        self._context -= since
+        self.cache.answers += round(since) - since
         self._by_tier[job.arrival.tier] -= 1
+        self._growth[job.arrival.tier] -= job.per_step
 
     def _end(self, job: Job, now: float) -> None:
         self._leave(job)

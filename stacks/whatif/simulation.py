@@ -111,7 +111,7 @@ class Simulation:
         self._change_s, self._settled_s = change_s, settled_s
         self.tally = Tally(borders_s, tiers)
         self._replicas = [
-            _Replica(number, [Rank(service.rank, self.tally, tiers, self._answered) for _ in range(service.ranks)])
+            _Replica(number, [self._rank(f"drafts {number} {rank}", seed) for rank in range(service.ranks)])
             for number in range(service.replicas)
         ]
         self._pickers = [
@@ -125,6 +125,10 @@ class Simulation:
         self._held_s = 0.0
         self._calm_most, self._calm_again_s = 0, NEVER
         self._trace: list[tuple[float, int]] = []
+
+    def _rank(self, name: str, seed: str) -> Rank:
+        service = self._service
+        return Rank(service.rank, self.tally, len(service.sheddable), self._answered, seeded(seed, name))
 
     def run(self, until_s: float, *, drain_s: float = 0.0, calm_after_s: float = NEVER) -> Run:
         """Requests come up to `until_s`; those under way then get `drain_s` more.

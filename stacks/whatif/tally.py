@@ -26,10 +26,10 @@ class Counts:
     answer_token_s: list[float] = field(default_factory=list)
     """Mean seconds between two tokens, by answer of two and more tokens."""
     gaps: Counter[int] = field(default_factory=Counter)
-    """Times between two tokens, by bucket."""
+    """Times between what two steps gave, by bucket: a token, or with drafts several in one piece."""
     lost: int = 0
     """Requests that ended with their replica in this part of the time, whenever they came."""
-    answer_tokens: int = 0
+    answer_tokens: float = 0.0
     """Written in this part of the time, whenever their requests came."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -89,11 +89,11 @@ class Tally:
         self.counts[job.phase][job.arrival.tier].first_s.append(now - job.arrival.at_s)
         self.counts[self.phase(now)][job.arrival.tier].answer_tokens += 1
 
-    def gaps(self, now: float, tier: int, gap_s: float, count: int) -> None:
-        """So many tokens came that long after the ones before."""
+    def gaps(self, now: float, tier: int, gap_s: float, count: int, tokens: float) -> None:
+        """So many pieces with so many tokens in all came that long after the ones before."""
         counts = self.counts[self.phase(now)][tier]
         counts.gaps[math.floor(math.log(gap_s) * _STEPS)] += count
-        counts.answer_tokens += count
+        counts.answer_tokens += tokens
 
     def ended(self, job: Job) -> None:
         """It was answered, refused or lost."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -21,7 +24,7 @@ from stacks.proof.money import work
 from stacks.proof.proof import Proof
 from stacks.proof.roofline import CALIBRATION, Roofline
 from stacks.proof.saturation import Mix, saturation
-from stacks.proof.speculation import Method, drafter, expected_tokens
+from stacks.proof.speculation import Method, Speculation, drafter, expected_tokens
 from tests.unit.proof.proof_orders import CHAT, case_of, drafting, fixed
 
 pytestmark = pytest.mark.row("001.22", "002.08", "003.03")
@@ -302,3 +305,36 @@ def test_a_token_costs_its_share_of_a_step_by_the_tokens_of_the_step() -> None:
     steady = case.steady
     share = steady.decode_s(steady.running) / steady.running
     assert work(case).answer_s == pytest.approx(share / case.order.tokens_per_step)
+
+
+@pytest.mark.parametrize(("tokens", "acceptance"), [(1, 0.3), (3, 0.6), (4, 0.9), (8, 0.99)])
+def test_steps_of_an_answer_are_drawn_with_the_mean_and_the_spread_of_their_tokens(
+    tokens: int, acceptance: float
+) -> None:
+    """Renewal theory: n tokens take n / m steps, with the variance n s^2 / m^3; both for long and short answers."""
+    speculation = Speculation(method="ngram", tokens=tokens, acceptance=acceptance)
+    mean, variance = speculation.per_step, speculation.variance
+    for answer in (60, 2000):
+        random = Random(1)  # noqa: S311
+        drawn = [speculation.steps_of(answer, random) for _ in range(4000)]
+        # A part of the last step is too much on average.
+        beyond = (variance + mean**2 + mean) / (2 * mean**2)
+        assert fmean(drawn) == pytest.approx(answer / mean + beyond - 1 / mean, rel=0.01)
+        assert stdev(drawn) == pytest.approx(math.sqrt(answer * variance / mean**3 + 0.1), rel=0.1)
+
+
+def test_the_steps_of_a_few_tokens_are_as_likely_as_their_drafts() -> None:
+    """Two tokens come in one step if the first draft is accepted; three, if both are."""
+    speculation = Speculation(method="ngram", tokens=2, acceptance=0.7)
+    random = Random(1)  # noqa: S311
+    for answer, chance in ((1, 1.0), (2, 0.7), (3, 0.49)):
+        once = [speculation.steps_of(answer, random) == 1 for _ in range(20_000)]
+        assert fmean(once) == pytest.approx(chance, abs=0.012)
+
+
+@pytest.mark.parametrize("answer", [0, 1, 7, 500])
+def test_drafts_that_are_never_or_always_accepted_leave_nothing_to_chance(answer: int) -> None:
+    for acceptance, per_step in ((0.0, 1), (1.0, 5)):
+        speculation = Speculation(method="ngram", tokens=4, acceptance=acceptance)
+        assert speculation.variance == 0
+        assert speculation.steps_of(answer, Random(1)) == math.ceil(answer / per_step)  # noqa: S311

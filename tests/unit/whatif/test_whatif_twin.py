@@ -52,13 +52,6 @@ def value(outcome: ModelOutcome, key: str, tier: int = 0) -> float:
     return outcome.last.by_tier[tier].figures[key].value
 
 
-def test_steps_that_give_several_tokens_are_not_simulated_and_the_reason_is_named() -> None:
-    server = {"gpus": 2, "speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5}}
-    with pytest.raises(NoScenarioError, match=r"qwen3-32b has server\.speculative") as caught:
-        as_served(changed(server=server), QWEN)
-    assert caught.value.fix.startswith("take server.speculative out")
-
-
 def test_a_served_model_is_what_the_plan_says(prod: SitePlan) -> None:
     for name, model in prod.models.items():
         settings = model.stable.settings
