@@ -94,6 +94,8 @@ class Traffic:
 
     Arrivals are a Poisson process. Each is the next prompt of a conversation that is picked at random of those under
     way; there are as many as give a mean pause of PAUSE_S between two prompts (Little), so a surge brings new ones.
+    These are anywhere in their course, as those under way are: else the prompts of a short surge would be the shortest
+    of each. No cache has what they asked before.
     """
 
     def __init__(
@@ -157,7 +159,10 @@ class Traffic:
         wanted = self._conversations(times)
         while len(self._under_way) > wanted:
             self._under_way.pop()
-        self._under_way += [self._conversation() for _ in range(wanted - len(self._under_way))]
+        brought = [self._conversation(begun=True) for _ in range(wanted - len(self._under_way))]
+        for conversation in brought:
+            conversation.last = 0
+        self._under_way += brought
 
     def _next(self, now: float) -> Arrival:
         place = self._choices.randrange(len(self._under_way))

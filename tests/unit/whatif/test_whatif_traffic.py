@@ -77,6 +77,16 @@ def test_a_surge_is_as_large_and_as_long_as_asked() -> None:
     assert sum(r.parts[0].known for r in first) / sum(r.prompt for r in first) < 0.4
 
 
+@pytest.mark.parametrize("hit", [0.0, 0.5, 0.8])
+def test_prompts_of_a_surge_are_as_long_as_declared(hit: float) -> None:
+    """However short it is: what it brings is not the beginning of conversations alone."""
+    surge = Surge(begins_s=200, lasts_s=30, times=20)
+    requests = arrivals(replace(LOAD, prefix_hit=hit), seconds=240, surge=surge)
+    within = [float(r.prompt) for r in requests if 200 <= r.at_s < 230]
+    assert quantile(within, 0.5) == pytest.approx(1000, rel=0.1)
+    assert quantile(within, 0.95) == pytest.approx(6000, rel=0.15)
+
+
 def test_longer_tails_leave_arrivals_and_the_order_of_lengths() -> None:
     """The same requests, longer: a scenario is compared with the same traffic."""
     usual, long = arrivals(seconds=100), arrivals(replace(LOAD, prompt_tokens=Spread(1000, 12_000)), seconds=100)
