@@ -51,6 +51,8 @@ class Scheduler:
     """Longest prompt, and longest answer, that it takes."""
     tokens_per_step: float = 1.0
     """Tokens of an answer that a step gives on average."""
+    tokens_variance: float = 0.0
+    """Of these, from step to step."""
     width: int = 1
     """What a running request takes of `batched_tokens`."""
 

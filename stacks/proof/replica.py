@@ -224,6 +224,7 @@ class OneReplica:
                 generates=self.order.model.task == "generate",
                 context=self.context(self.longest(slots, batched_tokens)),
                 tokens_per_step=self.order.tokens_per_step,
+                tokens_variance=self.order.speculation.variance if self.order.speculation else 0.0,
                 width=self.width,
             )
         return self._schedulers[batched_tokens]

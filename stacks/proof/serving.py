@@ -14,7 +14,7 @@ from stacks.proof.batch import OVERLOADED, Prompt, prompt_of, step_times
 from stacks.proof.demand import GAPS, LatencyTarget, Metric, Slo
 from stacks.proof.packing import Packing
 from stacks.proof.queueing import NONE, Wait, wait
-from stacks.proof.spreads import Sojourn, condensed, gamma_tail, quantile
+from stacks.proof.spreads import Sojourn, condensed, gamma_tail, normal_points, quantile
 
 # Tokenising and streaming of a request: what a first token takes above its step (benchmarks/published.yaml, unloaded).
 REQUEST_OVERHEAD_S = 0.005
@@ -26,6 +26,8 @@ MOST_BUSY = 0.9
 _BEFORE = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.93, 0.965, 0.985, 0.995, 1.0)
 # A normal distribution in three points (Gauss and Hermite): weight, deviations.
 _NODES = ((1 / 6, -math.sqrt(3)), (2 / 3, 0.0), (1 / 6, math.sqrt(3)))
+# The same in more, of which the last ones are beyond p95 and p99: of the steps that an answer takes with drafts.
+_STEPS = normal_points((0.02, 0.1, 0.3, 0.7, 0.9, 0.98))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,18 +117,33 @@ class Steady(Packing):
             # Over a stay the number of running requests is averaged, the more the longer it is.
             length = gaps / self.gaps
             calm = math.sqrt(2 * (length - 1 + math.exp(-length)) / length**2) if length > 1e-3 else 1.0
-            cases = [(none * weight, self._decode.at(node * calm), 0.0) for weight, node in _NODES]
+            cases = [(none * weight, seconds, 0.0) for weight, seconds in self._writing(gaps, calm)]
             cases += [
-                (weight, self._decode.mean_s, min(ahead_s * self._extra_share, limit_s))
+                (weight, gaps * self._decode.mean_s, min(ahead_s * self._extra_share, limit_s))
                 for weight, ahead_s in self._few_ahead
             ]
             ways = []
-            for weight, step_s, met_s in cases:
-                base_s = gaps * step_s + met_s
+            for weight, seconds, met_s in cases:
+                base_s = seconds + met_s
                 come = rate * (base_s / free)
                 ways.append((weight, base_s, come, come * self.work_s, come * second / free**2))
             stays.append((share, gaps, ways))
         return stays
+
+    def _writing(self, gaps: float, calm: float) -> list[tuple[float, float]]:
+        """(probability, seconds) of an answer's decode steps, so many on average.
+
+        calm: deviations of a step's time that are left of one, over the answer. With drafts the number of steps differs
+        too: n tokens take n / m steps, with the variance n s^2 / m^3.
+        """
+        decode, engine = self._decode, self.engine
+        if not engine.tokens_variance:
+            return [(weight, gaps * decode.at(node * calm)) for weight, node in _NODES]
+        mean = engine.tokens_per_step
+        spread = math.hypot(decode.at(calm) / decode.mean_s - 1, math.sqrt(engine.tokens_variance / gaps) / mean)
+        # Every draft is accepted, or none.
+        least, most = mean / engine.width, mean
+        return [(weight, gaps * decode.mean_s * min(most, max(least, 1 + place * spread))) for weight, place in _STEPS]
 
     def tpot_beyond(self, seconds: float) -> float:
         """Share of requests whose mean time per token is longer. Of answers with a gap at least."""

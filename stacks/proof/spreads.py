@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import itemgetter, mul
+from statistics import NormalDist
 
 from stacks.proof.queueing import Wait
 
@@ -18,11 +19,24 @@ Points = Sequence[tuple[float, float]]
 # Cells on which a compound distribution is drawn.
 _CELLS = 24
 _ROOT2 = math.sqrt(2)
+_NORMAL = NormalDist()
 
 
 def normal_tail(deviations: float) -> float:
     """Probability that a normal value is so many deviations above its mean."""
     return 0.5 * math.erfc(deviations / _ROOT2)
+
+
+def normal_points(edges: Sequence[float]) -> list[tuple[float, float]]:
+    """A normal distribution in a few points, (probability, deviations), with its mean and variance.
+
+    edges: shares at which one point's part ends and the next one's begins.
+    """
+    borders = [0.0, *(_NORMAL.pdf(_NORMAL.inv_cdf(edge)) for edge in edges), 0.0]
+    shares = [end - begin for begin, end in pairwise([0.0, *edges, 1.0])]
+    places = [(low - high) / share for (low, high), share in zip(pairwise(borders), shares, strict=True)]
+    spread = math.sqrt(sum(share * place**2 for share, place in zip(shares, places, strict=True)))
+    return [(share, place / spread) for share, place in zip(shares, places, strict=True)]
 
 
 def gamma_tail(value: float, mean: float, second: float, come: float) -> float:

@@ -173,6 +173,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ('(1 if self.method == "ngram" else 2)', "1"),
         ('count = {"count": layers or model.draft_layers}', 'count = {"count": 2}'),
         ("and speculation.tokens % layers", ""),
+        ("(2 * place + 1) * self.acceptance**place", "(2 * place) * self.acceptance**place"),
+        ("min(self.tokens, int(accepted))", "int(accepted)"),
+        ("math.sqrt(many * self.variance)", "0.0"),
         ("if draft.vocabulary != model.vocabulary", "if False"),
     ),
     *_of(
@@ -258,6 +261,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         _DRAFTS,
         ("        seconds *= self.engine.tokens_per_step\n", ""),
         ("return self.itl_mean_s / (", "return self.itl_mean_s * (1 / 1.0) if metric else ("),
+        ("max(least, 1 + place * spread)", "1.0"),
+        ("engine.tokens_variance / gaps", "engine.tokens_variance / gaps / 4"),
         (" + met / (1 - self.prompt_share)) / self.engine.tokens_per_step", " + met / (1 - self.prompt_share)) / 1.0"),
     ),
     *_of(

@@ -332,6 +332,22 @@ def test_the_steps_of_a_few_tokens_are_as_likely_as_their_drafts() -> None:
         assert fmean(once) == pytest.approx(chance, abs=0.012)
 
 
+@pytest.mark.parametrize("answer", [40, 400])
+@pytest.mark.parametrize(("tokens", "acceptance"), [(1, 0.85), (4, 0.6)])
+def test_the_time_of_a_token_differs_between_answers_by_the_drafts_that_are_accepted(
+    answer: int, tokens: int, acceptance: float
+) -> None:
+    """Of equal answers of a request that is alone, whose steps all take as long; 1.1 where an answer has few steps."""
+    speculation = drafting(tokens=tokens, acceptance=acceptance)
+    load = fixed(500, answer + 1, rate=1e-4)
+    steady = case_of("qwen3-32b-fp8", speculation, Layout(tensor=2), load=load).steady
+    random = Random(1)  # noqa: S311
+    drawn = sorted(speculation.steps_of(answer, random) for _ in range(20_000))
+    for share in (0.05, 0.5, 0.95, 0.99):
+        expected = drawn[int(share * len(drawn))] * steady.times.decode_s(1) / answer
+        assert steady.quantile_s("tpot", share) == pytest.approx(expected, rel=0.05 if answer > 100 else 0.1), share
+
+
 @pytest.mark.parametrize("answer", [0, 1, 7, 500])
 def test_drafts_that_are_never_or_always_accepted_leave_nothing_to_chance(answer: int) -> None:
     for acceptance, per_step in ((0.0, 1), (1.0, 5)):

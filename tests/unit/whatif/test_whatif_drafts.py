@@ -60,7 +60,8 @@ def test_as_declared_it_agrees_with_the_proof(
     proven, figures = plan.proofs["chat"].serving, outcome.last.by_tier[0].figures
     assert outcome.last.kept
     assert figures["itl_p50"].value > 1.5 * figures["tpot_p50"].value
-    bands = {"itl_p50": 1.05, "itl_p95": 1.05, "itl_p99": 1.15, "tpot_p50": 1.05, "ttft_p50": 1.15, "ttft_p95": 1.15}
+    bands = {"itl_p50": 1.05, "itl_p95": 1.05, "itl_p99": 1.15, "ttft_p50": 1.15, "ttft_p95": 1.15}
+    bands |= {"tpot_p50": 1.05, "tpot_p95": 1.05, "tpot_p99": 1.08}
     for key, band in bands.items():
         assert proven[key].value / band < figures[key].value < proven[key].value * band, key
     tokens = proven["tokens_per_s_per_gpu"].value * plan.proofs["chat"].case.gpus
