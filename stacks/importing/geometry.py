@@ -74,8 +74,10 @@ def _dense(read: Reader) -> Section:
 
 
 def _llama(read: Reader) -> Section:
-    window = read.value("sliding_window")
-    if window and read.value("use_sliding_window", default=True):
+    window = read.number("sliding_window", default=0)
+    # A window that no request fills is none, as of Phi-3.5.
+    slides = 0 < window < read.number("max_position_embeddings")
+    if slides and read.value("use_sliding_window", default=True):
         raise NotUnderstoodError(f"sliding_window: got {window}, allowed: null; which layers slide is not stated")
     return {"mixers": {"attention": _attention(read, _layers(read))}, "feed_forward": {"dense": _dense(read)}}
 

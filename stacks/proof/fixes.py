@@ -146,8 +146,9 @@ def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
         wider = best(replace(order, replicas=None))
         if not wider.problems and wider.replicas > order.replicas:
             more = counted(wider.gpus - case.gpus, "GPU")
+            size = f" of {wider.layout}" if wider.layout != case.layout else ""
             yield (
-                f"raise replicas from {order.replicas} to {wider.replicas} ({more} more)",
+                f"raise replicas from {order.replicas} to {wider.replicas}{size} ({more} more)",
                 replace(order, replicas=wider.replicas, layout=wider.layout, gpus=None),
             )
     free = replace(order, layout=None, gpus=None)

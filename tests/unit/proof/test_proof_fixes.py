@@ -88,3 +88,26 @@ def test_a_cache_in_fp8_is_proposed_where_the_hardware_has_it() -> None:
 def test_without_a_fix_the_words_say_what_was_tried() -> None:
     proof = prove(order("kimi-k2.5", "l4", load=BUSY, slo=Slo.of(ttft_p95_ms=1)))
     assert "tried without success: other layouts, more replicas, raised targets, a100-80gb" in tried(proof)
+
+
+def test_more_replicas_of_another_layout_are_named_with_it() -> None:
+    """The site sets the number alone, and the proof then chooses the layout that was counted."""
+    wanted = order(
+        "qwen3-32b-fp8", slo=Slo.of(itl_p95_ms=60, ttft_p95_ms=2000), load=FLOOD, replicas=2, one_node=True, simple=True
+    )
+    proof = prove(wanted)
+    fix = nearest(proof)[0]
+    assert fix.proof.case.layout != proof.case.layout
+    more = fix.gpus - proof.case.gpus
+    assert (
+        fix.text == f"raise replicas from 2 to {fix.proof.case.replicas} of {fix.proof.case.layout} ({more} GPUs more)"
+    )
+    assert prove(replace(wanted, replicas=fix.proof.case.replicas)).case.layout == fix.proof.case.layout
+
+
+def test_what_does_not_fit_is_told_in_sums() -> None:
+    """Weights, and what the engine keeps free: what is needed is both, and what the GPU offers is less."""
+    (problem,) = prove(order("llama-3.3-70b", "h100-sxm", gpus=1)).problems
+    needed, weights, reserved, offered = (float(size) for size in re.findall(r"(\d+\.\d) GB", problem.text))
+    assert needed == pytest.approx(weights + reserved, abs=0.11)
+    assert needed > offered

@@ -290,6 +290,20 @@ def test_what_is_not_understood_is_refused(change: dict[str, Any], reason: str) 
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"sliding_window": 40960, "use_sliding_window": True},
+        {"sliding_window": 262_144},
+        {"sliding_window": 4096},
+        {"sliding_window": None},
+    ],
+)
+def test_a_window_that_no_request_fills_or_that_is_switched_off_changes_nothing(window: dict[str, Any]) -> None:
+    config = CONFIGS["qwen3-32b-fp8"]
+    assert geometry(config | window) == geometry(config)
+
+
 def test_all_unknown_keys_are_named_and_known_ones_can_be_ignored() -> None:
     strange = CONFIGS["qwen3-32b-fp8"] | {"new_attention": 7, "another_trick": True, "switched_off": False}
     with pytest.raises(NotUnderstoodError) as caught:
