@@ -166,10 +166,14 @@ class ModelTwin:
         )
 
     def _figures(self, counts: Counts, lasted_s: float) -> dict[str, Figure]:
-        rate = counts.answer_tokens / lasted_s
+        rate, writes = counts.answer_tokens / lasted_s, self._case.order.model.task == "generate"
+        # An embedding or a rank is one answer.
         figures = {
             "answer_tokens_per_s": Figure(
-                value=rate, unit="tokens/s", source="answer tokens / simulated time", fidelity="estimated"
+                value=rate,
+                unit="tokens/s" if writes else "answers/s",
+                source=f"{'answer tokens' if writes else 'answers'} / simulated time",
+                fidelity="estimated",
             )
         }
         prices = self._case.order.prices
@@ -182,7 +186,7 @@ class ModelTwin:
             source="GPUs x (price + power x kWh price); lost GPUs are paid too",
             fidelity="estimated",
         )
-        if rate and self._case.order.model.task == "generate":
+        if rate and writes:
             figures["per_million"] = Figure(
                 value=hour / 3600 / rate * 1e6,
                 unit=f"{prices.currency}/M answer tokens",

@@ -216,6 +216,9 @@ def test_an_encoder_has_no_time_between_tokens() -> None:
     outcome = simulated(plan, spike=3)
     assert "itl_p95" not in outcome.last.by_tier[0].figures
     assert "per_million" not in outcome.last.figures
+    answers = outcome.declared.figures["answer_tokens_per_s"]
+    assert (answers.unit, answers.source) == ("answers/s", "answers / simulated time")
+    assert answers.value == pytest.approx(20, rel=0.1)
     assert value(outcome, "ttft_p95") > 0
 
 
