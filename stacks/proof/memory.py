@@ -48,6 +48,10 @@ _SORTS_BEFORE = (0, 17)
 _GRAPH_BYTES = 0.23e6
 _GRAPH_EXPERTS_BYTES = 0.2e6
 _GRAPH_LATENT_BYTES = 0.15e6
+# Since 0.26 the engine's estimate of the graphs has what linear attention makes of a step's tokens in it, which is so
+# many times the values of a layer (vllm-project/vllm issues 50780 and 52872).
+_GRAPH_VALUES = 8
+_GRAPH_VALUES_SINCE = (0, 26)
 # Kernels of routed experts keep this much more than the copies themselves: 1.0 to 1.5 in start-up logs of 0.19.
 _EXPERT_KERNELS = 1.3
 # Prompts of sparse attention are gathered for so many contexts at once (mla/flashmla_sparse.py), and scored within
@@ -96,6 +100,8 @@ class Footprint:
     """Scores of sparse attention."""
     graph: float
     """One captured batch size."""
+    transient: float = 0.0
+    """What the engine takes for graphs besides, for each token of a step."""
     width: int = 1
     """Tokens of a sequence in a step; each of them gives logits."""
 
@@ -106,7 +112,7 @@ class Footprint:
             context=self.context,
             step=max(batched_tokens * self.layer, batched_tokens * self.output + sampled * self.logits),
             workspace=max(batched_tokens * self.routed, self.sparse) + self.scores,
-            graphs=graph_sizes(min(2 * sampled, batched_tokens)) * self.graph,
+            graphs=graph_sizes(min(2 * sampled, batched_tokens)) * self.graph + batched_tokens * self.transient,
         )
 
 
@@ -135,8 +141,17 @@ def footprint_of(
         sparse=2.0 * _SPARSE_CONTEXTS * model.max_context_tokens * vectors,
         scores=float(_SPARSE_SCORES_BYTES if sparse else 0),
         graph=_graph_bytes(model, layout) + (_graph_bytes(drafts, layout) if drafts else 0.0),
+        transient=_graph_values(model, layout) if engine is None or engine >= _GRAPH_VALUES_SINCE else 0.0,
         width=speculation.width if speculation else 1,
     )
+
+
+def _graph_values(model: CatalogueModel, layout: Layout) -> float:
+    """Bytes of a token's values in the widest layer of linear attention, so many times as the estimate has them."""
+    widths = [
+        mixer.value_heads * mixer.value_size for mixer in model.mixers.values() if isinstance(mixer, catalogue.DeltaNet)
+    ]
+    return 2.0 * _GRAPH_VALUES * max(widths, default=0) / layout.tensor
 
 
 def _collective_bytes(engine: EngineVersion | None) -> float:

@@ -45,6 +45,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("_SAMPLER_BYTES = 15", "_SAMPLER_BYTES = 7"),
         ("_SORTING_SAMPLER_BYTES = 38", "_SORTING_SAMPLER_BYTES = 19"),
         ("_GRAPH_BYTES = 0.23e6", "_GRAPH_BYTES = 0.0"),
+        ("_GRAPH_VALUES = 8", "_GRAPH_VALUES = 4"),
+        (" + batched_tokens * self.transient", ""),
         ("_GRAPH_EXPERTS_BYTES = 0.2e6", "_GRAPH_EXPERTS_BYTES = 0.0"),
         ("_GRAPH_LATENT_BYTES = 0.15e6", "_GRAPH_LATENT_BYTES = 0.0"),
         ("_EXPERT_KERNELS = 1.3", "_EXPERT_KERNELS = 0.5"),

@@ -167,6 +167,26 @@ def test_graphs_of_latent_attention() -> None:
     assert 4.13 <= reserve.graphs / GIB <= 4.99
 
 
+def test_linear_attention_is_in_the_estimate_of_the_graphs() -> None:
+    """vllm-project/vllm issue 50780: Qwen3.5-122B-A10B on a GPU, 12 sizes and 32,768 tokens a step: 4.2 GiB since 0.26
+    and 0.56 before; 353,324 fewer tokens of an fp8 cache. Issue 52872: 0.89 GiB with 8,192 tokens and 0.52 with 4,096,
+    of a model with 48 value heads.
+    """
+    model = catalogue.load("qwen3.5-122b-a10b")
+
+    def graphs(model: CatalogueModel, tokens: int, engine: EngineVersion | None, tensor: int = 1) -> float:
+        layout = Layout(tensor=tensor)
+        return reserve_of(model, layout, sequences=16, batched_tokens=tokens, engine=engine).graphs / GIB
+
+    more = graphs(model, 32_768, (0, 26)) - graphs(model, 32_768, (0, 25))
+    assert 4.2 - 0.56 <= more <= 353_324 * 12_288 / GIB
+    assert graphs(model, 32_768, (0, 26), tensor=2) - graphs(model, 32_768, (0, 25), tensor=2) == more / 2
+    assert graphs(model, 32_768, None) == graphs(model, 32_768, (0, 32))
+    linear = model.mixers["linear"].model_copy(update={"value_heads": 48})
+    smaller = model.model_copy(update={"mixers": model.mixers | {"linear": linear}})
+    assert graphs(smaller, 8192, (0, 27)) - graphs(smaller, 4096, (0, 27)) == pytest.approx(0.89 - 0.52, abs=0.01)
+
+
 def test_buffers_of_routed_experts() -> None:
     """A log of Qwen3-30B-A3B on 0.19, 1,024 sequences and 8,192 tokens a step: 2.68 GiB, 2.21 without experts."""
     reserve = reserve_of(
