@@ -150,6 +150,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("self.gaps / 2 if self.gaps", "self.gaps / 4 if self.gaps"),
         ("return base / (1 - min(_MOST_SHARE, self.prompt_share / (1 - idle))), idle", "return base, idle"),
         ("if abs(step_s - before) < _SETTLED * before:", "if step_s > 0:"),
+        ("math.sqrt(low * high)", "math.sqrt(low / high)"),
         ("fresh = max(1.0, tokens * (1 - hit))", "fresh = max(1.0, tokens)"),
     ),
     *_of(
@@ -165,6 +166,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("return (severity, case.gpus, divided", "return (severity, -case.gpus, divided"),
         ("divided = order.simple and not case.layout.tensor_alone", "divided = False"),
         ('"illegal": 16', '"illegal": 0'),
+        ("speed = gap_s + case", "speed = gap_s - case"),
     ),
     *_of(
         "speculation",

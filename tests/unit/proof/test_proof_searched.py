@@ -24,7 +24,7 @@ from stacks.proof.roofline import Roofline
 from stacks.proof.search import _rank, best, with_replicas
 from stacks.proof.serving import Steady
 from stacks.proof.speculation import Speculation
-from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
+from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, fixed, order
 
 BUSY = replace(CHAT, requests_per_s=30.0)
 SLOW = Slo.of(ttft_p95_ms=4000, itl_p95_ms=25)
@@ -225,3 +225,16 @@ def test_a_layout_that_no_engine_starts_with_is_the_farthest_of_all() -> None:
     assert [problem.kind for problem in illegal.problems] == ["illegal"]
     assert [problem.kind for problem in heavy.problems] == ["weights"]
     assert _rank(heavy) < _rank(illegal)
+
+
+@pytest.mark.parametrize(("name", "prompt", "rate"), [("glm-5.1-fp8", 4000, 1.0), ("gpt-oss-120b", 8000, 4.0)])
+def test_of_as_many_gpus_the_layout_with_the_shortest_answers_is_taken(name: str, prompt: float, rate: float) -> None:
+    """From the request to its last token: of short answers most of that is the wait for the first one."""
+    wanted = order(name, load=fixed(prompt, 4, rate=rate), gpus=8, replicas=1)
+    cases = [Case(wanted, layout, 1) for layout in candidates(wanted.model, wanted.hardware, gpus=8, most=8)]
+    working = [case.steady for case in cases if not case.problems and case.layout.pipeline == 1]
+    assert len(working) > 5
+    times = sorted(steady.itl_mean_s + steady.ttft_quantile_s(0.95) / 4 for steady in working)
+    chosen = best(wanted).steady
+    assert chosen.itl_mean_s + chosen.ttft_quantile_s(0.95) / 4 == pytest.approx(times[0])
+    assert times[0] < 0.6 * times[-1]

@@ -196,3 +196,19 @@ def test_a_target_that_no_replica_keeps_is_named_and_not_the_load() -> None:
     case = best(order("qwen3-32b-fp8", "a100-80gb", **asked))
     assert [problem.kind for problem in case.problems] == ["itl"]
     assert Case(case.order, Layout(), 1).problems[0].kind == "overload"
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "answer", "rate"),
+    [("qwen3-32b-fp8", 30_000, 3, 0.2), ("llama-3.3-70b", 100_000, 3, 0.05), ("qwen3-8b", 40_000, 2, 0.3)],
+)
+def test_steps_and_idle_time_of_a_calm_engine_follow_from_each_other(
+    name: str, prompt: float, answer: float, rate: float
+) -> None:
+    """Prompts that take many times a decode step: they take their share of the time that has steps."""
+    steady = Case(order(name, load=fixed(prompt, answer, rate=rate)), Layout(tensor=4), 1).steady
+    base = steady.times.decode_s(1)
+    step_s, idle = steady._step_and_idle(base)
+    assert idle == pytest.approx(steady._idle_at(step_s))
+    assert step_s == pytest.approx(base / (1 - steady.prompt_share / (1 - idle)), rel=0.02)
+    assert step_s > 1.2 * base
