@@ -127,7 +127,7 @@ def sovereign_egress(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
 def _source_of_weights(container: Mapping[str, Any]) -> str | None:
     """Where a container may download weights from; None where it may not."""
     environment = {str(variable.get("name")): str(variable.get("value", "")) for variable in container.get("env") or ()}
-    may = "HF_HOME" in environment and environment.get("HFHUB_OFFLINE") != "1"
+    may = "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1"
     return environment.get("HF_ENDPOINT", HUB if may else None)
 
 
