@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,21 @@ from stacks.plan.site_plan import plan_file
 from tests import documented
 from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
 from tests.unit.bundle.stand_in_helm import StandInHelm
+from tests.unit.sitectl.air_gap_sites import (
+    EXPORTER,
+    MIRROR,
+    RENDERED,
+    cilium_is_rendered,
+    images_of,
+    lock_all,
+    programs,
+)
 from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
+
+__all__ = ["cilium_is_rendered"]
 
 pytestmark = [pytest.mark.row("opening 14"), pytest.mark.processes]
 
-MIRROR = "mirror.example:5000"
 PINS = versions.load()
 
 
@@ -35,52 +44,6 @@ def crane(tmp_path: Path) -> StandInCrane:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     return make_checkout(tmp_path / "own", sites=("prod",))
-
-
-def images_of(project: Path) -> list[str]:
-    """Images of prod by name and tag, out of the list."""
-    return [row["image"] for row in run(project, "bundle", "list", "prod", "--json").data["images"]]
-
-
-# Images that only a rendering of prod's charts names, as NVIDIA's ClusterPolicy and as Cilium's manifest have them.
-EXPORTER = {"repository": "nvcr.io/nvidia/k8s", "image": "dcgm-exporter", "version": "4.6.1-4.8.4-distroless"}
-GPU_OPERATOR = {
-    "devicePlugin": {"repository": "nvcr.io/nvidia", "image": "k8s-device-plugin", "version": "v0.20.1"},
-    "dcgmExporter": EXPORTER,
-    "driver": {"repository": "nvcr.io/nvidia", "image": "driver", "version": "595"},
-    "args": ["--image=registry.k8s.io/nfd/node-feature-discovery:v0.19.0"],
-}
-CILIUM = "image: quay.io/cilium/cilium-envoy:v1.37.6\n"
-RENDERED = (
-    "nvcr.io/nvidia/k8s-device-plugin:v0.20.1",
-    "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1-4.8.4-distroless",
-    "registry.k8s.io/nfd/node-feature-discovery:v0.19.0",
-    "quay.io/cilium/cilium-envoy:v1.37.6",
-)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cilium_is_rendered() -> Iterator[None]:
-    """Its manifest is pinned by digest, so no stand-in can give it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bundle.fetching.Sources.pod_network", lambda _: CILIUM)
-        yield
-
-
-def programs(folder: Path) -> tuple[str, ...]:
-    """Options with the stand-ins of this folder, and the mirror that they play."""
-    helm = StandInHelm.in_folder(folder)
-    helm.renders(yaml.safe_dump(GPU_OPERATOR))
-    return ("--from", MIRROR, "--crane", str(folder / "crane"), "--helm", str(helm.program))
-
-
-def lock_all(project: Path, crane: StandInCrane) -> None:
-    """A lock of every image of prod; each image's text is its name."""
-    tagged = [image for image in images_of(project) if ":" in image.rpartition("/")[2]]
-    crane.has({f"{MIRROR}/{image.partition('/')[2]}": image for image in (*tagged, *RENDERED)})
-    result = run(project, "bundle", "lock", "prod", *programs(crane.program.parent))
-    assert result.status == Exit.OK, result.err
-    edit(project, "prod", images={"locked": True})
 
 
 @pytest.fixture(scope="module")
