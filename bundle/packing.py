@@ -14,6 +14,7 @@ from bundle.image_folder import ImageFolder
 from bundle.inventory import FILE, Inventory, revision_of
 from bundle.locked_weights import differences
 from bundle.mirror_paths import require_own_paths
+from bundle.schematics import make_known
 from bundle.supplies import CHARTS, IMAGES, WHEELS, Supplies, weights_folder
 from bundle.wheels import bring_wheels
 from floor.counts import counted
@@ -56,6 +57,9 @@ class Packer:
             self.note(f"{WHEELS}: {counted(len(supplies.packages), 'package')}")
             bring_wheels(project, self.folder / WHEELS)
         images = ImageFolder(self.folder / IMAGES)
+        if self.image_mirror is None:
+            lacking = [image for image in supplies.factory_images if any(images.problems(image.installer))]
+            make_known(lacking, self.note)
         for number, image in enumerate(supplies.images, start=1):
             self.note(f"{IMAGES} {number}/{len(supplies.images)}: {image.tagged}")
             images.bring(image, self.crane, self.image_mirror)

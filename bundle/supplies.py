@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bundle.fetching import PackedChart
+from bundle.schematics import FactoryImage
 from bundle.wheels import Package
 from floor.images import ImageReference
 from services.weights.manifest import Manifest
@@ -33,6 +34,8 @@ class Supplies:
     """Version of the machines' Talos; None where no site makes machines."""
     extensions: tuple[str, ...] = ()
     """System extensions in the machines' installers."""
+    factory_images: tuple[FactoryImage, ...] = ()
+    """What image factories build for the machines."""
 
     @property
     def unlocked_images(self) -> list[ImageReference]:

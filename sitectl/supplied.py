@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from bundle.asking import Asking
 from bundle.fetching import Sources
 from bundle.helm import Helm
+from bundle.schematics import FactoryImage
 from bundle.supplies import Supplies
 from bundle.wheels import locked_packages
 from components.addons.chart_lock import read_lock
@@ -191,7 +192,25 @@ def _supplies(
         unlocked_weights=tuple(sorted(unlocked)),
         talos=pins.talos if nodes else None,
         extensions=tuple(sorted({name for node in nodes for name in node.schematic.extensions})),
+        factory_images=tuple(_factory_images(plans.values(), lock)),
     )
+
+
+def _factory_images(plans: Iterable[SitePlan], lock: ImageLock) -> Iterator[FactoryImage]:
+    """Each once, of all machines that have it."""
+    machines = [plan.machines for plan in plans if plan.machines]
+    nodes = {
+        (cluster.machines.image_factory, node.image): (cluster, node) for cluster in machines for node in cluster.nodes
+    }
+    with_switches = {node.image for cluster in machines for node in cluster.nodes if node.spec.role == "hgx"}
+    for (factory, image), (cluster, node) in sorted(nodes.items(), key=lambda item: item[0]):
+        yield FactoryImage(
+            factory=factory,
+            schematic=node.schematic,
+            talos=cluster.versions.talos,
+            nvswitch=image in with_switches,
+            installer=image_reference(lock.pinned(image) or image),
+        )
 
 
 def _manifest(wanted: Wanted) -> Manifest | None:

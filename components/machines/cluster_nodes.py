@@ -27,7 +27,8 @@ _BOOTSTRAP_S = 1200
 class Rollout:
     """How machines are gone over."""
 
-    image_factory: str
+    image_factory: str | None
+    """None where every installer was built before: then no factory is asked."""
     credentials_rotation: int
     """Counted up, kubeconfig and talosconfig are issued again."""
     at_once: int
@@ -66,7 +67,7 @@ class ClusterNodes(Component):
         self._args = args
         planes = [machine for machine in args.machines if machine.is_control_plane]
         workers = [machine for machine in args.machines if not machine.is_control_plane]
-        images = [self._schematic(text) for text in sorted({machine.schematic for machine in args.machines})]
+        images = self._schematics(args.rollout.image_factory) if args.rollout.image_factory else []
 
         installs = self._installs(planes, images)
         founded = self._bootstrap(planes, [installs[machine.name] for machine in planes])
@@ -82,16 +83,20 @@ class ClusterNodes(Component):
         self.handle = ClusterNodesHandle(kubeconfig=self.kubeconfig, ready=list(rolls.values()), rolls=rolls)
         self.finish(nodes=[machine.name for machine in args.machines])
 
-    def _schematic(self, text: str) -> local.Command:
-        first = next(machine for machine in self._args.machines if machine.schematic == text)
-        post = machine_commands.post_schematic(self._args.rollout.image_factory)
-        return local.Command(
-            f"{self.name}-schematic-{first.schematic_id[:12]}",
-            create=post,
-            update=post,
-            stdin=text,
-            opts=pulumi.ResourceOptions(parent=self),
-        )
+    def _schematics(self, factory: str) -> list[local.Command]:
+        """Makes the factory know each of the machines' schematics."""
+        post = machine_commands.post_schematic(factory)
+        ids = {machine.schematic: machine.schematic_id for machine in self._args.machines}
+        return [
+            local.Command(
+                f"{self.name}-schematic-{schematic_id[:12]}",
+                create=post,
+                update=post,
+                stdin=text,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for text, schematic_id in sorted(ids.items())
+        ]
 
     def _installs(self, machines: Sequence[Machine], needs: Sequence[pulumi.Resource]) -> dict[str, local.Command]:
         """At most `at_once` side by side: each waits for the one that many places before it."""

@@ -45,15 +45,16 @@ def announce(
     kubeconfig: pulumi.Output[str],
     *,
     imported: str | None,
-    factory: str,
+    factory: str | None,
     talos_version: str,
     at_once: int,
     limits: Limits = LIMITS,
 ) -> pulumi.Output[list[str]]:
     """In a preview, report for each node what `up` will do with its machine; the output is the report.
 
-    `imported` is the file that the first `up` takes the secrets from. Nothing runs in `up` itself. A machine that does
-    not answer is a warning. RefusedError for all that are refused.
+    `imported` is the file that the first `up` takes the secrets from. `factory` judges the machines' schematics; None
+    where their images were built before. Nothing runs in `up` itself. A machine that does not answer is a warning.
+    RefusedError for all that are refused.
     """
     if not pulumi.runtime.is_dry_run():
         return pulumi.Output.from_input([])
@@ -67,7 +68,7 @@ async def _announced(
     bundle: pulumi.Output[str],
     kubeconfig: pulumi.Output[str],
     imported: str | None,
-    factory: str,
+    factory: str | None,
     talos_version: str,
     at_once: int,
     limits: Limits,
@@ -77,9 +78,10 @@ async def _announced(
     cluster = await _known(kubeconfig)
     kinds = {node.machine.schematic_id: node.machine for node in nodes}
     answers = await _plans(nodes, known, cluster, at_once, limits)
-    refusals = [
-        problem for kind in kinds.values() for problem in await _schematic_problems(kind, factory, talos_version)
-    ]
+    refusals = list[str]()
+    if factory is not None:
+        for kind in kinds.values():
+            refusals += await _schematic_problems(kind, factory, talos_version)
     lines = []
     for node, answer in zip(nodes, answers, strict=True):
         line = f"{node.machine.name}: {answer['says']}"

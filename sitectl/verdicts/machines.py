@@ -82,6 +82,8 @@ def _credential(change: Change, _options: Mapping[str, str]) -> list[Verdict]:
 
 
 def _factory(change: Change, _options: Mapping[str, str]) -> list[Verdict]:
+    if change.op == "delete":
+        return [verdict(change, Severity.LIVE, "forgets that the image factory was asked", "it keeps what it has")]
     return [verdict(change, Severity.LIVE, "asks the image factory for an image", "a factory only ever gains images")]
 
 

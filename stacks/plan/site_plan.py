@@ -130,6 +130,15 @@ class SitePlan:
         return self.versions.images.envoy if own else None
 
     @property
+    def asked_factory(self) -> str | None:
+        """Image factory that the program asks for the machines' images.
+
+        None on a cluster that exists already, and where images are locked: a factory built each installer that the
+        lock has a digest of.
+        """
+        return self.machines.machines.image_factory if self.machines and self.image_lock is None else None
+
+    @property
     def machine_secrets(self) -> Keeping | None:
         """Whether the secrets of the site's machines may go; None on a cluster that exists already."""
         return self.site.cluster.machines.secrets if self.site.cluster.machines else None

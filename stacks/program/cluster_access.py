@@ -34,7 +34,7 @@ def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> ClusterAccess:
     site = plan.site
     if plan.machines is None:
         return ClusterAccess(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
-    cluster = Cluster("machines", cluster_args(plan.machines, limits)).handle
+    cluster = Cluster("machines", cluster_args(plan.machines, plan.asked_factory, limits)).handle
     return ClusterAccess(
         provider=_provider(site.name, cluster.kubeconfig, cluster.ready),
         kubeconfig=cluster.kubeconfig,
@@ -61,8 +61,8 @@ def machines_of(plan: ClusterPlan) -> list[Machine]:
     ]
 
 
-def cluster_args(plan: ClusterPlan, limits: Limits = LIMITS) -> ClusterArgs:
-    """The values of a plan that the component gets."""
+def cluster_args(plan: ClusterPlan, image_factory: str | None, limits: Limits) -> ClusterArgs:
+    """The values of a plan that the component gets. image_factory: the one that is asked, if any."""
     machines = plan.machines
     config = pulumi.Config()
     return ClusterArgs(
@@ -71,7 +71,7 @@ def cluster_args(plan: ClusterPlan, limits: Limits = LIMITS) -> ClusterArgs:
         configs=plan.configs,
         secret_texts={name: config.require_secret(name) for name in plan.secret_names},
         rollout=Rollout(
-            image_factory=machines.image_factory,
+            image_factory=image_factory,
             credentials_rotation=machines.credentials_rotation,
             at_once=machines.parallel,
             drain_timeout_s=machines.drain_timeout_s,

@@ -60,7 +60,8 @@ class ImagesSpec(Spec):
 
     locked: bool = False
     """true: the file `images.lock` of the project decides. The program's own pods run its digests, and a site whose
-    machines, charts or pods need an image that is not in it is refused. `sitectl bundle lock` writes the file."""
+    machines, charts or pods need an image that is not in it is refused. No image factory is asked: it built the locked
+    installers before. `sitectl bundle lock` writes the file."""
 
 
 class StorageSpec(Spec):

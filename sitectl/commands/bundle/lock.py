@@ -11,6 +11,7 @@ from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.helm import Helm
 from bundle.locked_images import PLATFORM, Registries
+from bundle.schematics import make_known
 from floor.counts import counted
 from floor.images import ImageReference
 from sitectl import checkout, invocation, whole_files
@@ -28,6 +29,9 @@ by crane. A line that is there is never changed: a tag that moved stays as it wa
 image by another digest than the locked one is refused. With `images.locked: true` a site's pods run these digests, and
 an image that is not in the lock fails preview. Charts of which stacks/facts/chart_images.yaml does not know every tag
 are rendered by helm, with the values of the site.
+
+A factory that builds installers of machines is first made to know their schematics, as far as the installers are not in
+the lock yet. With --from it is not asked: the registry has them.
 
 \b
   python -m sitectl bundle lock                 of all sites of the folder
@@ -73,8 +77,11 @@ def command(
         mirror=mirror,
         platform=platform,
     )
+    new = [image for image in known.supplies.factory_images if not image.installer.digest]
     named = [image for image in known.supplies.images if image.tag or image.digest]
     try:
+        if mirror is None:
+            make_known(new, context.progress.note)
         needed = [*named, *_rendered(context, known, charts_from, Helm(program_of(helm), context.project))]
         lock = registries.locked(needed, known.lock)
     except BundleError as error:

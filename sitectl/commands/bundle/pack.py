@@ -36,8 +36,9 @@ call this again. Images, packages and weights are compared with their locks, so 
 must be there first; charts with charts.sha256 where it lists them. Definitions and Cilium are compared with their pins
 where `bundle --from` renders them.
 
-Images come from their registries or from --from, weights from HF_ENDPOINT or the hub (HF_TOKEN opens gated ones),
-packages from pip's index.
+Images come from their registries, installers of machines from the image factory, which is made to know their schematics
+first; with --from both come from that registry. Weights come from HF_ENDPOINT or the hub (HF_TOKEN
+opens gated ones), packages from pip's index.
 
 Programs are not in it: pulumi with the plugins of its packages, helm and crane have to be on the machine behind the
 wall.

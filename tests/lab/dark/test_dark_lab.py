@@ -72,6 +72,11 @@ def test_weights_and_installers_are_those_of_the_bundle(dark: DarkSite) -> None:
     assert httpx.get(another, trust_env=False).status_code == httpx.codes.NOT_FOUND
     installers = [line for line in dark.locked if "/metal-installer/" in line]
     assert len(installers) == 2
+    # The lab has an image factory. It was asked for none of them.
+    for installer in installers:
+        factory, _, schematic = installer.partition("@")[0].split("/")
+        asked = httpx.get(f"http://{factory}/schematics/{schematic}", trust_env=False)
+        assert asked.status_code == httpx.codes.NOT_FOUND
 
 
 def test_a_second_up_changes_nothing(dark: DarkSite) -> None:

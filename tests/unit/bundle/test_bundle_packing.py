@@ -14,11 +14,14 @@ from bundle.fetching import PackedChart, Sources
 from bundle.inventory import read_inventory, spoiled
 from bundle.locked_weights import HubMetadata
 from bundle.packing import Packer
+from bundle.schematics import FactoryImage
 from bundle.supplies import CHARTS, Supplies
 from components.addons.charts import Chart
 from floor.images import image_reference
 from lab.hub.server import EmulatedHubServer, Hub
+from lab.machines.image_factory import FactoryContent, ImageFactoryServer
 from stacks.facts import versions
+from talos.factory_schematic import Schematic
 from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
 from tests.unit.bundle.stand_in_helm import StandInHelm
 
@@ -48,13 +51,13 @@ class Publishers:
     def disk(self) -> Path:
         return self.folder / "disk"
 
-    def pack(self) -> None:
+    def pack(self, image_mirror: str | None = None) -> None:
         helm = StandInHelm.in_folder(self.folder)
         helm.has_charts(CHART)
         packer = Packer(
             folder=self.disk,
             crane=Crane(str(self.folder / "crane")),
-            image_mirror=None,
+            image_mirror=image_mirror,
             chart_digests={},
             hub=self.hub.url,
             token="",
@@ -121,6 +124,29 @@ def test_what_a_killed_call_left_is_removed_and_not_listed(publishers: Publisher
     assert [*publishers.disk.rglob(".pulled-*")] == []
     assert [*read_inventory(publishers.disk).charts] == [CHART]
     assert publishers.problems() == []
+
+
+def test_schematics_of_missing_installers_are_posted_first_but_not_with_a_mirror(publishers: Publishers) -> None:
+    installer = replace(publishers.supplies.images[0], registry="factory.example", path="metal-installer/a")
+    schematic = Schematic(extensions=("siderolabs/iscsi-tools",))
+    server = ImageFactoryServer(FactoryContent())
+    try:
+        image = FactoryImage(
+            factory=server.url, schematic=schematic, talos="v1.13.9", nvswitch=False, installer=installer
+        )
+        supplies = replace(publishers.supplies, images=(installer,), factory_images=(image,))
+        both = replace(publishers, supplies=supplies)
+        # Neither has the installer yet.
+        with pytest.raises(BundleError, match=r"crane cannot pull mirror\.example"):
+            both.pack("mirror.example")
+        assert schematic.id not in server.content.schematics
+        StandInCrane(both.folder / "crane").has({installer.tagged: "vllm"})
+        both.pack()
+        assert server.content.schematics.pop(schematic.id)
+        both.pack()
+        assert schematic.id not in server.content.schematics
+    finally:
+        server.close()
 
 
 def test_images_that_share_a_path_are_refused_before_anything_is_written(publishers: Publishers) -> None:

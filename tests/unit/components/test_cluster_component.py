@@ -69,9 +69,9 @@ def machine(name: str, **more: Any) -> Machine:
     return Machine(**{**chosen, **more})
 
 
-def rollout(limits: Limits = LIMITS) -> Rollout:
+def rollout(limits: Limits = LIMITS, image_factory: str | None = "https://factory.site.example") -> Rollout:
     return Rollout(
-        image_factory="https://factory.site.example",
+        image_factory=image_factory,
         credentials_rotation=1,
         at_once=2,
         drain_timeout_s=60,
@@ -226,6 +226,20 @@ def test_a_preview_asks_each_machine_and_up_asks_none() -> None:
     assert [command for command in asked if "plan-all" in command] == [".venv/bin/python -m talos plan-all --at-once 2"]
     assert sum("factory check" in command for command in asked) == 2
     assert declare(*SIX).calls == []
+
+
+@pytest.mark.row("opening 14")
+@pytest.mark.parametrize("preview", [True, False])
+def test_without_a_factory_none_is_asked_and_installs_wait_for_none(*, preview: bool) -> None:
+    recorder = declare(*SIX, preview=preview, rollout=rollout(image_factory=None))
+    lines = [str(inputs["create"]) for inputs in commands(recorder).values()]
+    assert not [
+        line for line in (*lines, *(call.args["command"] for call in recorder.calls)) if "talos factory" in line
+    ]
+    every = commands(declare(*SIX, preview=preview))
+    assert {name for name in every if name not in commands(recorder)} == {
+        f"machines-nodes-schematic-{letter * 12}" for letter in "ab"
+    }
 
 
 def test_commands_run_in_the_environment_that_the_engine_runs_the_program_in() -> None:

@@ -85,6 +85,7 @@ CASES: dict[str, tuple[Change, Severity, str]] = {
     "kubeconfig renewed": (change("replace", machine_commands.kubeconfig([NODE]), update=KEEP), LIVE, "new access"),
     "talosconfig gone": (change("delete", machine_commands.talosconfig("x", [NODE])), LIVE, "forgets"),
     "image": (change("create", machine_commands.post_schematic("https://factory")), LIVE, "asks the image factory"),
+    "image locked": (change("delete", machine_commands.post_schematic("https://factory")), LIVE, "forgets that"),
     "only looked at": (
         change("create", machine_commands.talos("plan", "--address", NODE.address, "--name", NODE.name)),
         LIVE,

@@ -80,6 +80,10 @@ def test_a_site_is_refused_for_each_image_that_its_lock_lacks(site: Path, image:
     assert plan_file(site, without_image_lock=True).image_lock is None
 
 
+def test_no_factory_is_asked_for_installers_that_are_locked(site: Path) -> None:
+    assert (PLAN.asked_factory, plan_file(site).asked_factory) == ("https://factory.talos.dev", None)
+
+
 def test_another_digest_than_a_part_pins_itself_is_not_the_locked_one(site: Path) -> None:
     lock = ImageLock({"docker.io/a/b:v1": DIGEST})
     assert lock.pinned(f"docker.io/a/b:v1@sha256:{'2' * 64}") is None

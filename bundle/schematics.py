@@ -1,0 +1,49 @@
+"""What an image factory builds for the machines of sites: checked against its list, and made known to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from bundle.errors import BundleError
+from floor.images import ImageReference
+from talos.factory import ImageFactory
+from talos.factory_extensions import check_extensions
+from talos.factory_schematic import FactoryError, Schematic
+from talos.factory_site import FactorySite
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactoryImage:
+    """One schematic at the sites' version of Talos."""
+
+    factory: str
+    """Its address."""
+    schematic: Schematic
+    talos: str
+    """Version, as `v1.13.9`."""
+    nvswitch: bool
+    """Whether machines of it have NVSwitches, which need the fabric manager."""
+    installer: ImageReference
+    """With the locked digest, if there is one."""
+
+
+def make_known(
+    images: Iterable[FactoryImage],
+    note: Callable[[str], None],
+    connect: Callable[[FactorySite], ImageFactory] = ImageFactory,
+) -> None:
+    """Have each factory know its schematics, so that it has their installers. It may know them already.
+
+    Raises BundleError, also for extensions that the factory has not for this version, or that do not fit each other.
+    """
+    for image in images:
+        note(f"  {image.factory}: schematic {image.schematic.id[:12]}... for Talos {image.talos}")
+        try:
+            with connect(FactorySite(image.factory)) as factory:
+                official = factory.official_extensions(image.talos)
+                check_extensions(image.schematic, official, talos_version=image.talos, nvswitch=image.nvswitch)
+                factory.post_schematic(image.schematic)
+        except FactoryError as error:
+            fix = f"{error.fix}; or name a registry that has the installers already: --from HOST[:PORT]"
+            raise BundleError(error.what, fix=fix) from None
