@@ -10,6 +10,7 @@ from bundle.rendered_images import images_in
 from components.addons.charts import chart_of
 from floor.images import ImageReference
 from policy.model import Resource
+from stacks.facts.image_lock import ChartRelease
 from stacks.plan.images import untagged_repositories
 from stacks.plan.site_plan import SitePlan
 
@@ -18,17 +19,18 @@ _CILIUM = "cilium"
 
 def rendered_images(
     plan: SitePlan, releases: list[Resource], sources: Sources, project: Path
-) -> dict[ImageReference, str]:
-    """Image -> its chart, of each repository without a known tag. Raises BundleError."""
-    wanted = defaultdict[str, list[str]](list)
-    for repository, charts in untagged_repositories(plan.site).items():
+) -> dict[ImageReference, set[ChartRelease]]:
+    """Image -> the charts that name it, of each repository without a known tag. Raises BundleError."""
+    wanted = defaultdict[ChartRelease, list[str]](list)
+    for repository, charts in untagged_repositories(plan.site, plan.versions).items():
         for chart in charts:
             wanted[chart].append(repository)
-    return {
-        image: chart
-        for chart, repositories in wanted.items()
-        for image in images_in(_text(chart, plan, releases, sources, project), repositories, f"the chart {chart}")
-    }
+    images = defaultdict[ImageReference, set[ChartRelease]](set)
+    for release, repositories in wanted.items():
+        text = _text(release.chart, plan, releases, sources, project)
+        for image in images_in(text, repositories, f"the chart {release.chart}"):
+            images[image].add(release)
+    return dict(images)
 
 
 def _text(chart: str, plan: SitePlan, releases: list[Resource], sources: Sources, project: Path) -> str:

@@ -45,6 +45,8 @@ class Supplied:
 
     plans: Mapping[str, SitePlan]
     supplies: Supplies
+    named: frozenset[str]
+    """Images that plans and programs name, by name and tag. Those of renderings alone are not in it."""
     lock: ImageLock
     releases: Mapping[str, list[Resource]]
     """Charts that the program of each site installs, as it declares them."""
@@ -60,17 +62,21 @@ def supplied(context: CommandContext, sites: tuple[str, ...]) -> Supplied:
     for plan in plans.values():
         for image, names in plan.images.items():
             users[image].update(names)
-    for plan in plans.values():
-        for repository, charts in untagged_repositories(plan.site).items():
-            # Without a locked one, the repository alone is named: its tag is to be found.
-            for locked in [str(image) for image in lock.images if image.name == repository] or [repository]:
-                users[locked].update(f"chart {chart}" for chart in charts)
     declared = _declared(context, files)
     # Of an image that the plans know, they name the users; others come from additions to the program.
-    users = _images(declared) | users
+    users = defaultdict(set, _images(declared) | users)
+    named = frozenset(image_reference(image).tagged for image in users)
+    for plan in plans.values():
+        for repository, releases in untagged_repositories(plan.site, plan.versions).items():
+            for release in releases:
+                # Without a locked one, the repository alone is named: its tag is to be found.
+                locked = [image.tagged for image in lock.rendered(repository, release)]
+                for image in locked or [repository]:
+                    users[image].add(f"chart {release.chart}")
     return Supplied(
         plans=plans,
         supplies=_supplies(plans, {image: sorted(users[image]) for image in sorted(users)}, lock, project),
+        named=named,
         lock=lock,
         releases={
             name: [resource for resource in resources if resource.type.startswith("kubernetes:helm.sh/")]

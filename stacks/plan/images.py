@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from floor.counts import counted
 from floor.problems import Problem
 from stacks.facts import chart_images
-from stacks.facts.image_lock import FILE, ImageLock
-from stacks.facts.versions import Images
+from stacks.facts.image_lock import FILE, ChartRelease, ImageLock
+from stacks.facts.versions import Images, Versions
 from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.models import ModelPlan
@@ -18,6 +18,7 @@ from stacks.site.model import SiteConfig
 from talos.images import machine_images
 
 _SHOWN = 8
+_CILIUM = "cilium"
 _MONITORING = ("prometheus_operator", "prometheus", "config_reloader", "alertmanager", "kube_state_metrics")
 
 
@@ -56,18 +57,19 @@ def site_images(
     return {image: sorted(users[image]) for image in sorted(users)}
 
 
-def untagged_repositories(site: SiteConfig) -> dict[str, list[str]]:
+def untagged_repositories(site: SiteConfig, pins: Versions) -> dict[str, list[ChartRelease]]:
     """Repositories of which a chart of the site runs a tag that only a rendering of it has; the charts of each."""
-    charts = defaultdict[str, list[str]](list)
+    releases = defaultdict[str, list[ChartRelease]](list)
     for chart in _charts(site):
+        version = pins.cilium.version if chart == _CILIUM else pins.charts.pinned(chart).version
         for repository in chart_images.load()[chart].unknown_tags:
-            charts[repository].append(chart)
-    return {repository: charts[repository] for repository in sorted(charts)}
+            releases[repository].append(ChartRelease(chart, version))
+    return {repository: releases[repository] for repository in sorted(releases)}
 
 
 def _charts(site: SiteConfig) -> list[str]:
     """Charts of the site as the facts name them."""
-    return [*installed_charts(site), *(["cilium"] if brings_cilium(site) else [])]
+    return [*installed_charts(site), *([_CILIUM] if brings_cilium(site) else [])]
 
 
 def _of_machines(site: SiteConfig, machines: ClusterPlan | None) -> Iterable[str]:
@@ -86,14 +88,19 @@ def _of_machines(site: SiteConfig, machines: ClusterPlan | None) -> Iterable[str
 
 
 def unlocked_images(
-    needed: Mapping[str, list[str]], untagged: Mapping[str, list[str]], lock: ImageLock, site: str
+    needed: Mapping[str, list[str]], untagged: Mapping[str, list[ChartRelease]], lock: ImageLock, site: str
 ) -> Iterator[Problem]:
-    """One problem for all images that the lock lacks. untagged: repositories of which it must have some image."""
-    locked = {image.name for image in lock.images}
+    """One problem for all images that the lock lacks.
+
+    untagged: repositories of which it must have an image that a rendering of each of these releases names.
+    """
     missing = [
         f"{shortened(image)} ({', '.join(users)})" for image, users in needed.items() if lock.pinned(image) is None
     ]
-    missing += [f"{name} (chart {', chart '.join(charts)})" for name, charts in untagged.items() if name not in locked]
+    for name, releases in untagged.items():
+        new = [release for release in releases if not lock.rendered(name, release)]
+        if new:
+            missing.append(f"{name} ({', '.join(f'chart {release.chart} {release.version}' for release in new)})")
     if missing:
         more = f", and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         yield Problem(

@@ -232,7 +232,7 @@ def _plan(
 
 def _unlocked(plan: SitePlan, lock: ImageLock) -> Iterator[Problem]:
     try:
-        yield from unlocked_images(plan.images, untagged_repositories(plan.site), lock, plan.site.name)
+        yield from unlocked_images(plan.images, untagged_repositories(plan.site, plan.versions), lock, plan.site.name)
     except ConfigError as error:
         yield Problem(path=("images", "locked"), what=error.what, fix=error.fix)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Mapping
 
 import click
 
@@ -21,7 +22,7 @@ from sitectl.registry_address import FORM, REGISTRY
 from sitectl.rendered_charts import rendered_images
 from sitectl.supplied import Supplied, sources_of, supplied
 from stacks.facts import versions
-from stacks.facts.image_lock import FILE
+from stacks.facts.image_lock import FILE, ChartRelease, ImageLock
 
 MORE = """\
 Collects the images that machines, charts and pods of the sites run, and asks each registry for the digest of its tag,
@@ -78,20 +79,28 @@ def command(
         platform=platform,
     )
     new = [image for image in known.supplies.factory_images if not image.installer.digest]
-    named = [image for image in known.supplies.images if image.tag or image.digest]
+    named = [image for image in known.supplies.images if image.tagged in known.named]
     try:
         if mirror is None:
             make_known(new, context.progress.note)
-        needed = [*named, *_rendered(context, known, charts_from, Helm(program_of(helm), context.project))]
+        rendered = _rendered(context, known, charts_from, Helm(program_of(helm), context.project))
+        needed = [*named, *rendered]
         lock = registries.locked(needed, known.lock)
     except BundleError as error:
         raise unable(error) from None
     unused = sorted(set(lock.digests) - {image.tagged for image in needed}) if prune else []
-    lock = lock.without(unused)
+    releases = {image.tagged: charts for image, charts in rendered.items()}
+    kept = lock.without(unused)
+    lock = ImageLock(kept.digests, {} if prune else kept.renderings).with_renderings(releases)
     added = [str(image) for image in lock.images if str(image) not in {str(old) for old in known.lock.images}]
     if lock != known.lock:
         whole_files.write(context.project / FILE, lock.text())
-    lines = [*(f"+ {image}" for image in added), *(f"- {image}" for image in unused)]
+    again = [name for name in known.lock.digests if lock.renderings.get(name) != known.lock.renderings.get(name)]
+    lines = [
+        *(f"+ {image}" for image in added),
+        *(f"- {image}" for image in unused),
+        *(f"  {name}: of {', '.join(map(str, sorted(lock.renderings[name])))}" for name in again if name in releases),
+    ]
     if not lines:
         lines.append(f"{FILE}: as before, {counted(len(lock.digests), 'image')}")
     else:
@@ -104,9 +113,13 @@ def command(
 
 def _rendered(
     context: CommandContext, known: Supplied, charts_from: str | None, helm: Helm
-) -> Iterator[ImageReference]:
+) -> Mapping[ImageReference, set[ChartRelease]]:
+    """Images that renderings name, and the charts of each."""
     charts = None if charts_from is None else given_mirror(charts_from)
     asking = Asking(note=context.progress.note)
+    images = defaultdict[ImageReference, set[ChartRelease]](set)
     for name, plan in known.plans.items():
         sources = sources_of(plan.site, helm, charts, asking, versions.load())
-        yield from rendered_images(plan, known.releases[name], sources, context.project)
+        for image, releases in rendered_images(plan, known.releases[name], sources, context.project).items():
+            images[image] |= releases
+    return images

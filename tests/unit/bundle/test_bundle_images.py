@@ -25,7 +25,7 @@ from components.addons.charts import Chart
 from floor.images import image_reference
 from floor.problems import SiteError
 from services.weights.manifest import Entry, Manifest
-from stacks.facts.image_lock import FILE, ImageLock, read_image_lock
+from stacks.facts.image_lock import FILE, ChartRelease, ImageLock, read_image_lock
 from tests.unit.bundle.stand_in_crane import StandInCrane, blob, digest_of
 
 pytestmark = pytest.mark.row("opening 14")
@@ -81,17 +81,27 @@ def test_images_of_two_registries_with_one_path_in_a_mirror_are_refused(
 
 def test_every_bad_line_of_a_lock_is_told_with_its_number(tmp_path: Path) -> None:
     assert read_image_lock(tmp_path) == ImageLock({})
-    (tmp_path / FILE).write_text(f"{LOCKED}\n{VLLM}\nbusybox@{DIGEST}\n{LOCKED}\n{VLLM}@sha256:12\n")
+    wrong = [VLLM, f"busybox@{DIGEST}", str(LOCKED), f"{VLLM}@sha256:12", f"quay.io/a/b:v1@{DIGEST} cilium"]
+    (tmp_path / FILE).write_text("".join(f"{line}\n" for line in (LOCKED, *wrong)))
     with pytest.raises(SiteError) as error:
         read_image_lock(tmp_path)
-    assert [problem.line for problem in error.value.problems] == [2, 3, 4, 5]
+    assert [problem.line for problem in error.value.problems] == [2, 3, 4, 5, 6]
 
 
 def test_a_lock_is_read_as_it_is_written_and_pins_what_it_has(tmp_path: Path) -> None:
-    lock = ImageLock({}).with_images([LOCKED, image_reference(f"docker.io/a/b:v1@{DIGEST}")])
+    images = [LOCKED, *(image_reference(f"docker.io/a/{name}:v1@{DIGEST}") for name in "abc")]
+    old, new = (ChartRelease("cilium", version) for version in ("1.0", "1.1"))
+    other = ChartRelease("metallb", "0.1")
+    lock = ImageLock({}).with_images(images)
+    lock = lock.with_renderings({"docker.io/a/a:v1": {old}, "docker.io/a/b:v1": {old, other}})
+    lock = lock.with_renderings({"docker.io/a/b:v1": {new}})
     (tmp_path / FILE).write_text(lock.text())
     assert read_image_lock(tmp_path) == lock
     assert lock.text().splitlines() == sorted(lock.text().splitlines())
+    assert f"docker.io/a/b:v1@{DIGEST} cilium@1.1 metallb@0.1" in lock.text().splitlines()
+    rendered = {release: [*map(str, lock.rendered("docker.io/a/b", release))] for release in (old, new, other)}
+    assert rendered == {old: [], new: [f"docker.io/a/b:v1@{DIGEST}"], other: [f"docker.io/a/b:v1@{DIGEST}"]}
+    assert lock.without(["docker.io/a/b:v1"]).rendered("docker.io/a/b", new) == []
     assert lock.pinned(VLLM) == lock.pinned(str(LOCKED)) == str(LOCKED)
     assert lock.pinned("docker.io/vllm/vllm-openai:v0.33.0") is None
     assert lock.pinned(f"{VLLM}@sha256:{'0' * 64}") is None

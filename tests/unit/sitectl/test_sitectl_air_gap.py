@@ -34,6 +34,8 @@ __all__ = ["cilium_is_rendered"]
 pytestmark = [pytest.mark.row("opening 14"), pytest.mark.processes]
 
 PINS = versions.load()
+CILIUM_RELEASE = f"cilium@{PINS.cilium.version}"
+OPERATOR_RELEASE = f"gpu_operator@{PINS.charts.gpu_operator.version}"
 
 
 @pytest.fixture
@@ -108,16 +110,36 @@ def test_pods_run_the_locked_digests(locked: Path) -> None:
 
 def test_tags_that_the_facts_do_not_know_come_out_of_the_rendered_charts(locked: Path) -> None:
     lock = (locked / FILE).read_text().splitlines()
-    assert [image for image in RENDERED if f"{image}@{digest_of(image)}" not in lock] == []
+    releases = {image: CILIUM_RELEASE if "cilium" in image else OPERATOR_RELEASE for image in RENDERED}
+    assert [line for image in RENDERED if (line := f"{image}@{digest_of(image)} {releases[image]}") not in lock] == []
     assert not [image for image in lock if "nvidia/driver" in image]
     (locked / FILE).write_text("".join(f"{image}\n" for image in lock if "cilium-envoy" not in image))
-    assert (
-        "lacks 1 image of the site: quay.io/cilium/cilium-envoy (chart cilium)" in run(locked, "validate", "prod").out
-    )
+    missing = f"lacks 1 image of the site: quay.io/cilium/cilium-envoy (chart cilium {PINS.cilium.version})"
+    assert missing in run(locked, "validate", "prod").out
     options = programs(locked.parent)
     StandInHelm(locked.parent / "helm").renders(yaml.safe_dump({"dcgmExporter": EXPORTER}))
     result = run(locked, "bundle", "lock", "prod", *options)
     assert "the chart gpu_operator names no image of nvcr.io/nvidia/k8s-device-plugin" in result.err
+
+
+def test_what_a_raised_chart_runs_is_locked_again_and_the_line_before_is_pruned(locked: Path) -> None:
+    """The lock is that of an earlier version of Cilium, which ran another Envoy, and of the GPU operator."""
+    lock, options = locked / FILE, programs(locked.parent)
+    now = lock.read_text()
+    envoy = next(line for line in now.splitlines() if "cilium-envoy" in line)
+    earlier = f"quay.io/cilium/cilium-envoy:v1.30.1@{digest_of('earlier')} cilium@1.17.0"
+    lock.write_text(now.replace(envoy, earlier).replace(OPERATOR_RELEASE, "gpu_operator@v25.1.0"))
+    assert "quay.io/cilium/cilium-envoy (chart cilium " in (told := run(locked, "validate", "prod").out)
+    assert f"k8s-device-plugin (chart gpu_operator {PINS.charts.gpu_operator.version})" in told
+    # What is packed then is what runs then.
+    assert "quay.io/cilium/cilium-envoy" in images_of(locked)
+    assert "quay.io/cilium/cilium-envoy:v1.30.1" not in images_of(locked)
+    again = run(locked, "bundle", "lock", "prod", *options)
+    assert f"  nvcr.io/nvidia/k8s-device-plugin:v0.20.1: of {OPERATOR_RELEASE}\n" in again.out
+    assert sorted(lock.read_text().splitlines()) == sorted([*now.splitlines(), earlier])
+    assert run(locked, "validate", "prod").status == Exit.OK
+    assert "- quay.io/cilium/cilium-envoy:v1.30.1\n" in run(locked, "bundle", "lock", "--prune", *options).out
+    assert lock.read_text() == now
 
 
 def test_envoy_is_named_by_its_digest_where_images_are_locked(locked: Path) -> None:

@@ -12,6 +12,7 @@ from components.addons.charts import Chart
 from policy.model import Resource
 from sitectl.rendered_charts import rendered_images
 from stacks.facts import versions
+from stacks.facts.image_lock import ChartRelease
 from stacks.plan.images import untagged_repositories
 from stacks.plan.site_plan import plan_file
 
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.row("opening 14")
 ROOT = Path(__file__).parents[3]
 PINS = versions.load()
 PLAN = plan_file(ROOT / "Pulumi.prod.yaml")
-REPOSITORIES = [name for name, charts in untagged_repositories(PLAN.site).items() if charts == ["gpu_operator"]]
+OPERATOR = ChartRelease("gpu_operator", PINS.charts.gpu_operator.version)
+REPOSITORIES = [name for name, charts in untagged_repositories(PLAN.site, PINS).items() if charts == [OPERATOR]]
 
 
 def release(chart: str) -> Resource:
@@ -44,10 +46,11 @@ def test_a_release_is_found_by_its_chart_not_by_the_mirrors_address(
 
     monkeypatch.setattr(Sources, "rendered", render)
     monkeypatch.setattr(
-        "sitectl.rendered_charts.untagged_repositories", lambda _: {name: ["gpu_operator"] for name in REPOSITORIES}
+        "sitectl.rendered_charts.untagged_repositories", lambda *_: {name: [OPERATOR] for name in REPOSITORIES}
     )
     charts = {"gpu-operator": PINS.charts.gpu_operator.version, "longhorn": PINS.charts.longhorn.version}
     releases = [release(form.format(name=name, version=version)) for name, version in charts.items()]
     images = rendered_images(PLAN, releases, Sources(versions=PINS, helm=Helm("helm", tmp_path)), tmp_path)
     assert rendered == [releases[0].body["name"]]
     assert sorted(image.name for image in images) == sorted(REPOSITORIES)
+    assert {frozenset(charts) for charts in images.values()} == {frozenset({OPERATOR})}

@@ -21,10 +21,14 @@ PLAN = plan_file(PROD)
 DIGEST = f"sha256:{'1' * 64}"
 
 
+UNTAGGED = untagged_repositories(PLAN.site, PLAN.versions)
+
+
 def lock_of(plan: SitePlan) -> ImageLock:
     """With every image of the site."""
-    named = [*plan.images, *(f"{name}:v1.2.3" for name in untagged_repositories(plan.site))]
-    return ImageLock({}).with_images(image_reference(f"{image}@{DIGEST}") for image in named)
+    rendered = {f"{name}:v1.2.3": releases for name, releases in UNTAGGED.items()}
+    images = [image_reference(f"{image}@{DIGEST}") for image in (*plan.images, *rendered)]
+    return ImageLock({}).with_images(images).with_renderings(rendered)
 
 
 @pytest.fixture
@@ -64,7 +68,7 @@ def test_pods_get_the_locked_digests(site: Path) -> None:
     assert (PLAN.proxy_image, PLAN.locked_images, PLAN.versions.images.vllm) == (None, None, pins.vllm)
 
 
-@pytest.mark.parametrize("image", [*PLAN.images, *untagged_repositories(PLAN.site)])
+@pytest.mark.parametrize("image", [*PLAN.images, *UNTAGGED])
 def test_a_site_is_refused_for_each_image_that_its_lock_lacks(site: Path, image: str) -> None:
     lock = site.with_name(FILE)
     kept = [
@@ -78,6 +82,23 @@ def test_a_site_is_refused_for_each_image_that_its_lock_lacks(site: Path, image:
     assert f"images.lock lacks 1 image of the site: {shortened(image)} (" in problem.what
     assert problem.fix.startswith("sitectl bundle lock prod")
     assert plan_file(site, without_image_lock=True).image_lock is None
+
+
+def test_a_raised_chart_is_refused_until_its_rendering_was_locked_again(site: Path) -> None:
+    """Also where a tag of the repository is locked: it is that of the version before."""
+    lock = site.with_name(FILE)
+    text = lock.read_text()
+    releases = sorted({release for releases in UNTAGGED.values() for release in releases})
+    assert {"cilium", "gpu_operator"} <= {release.chart for release in releases}
+    for release in releases:
+        lock.write_text(text.replace(str(release), f"{release.chart}@0.0.1"))
+        with pytest.raises(SiteError) as error:
+            plan_file(site)
+        (problem,) = error.value.problems
+        assert f"(chart {release.chart} {release.version})" in problem.what
+        assert problem.fix.startswith("sitectl bundle lock prod")
+    lock.write_text(text.replace(str(releases[0]), f"{releases[0]} {releases[0].chart}@0.0.1"))
+    assert plan_file(site).image_lock is not None
 
 
 def test_no_factory_is_asked_for_installers_that_are_locked(site: Path) -> None:
