@@ -13,7 +13,7 @@ from floor.images import ImageReference
 
 _INSTALL = "install crane: https://github.com/google/go-containerregistry, or name the program: --crane PROGRAM"
 _FETCH = "check the connection and the login (crane auth login HOST), or name a mirror that has the image: --from HOST"
-_STORE = "check that the registry is there and takes images from you: crane auth login HOST"
+_STORE = "check that the registry is there and takes images from you: crane auth login HOST; without TLS: --plain-http"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -22,6 +22,8 @@ class Crane:
     """The crane program. Credentials are Docker's own file, as `crane auth login` writes it."""
 
     program: str
+    plain_http: bool = False
+    """Whether registries may have no TLS. crane then believes any certificate too."""
 
     def digest(self, image: ImageReference, platform: str, *, limit_s: float) -> str:
         """What the tag is now, of one platform such as `linux/amd64`. Raises BundleError, NoAnswerError."""
@@ -43,4 +45,5 @@ class Crane:
         self, arguments: Sequence[str], image: ImageReference, failed: str, fix: str, limit_s: float | None
     ) -> str:
         program = FetchingProgram(command=self.program, folder=Path.cwd(), install=_INSTALL)
-        return program.run(arguments, what=str(image), failed=failed, fix=fix, limit_s=limit_s)
+        options = ["--insecure"] if self.plain_http else []
+        return program.run([*options, *arguments], what=str(image), failed=failed, fix=fix, limit_s=limit_s)

@@ -24,6 +24,9 @@ HOST/vllm/vllm-openai:v0.32.0. The machines' side of it is cluster.machines.regi
 With a PREFIX they need override_path and endpoints: [https://HOST/v2/PREFIX]. What the registry has already is not
 sent again.
 
+--plain-http is for a registry without TLS; one on this machine does not need it. Nothing is protected on the way then,
+passwords included, and crane believes any certificate.
+
 \b
   crane auth login registry.site.example
   python -m sitectl bundle push /media/disk/berlin --to registry.site.example
@@ -33,10 +36,11 @@ sent again.
 @click.command(cls=Command, epilog=MORE)
 @click.argument("folder", type=PATH, metavar="FOLDER", help="folder that `bundle pack` wrote")
 @click.option("--to", "mirror", type=REGISTRY, required=True, metavar=FORM, help="the site's registry")
+@click.option("--plain-http", is_flag=True, help="the registry has no TLS, or a certificate that is not trusted here")
 @click.option("--crane", "program", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
 @pass_context
-def command(context: CommandContext, *, folder: Path, mirror: str, program: str) -> int:
-    crane, images = Crane(program_of(program)), ImageFolder(folder / IMAGES)
+def command(context: CommandContext, *, folder: Path, mirror: str, plain_http: bool, program: str) -> int:
+    crane, images = Crane(program_of(program), plain_http=plain_http), ImageFolder(folder / IMAGES)
     try:
         inventory = read_inventory(folder)
         require_own_paths(inventory.references)

@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
-from floor.images import image_reference
 from lab import session
 from lab.paths import CHECKOUT, SITE_FILE, Lab
 from lab.registry import serving
+from stacks.facts.image_lock import read_image_lock
 from stacks.plan.site_plan import plan_file
 from tests.lab.dark.publishers import Publishers
 from tests.lab.site.project_copies import copy_project
@@ -49,8 +49,7 @@ class DarkSite:
     @property
     def locked(self) -> set[str]:
         """What the lock has, as a container's status names it: without tags."""
-        lines = (self.project / "images.lock").read_text().split()
-        return {f"{image_reference(line).name}@{image_reference(line).digest}" for line in lines}
+        return {f"{image.name}@{image.digest}" for image in read_image_lock(self.project).images}
 
     def write(self) -> None:
         """The checked-in site, with images by lock and out of the lab's registry, and everything else by bundle."""
@@ -115,10 +114,7 @@ class DarkSite:
 
     def push(self) -> None:
         """The bundle's images into the lab's registry, which speaks plain HTTP."""
-        crane = self.project / "crane-plain-http"
-        crane.write_text(f'#!/bin/sh\nexec {self.lab.bin / "crane"} --insecure "$@"\n')
-        crane.chmod(0o755)
-        self.sitectl("bundle", "push", str(self.bundle), "--to", serving.address(self.lab), "--crane", str(crane))
+        self.sitectl("bundle", "push", str(self.bundle), "--to", serving.address(self.lab), "--plain-http")
 
     def remove(self) -> None:
         """A bundle with its copies takes gigabytes, which no later test needs."""

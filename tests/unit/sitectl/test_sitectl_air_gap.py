@@ -258,6 +258,10 @@ def test_a_packed_folder_is_whole_and_is_the_source_of_a_registry(
     pushed = run(behind, "bundle", "push", str(packed), "--to", "site.example/all", "--crane", str(crane.program))
     assert pushed.status == Exit.OK, pushed.err
     assert crane.images == {f"site.example/all/{image.partition('/')[2]}": image for image in names}
+    assert not [words for words in crane.asked("push") if "--insecure" in words]
+    there = ("push", str(packed), "--to", "other.example", "--plain-http", "--crane", str(crane.program))
+    assert run(behind, "bundle", *there).status == Exit.OK
+    assert len([words for words in crane.asked("push") if "--insecure" in words]) == len(names)
     assert len(list(packed.glob("weights/*/*/revisions/*/config.json"))) == 2
 
 
