@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from bundle.errors import BundleError
 from bundle.image_folder import ImageFolder
 from bundle.locked_weights import differences
-from bundle.supplies import CHARTS, IMAGES, WHEELS, Supplies, weights_folder
+from bundle.supplies import CHARTS, COMMANDS, IMAGES, PROGRAMS, WHEELS, Supplies, weights_folder
 from bundle.wheels import wheel_problems
 from floor.digests import sha256_of
 from floor.images import ImageReference, image_reference
@@ -24,9 +24,22 @@ _SHOWN = 5
 # A name that is one, and no way out of the folder: it begins with no dot, and has no slash.
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 Name = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]
+FilePath = Annotated[str, StringConstraints(pattern=f"^{_NAME}(/{_NAME})*$")]
+Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.!()+_-]+$")]
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 LockedImage = Annotated[str, StringConstraints(pattern=f"^{LOCKED_IMAGE}$")]
 Revision = Annotated[str, StringConstraints(pattern=f"^{_NAME}/{_NAME}@[0-9a-f]{{40}}$")]
+
+
+class PackedProgram(BaseModel):
+    """A program that was copied, or a plugin of one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: Version
+    """As it states it."""
+    files: Annotated[dict[FilePath, Sha256], Field(min_length=1)]
+    """sha256 in hex by path below `programs`."""
 
 
 class Inventory(BaseModel):
@@ -34,14 +47,16 @@ class Inventory(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    form: Literal[2] = 2
+    form: Literal[3] = 3
     sites: Annotated[tuple[Name, ...], Field(min_length=1)]
     images: tuple[LockedImage, ...]
     """By name, tag and digest."""
     charts: dict[Name, Sha256]
     """sha256 in hex by file."""
-    packages: dict[Name, Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.!+_-]+$")]]
+    packages: dict[Name, Version]
     """Version by name."""
+    programs: dict[Name, PackedProgram] | None
+    """By name; plugins of Pulumi as `resource-NAME`. None where they were left out."""
     weights: tuple[Revision, ...]
     """As `OWNER/NAME@COMMIT`."""
 
@@ -50,6 +65,12 @@ class Inventory(BaseModel):
         draft = folder / f".{FILE}"
         draft.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
         draft.replace(folder / FILE)
+
+    @property
+    def program_files(self) -> dict[str, str]:
+        """sha256 in hex of all files of programs, by path."""
+        programs = (self.programs or {}).values()
+        return {path: digest for program in programs for path, digest in program.files.items()}
 
     @property
     def references(self) -> list[ImageReference]:
@@ -95,11 +116,23 @@ def missing(inventory: Inventory, supplies: Supplies) -> Iterator[str]:
         there = inventory.packages.get(package.name, "none")
         if there != package.version:
             yield f"{WHEELS}: {package.name} {package.version}: needed, and the bundle has {there}"
+    if inventory.programs is not None:
+        yield from _missing_programs(inventory.programs, supplies)
     for manifest in supplies.weights:
         if revision_of(manifest) not in inventory.weights:
             yield f"{manifest.repository} at {manifest.revision}: needed, and not in the bundle"
     for repository, revision in supplies.unlocked_weights:
         yield f"{repository} at {revision}: needed, and no lock lists its files"
+
+
+def _missing_programs(programs: Mapping[str, PackedProgram], supplies: Supplies) -> Iterator[str]:
+    for command in COMMANDS:
+        if command not in programs:
+            yield f"{PROGRAMS}: {command}: needed, and not in the bundle"
+    for plugin in supplies.plugins:
+        there = programs[plugin.key].version if plugin.key in programs else "none"
+        if there != f"v{plugin.version}":
+            yield f"{PROGRAMS}: {plugin.key} v{plugin.version}: needed, and the bundle has {there}"
 
 
 def spoiled(
@@ -118,12 +151,13 @@ def spoiled(
     for image in inventory.references:
         for wrong in images.problems(image):
             yield f"{IMAGES}: {wrong}"
-    for file, digest in sorted(inventory.charts.items()):
-        there, expected = folder / CHARTS / file, chart_digests.get(file, digest)
-        if not there.is_file():
-            yield f"{CHARTS}/{file}: missing"
-        elif (got := sha256_of(there)) != expected:
-            yield f"{CHARTS}/{file}: sha256 {got}, expected {expected}"
+    charts = {file: chart_digests.get(file, digest) for file, digest in inventory.charts.items()}
+    yield from _differing(folder, CHARTS, charts)
+    programs = inventory.program_files
+    note(f"{PROGRAMS}: {len(programs)}")
+    yield from _differing(folder, PROGRAMS, programs)
+    # All of them get installed.
+    yield from _unlisted(folder, PROGRAMS, programs)
     # Also those of a lock that is another now, or is gone.
     known = [package for package in supplies.packages if inventory.packages.get(package.name) == package.version]
     yield from wheel_problems(known, folder / WHEELS)
@@ -137,3 +171,20 @@ def spoiled(
         files = weights_folder(folder, manifest.repository) / "revisions" / manifest.revision
         for wrong in differences(files, manifest):
             yield f"weights: {manifest.repository}: {wrong}"
+
+
+def _differing(bundle: Path, folder: str, digests: Mapping[str, str]) -> Iterator[str]:
+    """Each file of a folder of the bundle that is missing, or has not this sha256."""
+    for path, expected in sorted(digests.items()):
+        there = bundle / folder / path
+        if not there.is_file():
+            yield f"{folder}/{path}: missing"
+        elif (got := sha256_of(there)) != expected:
+            yield f"{folder}/{path}: sha256 {got}, expected {expected}"
+
+
+def _unlisted(bundle: Path, folder: str, listed: Collection[str]) -> Iterator[str]:
+    there = (file.relative_to(bundle / folder) for file in (bundle / folder).rglob("*") if not file.is_dir())
+    for path in sorted(map(str, there)):
+        if path not in listed:
+            yield f"{folder}/{path}: no file that {FILE} lists"

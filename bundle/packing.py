@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bundle.carried_programs import OwnPrograms
 from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.fetching import DRAFT, Sources
 from bundle.image_folder import ImageFolder
-from bundle.inventory import FILE, Inventory, revision_of
+from bundle.inventory import FILE, Inventory, PackedProgram, revision_of
 from bundle.locked_weights import differences
 from bundle.mirror_paths import require_own_paths
 from bundle.schematics import make_known
-from bundle.supplies import CHARTS, IMAGES, WHEELS, Supplies, weights_folder
+from bundle.supplies import CHARTS, IMAGES, PROGRAMS, WHEELS, Supplies, weights_folder
 from bundle.wheels import bring_wheels
 from floor.counts import counted
 from floor.digests import sha256_of
@@ -43,6 +44,8 @@ class Packer:
     hub: str
     """Address of the hub, or of a mirror of it."""
     token: str
+    programs: OwnPrograms | None
+    """None: the bundle has none."""
     note: Callable[[str], None]
 
     def pack(self, supplies: Supplies, sources: list[Sources], project: Path) -> None:
@@ -52,6 +55,7 @@ class Packer:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / FILE).unlink(missing_ok=True)
         self._remove_leftovers()
+        programs = self._programs(supplies)
         charts = self._charts(sources)
         if supplies.packages:
             self.note(f"{WHEELS}: {counted(len(supplies.packages), 'package')}")
@@ -65,13 +69,20 @@ class Packer:
             images.bring(image, self.crane, self.image_mirror)
         for manifest in supplies.weights:
             self._weights(manifest)
-        self._write_inventory(supplies, charts)
+        self._write_inventory(supplies, charts, programs)
 
     def _remove_leftovers(self) -> None:
         """What a killed call was bringing."""
         for folder in (CHARTS, IMAGES):
             for draft in [*(self.folder / folder).rglob(f"{DRAFT}*")]:
                 shutil.rmtree(draft)
+
+    def _programs(self, supplies: Supplies) -> dict[str, PackedProgram] | None:
+        folder = self.folder / PROGRAMS
+        if self.programs is not None:
+            return self.programs.bring(supplies.plugins, folder, self.note)
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
 
     def _charts(self, sources: list[Sources]) -> dict[str, str]:
         """sha256 in hex of each file, which is there now."""
@@ -124,12 +135,15 @@ class Packer:
             (revision / MARKER).unlink(missing_ok=True)
             (revision / path).unlink(missing_ok=True)
 
-    def _write_inventory(self, supplies: Supplies, charts: dict[str, str]) -> None:
+    def _write_inventory(
+        self, supplies: Supplies, charts: dict[str, str], programs: dict[str, PackedProgram] | None
+    ) -> None:
         inventory = Inventory(
             sites=supplies.sites,
             images=tuple(str(image) for image in supplies.images),
             charts=charts,
             packages={package.name: package.version for package in supplies.packages},
+            programs=programs,
             weights=tuple(revision_of(manifest) for manifest in supplies.weights),
         )
         inventory.write(self.folder)

@@ -12,7 +12,8 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from bundle.fetching import PackedChart
-from bundle.supplies import Supplies
+from bundle.plugins import Plugin
+from bundle.supplies import COMMANDS, Supplies
 from bundle.wheels import Package
 from floor.images import ImageReference
 from services.weights.manifest import Manifest
@@ -42,6 +43,11 @@ def _components(supplies: Supplies, chart_digests: dict[str, str]) -> Iterator[C
         yield _chart(packed, chart_digests.get(packed.file))
     for package in supplies.packages:
         yield _package(package)
+    for command in COMMANDS:
+        # Which version is a matter of the machine that packs: it is in the bundle's inventory.
+        yield Component(name=command, type=ComponentType.APPLICATION, bom_ref=f"program:{command}")
+    for plugin in supplies.plugins:
+        yield _plugin(plugin)
     for manifest in supplies.weights:
         yield _weights(manifest)
     for repository, revision in supplies.unlocked_weights:
@@ -86,6 +92,16 @@ def _package(package: Package) -> Component:
         type=ComponentType.LIBRARY,
         purl=PackageURL("pypi", None, package.name.lower().replace("_", "-"), package.version),
         bom_ref=f"pypi:{package.name}",
+    )
+
+
+def _plugin(plugin: Plugin) -> Component:
+    return Component(
+        name=plugin.program,
+        version=plugin.version,
+        type=ComponentType.APPLICATION,
+        purl=PackageURL("github", "pulumi", f"pulumi-{plugin.name}", f"v{plugin.version}"),
+        bom_ref=f"program:{plugin.key}",
     )
 
 

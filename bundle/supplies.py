@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bundle.fetching import PackedChart
+from bundle.plugins import Plugin, plugins_of
 from bundle.schematics import FactoryImage
 from bundle.wheels import Package
 from floor.images import ImageReference
 from services.weights.manifest import Manifest
 
-IMAGES, CHARTS, WHEELS, WEIGHTS = "images", "charts", "wheels", "weights"
+IMAGES, CHARTS, WHEELS, WEIGHTS, PROGRAMS = "images", "charts", "wheels", "weights", "programs"
 """Folders of a bundle. `charts` has definitions and the pod network too, for `sitectl bundle --from`."""
+
+COMMANDS = ("pulumi", "helm", "crane")
+"""Programs that a machine behind the wall needs, beside Python. No version of them is pinned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,11 @@ class Supplies:
     """System extensions in the machines' installers."""
     factory_images: tuple[FactoryImage, ...] = ()
     """What image factories build for the machines."""
+
+    @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """Of Pulumi, which the packages need."""
+        return plugins_of(self.packages)
 
     @property
     def unlocked_images(self) -> list[ImageReference]:

@@ -8,7 +8,7 @@ import click
 
 from bundle.errors import BundleError
 from bundle.mirror_list import TOOLS, Tool, mirror_list
-from bundle.supplies import Supplies
+from bundle.supplies import COMMANDS, Supplies
 from services.weights.pace import size
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import unable
@@ -64,6 +64,8 @@ def _lines(supplies: Supplies, digests: dict[str, str]) -> list[str]:
     lines += [f"  {entry.repository} at {entry.revision}   {size(entry.size)}" for entry in supplies.weights]
     lines += [f"  {repository} at {revision}   no lock" for repository, revision in supplies.unlocked_weights]
     lines.append(f"Python packages: {len(supplies.packages)}, by requirements.lock")
+    plugins = [f"{plugin.key} {plugin.version}" for plugin in supplies.plugins]
+    lines.append(f"programs: {', '.join(COMMANDS)}; plugins of pulumi: {', '.join(plugins) or 'none'}")
     if supplies.talos:
         lines.append(f"Talos {supplies.talos}; in the installers: {', '.join(supplies.extensions) or 'no extension'}")
     return lines
@@ -90,6 +92,8 @@ def _record(supplies: Supplies) -> dict[str, object]:
                 for repository, revision in supplies.unlocked_weights
             ),
         ],
+        "programs": list(COMMANDS),
+        "plugins": {plugin.key: plugin.version for plugin in supplies.plugins},
         "packages": {package.name: package.version for package in supplies.packages},
         "talos": supplies.talos,
         "extensions": list(supplies.extensions),

@@ -8,11 +8,15 @@ from pathlib import Path
 import click
 
 from bundle.asking import Asking
+from bundle.carried_programs import OwnPrograms
 from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.helm import Helm
+from bundle.inventory import FILE
 from bundle.packing import Packer
+from bundle.supplies import COMMANDS
 from floor.counts import counted
+from floor.digests import sha256_of
 from floor.model_hub import HUB
 from services.weights.pace import size
 from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
@@ -28,6 +32,7 @@ The folder then has
   images/     an OCI layout per image, by its locked digest
   charts/     charts, definitions and Cilium, as `bundle --from` takes them
   wheels/     the files of requirements.lock, for `pip install --no-index`
+  programs/   pulumi with its host of Python programs and its plugins, helm, crane
   weights/    a folder per repository, which can be a model's volume as it is
   bundle.json written last: with it the folder is whole
 
@@ -40,8 +45,9 @@ Images come from their registries, installers of machines from the image factory
 first; with --from both come from that registry. Weights come from HF_ENDPOINT or the hub (HF_TOKEN
 opens gated ones), packages from pip's index.
 
-Programs are not in it: pulumi with the plugins of its packages, helm and crane have to be on the machine behind the
-wall.
+Programs are copies of those that run on this machine, for another one of the same system and CPU: those on PATH, or
+that options name, and the plugins of requirements.lock out of PULUMI_HOME or ~/.pulumi. --without-programs leaves them
+out, where the machine behind the wall has them.
 
 \b
   python -m sitectl bundle pack berlin --out /media/disk/berlin
@@ -55,6 +61,8 @@ wall.
 @click.option("--charts-from", metavar="ADDRESS", help="a place that has all charts (default: publishers)")
 @click.option("--crane", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
 @click.option("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
+@click.option("--pulumi", default="pulumi", metavar="PROGRAM", help="the pulumi program to copy (the one on PATH)")
+@click.option("--without-programs", is_flag=True, help="copy no programs and plugins of this machine")
 @pass_context
 def command(
     context: CommandContext,
@@ -65,6 +73,8 @@ def command(
     charts_from: str | None,
     crane: str,
     helm: str,
+    pulumi: str,
+    without_programs: bool,
 ) -> int:
     project = context.project
     known = supplied(context, sites)
@@ -72,6 +82,12 @@ def command(
     charts = None if charts_from is None else given_mirror(charts_from)
     asking, program = Asking(note=context.progress.note), Helm(program_of(helm), project)
     sources = [sources_of(plan.site, program, charts, asking, versions.load()) for plan in known.plans.values()]
+    own = OwnPrograms(
+        pulumi=program_of(pulumi),
+        helm=program_of(helm),
+        crane=program_of(crane),
+        plugins=Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi") / "plugins",
+    )
     packer = Packer(
         folder=out,
         crane=Crane(program_of(crane)),
@@ -79,17 +95,21 @@ def command(
         chart_digests=chart_digests(project),
         hub=os.environ.get("HF_ENDPOINT") or HUB,
         token=os.environ.get("HF_TOKEN", "").strip(),
+        programs=None if without_programs else own,
         note=context.progress.note,
     )
     try:
         packer.pack(known.supplies, sources, project)
     except BundleError as error:
         raise unable(error) from None
-    supplies = known.supplies
+    supplies, digest = known.supplies, sha256_of(out / FILE)
+    programs = "no programs" if without_programs else counted(len(COMMANDS) + len(supplies.plugins), "program")
     told = (
         f"{out}: {counted(len(supplies.images), 'image')}, {counted(len(supplies.charts), 'chart file')}, "
         f"{counted(len(supplies.packages), 'package')}, {counted(len(supplies.weights), 'revision')} of weights "
-        f"({size(sum(manifest.size for manifest in supplies.weights))})"
+        f"({size(sum(manifest.size for manifest in supplies.weights))}), {programs}"
+        f"\nsha256 of {FILE}: {digest}"
     )
-    context.say(f"{told}\nnext: carry it over, then: sitectl bundle verify {out}", {"folder": str(out)})
+    record = {"folder": str(out), "sha256": digest}
+    context.say(f"{told}\nnext: carry it over, then: sitectl bundle verify {out}", record)
     return 0

@@ -13,9 +13,9 @@ from sitectl.command import PATH, Command, CommandContext, pass_context, sites_a
 from sitectl.supplied import chart_digests, supplied
 
 MORE = """\
-CycloneDX 1.6: images with digest and package URL, charts, Python packages, weights with commit and the digest of their
-lock, Talos and the extensions in its installers. The same site and locks give the same bytes. It does not look
-inside of images: scan those of a packed folder.
+CycloneDX 1.6: images with digest and package URL, charts, Python packages, programs and plugins, weights with commit
+and the digest of their lock, Talos and the extensions in its installers. The same site and locks give the same bytes.
+It does not look inside of images: scan those of a packed folder.
 
 \b
   python -m sitectl bundle sbom berlin --out berlin.cdx.json

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from bundle.errors import BundleError
-from bundle.inventory import missing, read_inventory, spoiled
+from bundle.inventory import FILE, missing, read_inventory, spoiled
 from floor.counts import counted
+from floor.digests import sha256_of
 from sitectl.command import PATH, Command, CommandContext, pass_context
 from sitectl.commands.bundle.fetch import unable
 from sitectl.errors import Exit, SitectlError
@@ -17,7 +18,8 @@ from sitectl.supplied import chart_digests, require_locked, supplied
 MORE = """\
 Needs no network. Reads every file, and compares it with bundle.json and with images.lock, charts.sha256,
 requirements.lock and the locks of weights of this checkout; then whether the sites that it was packed for need more
-than it has. Weights and packages that no lock lists are refused.
+than it has. Weights and packages that no lock lists are refused. Programs are in no lock: bundle.json alone lists
+them, so compare its sha256 with the one that `pack` printed before you install them.
 
 \b
   python -m sitectl bundle verify /media/disk/berlin
@@ -43,6 +45,11 @@ def command(context: CommandContext, *, folder: Path) -> int:
             "fetches these alone",
             status=Exit.REFUSED,
         )
-    told = f"{folder}: whole, for {', '.join(inventory.sites)}: {counted(len(inventory.images), 'image')}"
-    context.say(told, {"sites": list(inventory.sites), "images": list(inventory.images)})
+    digest = sha256_of(folder / FILE)
+    programs = "no programs" if inventory.programs is None else counted(len(inventory.programs), "program")
+    told = f"{folder}: whole, for {', '.join(inventory.sites)}: {counted(len(inventory.images), 'image')}, {programs}"
+    context.say(
+        f"{told}\nsha256 of {FILE}: {digest}",
+        {"sites": list(inventory.sites), "images": list(inventory.images), "sha256": digest},
+    )
     return 0

@@ -51,6 +51,8 @@ def main(program: Path, words: list[str]) -> int:
     file = program.with_suffix(".json")
     there: dict[str, str] = json.loads(file.read_text())
     match [word for word in words if word != "--insecure"]:
+        case ["version"]:
+            print("v0.22.1")
         case ["digest", "--platform", _, name] if name in there:
             print(digest_of(there[name]))
         case ["pull", "--format=oci", name, folder]:

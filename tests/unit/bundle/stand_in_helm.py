@@ -20,6 +20,7 @@ case $1 in
   template) cat >"$0.values"; [ -f "$0.rendered" ] && exec cat "$0.rendered" ;;
   pull) chart="${2##*/}-$4.tgz"; while [ "$1" != --destination ]; do shift; done
     [ -f "$0.$chart" ] && cp "$0.$chart" "$2/$chart"; exit 0 ;;
+  version) echo v4.3.1; exit ;;
   show) cat "$3"; exit ;;
 esac
 echo "Error: no such chart" >&2

@@ -218,7 +218,7 @@ SUPPLIES = Supplies(
         ),
         PackedChart("epp-v1.5.0.yaml", None, "https://github.com/x/epp/releases/download/v1.5.0/manifests.yaml"),
     ),
-    packages=(Package("pulumi", "3.1.0", frozenset({"1" * 64})),),
+    packages=(Package("pulumi", "3.1.0", frozenset({"1" * 64})), Package("pulumi-command", "1.2.1", frozenset())),
     weights=(Manifest("Qwen/Qwen3-32B", "a" * 40, {"config.json": Entry(5, "2" * 64)}),),
     unlocked_weights=(("zai-org/GLM-5.1-FP8", "b" * 40),),
     talos="v1.13.9",
@@ -260,13 +260,20 @@ def test_the_bill_of_materials_is_valid_complete_and_the_same_each_time() -> Non
     assert text != sbom(SUPPLIES, {})
     # Judged by the schema that CycloneDX publishes.
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    components = {component["name"]: component for component in json.loads(text)["components"]}
+    listed = json.loads(text)["components"]
+    components = {component["name"]: component for component in listed}
+    # Pulumi is a package and a program.
+    assert len(listed) == len(components) + 1
     assert components.keys() == {
         "docker.io/vllm/vllm-openai",
         "quay.io/a/b",
         "longhorn-1.12.1.tgz",
         "epp-v1.5.0.yaml",
         "pulumi",
+        "helm",
+        "crane",
+        "pulumi-command",
+        "pulumi-resource-command",
         "Qwen/Qwen3-32B",
         "zai-org/GLM-5.1-FP8",
         "talos",
@@ -276,5 +283,6 @@ def test_the_bill_of_materials_is_valid_complete_and_the_same_each_time() -> Non
     assert vllm["hashes"] == [{"alg": "SHA-256", "content": DIGEST.removeprefix("sha256:")}]
     assert vllm["purl"].startswith("pkg:oci/vllm-openai@sha256:")
     assert "hashes" not in components["quay.io/a/b"]
+    assert components["pulumi-resource-command"]["purl"] == "pkg:github/pulumi/pulumi-command@v1.2.1"
     assert components["longhorn-1.12.1.tgz"]["hashes"][0]["content"] == "3" * 64
     assert components["Qwen/Qwen3-32B"]["purl"] == f"pkg:huggingface/Qwen/Qwen3-32B@{'a' * 40}"

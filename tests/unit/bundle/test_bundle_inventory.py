@@ -11,8 +11,8 @@ import pytest
 
 from bundle.errors import BundleError
 from bundle.fetching import PackedChart
-from bundle.inventory import FILE, Inventory, missing, read_inventory, spoiled
-from bundle.supplies import CHARTS, WHEELS, Supplies, weights_folder
+from bundle.inventory import FILE, Inventory, PackedProgram, missing, read_inventory, spoiled
+from bundle.supplies import CHARTS, PROGRAMS, WHEELS, Supplies, weights_folder
 from bundle.wheels import Package
 from floor.digests import sha256_of
 from floor.images import image_reference
@@ -28,7 +28,13 @@ WHOLE = Inventory(
     sites=("berlin",),
     images=(IMAGE,),
     charts={CHART: "3" * 64},
-    packages={"tiny": "1.0"},
+    packages={"tiny": "1.0", "pulumi-kubernetes": "4.34.2"},
+    programs={
+        "pulumi": PackedProgram(version="v3.246.0", files={"bin/pulumi": "6" * 64}),
+        "helm": PackedProgram(version="v4.3.1", files={"bin/helm": "6" * 64}),
+        "crane": PackedProgram(version="v0.22.1", files={"bin/crane": "6" * 64}),
+        "resource-kubernetes": PackedProgram(version="v4.34.2", files={"plugins/kubernetes/program": "6" * 64}),
+    },
     weights=tuple(f"{QWEN}@{revision}" for revision in REVISIONS),
 )
 SUPPLIES = Supplies(
@@ -36,7 +42,10 @@ SUPPLIES = Supplies(
     images=(image_reference(IMAGE),),
     used_by={image_reference(IMAGE).tagged: ["model chat"]},
     charts=(PackedChart(CHART, None),),
-    packages=(Package("tiny", "1.0", frozenset({"2" * 64})),),
+    packages=(
+        Package("pulumi-kubernetes", "4.34.2", frozenset({"2" * 64})),
+        Package("tiny", "1.0", frozenset({"2" * 64})),
+    ),
     weights=tuple(Manifest(QWEN, revision, {"config.json": Entry(5, "4" * 64)}) for revision in REVISIONS),
 )
 
@@ -63,9 +72,14 @@ def test_an_inventory_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"weights": [f"{QWEN}@main"]}, "weights.0"),
         ({"weights": [f"../..@{REVISIONS[0]}"]}, "weights.0"),
         ({"packages": {"tiny": None}}, "packages.tiny"),
+        ({"programs": {"helm": {"version": "v4", "files": {"../outside": "3" * 64}}}}, "programs.helm.files"),
+        ({"programs": {"helm": {"version": "v4", "files": {"bin/../../outside": "3" * 64}}}}, "programs.helm.files"),
+        ({"programs": {"helm": {"version": "v4", "files": {"/usr/bin/helm": "3" * 64}}}}, "programs.helm.files"),
+        ({"programs": {"helm": {"version": "v4", "files": {}}}}, "programs.helm.files"),
+        ({"programs": {"helm": {"version": "v4 or so", "files": {"bin/helm": "3" * 64}}}}, "programs.helm.version"),
         ({"sites": []}, "sites"),
         ({"sites": None, "images": None}, "; images"),
-        ({"form": 1}, "form"),
+        ({"form": 2}, "form"),
         ({"other": 1}, "other"),
     ],
 )
@@ -88,19 +102,34 @@ def test_a_damaged_inventory_is_an_error(tmp_path: Path, content: bytes) -> None
 def test_everything_that_sites_need_and_a_bundle_lacks_is_told() -> None:
     raised = replace(
         SUPPLIES,
-        packages=(Package("tiny", "1.1", frozenset()), Package("new", "2.0", frozenset())),
+        packages=(
+            Package("tiny", "1.1", frozenset()),
+            Package("new", "2.0", frozenset()),
+            Package("pulumi-kubernetes", "4.35.0", frozenset()),
+            Package("pulumi-random", "1.0.0", frozenset()),
+        ),
         unlocked_weights=(("zai-org/GLM-5.1-FP8", "c" * 40),),
         images=(*SUPPLIES.images, image_reference("quay.io/a/b:v1")),
         used_by={**SUPPLIES.used_by, "quay.io/a/b:v1": ["monitoring"]},
     )
-    held = WHOLE.model_copy(update={"weights": WHOLE.weights[1:]})
+    programs = {name: program for name, program in (WHOLE.programs or {}).items() if name != "helm"}
+    held = WHOLE.model_copy(update={"weights": WHOLE.weights[1:], "programs": programs})
     assert [*missing(held, raised)] == [
         "quay.io/a/b:v1: needed by monitoring, and not in images.lock",
         "wheels: tiny 1.1: needed, and the bundle has 1.0",
         "wheels: new 2.0: needed, and the bundle has none",
+        "wheels: pulumi-kubernetes 4.35.0: needed, and the bundle has 4.34.2",
+        "wheels: pulumi-random 1.0.0: needed, and the bundle has none",
+        "programs: helm: needed, and not in the bundle",
+        "programs: resource-kubernetes v4.35.0: needed, and the bundle has v4.34.2",
+        "programs: resource-random v1.0.0: needed, and the bundle has none",
         f"{QWEN} at {REVISIONS[0]}: needed, and not in the bundle",
         f"zai-org/GLM-5.1-FP8 at {'c' * 40}: needed, and no lock lists its files",
     ]
+
+
+def test_a_bundle_that_was_packed_without_programs_lacks_none() -> None:
+    assert [*missing(WHOLE.model_copy(update={"programs": None}), SUPPLIES)] == []
 
 
 @pytest.fixture
@@ -117,7 +146,16 @@ def bundle(tmp_path: Path) -> tuple[Inventory, Supplies]:
         file.parent.mkdir(parents=True)
         file.write_text(revision)
         manifests.append(Manifest(QWEN, revision, {"config.json": Entry(file.stat().st_size, sha256_of(file))}))
-    inventory = WHOLE.model_copy(update={"images": (), "charts": {CHART: sha256_of(tmp_path / CHARTS / CHART)}})
+    (tmp_path / PROGRAMS / "bin").mkdir(parents=True)
+    helm = tmp_path / PROGRAMS / "bin" / "helm"
+    helm.write_text("a program")
+    inventory = WHOLE.model_copy(
+        update={
+            "images": (),
+            "charts": {CHART: sha256_of(tmp_path / CHARTS / CHART)},
+            "programs": {"helm": PackedProgram(version="v4.3.1", files={"bin/helm": sha256_of(helm)})},
+        }
+    )
     packages = (Package("tiny", "1.0", frozenset({sha256_of(wheel)})),)
     return inventory, replace(SUPPLIES, images=(), packages=packages, weights=tuple(manifests))
 
@@ -149,3 +187,15 @@ def test_a_chart_is_compared_with_the_lock_of_the_project(tmp_path: Path, bundle
     assert compared(tmp_path, inventory, supplies, {CHART: inventory.charts[CHART]}) == []
     (wrong,) = compared(tmp_path, inventory, supplies, {CHART: "5" * 64})
     assert wrong == f"charts/{CHART}: sha256 {inventory.charts[CHART]}, expected {'5' * 64}"
+
+
+def test_programs_are_compared_and_no_other_file_is_among_them(
+    tmp_path: Path, bundle: tuple[Inventory, Supplies]
+) -> None:
+    (tmp_path / PROGRAMS / "bin" / "helm").write_text("another")
+    (tmp_path / PROGRAMS / "bin" / "sudo").symlink_to("/usr/bin/sudo")
+    spoiled_program, unlisted = compared(tmp_path, *bundle)
+    assert spoiled_program.startswith("programs/bin/helm: sha256 ")
+    assert unlisted == "programs/bin/sudo: no file that bundle.json lists"
+    (tmp_path / PROGRAMS / "bin" / "helm").unlink()
+    assert compared(tmp_path, *bundle)[0] == "programs/bin/helm: missing"

@@ -61,6 +61,7 @@ class Publishers:
             chart_digests={},
             hub=self.hub.url,
             token="",
+            programs=None,
             note=lambda _: None,
         )
         packer.pack(self.supplies, [OneChart(versions=versions.load(), helm=helm.helm())], self.folder)

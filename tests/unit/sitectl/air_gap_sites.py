@@ -69,3 +69,8 @@ def lock_all(project: Path, crane: StandInCrane) -> None:
     result = run(project, "bundle", "lock", "prod", *programs(crane.program.parent))
     assert result.status == Exit.OK, result.err
     edit(project, "prod", images={"locked": True})
+
+
+def stand_in_publishers(patch: pytest.MonkeyPatch) -> None:
+    """For those that have no stand-in, as they are asked by HTTPS: publishers of a release's file."""
+    patch.setattr("bundle.fetching.Sources._file", lambda *_: ("", "a release's file"))

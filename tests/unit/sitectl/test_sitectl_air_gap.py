@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from bundle.inventory import FILE as INVENTORY
+from floor.digests import sha256_of
 from lab.hub.server import EmulatedHubServer, Hub
 from sitectl.errors import Exit
 from stacks.facts import versions
@@ -18,6 +19,7 @@ from stacks.plan.site_plan import plan_file
 from tests import documented
 from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
 from tests.unit.bundle.stand_in_helm import StandInHelm
+from tests.unit.bundle.stand_in_pulumi import StandInPulumi
 from tests.unit.sitectl.air_gap_sites import (
     EXPORTER,
     MIRROR,
@@ -26,6 +28,7 @@ from tests.unit.sitectl.air_gap_sites import (
     images_of,
     lock_all,
     programs,
+    stand_in_publishers,
 )
 from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
 
@@ -223,12 +226,12 @@ def packed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("HF_ENDPOINT", server.url)
         patch.setenv("HF_HOME", str(folder / "client"))
         patch.delenv("HF_TOKEN", raising=False)
-        # A release's file has no stand-in: its publisher is asked by HTTPS.
-        patch.setattr("bundle.fetching.Sources._file", lambda *_: ("", "a release's file"))
+        stand_in_publishers(patch)
+        pulumi = StandInPulumi.in_folder(folder)
         lock_all(project, crane)
         assert run(project, "weights", "lock", "prod").status == Exit.OK
         charts = run(project, "bundle", "list", "prod", "--json").data["charts"]
-        options = programs(folder)
+        options = (*programs(folder), "--pulumi", str(pulumi.program))
         StandInHelm(folder / "helm").has_charts(*(row["file"] for row in charts if row["file"].endswith(".tgz")))
         result = run(project, "bundle", "pack", "prod", "--out", str(folder / "disk"), *options)
         assert result.status == Exit.OK, result.err
@@ -251,9 +254,11 @@ def behind(packed_once: Path) -> Path:
 def test_a_packed_folder_is_whole_and_is_the_source_of_a_registry(
     packed: Path, behind: Path, crane: StandInCrane
 ) -> None:
-    assert {path.name for path in packed.iterdir()} == {"bundle.json", "charts", "images", "weights"}
+    assert {path.name for path in packed.iterdir()} == {"bundle.json", "charts", "images", "programs", "weights"}
+    assert {path.name for path in packed.glob("programs/bin/*")} >= {"pulumi", "helm", "crane"}
     verified = run(behind, "bundle", "verify", str(packed))
     assert verified.status == Exit.OK, verified.err
+    assert f"sha256 of bundle.json: {sha256_of(packed / INVENTORY)}" in verified.out
     names = images_of(behind)
     pushed = run(behind, "bundle", "push", str(packed), "--to", "site.example/all", "--crane", str(crane.program))
     assert pushed.status == Exit.OK, pushed.err
@@ -288,6 +293,21 @@ def test_a_bundle_that_lacks_what_the_site_needs_now_is_told(packed: Path, behin
     result = run(behind, "bundle", "verify", str(packed))
     assert result.status == Exit.REFUSED
     assert f"{gone}: needed by " in result.err
+
+
+def test_programs_are_copied_or_left_out_on_request(
+    packed: Path, packed_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_publishers(monkeypatch)
+    words = ("bundle", "pack", "prod", "--out", str(packed), *programs(packed_once))
+    lacking = run(packed_once / "own", *words, "--pulumi", "/no/such/pulumi")
+    assert lacking.status != Exit.OK
+    assert "are not on this machine: no pulumi" in lacking.err
+    left_out = run(packed_once / "own", *words, "--without-programs")
+    assert left_out.status == Exit.OK, left_out.err
+    assert not (packed / "programs").exists()
+    verified = run(packed_once / "own", "bundle", "verify", str(packed))
+    assert (verified.status, "no programs" in verified.out) == (Exit.OK, True), verified.err
 
 
 def test_images_that_would_replace_each_other_are_not_pushed(packed: Path, behind: Path, crane: StandInCrane) -> None:
