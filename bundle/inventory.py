@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from bundle.boot_media import folder_of
 from bundle.errors import BundleError
 from bundle.image_folder import ImageFolder
 from bundle.locked_weights import differences
-from bundle.supplies import CHARTS, COMMANDS, IMAGES, PROGRAMS, WHEELS, Supplies, weights_folder
+from bundle.supplies import BOOT, CHARTS, COMMANDS, IMAGES, PROGRAMS, WHEELS, Supplies, weights_folder
 from bundle.wheels import wheel_problems
 from floor.digests import sha256_of
 from floor.images import ImageReference, image_reference
@@ -57,6 +58,8 @@ class Inventory(BaseModel):
     """Version by name."""
     programs: dict[Name, PackedProgram] | None
     """By name; plugins of Pulumi as `resource-NAME`. None where they were left out."""
+    boot_media: dict[FilePath, Sha256]
+    """sha256 in hex by path below `boot`; empty where they were not asked for."""
     weights: tuple[Revision, ...]
     """As `OWNER/NAME@COMMIT`."""
 
@@ -118,6 +121,8 @@ def missing(inventory: Inventory, supplies: Supplies) -> Iterator[str]:
             yield f"{WHEELS}: {package.name} {package.version}: needed, and the bundle has {there}"
     if inventory.programs is not None:
         yield from _missing_programs(inventory.programs, supplies)
+    if inventory.boot_media:
+        yield from _missing_media(inventory.boot_media, supplies)
     for manifest in supplies.weights:
         if revision_of(manifest) not in inventory.weights:
             yield f"{manifest.repository} at {manifest.revision}: needed, and not in the bundle"
@@ -133,6 +138,12 @@ def _missing_programs(programs: Mapping[str, PackedProgram], supplies: Supplies)
         there = programs[plugin.key].version if plugin.key in programs else "none"
         if there != f"v{plugin.version}":
             yield f"{PROGRAMS}: {plugin.key} v{plugin.version}: needed, and the bundle has {there}"
+
+
+def _missing_media(paths: Collection[str], supplies: Supplies) -> Iterator[str]:
+    for folder in map(folder_of, supplies.factory_images):
+        if not any(path.startswith(f"{folder}/") for path in paths):
+            yield f"{BOOT}/{folder}: needed, and not in the bundle"
 
 
 def spoiled(
@@ -158,6 +169,8 @@ def spoiled(
     yield from _differing(folder, PROGRAMS, programs)
     # All of them get installed.
     yield from _unlisted(folder, PROGRAMS, programs)
+    note(f"{BOOT}: {len(inventory.boot_media)}")
+    yield from _differing(folder, BOOT, inventory.boot_media)
     # Also those of a lock that is another now, or is gone.
     known = [package for package in supplies.packages if inventory.packages.get(package.name) == package.version]
     yield from wheel_problems(known, folder / WHEELS)

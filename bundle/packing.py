@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bundle.boot_media import Kind, bring_boot_media
 from bundle.carried_programs import OwnPrograms
 from bundle.crane import Crane
 from bundle.errors import BundleError
@@ -16,7 +17,7 @@ from bundle.inventory import FILE, Inventory, PackedProgram, revision_of
 from bundle.locked_weights import differences
 from bundle.mirror_paths import require_own_paths
 from bundle.schematics import make_known
-from bundle.supplies import CHARTS, IMAGES, PROGRAMS, WHEELS, Supplies, weights_folder
+from bundle.supplies import BOOT, CHARTS, IMAGES, PROGRAMS, WHEELS, Supplies, weights_folder
 from bundle.wheels import bring_wheels
 from floor.counts import counted
 from floor.digests import sha256_of
@@ -46,6 +47,7 @@ class Packer:
     token: str
     programs: OwnPrograms | None
     """None: the bundle has none."""
+    boot_media: Kind
     note: Callable[[str], None]
 
     def pack(self, supplies: Supplies, sources: list[Sources], project: Path) -> None:
@@ -67,13 +69,23 @@ class Packer:
         for number, image in enumerate(supplies.images, start=1):
             self.note(f"{IMAGES} {number}/{len(supplies.images)}: {image.tagged}")
             images.bring(image, self.crane, self.image_mirror)
+        media = bring_boot_media(supplies.factory_images, self.boot_media, self.folder / BOOT, self.note)
         for manifest in supplies.weights:
             self._weights(manifest)
-        self._write_inventory(supplies, charts, programs)
+        inventory = Inventory(
+            sites=supplies.sites,
+            images=tuple(str(image) for image in supplies.images),
+            charts=charts,
+            packages={package.name: package.version for package in supplies.packages},
+            programs=programs,
+            boot_media=media,
+            weights=tuple(revision_of(manifest) for manifest in supplies.weights),
+        )
+        inventory.write(self.folder)
 
     def _remove_leftovers(self) -> None:
         """What a killed call was bringing."""
-        for folder in (CHARTS, IMAGES):
+        for folder in (CHARTS, IMAGES, BOOT):
             for draft in [*(self.folder / folder).rglob(f"{DRAFT}*")]:
                 shutil.rmtree(draft)
 
@@ -134,19 +146,6 @@ class Packer:
         for path in [path for path, file in alone.items() if any(differences(revision, file))]:
             (revision / MARKER).unlink(missing_ok=True)
             (revision / path).unlink(missing_ok=True)
-
-    def _write_inventory(
-        self, supplies: Supplies, charts: dict[str, str], programs: dict[str, PackedProgram] | None
-    ) -> None:
-        inventory = Inventory(
-            sites=supplies.sites,
-            images=tuple(str(image) for image in supplies.images),
-            charts=charts,
-            packages={package.name: package.version for package in supplies.packages},
-            programs=programs,
-            weights=tuple(revision_of(manifest) for manifest in supplies.weights),
-        )
-        inventory.write(self.folder)
 
 
 def _require_locks(supplies: Supplies) -> None:

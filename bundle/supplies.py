@@ -12,7 +12,7 @@ from bundle.wheels import Package
 from floor.images import ImageReference
 from services.weights.manifest import Manifest
 
-IMAGES, CHARTS, WHEELS, WEIGHTS, PROGRAMS = "images", "charts", "wheels", "weights", "programs"
+IMAGES, CHARTS, WHEELS, WEIGHTS, PROGRAMS, BOOT = "images", "charts", "wheels", "weights", "programs", "boot"
 """Folders of a bundle. `charts` has definitions and the pod network too, for `sitectl bundle --from`."""
 
 COMMANDS = ("pulumi", "helm", "crane")

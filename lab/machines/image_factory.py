@@ -1,7 +1,7 @@
 """An emulated image factory: schematics, versions, official extensions, and installer images as manifests only.
 
 Paths and answers are those of siderolabs/image-factory v1.5.0. Nothing is built: an installer's manifest names what the
-image would hold, and there are no layers behind it.
+image would hold, and there are no layers behind it. Boot media are notes.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ _FIELDS: dict[str, Any] = {
     },
 }
 _INSTALLER = re.compile(r"^/v2/(?:metal-)?installer(?:-secureboot)?/([0-9a-f]{64})/manifests/([^/]+)$")
+_MEDIUM = re.compile(
+    r"^/image/([0-9a-f]{64})/(v[^/]+)/(metal-amd64\.iso|kernel-amd64|initramfs-amd64\.xz|cmdline-metal-amd64)$"
+)
 # Every installer's config. With it, a tool that copies images takes an installer as it takes any other.
 _NO_CONFIG = b"{}"
 
@@ -157,6 +160,11 @@ class FactoryContent:
         }
         return json.dumps(content).encode()
 
+    def medium(self, schematic: str, version: str, name: str) -> bytes | None:
+        """A note in the place of a file that machines boot from; None where it cannot be built."""
+        known = self.manifest(schematic, version) is not None
+        return f"{name} of schematic {schematic} at Talos {version}\n".encode() if known else None
+
 
 class ImageFactoryServer:
     """The factory on an address, in a thread of its own. Every schematic with nothing in it is known from the start."""
@@ -226,6 +234,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({})
         elif match := _INSTALLER.match(path):
             self._manifest(match[1], match[2])
+        elif match := _MEDIUM.match(path):
+            medium = self.content.medium(match[1], match[2], match[3])
+            self._say(404 if medium is None else 200, medium or b"not found", "application/octet-stream")
         elif path.startswith("/v2/") and path.endswith(f"/blobs/{_digest(_NO_CONFIG)}"):
             self._say(200, _NO_CONFIG, "application/octet-stream")
         else:

@@ -68,6 +68,7 @@ def _lines(supplies: Supplies, digests: dict[str, str]) -> list[str]:
     lines.append(f"programs: {', '.join(COMMANDS)}; plugins of pulumi: {', '.join(plugins) or 'none'}")
     if supplies.talos:
         lines.append(f"Talos {supplies.talos}; in the installers: {', '.join(supplies.extensions) or 'no extension'}")
+    lines += [f"  schematic {image.schematic.id}   {image.factory}" for image in supplies.factory_images]
     return lines
 
 
@@ -97,4 +98,5 @@ def _record(supplies: Supplies) -> dict[str, object]:
         "packages": {package.name: package.version for package in supplies.packages},
         "talos": supplies.talos,
         "extensions": list(supplies.extensions),
+        "schematics": [{"id": image.schematic.id, "factory": image.factory} for image in supplies.factory_images],
     }

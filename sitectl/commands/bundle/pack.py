@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from bundle.asking import Asking
+from bundle.boot_media import KINDS, Kind
 from bundle.carried_programs import OwnPrograms
 from bundle.crane import Crane
 from bundle.errors import BundleError
@@ -33,6 +34,7 @@ The folder then has
   charts/     charts, definitions and Cilium, as `bundle --from` takes them
   wheels/     the files of requirements.lock, for `pip install --no-index`
   programs/   pulumi with its host of Python programs and its plugins, helm, crane
+  boot/       with --boot-media, per schematic and Talos version: an ISO, or kernel, initramfs and command line for PXE
   weights/    a folder per repository, which can be a model's volume as it is
   bundle.json written last: with it the folder is whole
 
@@ -62,6 +64,13 @@ out, where the machine behind the wall has them.
 @click.option("--crane", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
 @click.option("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
 @click.option("--pulumi", default="pulumi", metavar="PROGRAM", help="the pulumi program to copy (the one on PATH)")
+@click.option(
+    "--boot-media",
+    type=click.Choice(KINDS),
+    default="none",
+    show_default=True,
+    help="what new machines boot from, as the image factory builds it (also with --from)",
+)
 @click.option("--without-programs", is_flag=True, help="copy no programs and plugins of this machine")
 @pass_context
 def command(
@@ -74,6 +83,7 @@ def command(
     crane: str,
     helm: str,
     pulumi: str,
+    boot_media: Kind,
     without_programs: bool,
 ) -> int:
     project = context.project
@@ -96,6 +106,7 @@ def command(
         hub=os.environ.get("HF_ENDPOINT") or HUB,
         token=os.environ.get("HF_TOKEN", "").strip(),
         programs=None if without_programs else own,
+        boot_media=boot_media,
         note=context.progress.note,
     )
     try:

@@ -18,8 +18,8 @@ from sitectl.supplied import chart_digests, require_locked, supplied
 MORE = """\
 Needs no network. Reads every file, and compares it with bundle.json and with images.lock, charts.sha256,
 requirements.lock and the locks of weights of this checkout; then whether the sites that it was packed for need more
-than it has. Weights and packages that no lock lists are refused. Programs are in no lock: bundle.json alone lists
-them, so compare its sha256 with the one that `pack` printed before you install them.
+than it has. Weights and packages that no lock lists are refused. Programs and boot media are in no lock:
+bundle.json alone lists them, so compare its sha256 with the one that `pack` printed before you use them.
 
 \b
   python -m sitectl bundle verify /media/disk/berlin

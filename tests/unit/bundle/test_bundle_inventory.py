@@ -12,17 +12,24 @@ import pytest
 from bundle.errors import BundleError
 from bundle.fetching import PackedChart
 from bundle.inventory import FILE, Inventory, PackedProgram, missing, read_inventory, spoiled
-from bundle.supplies import CHARTS, PROGRAMS, WHEELS, Supplies, weights_folder
+from bundle.schematics import FactoryImage
+from bundle.supplies import BOOT, CHARTS, PROGRAMS, WHEELS, Supplies, weights_folder
 from bundle.wheels import Package
 from floor.digests import sha256_of
 from floor.images import image_reference
 from services.weights.manifest import Entry, Manifest
+from talos.factory_schematic import Schematic
 
 pytestmark = pytest.mark.row("opening 14")
 
 IMAGE = f"docker.io/vllm/vllm-openai:v0.32.0@sha256:{'1' * 64}"
 CHART = "longhorn-1.12.1.tgz"
 QWEN = "Qwen/Qwen3-32B"
+SCHEMATIC = Schematic(extensions=("siderolabs/iscsi-tools",))
+INSTALLER = image_reference(f"factory.example/metal-installer/{SCHEMATIC.id}:v1.13.9")
+BUILT = FactoryImage(
+    factory="https://factory.example", schematic=SCHEMATIC, talos="v1.13.9", nvswitch=False, installer=INSTALLER
+)
 REVISIONS = ("a" * 40, "b" * 40)
 WHOLE = Inventory(
     sites=("berlin",),
@@ -35,6 +42,7 @@ WHOLE = Inventory(
         "crane": PackedProgram(version="v0.22.1", files={"bin/crane": "6" * 64}),
         "resource-kubernetes": PackedProgram(version="v4.34.2", files={"plugins/kubernetes/program": "6" * 64}),
     },
+    boot_media={f"{SCHEMATIC.id}/v1.13.9/metal-amd64.iso": "7" * 64},
     weights=tuple(f"{QWEN}@{revision}" for revision in REVISIONS),
 )
 SUPPLIES = Supplies(
@@ -47,6 +55,7 @@ SUPPLIES = Supplies(
         Package("tiny", "1.0", frozenset({"2" * 64})),
     ),
     weights=tuple(Manifest(QWEN, revision, {"config.json": Entry(5, "4" * 64)}) for revision in REVISIONS),
+    factory_images=(BUILT,),
 )
 
 
@@ -79,6 +88,7 @@ def test_an_inventory_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"programs": {"helm": {"version": "v4 or so", "files": {"bin/helm": "3" * 64}}}}, "programs.helm.version"),
         ({"sites": []}, "sites"),
         ({"sites": None, "images": None}, "; images"),
+        ({"boot_media": {"../metal-amd64.iso": "7" * 64}}, "boot_media"),
         ({"form": 2}, "form"),
         ({"other": 1}, "other"),
     ],
@@ -111,6 +121,7 @@ def test_everything_that_sites_need_and_a_bundle_lacks_is_told() -> None:
         unlocked_weights=(("zai-org/GLM-5.1-FP8", "c" * 40),),
         images=(*SUPPLIES.images, image_reference("quay.io/a/b:v1")),
         used_by={**SUPPLIES.used_by, "quay.io/a/b:v1": ["monitoring"]},
+        factory_images=(BUILT, replace(BUILT, talos="v1.13.10")),
     )
     programs = {name: program for name, program in (WHOLE.programs or {}).items() if name != "helm"}
     held = WHOLE.model_copy(update={"weights": WHOLE.weights[1:], "programs": programs})
@@ -123,13 +134,14 @@ def test_everything_that_sites_need_and_a_bundle_lacks_is_told() -> None:
         "programs: helm: needed, and not in the bundle",
         "programs: resource-kubernetes v4.35.0: needed, and the bundle has v4.34.2",
         "programs: resource-random v1.0.0: needed, and the bundle has none",
+        f"boot/{SCHEMATIC.id}/v1.13.10: needed, and not in the bundle",
         f"{QWEN} at {REVISIONS[0]}: needed, and not in the bundle",
         f"zai-org/GLM-5.1-FP8 at {'c' * 40}: needed, and no lock lists its files",
     ]
 
 
-def test_a_bundle_that_was_packed_without_programs_lacks_none() -> None:
-    assert [*missing(WHOLE.model_copy(update={"programs": None}), SUPPLIES)] == []
+def test_a_bundle_that_was_packed_without_programs_or_boot_media_lacks_none() -> None:
+    assert [*missing(WHOLE.model_copy(update={"programs": None, "boot_media": {}}), SUPPLIES)] == []
 
 
 @pytest.fixture
@@ -149,10 +161,14 @@ def bundle(tmp_path: Path) -> tuple[Inventory, Supplies]:
     (tmp_path / PROGRAMS / "bin").mkdir(parents=True)
     helm = tmp_path / PROGRAMS / "bin" / "helm"
     helm.write_text("a program")
+    iso = tmp_path / BOOT / "a" / "v1" / "metal-amd64.iso"
+    iso.parent.mkdir(parents=True)
+    iso.write_text("an image")
     inventory = WHOLE.model_copy(
         update={
             "images": (),
             "charts": {CHART: sha256_of(tmp_path / CHARTS / CHART)},
+            "boot_media": {"a/v1/metal-amd64.iso": sha256_of(iso)},
             "programs": {"helm": PackedProgram(version="v4.3.1", files={"bin/helm": sha256_of(helm)})},
         }
     )
@@ -199,3 +215,9 @@ def test_programs_are_compared_and_no_other_file_is_among_them(
     assert unlisted == "programs/bin/sudo: no file that bundle.json lists"
     (tmp_path / PROGRAMS / "bin" / "helm").unlink()
     assert compared(tmp_path, *bundle)[0] == "programs/bin/helm: missing"
+
+
+def test_boot_media_are_compared(tmp_path: Path, bundle: tuple[Inventory, Supplies]) -> None:
+    (tmp_path / BOOT / "a" / "v1" / "metal-amd64.iso").write_text("another")
+    (wrong,) = compared(tmp_path, *bundle)
+    assert wrong.startswith("boot/a/v1/metal-amd64.iso: sha256 ")

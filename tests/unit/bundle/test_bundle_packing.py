@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bundle.boot_media import Kind
 from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.fetching import PackedChart, Sources
@@ -51,7 +52,7 @@ class Publishers:
     def disk(self) -> Path:
         return self.folder / "disk"
 
-    def pack(self, image_mirror: str | None = None) -> None:
+    def pack(self, image_mirror: str | None = None, boot_media: Kind = "none") -> None:
         helm = StandInHelm.in_folder(self.folder)
         helm.has_charts(CHART)
         packer = Packer(
@@ -62,6 +63,7 @@ class Publishers:
             hub=self.hub.url,
             token="",
             programs=None,
+            boot_media=boot_media,
             note=lambda _: None,
         )
         packer.pack(self.supplies, [OneChart(versions=versions.load(), helm=helm.helm())], self.folder)
@@ -146,6 +148,11 @@ def test_schematics_of_missing_installers_are_posted_first_but_not_with_a_mirror
         assert server.content.schematics.pop(schematic.id)
         both.pack()
         assert schematic.id not in server.content.schematics
+        # Boot media are in no registry.
+        StandInCrane(both.folder / "crane").has({installer.held_by("mirror.example").tagged: "vllm"})
+        both.pack("mirror.example", "iso")
+        assert [*read_inventory(both.disk).boot_media] == [f"{schematic.id}/v1.13.9/metal-amd64.iso"]
+        assert both.problems() == []
     finally:
         server.close()
 

@@ -23,8 +23,12 @@ def factory(tmp_path: Path) -> Iterator[ImageFactoryServer]:
     server.close()
 
 
+def factory_site(factory: ImageFactoryServer) -> FactorySite:
+    return FactorySite(base_url=factory.url)
+
+
 def client(factory: ImageFactoryServer) -> ImageFactory:
-    return ImageFactory(FactorySite(base_url=factory.url), attempts=1)
+    return ImageFactory(factory_site(factory), attempts=1)
 
 
 # Vectors of the real factory.
@@ -96,6 +100,17 @@ def test_installers_are_there_for_known_schematics_and_versions_alone(factory: I
     }
     digest = answers["v1.13.9"].headers["docker-content-digest"]
     assert httpx.get(f"{factory.url}/v2/metal-installer/{known.id}/manifests/{digest}").status_code == 200
+
+
+def test_boot_media_are_there_for_known_schematics_and_versions_alone(factory: ImageFactoryServer) -> None:
+    known = Schematic(extensions=("siderolabs/iscsi-tools",))
+    with client(factory) as ours:
+        ours.post_schematic(known)
+    assets = factory_site(factory).assets(known.id, "v1.13.9")
+    wanted = (assets.iso, assets.kernel, assets.initramfs, assets.command_line)
+    assert len({httpx.get(address).text for address in wanted}) == 4
+    for other in (factory_site(factory).assets(known.id, "v1.0.0"), factory_site(factory).assets("0" * 64, "v1.13.9")):
+        assert httpx.get(other.iso).status_code == 404
 
 
 def test_schematics_outlive_the_factory(factory: ImageFactoryServer, tmp_path: Path) -> None:

@@ -303,8 +303,15 @@ def test_programs_are_copied_or_left_out_on_request(
     lacking = run(packed_once / "own", *words, "--pulumi", "/no/such/pulumi")
     assert lacking.status != Exit.OK
     assert "are not on this machine: no pulumi" in lacking.err
-    left_out = run(packed_once / "own", *words, "--without-programs")
-    assert left_out.status == Exit.OK, left_out.err
+    kinds = list[str]()
+
+    def bring(_images: object, kind: str, *_: object) -> dict[str, str]:
+        kinds.append(kind)
+        return {}
+
+    monkeypatch.setattr("bundle.packing.bring_boot_media", bring)
+    left_out = run(packed_once / "own", *words, "--without-programs", "--boot-media", "pxe")
+    assert (left_out.status, kinds) == (Exit.OK, ["pxe"]), left_out.err
     assert not (packed / "programs").exists()
     verified = run(packed_once / "own", "bundle", "verify", str(packed))
     assert (verified.status, "no programs" in verified.out) == (Exit.OK, True), verified.err

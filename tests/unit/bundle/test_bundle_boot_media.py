@@ -1,0 +1,91 @@
+"""Boot media of a bundle: what the factory has for each schematic, fetched once, and again where it is spoiled."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bundle.boot_media import Kind, bring_boot_media
+from bundle.errors import BundleError
+from bundle.schematics import FactoryImage
+from floor.digests import sha256_of
+from floor.images import image_reference
+from lab.machines.image_factory import FactoryContent, ImageFactoryServer
+from talos.factory_schematic import Schematic
+
+pytestmark = pytest.mark.row("opening 14")
+
+SCHEMATICS = (Schematic(extensions=("siderolabs/iscsi-tools",)), Schematic(kernel_args=("iommu=pt",)))
+
+
+@pytest.fixture
+def factory() -> Iterator[ImageFactoryServer]:
+    server = ImageFactoryServer(FactoryContent())
+    yield server
+    server.close()
+
+
+def images(factory: ImageFactoryServer) -> list[FactoryImage]:
+    return [
+        FactoryImage(
+            factory=factory.url,
+            schematic=schematic,
+            talos="v1.13.9",
+            nvswitch=False,
+            installer=image_reference(f"factory.example/metal-installer/{schematic.id}:v1.13.9"),
+        )
+        for schematic in SCHEMATICS
+    ]
+
+
+def bring(factory: ImageFactoryServer, kind: Kind, folder: Path) -> tuple[dict[str, str], list[str]]:
+    """What is there then, and the addresses that were fetched."""
+    told = list[str]()
+    digests = bring_boot_media(images(factory), kind, folder, told.append)
+    return digests, [line for line in told if "/image/" in line]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("iso", ["metal-amd64.iso"]),
+        ("pxe", ["kernel-amd64", "initramfs-amd64.xz", "cmdline-metal-amd64"]),
+        ("none", []),
+    ],
+)
+def test_each_schematic_has_its_files_with_a_sum_beside_each(
+    factory: ImageFactoryServer, tmp_path: Path, kind: Kind, names: list[str]
+) -> None:
+    digests, _ = bring(factory, kind, tmp_path)
+    paths = [f"{schematic.id}/v1.13.9/{name}" for schematic in SCHEMATICS for name in names]
+    assert digests == {path: sha256_of(tmp_path / path) for path in paths}
+    for path in paths:
+        place = tmp_path / path
+        assert place.read_text().startswith(f"{place.name} of schematic {place.parent.parent.name}")
+        subprocess.run(["sha256sum", "--check", f"{place.name}.sha256"], cwd=place.parent, check=True)
+
+
+def test_what_is_whole_is_not_fetched_again_and_what_is_not_is(factory: ImageFactoryServer, tmp_path: Path) -> None:
+    before, fetched = bring(factory, "iso", tmp_path)
+    assert len(fetched) == 2
+    first, second = (tmp_path / path for path in before)
+    first.write_text("spoiled")
+    second.with_name(f"{second.name}.sha256").unlink()
+    (tmp_path / first.parent / ".pulled-x").mkdir()
+    again, fetched = bring(factory, "iso", tmp_path)
+    assert (again, len(fetched)) == (before, 2)
+    factory.close()
+    assert bring(factory, "iso", tmp_path) == (before, [])
+
+
+def test_what_the_factory_cannot_build_is_an_error_and_no_file(
+    factory: ImageFactoryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FactoryContent, "medium", lambda *_: None)
+    with pytest.raises(BundleError, match=r"metal-amd64\.iso cannot be fetched") as error:
+        bring(factory, "iso", tmp_path)
+    assert error.value.got == "HTTP 404"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
