@@ -87,6 +87,13 @@ class Sources:
             f"the manifest of Cilium {pin.version}",
         )
 
+    def require_pinned(self) -> None:
+        """Raises BundleError where definitions or pod network of the site are not as pinned."""
+        for file in self.versions.crds_with(self.parts) if self.defined else ():
+            self.definitions(file)
+        if self.networked:
+            self.pod_network()
+
     def charts(self) -> Iterator[tuple[str, Chart]]:
         """File name and chart of those that the site lets the program install."""
         for wanted in self.wanted:

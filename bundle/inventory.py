@@ -35,7 +35,7 @@ Revision = Annotated[str, StringConstraints(pattern=f"^{_NAME}/{_NAME}@[0-9a-f]{
 class PackedProgram(BaseModel):
     """A program that was copied, or a plugin of one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Version
     """As it states it."""
@@ -46,7 +46,7 @@ class PackedProgram(BaseModel):
 class Inventory(BaseModel):
     """The content of `bundle.json`. Every name in it is that of a file or folder inside of the bundle's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     form: Literal[3] = 3
     sites: Annotated[tuple[Name, ...], Field(min_length=1)]

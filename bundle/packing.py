@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bundle.asking import Asking
 from bundle.boot_media import Kind, bring_boot_media
 from bundle.carried_programs import OwnPrograms
 from bundle.crane import Crane
@@ -114,6 +115,11 @@ class Packer:
                     allowed=f"sha256 {self.chart_digests[file]}",
                     fix="name a place that has the locked one: --charts-from ADDRESS",
                 )
+        self.note(f"{CHARTS}: comparing definitions and pod network with their pins")
+        asking = Asking()
+        for source in sources:
+            # As `bundle --from` reads them behind the wall, where another one is found too late.
+            replace(source, mirror=str(folder.resolve()), asking=asking).require_pinned()
         return digests
 
     def _weights(self, manifest: Manifest) -> None:

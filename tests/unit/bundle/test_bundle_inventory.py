@@ -89,7 +89,9 @@ def test_an_inventory_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"sites": []}, "sites"),
         ({"sites": None, "images": None}, "; images"),
         ({"boot_media": {"../metal-amd64.iso": "7" * 64}}, "boot_media"),
+        ({"charts": {CHART: 7}}, f"charts.{CHART}"),
         ({"form": 2}, "form"),
+        ({"form": "3"}, "form"),
         ({"other": 1}, "other"),
     ],
 )
@@ -195,6 +197,16 @@ def test_files_whose_lock_the_checkout_lost_are_not_whole(tmp_path: Path, bundle
     assert compared(tmp_path, inventory, unlocked) == [
         "wheels/tiny-1.0-py3-none-any.whl: no file that requirements.lock lists",
         f"weights: {QWEN}@{REVISIONS[0]}: no lock that the sites have lists its files, so they were not compared",
+    ]
+
+
+def test_a_package_that_the_bundle_lacks_is_no_spoiled_file(tmp_path: Path, bundle: tuple[Inventory, Supplies]) -> None:
+    """`missing` states it, by the version that the bundle has."""
+    inventory, supplies = bundle
+    raised = Package("other", "2.0", frozenset({"8" * 64}))
+    assert compared(tmp_path, inventory, replace(supplies, packages=(*supplies.packages, raised))) == []
+    assert compared(tmp_path, inventory, replace(supplies, packages=(Package("tiny", "1.1", frozenset()),))) == [
+        "wheels/tiny-1.0-py3-none-any.whl: no file that requirements.lock lists"
     ]
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from bundle.boot_media import Kind
 from bundle.crane import Crane
+from bundle.definitions import definitions_file
 from bundle.errors import BundleError
 from bundle.fetching import PackedChart, Sources
 from bundle.inventory import read_inventory, spoiled
@@ -25,16 +28,20 @@ from stacks.facts import versions
 from talos.factory_schematic import Schematic
 from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
 from tests.unit.bundle.stand_in_helm import StandInHelm
+from tests.unit.bundle.test_bundle_definitions import FIRST, LAST
 
 pytestmark = pytest.mark.row("opening 14")
 
+ASKED = httpx.Request("GET", "https://publisher.example")
 IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
 CHART = "longhorn-1.12.1.tgz"
 
 
 @dataclass(frozen=True)
 class OneChart(Sources):
-    """Of a site that takes one chart."""
+    """Of a site that takes one chart, and has definitions of its own."""
+
+    defined: bool = False
 
     def packed(self) -> Iterator[PackedChart]:
         yield PackedChart(CHART, Chart(chart="longhorn", version="1.12.1", repository="https://charts.example"))
@@ -55,7 +62,11 @@ class Publishers:
     def pack(self, image_mirror: str | None = None, boot_media: Kind = "none") -> None:
         helm = StandInHelm.in_folder(self.folder)
         helm.has_charts(CHART)
-        packer = Packer(
+        packer = self.packer(image_mirror, boot_media)
+        packer.pack(self.supplies, [OneChart(versions=versions.load(), helm=helm.helm())], self.folder)
+
+    def packer(self, image_mirror: str | None = None, boot_media: Kind = "none") -> Packer:
+        return Packer(
             folder=self.disk,
             crane=Crane(str(self.folder / "crane")),
             image_mirror=image_mirror,
@@ -66,7 +77,6 @@ class Publishers:
             boot_media=boot_media,
             note=lambda _: None,
         )
-        packer.pack(self.supplies, [OneChart(versions=versions.load(), helm=helm.helm())], self.folder)
 
     def problems(self) -> list[str]:
         return [*spoiled(self.disk, read_inventory(self.disk), self.supplies, {}, lambda _: None)]
@@ -115,6 +125,30 @@ def test_spoiled_weights_are_brought_again_alone(publishers: Publishers, name: s
     assert victim.read_bytes() == kept
     assert {path for path, _ in asked} == {victim.name}
     assert publishers.problems() == []
+
+
+@pytest.mark.parametrize("networked", [True, False])
+def test_definitions_and_pod_network_that_are_not_as_pinned_are_not_packed(
+    publishers: Publishers, monkeypatch: pytest.MonkeyPatch, *, networked: bool
+) -> None:
+    monkeypatch.setattr("bundle.fetching.httpx.get", lambda *_, **__: httpx.Response(200, text=FIRST, request=ASKED))
+    pinned = hashlib.sha256(definitions_file(FIRST, "").encode()).hexdigest()
+    pins = versions.load().model_copy(update={"crds": dict.fromkeys(versions.load().crds, pinned)})
+    helm = StandInHelm.in_folder(publishers.folder)
+    sources = Sources(versions=pins, helm=helm.helm(), networked=networked)
+    helm.has_charts(*(packed.file for packed in sources.packed() if packed.chart))
+    for text, says in ((LAST, " out of .* is not the pinned one"), (FIRST, "the manifest of Cilium|Cilium .*: ")):
+        helm.renders(text)
+        if text is LAST or networked:
+            with pytest.raises(BundleError, match=says):
+                publishers.packer().pack(publishers.supplies, [sources], publishers.folder)
+            with pytest.raises(BundleError, match="so it is no bundle"):
+                read_inventory(publishers.disk)
+    if not networked:
+        publishers.packer().pack(publishers.supplies, [sources], publishers.folder)
+        assert publishers.problems() == []
+    rendered = [call for call in helm.asked() if call[0] == "template"]
+    assert {str(Path(call[2]).parent) for call in rendered} == {str(publishers.disk / CHARTS)}
 
 
 def test_what_a_killed_call_left_is_removed_and_not_listed(publishers: Publishers) -> None:

@@ -72,5 +72,6 @@ def lock_all(project: Path, crane: StandInCrane) -> None:
 
 
 def stand_in_publishers(patch: pytest.MonkeyPatch) -> None:
-    """For those that have no stand-in, as they are asked by HTTPS: publishers of a release's file."""
+    """For those that have no stand-in: a release's file is asked for by HTTPS, and definitions are pinned by digest."""
     patch.setattr("bundle.fetching.Sources._file", lambda *_: ("", "a release's file"))
+    patch.setattr("bundle.fetching.Sources.definitions", lambda *_: "")
