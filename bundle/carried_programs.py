@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bundle.errors import BundleError
+from bundle.fetching import DRAFT
 from bundle.inventory import PackedProgram
 from bundle.plugins import Plugin
 from bundle.programs import FetchingProgram
@@ -52,16 +54,17 @@ class OwnPrograms:
         versions = {name: self._version(name) for name in _ASKED} | {
             plugin.key: f"v{plugin.version}" for plugin in plugins
         }
-        shutil.rmtree(folder, ignore_errors=True)
         programs = {}
-        for name, files in files_of.items():
-            note(f"{folder.name}: {name} {versions[name]}")
-            digests = {path: _copied(file, folder / path) for path, file in files.items()}
-            try:
-                programs[name] = PackedProgram(version=versions[name], files=digests)
-            except ValidationError as error:
-                wrong = shown(error.errors()[0]["input"])
-                raise BundleError(f"{name}: a version or file name that is none", got=wrong, fix=_FIX) from None
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # What is copied may be what an earlier call brought.
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=DRAFT) as drafts:
+            draft = Path(drafts) / folder.name
+            for name, files in files_of.items():
+                note(f"{folder.name}: {name} {versions[name]}")
+                digests = {path: _copied(file, draft / path) for path, file in files.items()}
+                programs[name] = _program(name, versions[name], digests)
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
         return programs
 
     def _files(self, name: str) -> dict[str, Path]:
@@ -90,6 +93,14 @@ class OwnPrograms:
         if not printed:
             raise BundleError(failed, fix=_FIX)
         return printed[0]
+
+
+def _program(name: str, version: str, digests: dict[str, str]) -> PackedProgram:
+    try:
+        return PackedProgram(version=version, files=digests)
+    except ValidationError as error:
+        wrong = shown(error.errors()[0]["input"])
+        raise BundleError(f"{name}: a version or file name that is none", got=wrong, fix=_FIX) from None
 
 
 def _paths(folder: Path) -> Iterator[str]:

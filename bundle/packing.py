@@ -86,9 +86,11 @@ class Packer:
 
     def _remove_leftovers(self) -> None:
         """What a killed call was bringing."""
+        drafts = [*self.folder.glob(f"{DRAFT}*")]
         for folder in (CHARTS, IMAGES, BOOT):
-            for draft in [*(self.folder / folder).rglob(f"{DRAFT}*")]:
-                shutil.rmtree(draft)
+            drafts += (self.folder / folder).rglob(f"{DRAFT}*")
+        for draft in drafts:
+            shutil.rmtree(draft)
 
     def _programs(self, supplies: Supplies) -> dict[str, PackedProgram] | None:
         folder = self.folder / PROGRAMS

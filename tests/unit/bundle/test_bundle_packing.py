@@ -19,7 +19,7 @@ from bundle.inventory import read_inventory, spoiled
 from bundle.locked_weights import HubMetadata
 from bundle.packing import Packer
 from bundle.schematics import FactoryImage
-from bundle.supplies import CHARTS, Supplies
+from bundle.supplies import BOOT, CHARTS, Supplies
 from components.addons.charts import Chart
 from floor.images import image_reference
 from lab.hub.server import EmulatedHubServer, Hub
@@ -153,7 +153,7 @@ def test_definitions_and_pod_network_that_are_not_as_pinned_are_not_packed(
 
 def test_what_a_killed_call_left_is_removed_and_not_listed(publishers: Publishers) -> None:
     place = publishers.disk / "images" / "docker.io" / "vllm" / "vllm-openai"
-    for folder in (publishers.disk / CHARTS, place):
+    for folder in (publishers.disk, publishers.disk / CHARTS, publishers.disk / BOOT, place):
         (folder / ".pulled-x1" / "layout").mkdir(parents=True)
         (folder / ".pulled-x1" / "half").write_text("half")
     (publishers.disk / CHARTS / "longhorn-1.11.0.tgz").write_text("of an earlier pin")

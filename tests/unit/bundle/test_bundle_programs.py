@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -84,6 +85,10 @@ def test_what_an_earlier_call_brought_and_is_not_needed_goes(pulumi: StandInPulu
     (pulumi.home / "plugins" / KUBERNETES.folder / ".lock").write_text("of pulumi")
     bring(own(pulumi), disk)
     assert not old.exists()
+    # A machine that runs what a bundle has may pack again into the same one.
+    programs = {name: str(disk / "bin" / name) for name in ("pulumi", "helm")}
+    bring(replace(own(pulumi), plugins=disk / "plugins", **programs), disk)
+    assert {path.name for path in tmp_path.glob(".*")} == set()
 
 
 def test_everything_that_is_not_here_is_one_error_and_nothing_is_written(pulumi: StandInPulumi, tmp_path: Path) -> None:
