@@ -43,6 +43,11 @@ class DarkSite:
         return self.folder / "bundle"
 
     @property
+    def programs(self) -> Path:
+        """Of the bundle; the lab's own come after them on PATH, and until it is packed."""
+        return self.bundle / "programs" / "bin"
+
+    @property
     def file(self) -> Path:
         return self.project / SITE_FILE.name
 
@@ -64,8 +69,8 @@ class DarkSite:
         self.file.write_text(yaml.safe_dump(document, sort_keys=False))
 
     def sitectl(self, *arguments: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-        """One command in the project, with the lab's tools."""
-        path = f"{self.lab.bin}:{os.environ['PATH']}"
+        """One command in the project."""
+        path = f"{self.programs}:{self.lab.bin}:{os.environ['PATH']}"
         done = subprocess.run(
             [sys.executable, "-m", "sitectl", *arguments],
             cwd=self.project,
@@ -78,7 +83,28 @@ class DarkSite:
         return done
 
     def pulumi(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return session.run_pulumi(self.lab, *arguments, "--stack", session.STACK, project=self.project, check=check)
+        session.prepare(self.lab, self.project)
+        done = subprocess.run(
+            ["pulumi", *arguments, "--stack", session.STACK, "--non-interactive"],
+            cwd=self.project,
+            env=self._session(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    @property
+    def pulumi_program(self) -> str | None:
+        """The one that `pulumi` runs."""
+        return shutil.which("pulumi", path=self._session()["PATH"])
+
+    def _session(self) -> dict[str, str]:
+        """The session's environment, in which pulumi and its host of Python programs are the bundle's."""
+        environment = session.environment(self.lab)
+        return {**environment, "PATH": f"{self.programs}:{environment['PATH']}"}
 
     @contextmanager
     def pulumi_output(
@@ -86,10 +112,9 @@ class DarkSite:
     ) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], list[str]]]]:
         """pulumi as it runs, and the lines that it has printed so far; it ends with the block."""
         session.prepare(self.lab, self.project)
-        environment = session.environment(self.lab)
         command = ["pulumi", *arguments, "--stack", session.STACK, "--non-interactive"]
         with file.open("wb") as output:
-            process = subprocess.Popen(command, cwd=self.project, env=environment, stdout=output, stderr=output)
+            process = subprocess.Popen(command, cwd=self.project, env=self._session(), stdout=output, stderr=output)
         try:
             yield process, lambda: file.read_text(errors="replace").splitlines()
         finally:

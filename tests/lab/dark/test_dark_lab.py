@@ -18,6 +18,7 @@ from lab import deploy
 from lab.cluster import api, network
 from lab.site.supervisor import HUB_PORT
 from stacks.facts import catalogue, versions
+from talos.factory_schematic import Schematic
 from tests.lab.dark.dark_site import SITE, DarkSite
 from tests.lab.waiting import PATIENCE_S, eventually
 
@@ -72,15 +73,26 @@ def test_weights_and_installers_are_those_of_the_bundle(dark: DarkSite) -> None:
     assert httpx.get(another, trust_env=False).status_code == httpx.codes.NOT_FOUND
     installers = [line for line in dark.locked if "/metal-installer/" in line]
     assert len(installers) == 2
-    # The lab has an image factory. It was asked for none of them.
+    # The lab's image factory knows the schematic with nothing in it from the start, and no other was posted.
+    known = dict[str, bool]()
     for installer in installers:
         factory, _, schematic = installer.partition("@")[0].split("/")
-        asked = httpx.get(f"http://{factory}/schematics/{schematic}", trust_env=False)
-        assert asked.status_code == httpx.codes.NOT_FOUND
+        known[schematic] = httpx.get(f"http://{factory}/schematics/{schematic}", trust_env=False).is_success
+    assert {schematic for schematic, is_known in known.items() if is_known} == {Schematic().id}
 
 
 def test_a_second_up_changes_nothing(dark: DarkSite) -> None:
     dark.pulumi("preview", "--expect-no-changes")
+
+
+def test_pulumi_and_its_host_of_programs_are_those_of_the_bundle(dark: DarkSite) -> None:
+    assert {file.name for file in dark.programs.iterdir()} >= {"pulumi", "pulumi-language-python", "helm", "crane"}
+    # The engine warns of what it finds elsewhere than beside itself.
+    preview = dark.pulumi("preview")
+    warned = [line for line in (preview.stdout + preview.stderr).splitlines() if " from $PATH at " in line]
+    assert [line for line in warned if "pulumi-resource-kubernetes" in line]
+    assert [line for line in warned if "pulumi-language-python" in line] == []
+    assert dark.pulumi_program == str(dark.programs / "pulumi")
 
 
 def test_up_names_an_image_that_the_mirror_lacks_and_goes_on_once_it_is_there(dark: DarkSite, tmp_path: Path) -> None:
