@@ -19,6 +19,7 @@ from floor.counts import counted
 from floor.problems import SiteError, WrongValueError
 from sitectl import checkout, invocation
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
+from sitectl.commands.bundle.waiting import waits
 from sitectl.errors import Exit, SitectlError
 from sitectl.supplied import sources_of
 from stacks.facts import versions
@@ -48,7 +49,6 @@ part of an address: helm registry login HOST
 """
 CHARTS = Path(".bundle/charts")
 STORE = Path(".bundle/store")
-_SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(cls=Command, epilog=MORE)
@@ -58,22 +58,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--charts", is_flag=True, help=f"also pull the gateways' charts into {CHARTS}, as locked")
 @click.option("--helm", "program", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
-@click.option(
-    "--timeout",
-    type=_SECONDS,
-    default=WaitingTimes.answer_s,
-    show_default=True,
-    metavar="SECONDS",
-    help="for one answer",
-)
-@click.option(
-    "--total-timeout",
-    type=_SECONDS,
-    default=WaitingTimes.total_s,
-    show_default=True,
-    metavar="SECONDS",
-    help="for all answers together",
-)
+@waits
 @pass_context
 def command(
     context: CommandContext,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from bundle.asking import Asking
+from bundle.asking import Asking, WaitingTimes
 from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.helm import Helm
@@ -18,6 +18,7 @@ from floor.images import ImageReference
 from sitectl import checkout, invocation, whole_files
 from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
+from sitectl.commands.bundle.waiting import waits
 from sitectl.registry_address import FORM, REGISTRY
 from sitectl.rendered_charts import rendered_images
 from sitectl.supplied import Supplied, sources_of, supplied
@@ -32,7 +33,8 @@ an image that is not in the lock fails preview. Charts of which stacks/facts/cha
 are rendered by helm, with the values of the site.
 
 A factory that builds installers of machines is first made to know their schematics, as far as the installers are not in
-the lock yet. With --from it is not asked: the registry has them.
+the lock yet. With --from it is not asked: the registry has them. A factory builds an installer when it is first asked
+for it, which can take longer than --timeout.
 
 \b
   python -m sitectl bundle lock                 of all sites of the folder
@@ -57,6 +59,7 @@ lines that no site of the folder needs any more. The pods of the step before may
 @click.option("--crane", "program", default="crane", metavar="PROGRAM", help="the crane program (the one on PATH)")
 @click.option("--charts-from", metavar="ADDRESS", help="a place that has all charts (default: publishers)")
 @click.option("--helm", default="helm", metavar="PROGRAM", help="the helm program (the one on PATH)")
+@waits
 @pass_context
 def command(
     context: CommandContext,
@@ -68,13 +71,16 @@ def command(
     program: str,
     charts_from: str | None,
     helm: str,
+    timeout: float,
+    total_timeout: float,
 ) -> int:
     checkout.chosen_sites(context.project, sites)
     # A line that one site does not need may be another's.
     known = supplied(context, () if prune else sites)
+    asking = Asking(WaitingTimes(answer_s=timeout, total_s=total_timeout), context.progress.note)
     registries = Registries(
         crane=Crane(program_of(program)),
-        asking=Asking(note=context.progress.note),
+        asking=asking,
         mirror=mirror,
         platform=platform,
     )
@@ -83,7 +89,7 @@ def command(
     try:
         if mirror is None:
             make_known(new, context.progress.note)
-        rendered = _rendered(context, known, charts_from, Helm(program_of(helm), context.project))
+        rendered = _rendered(context, known, charts_from, Helm(program_of(helm), context.project), asking)
         needed = [*named, *rendered]
         lock = registries.locked(needed, known.lock)
     except BundleError as error:
@@ -112,11 +118,10 @@ def command(
 
 
 def _rendered(
-    context: CommandContext, known: Supplied, charts_from: str | None, helm: Helm
+    context: CommandContext, known: Supplied, charts_from: str | None, helm: Helm, asking: Asking
 ) -> Mapping[ImageReference, set[ChartRelease]]:
     """Images that renderings name, and the charts of each."""
     charts = None if charts_from is None else given_mirror(charts_from)
-    asking = Asking(note=context.progress.note)
     images = defaultdict[ImageReference, set[ChartRelease]](set)
     for name, plan in known.plans.items():
         sources = sources_of(plan.site, helm, charts, asking, versions.load())

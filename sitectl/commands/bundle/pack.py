@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bundle.asking import Asking
+from bundle.asking import Asking, WaitingTimes
 from bundle.boot_media import KINDS, Kind
 from bundle.carried_programs import OwnPrograms
 from bundle.crane import Crane
@@ -22,6 +22,7 @@ from floor.model_hub import HUB
 from services.weights.pace import size
 from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
+from sitectl.commands.bundle.waiting import waits
 from sitectl.registry_address import FORM, REGISTRY
 from sitectl.supplied import chart_digests, require_locked, sources_of, supplied
 from stacks.facts import versions
@@ -71,6 +72,7 @@ out, where the machine behind the wall has them.
     show_default=True,
     help="what new machines boot from, as the image factory builds it (also with --from)",
 )
+@waits
 @click.option("--without-programs", is_flag=True, help="copy no programs and plugins of this machine")
 @pass_context
 def command(
@@ -85,12 +87,15 @@ def command(
     pulumi: str,
     boot_media: Kind,
     without_programs: bool,
+    timeout: float,
+    total_timeout: float,
 ) -> int:
     project = context.project
     known = supplied(context, sites)
     require_locked(known)
     charts = None if charts_from is None else given_mirror(charts_from)
-    asking, program = Asking(note=context.progress.note), Helm(program_of(helm), project)
+    asking = Asking(WaitingTimes(answer_s=timeout, total_s=total_timeout), context.progress.note)
+    program = Helm(program_of(helm), project)
     sources = [sources_of(plan.site, program, charts, asking, versions.load()) for plan in known.plans.values()]
     own = OwnPrograms(
         pulumi=program_of(pulumi),

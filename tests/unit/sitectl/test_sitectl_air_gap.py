@@ -214,6 +214,11 @@ def test_what_a_registry_lacks_is_an_error_and_nothing_is_written(project: Path,
     missing = run(project, "bundle", "lock", "prod", *options, "--crane", "/no/such/crane")
     assert "there is no /no/such/crane" in missing.err
     assert "install crane" in missing.err
+    crane.program.write_text("#!/bin/sh\nexec sleep 600\n")
+    silent = run(project, "bundle", "lock", "prod", *options, "--timeout", "0.2")
+    assert "gave no answer within" in silent.err
+    # The fix is one that the command has.
+    assert "--timeout and --total-timeout SECONDS" in silent.err
 
 
 @pytest.fixture(scope="module")
