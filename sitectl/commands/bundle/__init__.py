@@ -15,7 +15,7 @@ _MEANINGS = {
     "lock": "write the digest of every image that sites run into images.lock",
     "list": "list what sites take from outside, as text or for a copy tool: crane, skopeo, oras, helm, hf, pip",
     "sbom": "print a bill of materials in CycloneDX's JSON",
-    "pack": "write images, charts, packages and weights into a folder, for a site without a network",
+    "pack": "write images, charts, packages, programs and weights into a folder, for a site without a network",
     "verify": "compare a packed folder with its inventory and with what the sites need",
     "push": "put the images of a packed folder into the site's registry",
 }
