@@ -68,6 +68,8 @@ class Sources:
     """Whether the program declares the definitions."""
     networked: bool = False
     """Whether the machines bring Cilium."""
+    by_bgp: bool = False
+    """Whether Cilium announces addresses by BGP."""
     asking: Asking = field(default_factory=Asking)
     """Shared by all sites of a run."""
 
@@ -81,9 +83,10 @@ class Sources:
         """Cilium's manifest. Raises BundleError, also for what is not as pinned."""
         pin = self.versions.cilium
         chart = chart_of(pin.chart, pin.version, self.mirror, pin.repository)
+        values = cilium_values(bgp=self.by_bgp)
         return _pinned(
-            pod_network.manifest(self.rendered(chart, "cilium", cilium_values(), "kube-system"), chart.version),
-            pin.manifest,
+            pod_network.manifest(self.rendered(chart, "cilium", values, "kube-system"), chart.version),
+            pin.digest(bgp=self.by_bgp),
             f"the manifest of Cilium {pin.version}",
         )
 
@@ -221,7 +224,7 @@ def write_crds(sources: Sources, folder: Path, note: Callable[[str], None]) -> l
 def write_pod_network(sources: Sources, file: Path, note: Callable[[str], None]) -> list[Path]:
     """Bring Cilium's manifest to its pin; the file, if it was missing or another."""
     pin = sources.versions.cilium
-    if is_pinned(file, pin.manifest):
+    if is_pinned(file, pin.digest(bgp=sources.by_bgp)):
         return []
     note(f"{file}: Cilium {pin.version}")
     _write(file.parent, {file.name: sources.pod_network()})

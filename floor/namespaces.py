@@ -10,6 +10,8 @@ AI_GATEWAY = "envoy-ai-gateway-system"
 GPU_STACK = "gpu-operator"
 STORAGE = "longhorn-system"
 ADDRESSES = "metallb-system"
+# Passwords of BGP sessions; Cilium's agents read no other Secrets for them.
+BGP_SECRETS = "cilium-bgp-secrets"
 MONITORING = "inference-monitoring"
 CERTIFICATES = "cert-manager"
 

@@ -11,6 +11,7 @@ from components.addons.charts import chart_of
 from floor.images import ImageReference
 from policy.model import Resource
 from stacks.facts.image_lock import ChartRelease
+from stacks.plan.charts import cilium_manifest
 from stacks.plan.images import untagged_repositories
 from stacks.plan.site_plan import SitePlan
 
@@ -34,11 +35,10 @@ def rendered_images(
 
 
 def _text(chart: str, plan: SitePlan, releases: list[Resource], sources: Sources, project: Path) -> str:
-    machines = plan.site.cluster.machines
-    if chart == _CILIUM and machines:
-        manifest = project / machines.cilium_manifest
-        there = is_pinned(manifest, plan.versions.cilium.manifest)
-        return manifest.read_text(encoding="utf-8") if there else sources.pod_network()
+    manifest = cilium_manifest(plan.site)
+    if chart == _CILIUM and manifest:
+        there = is_pinned(project / manifest, plan.versions.cilium.digest(bgp=sources.by_bgp))
+        return (project / manifest).read_text(encoding="utf-8") if there else sources.pod_network()
     pin = plan.versions.charts.pinned(chart)
     name = pin.chart.rpartition("/")[2]
     # Out of a folder it is the packed file; an address before the name may have any chart's name in it.

@@ -31,7 +31,7 @@ from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
-from stacks.plan.charts import brings_cilium, installed_charts
+from stacks.plan.charts import announces_by_bgp, brings_cilium, installed_charts
 from stacks.plan.images import untagged_repositories
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan, plan_file
@@ -107,6 +107,7 @@ def sources_of(site: SiteConfig, helm: Helm, mirror: str | None, asking: Asking,
         parts=optional_parts(site),
         defined=site.crds.owner == "program",
         networked=brings_cilium(site),
+        by_bgp=announces_by_bgp(site),
         asking=asking,
     )
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import yaml
 
+from floor import namespaces
 from talos.document import Wire
 from talos.problems import ConfigError, ConfigProblem, require_none
 from talos.rendering import render
@@ -58,8 +59,9 @@ class External:
 CNI = Cilium | Flannel | External
 
 
-def cilium_values() -> dict[str, Any]:
-    """The chart values that Cilium needs on Talos, whatever else a site sets."""
+def cilium_values(*, bgp: bool = False) -> dict[str, Any]:
+    """The chart values that Cilium needs on Talos, whatever else a site sets. bgp: it announces addresses by BGP."""
+    announcing = {"enabled": True, "secretsNamespace": {"create": True, "name": namespaces.BGP_SECRETS}}
     return {
         "ipam": {"mode": "kubernetes"},
         "kubeProxyReplacement": True,
@@ -67,6 +69,7 @@ def cilium_values() -> dict[str, Any]:
         "k8sServicePort": KUBE_PRISM_PORT,
         # For sites whose load balancers have their addresses from Cilium; without a policy nothing is announced.
         "l2announcements": {"enabled": True},
+        **({"bgpControlPlane": announcing} if bgp else {}),
         # The publisher adds digests to the chart after the release's tag; by tag, both charts render to the same text.
         "image": {"useDigest": False},
         "operator": {"image": {"useDigest": False}},

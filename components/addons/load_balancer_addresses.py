@@ -1,18 +1,22 @@
-"""Addresses for load balancers: Cilium assigns them out of a pool, and one node answers ARP for each."""
+"""Addresses for load balancers: Cilium assigns them out of a pool, and announces them by ARP or by BGP."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
+from components.addons.bgp import bgp_advertisement, bgp_node, bgp_peer
 from components.component import Component
+from components.specs.bgp import BgpSpec
 from floor.address_ranges import AddressRange
 
 _POOL = "inference-platform"
 _API = "cilium.io"
+# Until someone has made the Secret of a password.
+_PATIENCE_S = 900
 _PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 
 
@@ -38,11 +42,22 @@ def announcement(*, planes_too: bool) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BgpSessions:
+    """Who announces the addresses by BGP."""
+
+    bgp: BgpSpec
+    nodes: Mapping[str, Sequence[str]]
+    """Names of the peers by the machine that announces to them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadBalancerAddressesArgs:
-    """The pool, and who announces it."""
+    """The pool, and who announces it: by BGP, or by ARP on all nodes but control planes."""
 
     ranges: Sequence[AddressRange]
-    planes_too: bool
+    planes_too: bool = False
+    """By ARP on control planes as well."""
+    by_bgp: BgpSessions | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +72,26 @@ class LoadBalancerAddresses(Component):
 
     def __init__(self, name: str, args: LoadBalancerAddressesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
-        announced = self.child("announcement", announcement(planes_too=args.planes_too))
-        pool = self.child("pool", address_pool(args.ranges), depends_on=[announced])
-        self.handle = LoadBalancerAddressesHandle(ready=[announced, pool])
+        announced: list[pulumi.Resource] = (
+            self._sessions(args.by_bgp, args.ranges)
+            if args.by_bgp
+            else [self.child("announcement", announcement(planes_too=args.planes_too))]
+        )
+        pool = self.child("pool", address_pool(args.ranges), depends_on=announced)
+        self.handle = LoadBalancerAddressesHandle(ready=[*announced, pool])
         self.finish()
+
+    def _sessions(self, sessions: BgpSessions, ranges: Sequence[AddressRange]) -> list[pulumi.Resource]:
+        advertised = self.child("advertisement", bgp_advertisement())
+        peers = [
+            self.child(f"peer-{name}", bgp_peer(name, peer, ranges), depends_on=[advertised], patience_s=_PATIENCE_S)
+            for name, peer in sorted(sessions.bgp.peers.items())
+        ]
+        return [
+            advertised,
+            *peers,
+            *(
+                self.child(f"sessions-{node}", bgp_node(node, names, sessions.bgp), depends_on=peers)
+                for node, names in sorted(sessions.nodes.items())
+            ),
+        ]

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from components.specs.bgp import BgpSpec
 from floor.address_ranges import read_range
 from floor.problems import WrongValueError, shown
 from floor.spec import Spec
@@ -14,18 +15,21 @@ from floor.spec import Spec
 class AddressesSpec(Spec):
     """Addresses of Services of type LoadBalancer, of which the gateway is one."""
 
-    announced_by: Literal["cilium_l2", "metallb_l2", "external"] = "external"
-    """`cilium_l2`: the program's Cilium assigns them, and a node answers ARP for each; `metallb_l2`: this program
-    installs MetalLB, which does the same on another pod network; `external`: the cluster assigns them."""
+    announced_by: Literal["cilium_l2", "cilium_bgp", "metallb_l2", "external"] = "external"
+    """`cilium_l2`: the program's Cilium assigns them, and a node answers ARP for each; `cilium_bgp`: it assigns them,
+    and announces them to the routers of `bgp`; `metallb_l2`: this program installs MetalLB, which answers ARP on
+    another pod network; `external`: the cluster assigns them."""
     pool: tuple[str, ...] = Field(default=())
     """Addresses that nothing else has, such as `10.5.0.100-10.5.0.109`, a subnet, or a single one."""
+    bgp: BgpSpec | None = None
+    """Routers that learn the addresses; with `cilium_bgp`, and required there."""
 
     @model_validator(mode="after")
     def _pool_is_one(self) -> AddressesSpec:
         if (self.announced_by == "external") != (not self.pool):
             raise WrongValueError(
                 f"announced_by is {self.announced_by} and pool has {len(self.pool)} entries",
-                allowed="a pool with cilium_l2 and metallb_l2, and none with external",
+                allowed="a pool with cilium_l2, cilium_bgp and metallb_l2, and none with external",
                 fix="name the pool's addresses, or take announced_by and pool out",
             )
         for text in self.pool:
@@ -35,4 +39,14 @@ class AddressesSpec(Spec):
                     allowed="FIRST-LAST, a subnet whose address has no bits set behind its prefix, or one address",
                     fix="write it like 10.5.0.100-10.5.0.109",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _routers_are_read(self) -> AddressesSpec:
+        if (self.announced_by == "cilium_bgp") != (self.bgp is not None):
+            raise WrongValueError(
+                f"announced_by is {self.announced_by} and bgp is {'not set' if self.bgp is None else 'set'}",
+                allowed="the section bgp with cilium_bgp, and with nothing else",
+                fix="write announced_by: cilium_bgp with local_asn and peers in bgp, or take the section bgp out",
+            )
         return self

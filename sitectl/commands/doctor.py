@@ -25,7 +25,7 @@ from sitectl import checkout, home
 from sitectl.command import Command, CommandContext, pass_context
 from sitectl.errors import Exit, SitectlError
 from stacks.facts import versions
-from stacks.plan.charts import installed_charts
+from stacks.plan.charts import announces_by_bgp, cilium_manifest, installed_charts
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import plan_file
 from stacks.site.loader import read_site_file
@@ -217,10 +217,10 @@ def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]
         yield Check(name=f"site {site}", state="bad", result=loaded, fix=f"python -m sitectl validate {site}")
         return
     yield Check(name=f"site {site}", state="ok", result="valid")
-    machines = loaded.cluster.machines
-    if machines and machines.cni == "cilium":
-        pinned = is_pinned(project / machines.cilium_manifest, versions.load().cilium.manifest)
-        missing = f"{machines.cilium_manifest} missing or not as pinned; `plan` needs it"
+    manifest = cilium_manifest(loaded)
+    if manifest:
+        pinned = is_pinned(project / manifest, versions.load().cilium.digest(bgp=announces_by_bgp(loaded)))
+        missing = f"{manifest} missing or not as pinned; `plan` needs it"
         yield Check(
             name=f"pod network of {site}",
             state="ok" if pinned else "note",

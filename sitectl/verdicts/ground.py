@@ -103,6 +103,30 @@ def network_policy(change: Change) -> list[Verdict]:
     return [verdict(change, Severity.LIVE, what, reason)]
 
 
+_ANNOUNCED = {
+    "CiliumBGPClusterConfig": (
+        "its machine speaks to no router any more: clients reach the gateway through other machines alone",
+        "a session whose router or number changes starts again; streams through this machine may be cut",
+    ),
+    "CiliumBGPPeerConfig": (
+        "sessions with this router go on with Cilium's defaults and announce nothing",
+        "sessions with this router start again; streams that it sends through them may be cut",
+    ),
+    "CiliumBGPAdvertisement": ("no router knows the gateway's address any more", "routes of addresses change"),
+}
+
+
+def announcement(change: Change) -> list[Verdict]:
+    """What machines announce by BGP, and to whom."""
+    gone, again = _ANNOUNCED[change.kind]
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "made", "routers learn addresses once their sessions are up")]
+    if change.op in ("delete", "replace"):
+        return [verdict(change, Severity.REPLACED, "deleted", gone)]
+    paths = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
+    return [verdict(change, Severity.RESTARTS, f"changes {paths}", again)]
+
+
 _HARMLESS = {
     "ConfigMap": "read by pods that a digest in their template restarts",
     "PodDisruptionBudget": "counts for the next drain",

@@ -86,10 +86,15 @@ class Charts(Spec):
 
 
 class CiliumVersion(ChartVersion):
-    """Cilium's chart, in its publisher's repository, and its manifest's digest."""
+    """Cilium's chart, in its publisher's repository, and the digests of its manifest without and with BGP."""
 
     repository: str
     manifest: Digest
+    manifest_with_bgp: Digest
+
+    def digest(self, *, bgp: bool) -> str:
+        """sha256 in hex of the manifest of a site that announces addresses by BGP, or of one that does not."""
+        return self.manifest_with_bgp if bgp else self.manifest
 
 
 class CrdSource(Spec):

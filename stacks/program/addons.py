@@ -11,12 +11,13 @@ from components.addons.addon import AddonRelease
 from components.addons.cert_manager import CertManager, CertManagerArgs, cert_manager_release
 from components.addons.charts import Chart, chart_of
 from components.addons.gpu_stack import GpuStack, GpuStackArgs, gpu_releases
-from components.addons.load_balancer_addresses import LoadBalancerAddresses, LoadBalancerAddressesArgs
+from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
 from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
 from components.monitoring.monitoring import scrapers
 from floor.address_ranges import AddressRange, read_range
 from stacks.facts import chart_values
+from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
 from stacks.plan.disks import disks_of
 from stacks.plan.node_taints import gpu_node_taints, node_taints
@@ -125,6 +126,10 @@ def _addresses(site: SiteConfig, charts: Mapping[str, Chart], opts: pulumi.Resou
         return MetalLb("load-balancer-addresses", _metallb(site, charts["metallb"]), opts).handle.ready
     if site.addresses.announced_by == "external" or machines is None:
         return []
+    if site.addresses.bgp is not None:
+        sessions = BgpSessions(bgp=site.addresses.bgp, nodes=bgp_sessions(site))
+        by_bgp = LoadBalancerAddressesArgs(ranges=_ranges(site), by_bgp=sessions)
+        return LoadBalancerAddresses("load-balancer-addresses", by_bgp, opts).handle.ready
     planes_alone = all(node.role == "controlplane" for node in machines.nodes.values())
     args = LoadBalancerAddressesArgs(ranges=_ranges(site), planes_too=planes_alone)
     return LoadBalancerAddresses("load-balancer-addresses", args, opts).handle.ready

@@ -12,9 +12,10 @@ from components.machines.cluster import Cluster, ClusterArgs
 from components.machines.cluster_nodes import Rollout
 from components.machines.machine_commands import LIMITS, Limits, Machine
 from stacks.facts.versions import Versions
+from stacks.plan.charts import announces_by_bgp, cilium_manifest
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.site_plan import SitePlan
-from stacks.site.machines import MachinesSpec
+from stacks.site.model import SiteConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,9 @@ def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> ClusterAccess:
     site = plan.site
     if plan.machines is None:
         return ClusterAccess(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
-    cluster = Cluster("machines", cluster_args(plan.machines, plan.asked_factory, limits)).handle
+    cilium = _cilium(site, plan.versions)
+    args = cluster_args(plan.machines, image_factory=plan.asked_factory, cilium=cilium, limits=limits)
+    cluster = Cluster("machines", args).handle
     return ClusterAccess(
         provider=_provider(site.name, cluster.kubeconfig, cluster.ready),
         kubeconfig=cluster.kubeconfig,
@@ -61,8 +64,11 @@ def machines_of(plan: ClusterPlan) -> list[Machine]:
     ]
 
 
-def cluster_args(plan: ClusterPlan, image_factory: str | None, limits: Limits) -> ClusterArgs:
-    """The values of a plan that the component gets. image_factory: the one that is asked, if any."""
+def cluster_args(plan: ClusterPlan, *, image_factory: str | None, cilium: str | None, limits: Limits) -> ClusterArgs:
+    """The values of a plan that the component gets.
+
+    image_factory: the one that is asked, if any. cilium: the manifest of the pod network.
+    """
     machines = plan.machines
     config = pulumi.Config()
     return ClusterArgs(
@@ -80,7 +86,7 @@ def cluster_args(plan: ClusterPlan, image_factory: str | None, limits: Limits) -
         talos_version=plan.versions.talos,
         keeping=machines.secrets,
         imported=machines.secrets_import,
-        cilium=_cilium(machines, plan.versions, bundle_command(plan.name)),
+        cilium=cilium,
     )
 
 
@@ -93,19 +99,20 @@ def bundle_command(site: str) -> str:
     return f"python -m sitectl bundle {site}"
 
 
-def _cilium(machines: MachinesSpec, versions: Versions, fix: str) -> str | None:
-    if machines.cni != "cilium":
+def _cilium(site: SiteConfig, versions: Versions) -> str | None:
+    """Cilium's manifest, where machines bring it. Raises PodNetworkError where it is not the pinned one."""
+    path, fix = cilium_manifest(site), bundle_command(site.name)
+    if path is None:
         return None
-    path = machines.cilium_manifest
     try:
         content = path.read_bytes()
     except OSError:
         raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: {fix}") from None
     digest = hashlib.sha256(content).hexdigest()
-    if digest != versions.cilium.manifest:
+    pinned = versions.cilium.digest(bgp=announces_by_bgp(site))
+    if digest != pinned:
         raise PodNetworkError(
-            f"{path}: sha256 is {digest}, pinned in stacks/facts/versions.yaml is {versions.cilium.manifest}\n"
-            f"  fix: {fix}"
+            f"{path}: sha256 is {digest}, pinned in stacks/facts/versions.yaml is {pinned}\n  fix: {fix}"
         )
     return content.decode()
 

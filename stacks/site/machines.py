@@ -155,7 +155,8 @@ class MachinesSpec(MachineKeys):
     cni: Literal["cilium", "external"] = "cilium"
     """What gives pods their network: Cilium from this program, or a CNI that the site installs itself."""
     cilium_manifest: Path = Path(".bundle/cilium/cilium.yaml")
-    """Cilium's manifest as `sitectl bundle` writes it; checked against the pinned digest. Relative to the project."""
+    """Cilium's manifest as `sitectl bundle` writes it; checked against the pinned digest. Relative to the project. If
+    not set, `cilium-bgp.yaml` in the same folder where `addresses.announced_by` is `cilium_bgp`."""
     nodes: dict[NodeName, NodeSpec] = Field(min_length=1)
     """Machines by host name; their order has no effect."""
     roles: dict[Literal["controlplane", "worker", "hgx"], MachineKeys] = Field(default_factory=dict)

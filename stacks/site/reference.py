@@ -84,6 +84,9 @@ _RULES = (
     "machine only.",
     "- `firewall.load_balancer_ports` opens `gateway.port`, and never the ports of Talos's API and the kubelet, nor "
     "the Kubernetes API's, etcd's and trustd's where a control plane is `schedulable`.",
+    "- `addresses.bgp`: a router's address lies in no subnet of pods or Services, nor in the pool; no machine has it; "
+    "it lies in a subnet of each machine that announces to it, unless `hops` allows more; no ASN is reserved; "
+    "with `external_traffic_policy: Local`, each machine that takes pods without GPUs has a peer.",
     "- The names of a tenant and its key, joined by a dash, must be unique.",
     "- `install_disk` cannot match a disk of Longhorn or of a volume; no two disks of Longhorn have the same selector.",
     "- A patch sets nothing that a key of the site sets: type, hostname, networks, installer, endpoint, secrets.",

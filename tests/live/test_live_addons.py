@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from components.addons.bgp import bgp_node
+from components.addons.load_balancer_addresses import address_pool as cilium_pool
 from components.addons.metallb import address_pool, advertisement
 from floor import namespaces
 from floor.address_ranges import read_range
 from sitectl.helm_releases import SECRET_TYPE, releases
 from sitectl.running_versions import CHART_NAMESPACES, platform_releases
 from stacks.facts.versions import Charts
+from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
 from tests.live.conftest import Seen
 from tests.live.running import Object, RunningSite
 
 _WORKLOADS = ("deployments", "daemonsets", "statefulsets")
 _METALLB = f"/apis/metallb.io/v1beta1/namespaces/{namespaces.ADDRESSES}"
+_CILIUM = "/apis/cilium.io/v2"
 _LONGHORN = f"/apis/longhorn.io/v1beta2/namespaces/{namespaces.STORAGE}"
 
 
@@ -108,3 +112,44 @@ def test_metallb_has_the_site_s_pool_and_announces_it(site: RunningSite, seen: S
         assert specs.keys() == {name}, f"{kind} are {sorted(specs)}, the site has {name} alone"
         differing = [key for key, value in wanted["spec"].items() if specs[name].get(key) != value]
         assert not differing, f"{name} of {kind} differs in {', '.join(differing)}: {specs[name]}"
+
+
+@pytest.mark.row("C.01")
+def test_each_machine_that_announces_has_its_sessions_and_announces_an_address(site: RunningSite, seen: Seen) -> None:
+    """As Cilium reports them, each of its own machine."""
+    bgp = site.plan.site.addresses.bgp
+    if bgp is None:
+        pytest.skip("the site's file announces no address by BGP")
+    wanted = bgp_sessions(site.plan.site)
+    pools = {body["metadata"]["name"]: body["spec"] for body in site.items(f"{_CILIUM}/ciliumloadbalancerippools")}
+    blocks = cilium_pool([block for text in site.plan.site.addresses.pool if (block := read_range(text))])["spec"]
+    assert [spec.get("blocks") for spec in pools.values()] == [blocks["blocks"]], f"the pools are {pools}"
+    declared = {body["metadata"]["name"]: body["spec"] for body in site.items(f"{_CILIUM}/ciliumbgpclusterconfigs")}
+    assert declared.keys() == wanted.keys(), f"machines with sessions are {sorted(declared)}, not {sorted(wanted)}"
+    states = {body["metadata"]["name"]: _sessions(body) for body in site.items(f"{_CILIUM}/ciliumbgpnodeconfigs")}
+    seen(f"sessions: {states}")
+    wrong, announced = [], set[str]()
+    for node, peers in wanted.items():
+        if declared[node] != bgp_node(node, peers, bgp)["spec"]:
+            wrong.append(f"{node}: its sessions are not those of the site's file")
+        for peer in peers:
+            state, routes = states.get(node, {}).get(peer, ("unknown", 0))
+            if state != "established":
+                wrong.append(f"{node}: the session with {peer} is {state}")
+            elif routes:
+                announced.add(peer)
+    wrong += [f"{peer} learns no address" for peer in sorted(set(bgp.peers) - announced)]
+    assert not wrong, "; ".join(wrong)
+
+
+def _sessions(body: Object) -> dict[str, tuple[str, int]]:
+    """State and announced routes by peer."""
+    instances = (body.get("status") or {}).get("bgpInstances") or []
+    return {
+        peer["name"]: (
+            str(peer.get("peeringState", "unknown")),
+            sum(int(count.get("advertised", 0)) for count in peer.get("routeCount") or ()),
+        )
+        for instance in instances
+        for peer in instance.get("peers") or ()
+    }

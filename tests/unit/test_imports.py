@@ -118,6 +118,7 @@ PARTS = {
     "cert_manager": {"addon", "charts"},
     "gpu_stack": {"addon", "charts"},
     "longhorn": {"addon", "charts"},
+    "load_balancer_addresses": {"bgp"},
     "metallb": {"addon", "charts"},
     "front_door": {"gateway_errors"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces"},

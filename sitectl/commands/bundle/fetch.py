@@ -23,7 +23,7 @@ from sitectl.commands.bundle.waiting import waits
 from sitectl.errors import Exit, SitectlError
 from sitectl.supplied import sources_of
 from stacks.facts import versions
-from stacks.plan.charts import installed_charts
+from stacks.plan.charts import cilium_manifest, installed_charts
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
 
@@ -112,11 +112,11 @@ def command(
 
 
 def _of_site(site: SiteConfig, sources: Sources, project: Path, note: Callable[[str], None]) -> Iterator[Path]:
-    machines = site.cluster.machines
+    manifest = cilium_manifest(site)
     if sources.defined:
         yield from write_crds(sources, project / site.crds.folder, note)
-    if sources.networked and machines:
-        yield from write_pod_network(sources, project / machines.cilium_manifest, note)
+    if manifest:
+        yield from write_pod_network(sources, project / manifest, note)
 
 
 def _first(failed: Mapping[str, BundleError | SiteError], *, alone: bool) -> Exception:

@@ -10,6 +10,7 @@ from components.specs.model_server import ModelServerSpec
 from floor.problems import Path, Problem, nearest, shown
 from floor.spec import MOST_SECONDS, fitting_name, is_plain_name
 from stacks.site.checks import (
+    bgp,
     certificates,
     disks,
     engine_arguments,
@@ -69,6 +70,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         routes.problems(values),
         servers.problems(values),
         pools.problems(values),
+        bgp.problems(values),
         links.problems(values),
         disks.problems(values),
         identities.problems(values),
@@ -98,6 +100,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
     return [
         *machines.warnings(values),
         *firewall.warnings(values),
+        *pools.warnings(values),
         *models.warnings(values),
         *revisions.warnings(values),
     ]

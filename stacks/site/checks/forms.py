@@ -114,6 +114,10 @@ _FORMS: Mapping[str, _Form] = {
     ),
     "certificates.ca_secret": _NAME._replace(example="site-ca"),
     "certificates.cluster_issuer": _NAME._replace(example="site-acme"),
+    "addresses.bgp.peers.<name>.address": _Form(
+        lambda text: address(text) is not None and "/" not in text, "an address", "10.5.0.1"
+    ),
+    "addresses.bgp.peers.<name>.password_secret": _NAME._replace(example="tor-password"),
     "gateway.load_balancer_class": _Form(_CLASS.fullmatch, "a class, [domain/]name", "example.org/metal"),
     "cluster.kubeconfig": _Form(_PATH.fullmatch, "the path of a file", "kubeconfig.berlin"),
     "models.<name>.server.gpu_family": _Form(

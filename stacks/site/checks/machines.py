@@ -8,13 +8,12 @@ from urllib.parse import urlsplit
 
 from floor.problems import Problem, shown
 from stacks.site.checks.subnets import is_free_for_a_vip
-from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
+from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of, taint_of, takes_pods
 from stacks.site.reading.raw import address, at, items, mapping, network
 from talos.checks import is_dns_name
 
 # The port on which Talos's Kubernetes API listens unless `localAPIServerPort` moves it, which no site can set.
 _API_PORT = 6443
-_KEEPS_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _NODES = (*MACHINES, "nodes")
 
 
@@ -72,7 +71,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             what=f"every node with GPUs is dead ({', '.join(machine.name for machine in gpu_nodes)}), so no model runs",
             fix="take dead: true out where a machine is back, or add nodes of role hgx",
         )
-    takes = _takes_pods(list(machines_of(machines)))
+    takes = takes_pods(list(machines_of(machines)))
     if takes and all(machine.dead for machine in takes):
         yield Problem(
             path=_NODES,
@@ -102,8 +101,8 @@ def _place_for_the_gateway(nodes: Sequence[SiteMachine]) -> Iterator[Problem]:
 
     Dead nodes count: removing one takes an `up` first.
     """
-    takes = _takes_pods(nodes)
-    tainted = [f"{machine.name} (taint {_taint(machine)})" for machine in takes if _taint(machine)]
+    takes = takes_pods(nodes)
+    tainted = [f"{machine.name} (taint {taint_of(machine)})" for machine in takes if taint_of(machine)]
     if takes and len(tainted) < len(takes):
         return
     yield Problem(
@@ -113,17 +112,6 @@ def _place_for_the_gateway(nodes: Sequence[SiteMachine]) -> Iterator[Problem]:
         allowed="a node of role worker without a taint, or a control plane with schedulable: true",
         fix="add nodes of role worker, two or more, or write schedulable: true at a control plane",
     )
-
-
-def _takes_pods(nodes: Sequence[SiteMachine]) -> list[SiteMachine]:
-    return [machine for machine in nodes if machine.role == "worker" or machine.keys.get("schedulable") is True]
-
-
-def _taint(machine: SiteMachine) -> str:
-    for key, value in mapping(machine.keys.get("taints")).items():
-        if str(value).rpartition(":")[2] in _KEEPS_PODS_OFF:
-            return str(key)
-    return ""
 
 
 def _endpoint(machines: Mapping[str, Any], nodes: Sequence[SiteMachine]) -> Iterator[Problem]:

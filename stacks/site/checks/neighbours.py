@@ -8,11 +8,12 @@ from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any
 
+from floor.address_ranges import read_range
 from floor.problems import Path, Problem, shown
 from floor.reading.document import YamlDocument, read
 from floor.reading.files import UnreadableError, text_of
 from floor.spec import is_plain_name
-from stacks.site.reading.raw import address, at, mapping
+from stacks.site.reading.raw import address, at, items, mapping
 
 Claim = tuple[str, str]
 """What only one site can have: kind and value."""
@@ -106,3 +107,9 @@ def _claims(values: Mapping[str, Any]) -> Iterator[tuple[Claim, Path]]:
         ip = address(at(node, "address"))
         if ip is not None:
             yield ("address", str(ip)), (*above, "nodes", str(name), "address")
+    if at(values, "addresses", "announced_by") == "cilium_bgp":
+        # Routers know one way to an address, whichever site it is at.
+        for index, text in enumerate(items(at(values, "addresses", "pool"))):
+            block = read_range(text) if isinstance(text, str) else None
+            if block is not None:
+                yield ("pool", str(block)), ("addresses", "pool", str(index))

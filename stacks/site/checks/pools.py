@@ -24,11 +24,11 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _gateway(values, [block for _, block in pool], announced_by)
     machines = at(values, *MACHINES)
     own_cilium = isinstance(machines, Mapping) and machines.get("cni", "cilium") == "cilium"
-    if announced_by == "cilium_l2" and not own_cilium:
+    if announced_by in ("cilium_l2", "cilium_bgp") and not own_cilium:
         yield Problem(
             path=_BY,
-            what="is cilium_l2, and the pod network is not this program's Cilium",
-            got="cilium_l2",
+            what=f"is {announced_by}, and the pod network is not this program's Cilium",
+            got=str(announced_by),
             fix="write metallb_l2, take the section addresses out if the cluster assigns them, or set "
             "cluster.machines.cni to cilium",
         )
@@ -45,6 +45,21 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _range(text: Any) -> AddressRange | None:
     return read_range(text) if isinstance(text, str) else None
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What works for some clients, and not for others."""
+    nodes = of_nodes(mapping(at(values, *MACHINES, "networks")))
+    for index, text in enumerate(items(at(values, *_POOL)) if at(values, *_BY) == "cilium_bgp" else ()):
+        block = _range(text)
+        inside = next((subnet for subnet in nodes if block and _whole(subnet).overlaps(block)), None)
+        if inside:
+            yield Problem(
+                path=(*_POOL, str(index)),
+                what=f"lies in networks.nodes ({inside}), whose hosts ask for it by ARP, and by BGP none answers them",
+                got=str(block),
+                fix="choose addresses outside of it, which routers alone know",
+            )
 
 
 def _taken(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]]) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from stacks.site.reading.raw import mapping
 MACHINES: Path = ("cluster", "machines")
 # Where a key of a machine may be written, as the beginning of a pattern below `cluster.machines`.
 LEVELS = ("", "roles.<name>.", "nodes.<name>.")
+_KEEPS_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _LINK_KINDS = ("links", "bonds", "vlans")
 # Keys of `cluster.machines` that no node inherits.
 _OF_THE_CLUSTER = frozenset({"nodes", "roles", "networks", "hgx", "firewall", "registries"})
@@ -65,6 +66,19 @@ def machines_of(machines: Any) -> Iterator[SiteMachine]:
         for _, level in reversed(levels):
             keys = joined(keys, level)
         yield SiteMachine(str(name), role, node.get("dead") is True, keys, levels)
+
+
+def takes_pods(nodes: Sequence[SiteMachine]) -> list[SiteMachine]:
+    """Machines for pods that need no GPU, whatever their taints are."""
+    return [machine for machine in nodes if machine.role == "worker" or machine.keys.get("schedulable") is True]
+
+
+def taint_of(machine: SiteMachine) -> str:
+    """Key of a taint that keeps the platform's pods off the machine; empty where there is none."""
+    for key, value in mapping(machine.keys.get("taints")).items():
+        if str(value).rpartition(":")[2] in _KEEPS_PODS_OFF:
+            return str(key)
+    return ""
 
 
 def joined(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

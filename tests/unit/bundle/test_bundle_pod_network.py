@@ -78,3 +78,14 @@ def test_the_manifest_is_written_as_pinned_and_only_then(helm: StandInHelm, tmp_
     assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == [file]
     assert (file.read_text(), others.read_text()) == (text, "of other files")
     assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == []
+
+
+def test_a_site_that_announces_by_bgp_has_a_manifest_of_its_own(helm: StandInHelm, tmp_path: Path) -> None:
+    helm.renders(RENDERED)
+    text, file = manifest(RENDERED, PINS.cilium.version), tmp_path / "cilium-bgp.yaml"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    own = PINS.model_copy(update={"cilium": PINS.cilium.model_copy(update={"manifest_with_bgp": digest})})
+    assert write_pod_network(Sources(versions=own, helm=helm.helm(), by_bgp=True), file, lambda _: None) == [file]
+    assert helm.values() == cilium_values(bgp=True)
+    with pytest.raises(BundleError, match="is not the pinned one"):
+        write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from components.addons.bgp import bgp_node
+from components.specs.bgp import BgpPeerSpec, BgpSpec
 from floor import namespaces
 from sitectl.running_versions import CHART_NAMESPACES
 from stacks.plan.charts import installed_charts
@@ -136,3 +138,53 @@ def test_other_addresses_and_a_pool_that_is_not_announced_are_found() -> None:
         check(recorded(ipaddresspools=POOL), unseen)
     with pytest.raises(AssertionError, match="ipaddresspools are"):
         check(recorded(ipaddresspools=[*POOL, {"metadata": {"name": "x"}, "spec": {}}]), unseen)
+
+
+BY_BGP = ADDRESSES.model_copy(
+    update={
+        "announced_by": "cilium_bgp",
+        "pool": ("10.7.0.0/28",),
+        "bgp": BgpSpec(local_asn=64512, peers={"tor": BgpPeerSpec(address="10.5.0.1", asn=64700)}),
+    }
+)
+BY_BGP_PLAN = replace(PROD, site=PROD.site.model_copy(update={"addresses": BY_BGP}))
+BLOCKS: list[Object] = [
+    {"metadata": {"name": "inference-platform"}, "spec": {"blocks": [{"start": "10.7.0.0", "stop": "10.7.0.15"}]}}
+]
+NODES = ("infra-1", "infra-2")
+
+
+def sessions(state: str = "established", routes: int = 1) -> list[Object]:
+    peer = {"name": "tor", "peeringState": state, "routeCount": [{"afi": "ipv4", "advertised": routes}]}
+    status = {"bgpInstances": [{"name": "inference-platform", "peers": [peer]}]}
+    return [{"metadata": {"name": node}, "status": status} for node in NODES]
+
+
+def announced_by_bgp(**lists: list[Object]) -> Recorded:
+    declared: list[Object] = [bgp_node(node, ["tor"], BY_BGP.bgp) for node in NODES] if BY_BGP.bgp else []
+    whole = {
+        "ciliumloadbalancerippools": BLOCKS,
+        "ciliumbgpclusterconfigs": declared,
+        "ciliumbgpnodeconfigs": sessions(),
+    }
+    return replace(recorded(**whole | lists), plan=BY_BGP_PLAN)
+
+
+def test_a_session_that_is_not_up_or_announces_nothing_is_found() -> None:
+    check = addons.test_each_machine_that_announces_has_its_sessions_and_announces_an_address
+    check(announced_by_bgp(), unseen)
+    for reason, lists in (
+        ("infra-1: the session with tor is active", {"ciliumbgpnodeconfigs": sessions("active")}),
+        ("infra-2: the session with tor is unknown", {"ciliumbgpnodeconfigs": sessions()[:1]}),
+        ("tor learns no address", {"ciliumbgpnodeconfigs": sessions(routes=0)}),
+        ("machines with sessions are \\[\\]", {"ciliumbgpclusterconfigs": []}),
+        ("the pools are", {"ciliumloadbalancerippools": []}),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            check(announced_by_bgp(**lists), unseen)
+    other = copy.deepcopy(announced_by_bgp().lists["ciliumbgpclusterconfigs"])
+    other[0]["spec"]["bgpInstances"][0]["localASN"] = 1
+    with pytest.raises(AssertionError, match="infra-1: its sessions are not those of the site's file"):
+        check(announced_by_bgp(ciliumbgpclusterconfigs=other), unseen)
+    with pytest.raises(pytest.skip.Exception, match="announces no address by BGP"):
+        check(recorded(), unseen)

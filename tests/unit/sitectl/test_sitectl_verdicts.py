@@ -65,6 +65,12 @@ def aliased(**models: str) -> dict[str, Any]:
 
 
 CASES = {
+    "router's timers": (
+        kube("update", "CiliumBGPPeerConfig", {"spec": {"ebgpMultihop": 1}}, {"spec": {"ebgpMultihop": 2}}),
+        (AGAIN, "changes spec.ebgpMultihop"),
+    ),
+    "machine without routers": (kube("delete", "CiliumBGPClusterConfig", {"spec": {}}, {}), (ANEW, "deleted")),
+    "another machine with routers": (kube("create", "CiliumBGPClusterConfig", {}, {"spec": {"a": 1}}), (LIVE, "made")),
     "alias gone": (
         kube("update", "EnvoyPatchPolicy", aliased(glm_5="glm-5", glm_4="glm-4"), aliased(glm_5="glm-5")),
         (ANEW, "no model is called glm.4 any more"),

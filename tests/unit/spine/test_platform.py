@@ -24,6 +24,7 @@ from stacks.program.platform import declare_platform
 from stacks.site.model import SiteConfig
 from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.test_wrong_bgp import site as bgp_site
 from tests.unit.stacks.wrong_sites import changed
 from tests.unit.talos import talos_examples as examples
 
@@ -89,7 +90,8 @@ def requested(
     cluster = site.cluster.model_copy(update={"machines": machines})
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
-    manifest = {"manifest": hashlib.sha256(cilium.read_bytes()).hexdigest()}
+    digest_of_cilium = hashlib.sha256(cilium.read_bytes()).hexdigest()
+    manifest = {f"manifest{'_with_bgp' if site.addresses.bgp else ''}": digest_of_cilium}
     pins = {
         "crds": {"things.json": digest},
         "crd_versions": {"things.json": "v1.0.0"},
@@ -216,6 +218,15 @@ def test_the_gateway_waits_for_addresses_that_it_can_be_given(tmp_path: Path) ->
     _, requests = requested(site, tmp_path, Recorder())
     waits = {urn.rpartition("::")[2] for urn in requests["gateway-class"].dependencies}
     assert {"load-balancer-addresses-pool", "load-balancer-addresses-announcement"} <= waits
+
+
+def test_the_gateway_waits_for_sessions_that_announce_its_address(tmp_path: Path) -> None:
+    """By BGP, with the manifest of Cilium that has it and no other."""
+    _, requests = requested(bgp_site().site, tmp_path, Recorder())
+    waits = {urn.rpartition("::")[2] for urn in requests["gateway-class"].dependencies}
+    made = {f"load-balancer-addresses-{name}" for name in ("pool", "advertisement", "peer-left", "sessions-infra-1")}
+    assert made <= waits
+    assert not any(name.endswith("-announcement") for name in requests)
 
 
 @pytest.mark.row("002.09")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from floor.problems import SiteError
 from stacks.plan.site_plan import plan_file
@@ -91,3 +92,18 @@ def test_marks_of_init_that_are_left_are_a_warning(tmp_path: Path) -> None:
     ]
     assert (warning.what, warning.line) == ("2 values still marked FILL IN: lines 21, 31", 21)
     assert "FILL IN" not in str(plan_file(file_of(tmp_path, "prod", PROD)).warnings)
+
+
+def test_two_sites_announce_no_pool_of_each_other(tmp_path: Path) -> None:
+    by_bgp = "{announced_by: cilium_bgp, pool: [10.7.0.0/28], bgp: {local_asn: 64512, peers: {tor: ROUTER}}}"
+    texts = {}
+    for name, third in (("prod", "5"), ("rome", "4")):
+        site = yaml.safe_load(PROD.replace("10.5.0.", f"10.{third}.0.").replace("name: prod", f"name: {name}"))
+        router = f"{{address: 10.{third}.0.1, asn: 64700}}"
+        site["config"]["inference-platform:site"]["addresses"] = yaml.safe_load(by_bgp.replace("ROUTER", router))
+        site["config"]["inference-platform:site"]["gateway"].pop("address")
+        texts[name] = yaml.safe_dump(site)
+    file_of(tmp_path, "prod", texts["prod"])
+    refused = told(file_of(tmp_path, "rome", texts["rome"]))
+    assert list(refused) == ["addresses.pool.0"]
+    assert refused["addresses.pool.0"].startswith("10.7.0.0-10.7.0.15 is also that of addresses.pool.0")
