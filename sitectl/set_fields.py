@@ -103,6 +103,14 @@ ROWS = (
     ),
     KeyOfField(kind="Certificate", name=_SHARED, path=r"spec\.secretName", key="gateway.certificate_secret"),
     KeyOfField(kind="Issuer", name=_SHARED, path=r"spec\.ca\.secretName", key="certificates.ca_secret"),
+    KeyOfField(kind="Issuer", name="inference-acme", path=r"spec\.acme\.server", key="certificates.acme.server"),
+    KeyOfField(kind="Issuer", name="inference-acme", path=r"spec\.acme\.email", key="certificates.acme.email"),
+    KeyOfField(
+        kind="Issuer",
+        name="inference-acme",
+        path=r"spec\.acme\.solvers\.0\.dns01\.rfc2136\.nameserver",
+        key="certificates.acme.rfc2136.nameserver",
+    ),
     KeyOfField(kind="Prometheus", name=_SHARED, path=r"spec\.retention", key="monitoring.retention_days", unit="d"),
     KeyOfField(
         kind="Prometheus",

@@ -24,9 +24,11 @@ _INSTALLED = "inference-platform/cert-manager"
 _SMALL = {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}}
 
 
-def cert_manager_values() -> dict[str, Any]:
-    """Values of cert-manager's chart."""
+def cert_manager_values(resolvers: Sequence[str] = ()) -> dict[str, Any]:
+    """Values of cert-manager's chart. resolvers: the DNS servers that alone are asked whether a record is there."""
+    asked = {"dns01RecursiveNameservers": ",".join(map(with_port, resolvers)), "dns01RecursiveNameserversOnly": True}
     return {
+        **(asked if resolvers else {}),
         # They come with the CRD bundle.
         "crds": {"enabled": False},
         # The chart's own is kube-system.
@@ -37,6 +39,13 @@ def cert_manager_values() -> dict[str, Any]:
         "webhook": {"resources": _SMALL},
         "cainjector": {"resources": _SMALL},
     }
+
+
+def with_port(server: str) -> str:
+    """A DNS server by its address, as cert-manager reads it: HOST:PORT."""
+    if server.endswith("]") or ":" not in server:
+        return f"{server}:53"
+    return f"[{server}]:53" if server.count(":") > 1 and not server.startswith("[") else server
 
 
 def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
@@ -73,18 +82,20 @@ class CertManagerArgs:
     needs: Sequence[pulumi.Resource]
     scrapers: Sequence[Peer] = ()
     """Pods that may read its metrics; none where nothing measures."""
+    resolvers: Sequence[str] = ()
+    """DNS servers that it asks for records of ACME; none for the cluster's own and those of the zone."""
 
 
-def cert_manager_release(chart: Chart) -> AddonRelease:
+def cert_manager_release(args: CertManagerArgs) -> AddonRelease:
     """The chart with its values."""
-    return AddonRelease(name=RELEASE, chart=chart, values=cert_manager_values())
+    return AddonRelease(name=RELEASE, chart=args.chart, values=cert_manager_values(args.resolvers))
 
 
 class CertManager(Addon):
     """Ready when its webhook lets issuers in. Definitions come from the CRD bundle, never from the chart."""
 
     def __init__(self, name: str, args: CertManagerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        release = cert_manager_release(args.chart)
+        release = cert_manager_release(args)
         addon = AddonArgs(
             namespace=NAMESPACE,
             pod_security="restricted",

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from components.component import Component
-from components.gateway.certificate import certificate, private_issuer
+from components.gateway.certificate import acme_issuer, certificate, private_issuer
 from components.gateway.envoy_names import picker_cluster
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.gateway_overload import overload_patches
@@ -360,8 +360,8 @@ class Gateway(Component):
         if made.system == "none" or secret is None:
             return []
         issuers = []
-        if made.ca_secret is not None:
-            body = private_issuer(space, made.ca_secret)
+        if made.cluster_issuer is None:
+            body = acme_issuer(space, made.acme) if made.acme else private_issuer(space, str(made.ca_secret))
             issuers.append(self.child("issuer", body, depends_on=needs, patience_s=_PATIENCE_S))
         body = certificate(space, secret, made)
         return [self.child("certificate", body, depends_on=[*needs, *issuers], patience_s=_PATIENCE_S)]

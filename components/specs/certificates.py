@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from components.specs.acme import AcmeSpec
 from floor.spec import Spec
 
 CertificateSystem = Literal["none", "external", "cert_manager"]
@@ -21,7 +22,9 @@ class CertificatesSpec(Spec):
     """Names and addresses that the certificate is for, such as `llm.site.example`; clients call one of them."""
     ca_secret: str | None = None
     """Secret in `inference-gateway` that you make, with a CA of your own: its certificate as `tls.crt` and its key as
-    `tls.key`. `up` waits 15 minutes until it is there. This or `cluster_issuer`."""
+    `tls.key`. `up` waits 15 minutes until it is there. This, `acme` or `cluster_issuer`."""
+    acme: AcmeSpec | None = None
+    """An ACME server that issues it, by DNS."""
     cluster_issuer: str | None = None
-    """A ClusterIssuer of cert-manager that you make, for example for an ACME server by DNS. `up` waits 15 minutes for
-    the certificate."""
+    """A ClusterIssuer of cert-manager that you make, for example for ACME with another DNS provider. `up` waits 15
+    minutes for the certificate."""

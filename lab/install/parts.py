@@ -291,6 +291,12 @@ GO_FAMILIES = (
         version_variables=(("github.com/cert-manager/cert-manager/pkg/util.AppVersion", "{version}"),),
     ),
     GoFamily(
+        name="pebble",
+        module="github.com/letsencrypt/pebble/v2",
+        programs=(BuiltProgram(name="pebble", package="github.com/letsencrypt/pebble/v2/cmd/pebble"),),
+        version_variables=(("main.version", "{version}"),),
+    ),
+    GoFamily(
         name="talos-checker",
         module="github.com/siderolabs/talos/pkg/machinery",
         programs=(BuiltProgram(name="talos-checker", package="inference-platform/tools/talos-checker"),),

@@ -65,7 +65,7 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
     if site.storage.system == "longhorn":
         releases.append(longhorn_release(_longhorn(site, charts["longhorn"])))
     if site.certificates.system == "cert_manager":
-        releases.append(cert_manager_release(charts["cert_manager"]))
+        releases.append(cert_manager_release(_cert_manager(site, charts["cert_manager"])))
     if site.addresses.announced_by == "metallb_l2":
         releases.append(metallb_release(_metallb(site, charts["metallb"])))
     names = {chart.chart: name for name, chart in charts.items()}
@@ -82,6 +82,16 @@ def _longhorn(site: SiteConfig, chart: Chart) -> LonghornArgs:
         nodes=_disk_names(site),
         storage_class=site.storage.storage_class,
         keeping=site.storage.volumes,
+    )
+
+
+def _cert_manager(site: SiteConfig, chart: Chart, definitions: Sequence[pulumi.Resource] = ()) -> CertManagerArgs:
+    acme = site.certificates.acme
+    return CertManagerArgs(
+        chart=chart,
+        needs=definitions,
+        scrapers=scrapers(site.monitoring),
+        resolvers=acme.resolvers if acme else (),
     )
 
 
@@ -114,8 +124,7 @@ def declare_addons(
         hardware += Longhorn("storage", _longhorn(site, charts["longhorn"]), opts).handle.ready
     certificates: list[pulumi.Resource] = []
     if site.certificates.system == "cert_manager":
-        chart = charts["cert_manager"]
-        own = CertManagerArgs(chart=chart, needs=definitions, scrapers=scrapers(site.monitoring))
+        own = _cert_manager(site, charts["cert_manager"], definitions)
         certificates = CertManager("certificates", own, opts).handle.ready
     return Addons(hardware=hardware, addresses=_addresses(site, charts, opts), certificates=certificates)
 

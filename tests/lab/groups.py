@@ -28,6 +28,7 @@ SITE_GROUPS = {
         "test_traces",
         "test_upgrade_path",
         "test_certificates",
+        "test_acme",
         "test_live_checks",
     ),
     "site-serves": (

@@ -7,6 +7,7 @@ import pytest
 from components.addons.bgp import bgp_node
 from components.addons.load_balancer_addresses import address_pool as cilium_pool
 from components.addons.metallb import address_pool, advertisement
+from components.gateway.certificate import acme_issuer, certificate
 from floor import namespaces
 from floor.address_ranges import read_range
 from sitectl.helm_releases import SECRET_TYPE, releases
@@ -14,6 +15,7 @@ from sitectl.running_versions import CHART_NAMESPACES, platform_releases
 from stacks.facts.versions import Charts
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
+from stacks.program.platform import GATEWAY_NAMESPACE
 from tests.live.conftest import Seen
 from tests.live.running import Object, RunningSite
 
@@ -153,3 +155,38 @@ def _sessions(body: Object) -> dict[str, tuple[str, int]]:
         for instance in instances
         for peer in instance.get("peers") or ()
     }
+
+
+@pytest.mark.row("C.01")
+def test_the_gateway_s_certificate_is_issued_by_whom_the_site_names(site: RunningSite, seen: Seen) -> None:
+    """And can be renewed: an issuer that lost its account or its CA shows it before the certificate ends."""
+    made, secret = site.plan.site.certificates, site.plan.site.gateway.certificate_secret
+    if made.system == "none" or secret is None:
+        pytest.skip("the site's file lets no cert-manager make the certificate")
+    space = f"/apis/cert-manager.io/v1/namespaces/{GATEWAY_NAMESPACE}"
+    wanted = certificate(GATEWAY_NAMESPACE, secret, made)
+    certificates = {body["metadata"]["name"]: body for body in site.items(f"{space}/certificates")}
+    name = wanted["metadata"]["name"]
+    assert name in certificates, f"there is no Certificate {name}"
+    differing = [key for key, value in wanted["spec"].items() if certificates[name]["spec"].get(key) != value]
+    assert not differing, f"the Certificate differs in {', '.join(differing)}: {certificates[name]['spec']}"
+    issuers = {"Certificate": certificates[name]}
+    if made.cluster_issuer is None:
+        own = acme_issuer(GATEWAY_NAMESPACE, made.acme) if made.acme else None
+        issuer = wanted["spec"]["issuerRef"]["name"]
+        known = {body["metadata"]["name"]: body for body in site.items(f"{space}/issuers")}
+        assert issuer in known, f"there is no Issuer {issuer}"
+        asked = (known[issuer]["spec"].get("acme") or {}).get("server")
+        assert own is None or asked == own["spec"]["acme"]["server"], f"the Issuer asks {asked}"
+        issuers["Issuer"] = known[issuer]
+    states = {kind: _condition(body, "Ready") for kind, body in issuers.items()}
+    seen(f"{name}: {states}")
+    unready = [f"{kind}: {state}" for kind, state in states.items() if not state.startswith("True")]
+    assert not unready, "; ".join(unready)
+
+
+def _condition(body: Object, kind: str) -> str:
+    """Status of a condition, with its reason and message."""
+    conditions = (body.get("status") or {}).get("conditions") or []
+    held: Object = next((condition for condition in conditions if condition["type"] == kind), {})
+    return f"{held.get('status', 'unknown')} {held.get('reason', '')}: {held.get('message', '')}"

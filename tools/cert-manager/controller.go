@@ -46,6 +46,8 @@ func runController(ctx context.Context, flags *pflag.FlagSet, arguments []string
 	flags.StringVar(&settings.ClusterResourceNamespace, "cluster-resource-namespace", settings.ClusterResourceNamespace, "where cluster issuers keep Secrets")
 	flags.StringVar(&settings.LeaderElectionConfig.Namespace, "leader-election-namespace", settings.LeaderElectionConfig.Namespace, "where the lease is")
 	flags.StringVar(&settings.ACMEHTTP01Config.SolverImage, "acme-http01-solver-image", settings.ACMEHTTP01Config.SolverImage, "image that answers challenges")
+	flags.StringSliceVar(&settings.ACMEDNS01Config.RecursiveNameservers, "dns01-recursive-nameservers", settings.ACMEDNS01Config.RecursiveNameservers, "DNS servers that are asked for records")
+	flags.BoolVar(&settings.ACMEDNS01Config.RecursiveNameserversOnly, "dns01-recursive-nameservers-only", settings.ACMEDNS01Config.RecursiveNameserversOnly, "ask no server of the zone")
 	flags.IntVar(&settings.MaxConcurrentChallenges, "max-concurrent-challenges", settings.MaxConcurrentChallenges, "challenges at once")
 	logf.AddFlags(&settings.Logging, flags)
 	if err := flags.Parse(arguments); err != nil {

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.specs.certificates import CertificatesSpec
-from floor.problems import Problem, shown
-from stacks.site.reading.raw import at, mapping
+from floor.problems import Path, Problem, shown
+from stacks.site.reading.raw import address, at, items, mapping
+from talos.checks import pem_certificates
 
 _SECTION = "certificates"
-_ISSUERS = ("ca_secret", "cluster_issuer")
+_ISSUERS = ("ca_secret", "acme", "cluster_issuer")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -30,14 +31,15 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix="set names, such as [llm.site.example], which DNS resolves to the gateway's address",
         )
     yield from _twice(section)
+    yield from _acme(section, system)
     issuers = [key for key in _ISSUERS if section.get(key) is not None]
     if len(issuers) != 1:
         yield Problem(
             path=(_SECTION,),
-            what=f"has {'both' if issuers else 'neither'} of ca_secret and cluster_issuer",
+            what=f"has {' and '.join(issuers) or 'none'} of ca_secret, acme and cluster_issuer",
             got=f"system {system}",
             allowed="one of them: who issues the certificate",
-            fix="name the Secret of a CA of your own, or a ClusterIssuer that you make",
+            fix="name the Secret of a CA of your own, an ACME server, or a ClusterIssuer that you make",
         )
     secret = at(values, "gateway", "certificate_secret")
     if secret is None:
@@ -49,11 +51,44 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             "to none",
         )
     elif secret == section.get("ca_secret"):
+        yield _overwritten((_SECTION, "ca_secret"), secret, "the CA")
+    elif secret is not None and secret == at(section, "acme", "rfc2136", "tsig_secret"):
+        yield _overwritten((_SECTION, "acme", "rfc2136", "tsig_secret"), secret, "the key")
+
+
+def _overwritten(path: Path, secret: Any, what: str) -> Problem:
+    return Problem(
+        path=path,
+        what=f"is gateway.certificate_secret too: cert-manager would write the certificate over {what}",
+        got=shown(secret),
+        fix=f"give {what} a Secret of its own",
+    )
+
+
+def _acme(section: Mapping[str, Any], system: str) -> Iterator[Problem]:
+    """Names that no record can prove, and what the cluster's own cert-manager does not read of this program."""
+    acme = mapping(section.get("acme"))
+    for index, name in enumerate(items(section.get("names")) if acme else ()):
+        if address(name) is not None:
+            yield Problem(
+                path=(_SECTION, "names", str(index)),
+                what="is an address, and by DNS an ACME server certifies names alone",
+                got=shown(name),
+                fix="write a name that DNS resolves to it, or take a ca_secret in the place of acme",
+            )
+    if acme.get("resolvers") and system == "external":
         yield Problem(
-            path=(_SECTION, "ca_secret"),
-            what="is gateway.certificate_secret too: cert-manager would write the certificate over the CA",
-            got=shown(secret),
-            fix="give the CA a Secret of its own",
+            path=(_SECTION, "acme", "resolvers"),
+            what="is set, and the cluster's own cert-manager does not read it",
+            got=shown(acme["resolvers"]),
+            allowed="with system cert_manager",
+            fix="take it out, and start that cert-manager with --dns01-recursive-nameservers",
+        )
+    if acme.get("ca") is not None and pem_certificates(acme["ca"]):
+        yield Problem(
+            path=(_SECTION, "acme", "ca"),
+            what="is no certificate in PEM",
+            fix="write the whole text, from -----BEGIN CERTIFICATE----- to the last -----END CERTIFICATE-----",
         )
 
 

@@ -76,6 +76,16 @@ def _is_memory(text: str) -> bool:
     return number is not None and _LEAST_MEMORY <= float(number[0]) * _UNITS[text[number.end() :]] <= _MOST_MEMORY
 
 
+def _is_server(text: str, *, named: bool) -> bool:
+    """Whether the text is HOST, HOST:PORT, or an IPv6 address, in brackets before a port."""
+    bracketed = re.fullmatch(r"\[([0-9a-f:]+)\](?::([0-9]{1,5}))?", text)
+    host, port = bracketed.groups() if bracketed else (text, None)
+    if not bracketed and text.count(":") == 1:
+        host, _, port = text.partition(":")
+    known = address(host) is not None and "/" not in host
+    return (known or (named and is_host(host))) and (port is None or (port.isdecimal() and 0 < int(port) < 65536))
+
+
 def _is_fingerprint(text: str) -> bool:
     try:
         return len(base64.b64decode(text, validate=True)) == 32
@@ -113,6 +123,26 @@ _FORMS: Mapping[str, _Form] = {
         "llm.site.example",
     ),
     "certificates.ca_secret": _NAME._replace(example="site-ca"),
+    "certificates.acme.server": _Form(
+        re.compile(r"https://[^/\s@?#]+(/[^\s@?#]*)?").fullmatch,
+        "the https address of an ACME directory",
+        "https://acme.site.example/directory",
+    ),
+    "certificates.acme.email": _Form(
+        re.compile(r"[^\s@,;<>]+@[^\s@,;<>]+\.[^\s@,;<>]+").fullmatch, "an e-mail address", "platform@site.example"
+    ),
+    "certificates.acme.resolvers.<name>": _Form(
+        lambda text: _is_server(text, named=False), "an address, with a port unless that is 53", "10.5.0.2"
+    ),
+    "certificates.acme.rfc2136.nameserver": _Form(
+        lambda text: _is_server(text, named=True),
+        "a host name or an address, with a port unless that is 53",
+        "10.5.0.2",
+    ),
+    "certificates.acme.rfc2136.tsig_key": _Form(
+        lambda text: is_dns_name(text.removesuffix(".")), "the name of a key, as DNS names are", "inference-acme"
+    ),
+    "certificates.acme.rfc2136.tsig_secret": _NAME._replace(example="acme-tsig"),
     "certificates.cluster_issuer": _NAME._replace(example="site-acme"),
     "addresses.bgp.peers.<name>.address": _Form(
         lambda text: address(text) is not None and "/" not in text, "an address", "10.5.0.1"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
-from components.addons.cert_manager import CertManager, CertManagerArgs, answering, network_policies
+from components.addons.cert_manager import (
+    CertManager,
+    CertManagerArgs,
+    answering,
+    cert_manager_values,
+    network_policies,
+    with_port,
+)
 from components.addons.charts import Chart
-from components.gateway.certificate import certificate, private_issuer
+from components.gateway.certificate import acme_issuer, certificate, private_issuer
 from components.network_policies import peer
+from components.specs.acme import AcmeSpec, Rfc2136Spec
 from components.specs.certificates import CertificatesSpec
 from lab.plugins.kubernetes.awaiting.expressions import parse
 from stacks.plan.charts import installed_charts
@@ -24,6 +33,14 @@ pytestmark = pytest.mark.row("C.01")
 
 CHART = Chart(chart="cert-manager", version="v1.0.0")
 OWN_CA = CertificatesSpec(system="cert_manager", names=("llm.site.example", "10.1.0.1"), ca_secret="site-ca")
+ACME = AcmeSpec(
+    server="https://acme.site.example/directory",
+    email="platform@site.example",
+    ca="PEM",
+    rfc2136=Rfc2136Spec(nameserver="10.5.0.2", tsig_key="own", tsig_secret="acme-tsig"),
+    resolvers=("10.5.0.2", "10.5.0.3:5353"),
+)
+BY_ACME = CertificatesSpec(system="cert_manager", names=("llm.site.example",), acme=ACME)
 OTHERS = CertificatesSpec(system="external", names=("llm.site.example",), cluster_issuer="acme")
 
 
@@ -44,7 +61,65 @@ def test_an_issuer_is_the_sites_own_or_one_that_is_named() -> None:
     assert (others["kind"], others["name"]) == ("ClusterIssuer", "acme")
 
 
-@pytest.mark.parametrize("body", [certificate("space", "tls", OWN_CA), private_issuer("space", "site-ca")])
+def test_an_acme_server_gets_a_record_that_the_sites_key_signs() -> None:
+    issuer = acme_issuer("space", ACME)
+    account = issuer["spec"]["acme"]
+    assert (account["server"], account["email"]) == (ACME.server, ACME.email)
+    assert base64.b64decode(account["caBundle"]) == b"PEM"
+    assert account["solvers"] == [
+        {
+            "dns01": {
+                "rfc2136": {
+                    "nameserver": "10.5.0.2",
+                    "protocol": "TCP",
+                    "tsigKeyName": "own",
+                    "tsigAlgorithm": "HMACSHA256",
+                    "tsigSecretSecretRef": {"name": "acme-tsig", "key": "secret"},
+                }
+            }
+        }
+    ]
+    bare = acme_issuer("space", ACME.model_copy(update={"ca": None, "email": None}))["spec"]["acme"]
+    assert not {"caBundle", "email", "skipTLSVerify"} & set(bare)
+
+
+def test_another_kind_of_issuer_has_another_name_so_that_the_certificate_is_issued_again() -> None:
+    by_acme, own = (certificate("space", "tls", spec)["spec"]["issuerRef"] for spec in (BY_ACME, OWN_CA))
+    assert by_acme["name"] == acme_issuer("space", ACME)["metadata"]["name"] != own["name"]
+    assert by_acme["kind"] == "Issuer"
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("10.5.0.2", "10.5.0.2:53"),
+        ("10.5.0.2:5353", "10.5.0.2:5353"),
+        ("fd00::2", "[fd00::2]:53"),
+        ("[fd00::2]", "[fd00::2]:53"),
+        ("[fd00::2]:5353", "[fd00::2]:5353"),
+    ],
+)
+def test_a_dns_server_is_asked_at_its_port(server: str, address: str) -> None:
+    assert with_port(server) == address
+
+
+def test_records_are_looked_for_where_the_site_says() -> None:
+    asked = cert_manager_values(ACME.resolvers)
+    assert asked["dns01RecursiveNameservers"] == "10.5.0.2:53,10.5.0.3:5353"
+    assert asked["dns01RecursiveNameserversOnly"] is True
+    assert "dns01RecursiveNameservers" not in cert_manager_values()
+    section = {"system": "cert_manager", "names": ["llm.site.example"], "acme": ACME.model_dump(exclude={"ca"})}
+    plan = plan_values(changed(prod(), {"certificates": section}), "site.yaml")
+    charts = charts_of(plan)
+    check_values(plan, charts)
+    values = releases_of(plan, charts)["cert_manager"].values
+    assert values["dns01RecursiveNameservers"] == "10.5.0.2:53,10.5.0.3:5353"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [certificate("space", "tls", OWN_CA), private_issuer("space", "site-ca"), acme_issuer("space", ACME)],
+)
 def test_both_are_waited_for(body: dict[str, Any]) -> None:
     (holds,) = parse(body["metadata"]["annotations"]["pulumi.com/waitFor"])
     refused = {"type": "Ready", "status": "False", "reason": "SecretNotFound", "message": 'secrets "site-ca" not found'}

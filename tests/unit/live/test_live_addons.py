@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from components.addons.bgp import bgp_node
+from components.gateway.certificate import acme_issuer, certificate, private_issuer
+from components.specs.acme import AcmeSpec, Rfc2136Spec
 from components.specs.bgp import BgpPeerSpec, BgpSpec
+from components.specs.certificates import CertificatesSpec
 from floor import namespaces
 from sitectl.running_versions import CHART_NAMESPACES
 from stacks.plan.charts import installed_charts
@@ -188,3 +191,51 @@ def test_a_session_that_is_not_up_or_announces_nothing_is_found() -> None:
         check(announced_by_bgp(ciliumbgpclusterconfigs=other), unseen)
     with pytest.raises(pytest.skip.Exception, match="announces no address by BGP"):
         check(recorded(), unseen)
+
+
+BY_ACME = CertificatesSpec(
+    system="cert_manager",
+    names=("llm.site.example",),
+    acme=AcmeSpec(
+        server="https://acme.site.example/directory",
+        rfc2136=Rfc2136Spec(nameserver="10.5.0.2", tsig_key="own", tsig_secret="acme-tsig"),
+    ),
+)
+
+
+def state(body: Object, status: str = "True", message: str = "") -> Object:
+    return {**body, "status": {"conditions": [{"type": "Ready", "status": status, "message": message}]}}
+
+
+def certified(spec: CertificatesSpec = BY_ACME, **lists: list[Object]) -> Recorded:
+    asked, issuer = certificate("gateway", "inference-tls", spec), private_issuer("gateway", "site-ca")
+    issuer = acme_issuer("gateway", spec.acme) if spec.acme else issuer
+    healthy = {"certificates": [state(asked)], "issuers": [state(issuer)]}
+    plan = replace(PROD, site=PROD.site.model_copy(update={"certificates": spec}))
+    return replace(recorded(**healthy | lists), plan=plan)
+
+
+def test_a_certificate_of_another_issuer_or_one_that_cannot_be_renewed_is_found() -> None:
+    check = addons.test_the_gateway_s_certificate_is_issued_by_whom_the_site_names
+    check(certified(), unseen)
+    check(certified(PROD.site.certificates), unseen)
+    others = BY_ACME.model_copy(update={"acme": None, "cluster_issuer": "others"})
+    check(certified(others, issuers=[]), unseen)
+    own = PROD.site.certificates
+    assert BY_ACME.acme
+    elsewhere = acme_issuer("gateway", BY_ACME.acme.model_copy(update={"server": "https://staging.example"}))
+    lost = state(acme_issuer("gateway", BY_ACME.acme), "False", "account is gone")
+    for reason, lists in (
+        (
+            "the Certificate differs in dnsNames, issuerRef",
+            {"certificates": [state(certificate("gateway", "inference-tls", own))]},
+        ),
+        ("there is no Certificate inference", {"certificates": []}),
+        ("there is no Issuer inference-acme", {"issuers": []}),
+        ("the Issuer asks https://staging.example", {"issuers": [state(elsewhere)]}),
+        ("Issuer: False : account is gone", {"issuers": [lost]}),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            check(certified(**lists), unseen)
+    with pytest.raises(pytest.skip.Exception, match="lets no cert-manager make the certificate"):
+        check(certified(CertificatesSpec()), unseen)

@@ -32,7 +32,6 @@ OWN = {
     "gateway.certificate_secret": "own-certificate",
     "certificates.system": "cert_manager",
     "certificates.names": ["llm.site.example"],
-    "certificates.ca_secret": "own-ca",
     "gateway.replicas": 7,
     "gateway.external_traffic_policy": "Cluster",
     "gateway.address": "10.5.0.109",
@@ -44,62 +43,80 @@ OWN = {
     "monitoring.volume_gib": 44,
     "monitoring.alerts_secret": "own-secret",
 }
+# Sites of the folder: no site has two issuers.
+ISSUERS: dict[str, dict[str, Any]] = {
+    "lab": {"certificates.ca_secret": "own-ca"},
+    "acme": {
+        "certificates.acme.server": "https://acme.site.example/own",
+        "certificates.acme.email": "own@site.example",
+        "certificates.acme.rfc2136": {"nameserver": "10.5.0.77", "tsig_key": "own", "tsig_secret": "own-key"},
+    },
+}
+VALUES = {**OWN, **ISSUERS["lab"], **ISSUERS["acme"], "certificates.acme.rfc2136.nameserver": "10.5.0.77"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout whose site has all these values."""
+    """A checkout whose sites have all these values."""
     folder = make_checkout(tmp_path_factory.mktemp("set") / "own", sites=["lab"])
     file = folder / "Pulumi.lab.yaml"
-    document = yaml.safe_load(file.read_text())
-    # An existing cluster, whose nodes take what its file asks for.
-    document["config"][KEY]["cluster"] = {"kubeconfig": "kubeconfig"}
-    for key, value in OWN.items():
-        *above, last = key.split(".")
-        section = document["config"][KEY]
-        for name in above:
-            section = section.setdefault(name, {})
-        section[last] = value
-    file.write_text(yaml.safe_dump(document))
+    text = file.read_text()
+    for site, issuer in ISSUERS.items():
+        document = yaml.safe_load(text)
+        document["config"][KEY]["name"] = site
+        # An existing cluster, whose nodes take what its file asks for.
+        document["config"][KEY]["cluster"] = {"kubeconfig": f"kubeconfig.{site}"}
+        for key, value in {**OWN, **issuer}.items():
+            *above, last = key.split(".")
+            section = document["config"][KEY]
+            for name in above:
+                section = section.setdefault(name, {})
+            section[last] = value
+        file.with_name(f"Pulumi.{site}.yaml").write_text(yaml.safe_dump(document))
     return folder
 
 
 @pytest.fixture(scope="module")
-def plan(folder: Path) -> SitePlan:
-    return plan_file(folder / "Pulumi.lab.yaml")
+def plans(folder: Path) -> dict[str, SitePlan]:
+    return {site: plan_file(folder / f"Pulumi.{site}.yaml") for site in ISSUERS}
 
 
 @pytest.fixture(scope="module")
-def resources(folder: Path) -> list[Resource]:
-    return really_declare(folder, checkout.site_files(folder))["lab"].resources
+def resources(folder: Path) -> dict[str, list[Resource]]:
+    declared = really_declare(folder, checkout.site_files(folder))
+    return {site: declared[site].resources for site in ISSUERS}
 
 
 def own_value(key: str) -> Any:
-    return OWN.get(key, "not looked up")
+    return VALUES.get(key, "not looked up")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind} {row.key}")
 def test_a_changed_key_arrives_at_the_field_that_names_it(
-    row: KeyOfField, plan: SitePlan, resources: list[Resource]
+    row: KeyOfField, plans: dict[str, SitePlan], resources: dict[str, list[Resource]]
 ) -> None:
+    site = "acme" if row.key.startswith("certificates.acme") else "lab"
     key = row.key.format(model="glm-5-1", tier="batch")
     entries = [
         (resource.kind, entry)
-        for resource in resources
-        for entry in keys_of(resource, plan, "spec", resource.body.get("spec"), own_value)
+        for resource in resources[site]
+        for entry in keys_of(resource, plans[site], "spec", resource.body.get("spec"), own_value)
         if entry["key"] == key
     ]
     assert {kind for kind, _ in entries} == {row.kind}
     assert all(re.fullmatch(row.path, entry["at"]) for _, entry in entries)
-    assert {Path(entry["origin"].partition(":")[0]).name for _, entry in entries} == {"Pulumi.lab.yaml"}
+    assert {Path(entry["origin"].partition(":")[0]).name for _, entry in entries} == {f"Pulumi.{site}.yaml"}
 
 
-def test_a_field_with_another_value_names_no_key(plan: SitePlan, resources: list[Resource]) -> None:
+@pytest.mark.parametrize("site", ISSUERS)
+def test_a_field_with_another_value_names_no_key(
+    site: str, plans: dict[str, SitePlan], resources: dict[str, list[Resource]]
+) -> None:
     """As where a row has become wrong."""
     keys = [
         entry["key"]
-        for resource in resources
-        for entry in keys_of(resource, plan, "spec", resource.body.get("spec"), lambda _: "of another kind")
+        for resource in resources[site]
+        for entry in keys_of(resource, plans[site], "spec", resource.body.get("spec"), lambda _: "of another kind")
     ]
     assert keys == []
 

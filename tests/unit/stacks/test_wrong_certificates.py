@@ -18,6 +18,9 @@ pytestmark = pytest.mark.row("C.01", "opening 13")
 
 SECTION = "certificates"
 GOOD = {"system": "cert_manager", "names": ["llm.site.example"], "ca_secret": "site-ca"}
+DNS = {"nameserver": "10.5.0.2", "tsig_key": "inference-acme", "tsig_secret": "acme-tsig"}
+ACME = {"server": "https://acme.site.example/directory", "email": "platform@site.example", "rfc2136": DNS}
+BY_ACME = {"system": "cert_manager", "names": ["llm.site.example"], "acme": ACME}
 
 
 @pytest.mark.parametrize(
@@ -26,8 +29,13 @@ GOOD = {"system": "cert_manager", "names": ["llm.site.example"], "ca_secret": "s
         ({**GOOD, "system": "none", "ca_secret": None}, f"{SECTION}.names", "is set, and system none does not read it"),
         ({**GOOD, "names": []}, SECTION, "lacks names: a certificate is for the names that clients call"),
         ({**GOOD, "names": ["a.example", "b.example", "a.example"]}, f"{SECTION}.names", "has a.example twice"),
-        ({**GOOD, "ca_secret": None}, SECTION, "has neither of ca_secret and cluster_issuer"),
-        ({**GOOD, "system": "external", "cluster_issuer": "acme"}, SECTION, "has both of ca_secret and cluster_issuer"),
+        ({**GOOD, "ca_secret": None}, SECTION, "has none of ca_secret, acme and cluster_issuer"),
+        (
+            {**GOOD, "system": "external", "cluster_issuer": "a"},
+            SECTION,
+            "has ca_secret and cluster_issuer of ca_secret,",
+        ),
+        ({**GOOD, "acme": ACME}, SECTION, "has ca_secret and acme of ca_secret, acme and cluster_issuer"),
         ({**GOOD, "ca_secret": "inference-tls"}, f"{SECTION}.ca_secret", "is gateway.certificate_secret too"),
         ({**GOOD, "ca_secret": "Site CA"}, f"{SECTION}.ca_secret", "not a name of lower-case letters"),
         ({**GOOD, "ca_secret": None, "cluster_issuer": "a/b"}, f"{SECTION}.cluster_issuer", "not a name"),
@@ -37,6 +45,62 @@ GOOD = {"system": "cert_manager", "names": ["llm.site.example"], "ca_secret": "s
 )
 def test_a_certificate_that_cannot_be_is_refused_at_its_key(section: dict[str, Any], key: str, what: str) -> None:
     refused_and_fixed(Wrong({SECTION: section}, key, what, {SECTION: GOOD}))
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "what"),
+    [
+        ({"names": ["llm.site.example", "10.5.0.100"]}, "names.1", "is an address, and by DNS an ACME server"),
+        ({"acme": {**ACME, "server": "http://acme.site.example"}}, "acme.server", "not the https address of an ACME"),
+        ({"acme": {**ACME, "email": "platform"}}, "acme.email", "not an e-mail address"),
+        ({"acme": {**ACME, "ca": "the site's"}}, "acme.ca", "is no certificate in PEM"),
+        ({"acme": {**ACME, "resolvers": ["10.5.0.2", "dns.site.example"]}}, "acme.resolvers.1", "not an address, with"),
+        ({"acme": {**ACME, "resolvers": ["10.5.0.2:70000"]}}, "acme.resolvers.0", "not an address, with a port"),
+        (
+            {"acme": {**ACME, "rfc2136": {**DNS, "nameserver": "dns:53:1"}}},
+            "acme.rfc2136.nameserver",
+            "not a host name",
+        ),
+        ({"acme": {**ACME, "rfc2136": {**DNS, "nameserver": "dns:0"}}}, "acme.rfc2136.nameserver", "not a host name"),
+        ({"acme": {**ACME, "rfc2136": {**DNS, "tsig_key": "a key"}}}, "acme.rfc2136.tsig_key", "not the name of a key"),
+        (
+            {"acme": {**ACME, "rfc2136": {**DNS, "tsig_secret": "A/b"}}},
+            "acme.rfc2136.tsig_secret",
+            "not a name of lower",
+        ),
+        (
+            {"acme": {**ACME, "rfc2136": {**DNS, "tsig_secret": "inference-tls"}}},
+            "acme.rfc2136.tsig_secret",
+            "is gateway.certificate_secret too: cert-manager would write the certificate over the key",
+        ),
+        (
+            {"acme": {**ACME, "rfc2136": {**DNS, "tsig_algorithm": "hmac-md5"}}},
+            "acme.rfc2136.tsig_algorithm",
+            "hmac-sha256",
+        ),
+        (
+            {"system": "external", "acme": {**ACME, "resolvers": ["10.5.0.2"]}},
+            "acme.resolvers",
+            "is set, and the cluster's own cert-manager does not read it",
+        ),
+    ],
+)
+def test_an_acme_server_that_could_not_issue_is_refused_at_its_key(
+    section: dict[str, Any], key: str, what: str
+) -> None:
+    refused_and_fixed(Wrong({SECTION: BY_ACME | section}, f"{SECTION}.{key}", what, {SECTION: BY_ACME}))
+
+
+@pytest.mark.parametrize("server", ["10.5.0.2", "10.5.0.2:5353", "fd00::2", "[fd00::2]", "[fd00::2]:5353"])
+def test_dns_servers_are_named_with_a_port_and_without(server: str) -> None:
+    by_name = {**DNS, "nameserver": "dns.site.example:5353"}
+    for dns in (by_name, {**DNS, "nameserver": server}):
+        acme = {**ACME, "resolvers": [server], "rfc2136": dns}
+        assert plan_values(changed(prod(), {SECTION: {**BY_ACME, "acme": acme}}), "site.yaml").site
+
+
+def test_a_wildcard_is_certified_by_dns() -> None:
+    assert plan_values(changed(prod(), {SECTION: {**BY_ACME, "names": ["*.site.example"]}}), "site.yaml").site
 
 
 @pytest.mark.parametrize("name", ["llm.site.example", "*.site.example", "10.1.0.1", "fd00::1"])
