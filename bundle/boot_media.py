@@ -13,7 +13,7 @@ from bundle.errors import BundleError
 from bundle.fetching import DRAFT
 from bundle.schematics import FactoryImage, make_known
 from floor.digests import sha256_of
-from talos.factory_site import FactorySite
+from talos.factory.site import FactorySite
 
 Kind = Literal["iso", "pxe", "none"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bundle.errors import BundleError
 from talos.cni import cilium_manifest
-from talos.problems import ConfigError
+from talos.documents.problems import ConfigError
 
 
 def manifest(rendered: str, version: str) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from bundle.errors import BundleError
 from floor.images import ImageReference
-from talos.factory import ImageFactory
-from talos.factory_extensions import check_extensions
-from talos.factory_schematic import FactoryError, Schematic
-from talos.factory_site import FactorySite
+from talos.factory.client import ImageFactory
+from talos.factory.extensions import check_extensions
+from talos.factory.schematic import FactoryError, Schematic
+from talos.factory.site import FactorySite
 
 
 @dataclass(frozen=True, kw_only=True)

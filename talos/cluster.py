@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from talos import v1alpha1 as parts
 from talos.cni import CNI, KUBE_PRISM_PORT, Cilium, Flannel
+from talos.documents import v1alpha1 as parts
 from talos.images import Program, kubelet_image, kubernetes_image
-from talos.pki import KeyPair, base64_of
-from talos.secrets import SecretsBundle
+from talos.secrets.bundle import SecretsBundle
+from talos.secrets.pki import KeyPair, base64_of
 
 _POD_SECURITY = {
     "name": "PodSecurity",

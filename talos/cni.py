@@ -9,9 +9,9 @@ from typing import Any, Literal
 import yaml
 
 from floor import namespaces
-from talos.document import Wire
-from talos.problems import ConfigError, ConfigProblem, require_none
-from talos.rendering import render
+from talos.documents.document import Wire
+from talos.documents.problems import ConfigError, ConfigProblem, require_none
+from talos.documents.rendering import render
 
 # Talos's load balancer for the API server on every machine: works before any pod network does.
 KUBE_PRISM_PORT = 7445

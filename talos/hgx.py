@@ -8,10 +8,10 @@ from typing import Literal
 
 from floor import gpu_nodes
 from talos.cluster import MachineSettings
-from talos.document import Document
-from talos.problems import ConfigError
+from talos.documents.document import Document
+from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import KernelModule
 from talos.storage import LonghornStorage
-from talos.v1alpha1 import KernelModule
 
 Modules = Literal["open", "proprietary"]
 Fork = Literal["production", "lts"]

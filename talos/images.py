@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from talos.problems import ConfigError
+from talos.documents.problems import ConfigError
 
 Program = Literal["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"]
 _CONTROL_PLANE: tuple[Program, ...] = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 
-from talos.contract import V1_13, Contract
-from talos.document import API_VERSION, Document, Wire, identity
-from talos.patches import Patch, apply_patches
-from talos.problems import ConfigError, ConfigProblem, require_none
-from talos.rendering import render
+from talos.documents.contract import V1_13, Contract
+from talos.documents.document import API_VERSION, Document, Wire, identity
+from talos.documents.patches import Patch, apply_patches
+from talos.documents.problems import ConfigError, ConfigProblem, require_none
+from talos.documents.rendering import render
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from floor.problems import Path
-from talos import checks
 from talos.cluster import MachineSettings, TalosCluster
-from talos.contract import contract_of
-from talos.document import Document, Wire
-from talos.firewall import cluster_rules
+from talos.documents import checks
+from talos.documents.contract import contract_of
+from talos.documents.document import Document, Wire
+from talos.documents.firewall import cluster_rules
+from talos.documents.network import BondConfig, HostnameConfig, Layer2VIPConfig, Link
+from talos.documents.patches import Level, Patch
+from talos.documents.problems import ConfigError, ConfigProblem, require_none
+from talos.documents.rendering import render
+from talos.documents.v1alpha1 import Install
 from talos.hgx import HGXProfile
 from talos.machine_config import MachineConfig
-from talos.network import BondConfig, HostnameConfig, Layer2VIPConfig, Link
-from talos.patches import Level, Patch
-from talos.problems import ConfigError, ConfigProblem, require_none
-from talos.rendering import render
-from talos.v1alpha1 import Install
 
 Role = Literal["controlplane", "worker"]
 

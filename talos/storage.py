@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from floor import storage_nodes
-from talos.block import Encryption, Filesystem, Provisioning, RawVolumeConfig, UserVolumeConfig
-from talos.document import Document
-from talos.problems import ConfigError
-from talos.v1alpha1 import ExtraMount, KernelModule
+from talos.documents.block import Encryption, Filesystem, Provisioning, RawVolumeConfig, UserVolumeConfig
+from talos.documents.document import Document
+from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import ExtraMount, KernelModule
 
 LonghornEngine = Literal["v1", "v2"]
 

@@ -14,7 +14,7 @@ from components.machines.cluster_nodes import ClusterNodes, ClusterNodesArgs, Ro
 from components.machines.cluster_preview import Announced, announce
 from components.machines.machine_commands import Machine
 from floor.stateful import Keeping
-from talos import secrets
+from talos.secrets import bundle as secrets
 
 # Secrets bundle, further secrets of the site by their key, inline manifest -> config of each machine by its name.
 Configs = Callable[[secrets.SecretsBundle, Mapping[str, str], str | None], Mapping[str, str]]

@@ -13,7 +13,7 @@ from components.machines import machine_commands
 from components.machines.machine_commands import Machine
 from components.objects import KEEP
 from floor.stateful import IDENTITY, Keeping
-from talos import variables
+from talos.secrets import variables
 
 
 @dataclass(frozen=True, kw_only=True)

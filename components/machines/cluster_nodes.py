@@ -17,7 +17,7 @@ from components.component import Component
 from components.machines import machine_commands
 from components.machines.machine_commands import LIMITS, Limits, Machine
 from components.objects import KEEP
-from talos import variables
+from talos.secrets import variables
 
 _INSTALL_S = 1800
 _BOOTSTRAP_S = 1200

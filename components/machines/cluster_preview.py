@@ -14,7 +14,7 @@ from pulumi_command import local
 
 from components.machines import machine_commands
 from components.machines.machine_commands import LIMITS, Limits, Machine
-from talos import variables
+from talos.secrets import variables
 
 # Texts shorter than this are parts of ordinary words.
 _SHORTEST_SECRET = 8

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from talos import pki
 from talos.api.tls import fingerprint
-from talos.pki import KeyPair
+from talos.secrets import pki
+from talos.secrets.pki import KeyPair
 
 _LIFETIME = timedelta(hours=24)
 # A client whose clock is a little behind must still find the certificate valid.

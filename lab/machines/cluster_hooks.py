@@ -9,7 +9,7 @@ from typing import Protocol
 
 import yaml
 
-from talos.pki import KeyPair, base64_of
+from talos.secrets.pki import KeyPair, base64_of
 
 
 @dataclass(frozen=True, kw_only=True)

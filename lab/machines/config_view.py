@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from lab.machines.images import Mirrors
-from talos.pki import KeyPair
+from talos.secrets.pki import KeyPair
 
 Wire = Mapping[str, Any]
 

@@ -17,13 +17,13 @@ from lab.machines import status
 from lab.machines.applying import apply_configuration
 from lab.machines.failing import refusal
 from lab.machines.state import Image
-from talos import pki
 from talos.api import calls
 from talos.api.errors import Code, RpcError
 from talos.api.messages import new
 from talos.api.results import RebootMode, WipeMode
-from talos.pki import base64_of
-from talos.secrets import system_entropy
+from talos.secrets import pki
+from talos.secrets.bundle import system_entropy
+from talos.secrets.pki import base64_of
 
 if TYPE_CHECKING:
     from lab.machines.machine import Machine

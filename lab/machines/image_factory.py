@@ -20,7 +20,7 @@ import yaml
 
 from lab.errors import LabError
 from lab.machines.images import DIGEST_HEADER, EXTENSIONS_NOTE, MANIFEST_TYPE, SCHEMATIC_NOTE, VERSION_NOTE
-from talos.factory_schematic import canonical_yaml
+from talos.factory.schematic import canonical_yaml
 
 VERSIONS = ("v1.13.7", "v1.13.8", "v1.13.9")
 _DRIVERS = {"lts": "580.178.04", "production": "595.91.07"}

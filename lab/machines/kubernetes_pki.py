@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from talos import pki
-from talos.pki import KeyPair
+from talos.secrets import pki
+from talos.secrets.pki import KeyPair
 
 _LIFETIME = timedelta(days=365)
 # A client whose clock is a little behind must still find the certificate valid.

@@ -24,7 +24,7 @@ from lab.errors import LabError
 from lab.machines.cluster_hooks import ControlPlane, NodeFacts
 from lab.machines.kubernetes_pki import control_plane_pki
 from lab.paths import Lab
-from talos.pki import base64_of
+from talos.secrets.pki import base64_of
 
 _KWOK_ANNOTATION = "kwok.x-k8s.io/node"
 # Taints that Kubernetes itself puts on nodes; all others are the machine's.

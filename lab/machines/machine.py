@@ -25,7 +25,7 @@ from lab.machines.power import PoweredMachine, Session
 from lab.machines.spec import MachineSpec, Speed
 from lab.machines.state import Image, System
 from talos.api.errors import RpcError
-from talos.pki import KeyPair
+from talos.secrets.pki import KeyPair
 
 
 class Site(Protocol):

@@ -24,20 +24,20 @@ from stacks.plan.machine_documents import (
 )
 from stacks.site.machine import InstallDiskSpec, MachineKeys, NodeSpec
 from stacks.site.machines import HgxSpec, MachinesSpec
-from talos import network, registry, runtime
 from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import CNI, Cilium, External
-from talos.document import Document
-from talos.factory_schematic import FactoryError, Schematic
-from talos.factory_site import FactorySite
+from talos.documents import network, registry, runtime
+from talos.documents.document import Document
+from talos.documents.patches import Level, parse_patch
+from talos.documents.problems import ConfigError, ConfigProblem
+from talos.documents.v1alpha1 import LoggingDestination
+from talos.factory.schematic import FactoryError, Schematic
+from talos.factory.site import FactorySite
 from talos.hgx import HGXProfile
 from talos.machines import ClusterDescription, Firewall, NodeDescription, machine_configs, machine_documents
-from talos.patches import Level, parse_patch
-from talos.pki import KeyPair
-from talos.problems import ConfigError, ConfigProblem
-from talos.secrets import SecretsBundle
+from talos.secrets.bundle import SecretsBundle
+from talos.secrets.pki import KeyPair
 from talos.storage import LonghornDisk, LonghornStorage
-from talos.v1alpha1 import LoggingDestination
 
 # Configs are checked when a site is read, and the cluster's secrets are made by the first `up`: until then this word
 # takes their place.

@@ -21,11 +21,11 @@ from stacks.site.machine import (
 )
 from stacks.site.machines import MachinesSpec
 from stacks.site.reading.levels import joined
-from talos import block, network
 from talos.cluster import MachineSettings
-from talos.document import Document
-from talos.problems import ConfigError, ConfigProblem
-from talos.v1alpha1 import Install, InstallDisk, KernelModule
+from talos.documents import block, network
+from talos.documents.document import Document
+from talos.documents.problems import ConfigError, ConfigProblem
+from talos.documents.v1alpha1 import Install, InstallDisk, KernelModule
 
 # Values that the site keeps in the stack's encrypted configuration, by their key.
 SecretTexts = Mapping[str, str]

@@ -9,9 +9,9 @@ from typing import Any
 from floor.problems import Path, Problem
 from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import address, at, items, mapping
-from talos import checks
-from talos.document import API_VERSION
-from talos.problems import ConfigProblem, value_that_is_allowed
+from talos.documents import checks
+from talos.documents.document import API_VERSION
+from talos.documents.problems import ConfigProblem, value_that_is_allowed
 
 # Kind of document -> the section whose entry of the document's own name it is made of.
 _DOCUMENTS: Mapping[str, str] = {

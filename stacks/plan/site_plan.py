@@ -31,7 +31,7 @@ from stacks.proof.proof import Proof
 from stacks.site.loader import ReadSite, read_site_file, read_values
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin, origins
-from talos.problems import ConfigError
+from talos.documents.problems import ConfigError
 
 # Of a gateway without models, until it has one.
 _LONGEST_STREAM_S = 60

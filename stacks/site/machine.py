@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from floor.spec import Spec
-from talos.block import FilesystemType, SystemVolume, VolumeType
-from talos.network import AdSelect, BondMode, HashPolicy, LacpRate, VlanMode
-from talos.v1alpha1 import DiskType
+from talos.documents.block import FilesystemType, SystemVolume, VolumeType
+from talos.documents.network import AdSelect, BondMode, HashPolicy, LacpRate, VlanMode
+from talos.documents.v1alpha1 import DiskType
 
 
 class InstallDiskSpec(Spec):

@@ -9,11 +9,12 @@ from typing import get_args
 
 import click
 
-from talos import secrets, talosconfig, variables
 from talos.cli import inputs
 from talos.cli.failures import InputError, NotAllowedError
 from talos.cli.options import Command
 from talos.cli.waiting import seconds
+from talos.secrets import bundle as secrets
+from talos.secrets import talosconfig, variables
 
 
 @click.command(

@@ -12,10 +12,10 @@ import yaml
 from talos.cli import inputs
 from talos.cli.failures import InputError
 from talos.cli.options import TalosGroup
-from talos.factory import ImageFactory
-from talos.factory_extensions import check_extensions, parse_extensions
-from talos.factory_schematic import FactoryError, MetaValue, Schematic, SecureBoot
-from talos.factory_site import FactorySite, checked_version
+from talos.factory.client import ImageFactory
+from talos.factory.extensions import check_extensions, parse_extensions
+from talos.factory.schematic import FactoryError, MetaValue, Schematic, SecureBoot
+from talos.factory.site import FactorySite, checked_version
 
 DESCRIPTION = """\
 What an image factory builds into a Talos image is a schematic: a YAML file, given by --schematic or stdin.

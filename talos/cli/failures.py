@@ -6,9 +6,9 @@ from enum import IntEnum
 
 from talos.api import errors
 from talos.api.talosconfig import TalosconfigError
-from talos.factory_extensions import ExtensionError
-from talos.factory_schematic import FactoryError
-from talos.problems import ConfigError
+from talos.documents.problems import ConfigError
+from talos.factory.extensions import ExtensionError
+from talos.factory.schematic import FactoryError
 
 
 class Exit(IntEnum):

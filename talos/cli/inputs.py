@@ -14,11 +14,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from talos import secrets, variables
-from talos import talosconfig as issuing
 from talos.api.talosconfig import Talosconfig, parse_talosconfig
 from talos.api.transport import MACHINE_API_PORT
 from talos.cli.failures import InputError
+from talos.secrets import bundle as secrets
+from talos.secrets import talosconfig as issuing
+from talos.secrets import variables
 
 TALOSCONFIG_PATH_VARIABLE = "TALOSCONFIG"
 # Credentials made out of the secrets bundle live for one command; clocks of new machines may be behind.

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from talos import variables
 from talos.cli.failures import CommandError, InputError
 from talos.cli.waiting import PendingError, Watch
 from talos.draining import SUCCESSOR_FIRST, movable
+from talos.secrets import variables
 
 # On a node that was cordoned here: only then is it made schedulable again.
 OURS = "inference-platform/taken-down-by"

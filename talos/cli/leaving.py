@@ -6,7 +6,6 @@ import contextlib
 
 import click
 
-from talos import variables
 from talos.api.client import MachineClient
 from talos.api.errors import AbsentError, TooSlowError, UnreachableError, UntrustedError
 from talos.cli import inputs
@@ -19,6 +18,7 @@ from talos.cli.reaching import Reach, reach
 from talos.cli.reset import Erasing, LostOrderError, Resetting
 from talos.cli.rolling import require_others_well
 from talos.cli.waiting import PendingError, Watch, seconds
+from talos.secrets import variables
 
 DESCRIPTION = f"""\
 Take a machine out of its cluster. It ends in maintenance mode, with the installed system but without config and data;

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import click
 import yaml
 
-from talos import variables
 from talos.api.errors import MachineApiError
 from talos.cli import inputs
 from talos.cli.apply import classify
@@ -23,6 +22,7 @@ from talos.cli.reaching import Contact, Reach, reach
 from talos.cli.skew import require_next_api_server, require_no_newer_kubelet
 from talos.cli.upgrade import Target, difference, require_no_minor_left_out, running
 from talos.cli.waiting import PendingError, Watch, seconds
+from talos.secrets import variables
 
 Step = Literal["none", "live", "reboot", "upgrade", "install", "refused", "unreachable", "unknown"]
 

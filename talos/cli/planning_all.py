@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from talos import variables
 from talos.cli import inputs, planning
 from talos.cli.failures import InputError
 from talos.cli.options import Command, MachineOptions
+from talos.secrets import variables
 
 DESCRIPTION = f"""\
 Show what `plan` shows, for several machines. Stdin has a JSON list with an object for each machine: `options` are those

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from talos import variables
 from talos.api.client import MachineClient, connect
 from talos.api.errors import DeniedError, UntrustedError
 from talos.api.tls import FirstContact, Pinned, Trust
@@ -16,6 +15,7 @@ from talos.cli.failures import InputError, OtherOwnerError
 from talos.cli.inputs import Address
 from talos.cli.options import MachineOptions
 from talos.cli.waiting import POLL_S, PendingError, Watch, pause_s, seconds
+from talos.secrets import variables
 
 # Commands wait and look again by themselves, so the client need not.
 _ATTEMPTS = 2

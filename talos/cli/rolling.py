@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from talos import variables
 from talos.api.client import MachineClient
 from talos.api.results import ApplyMode
 from talos.cli import inputs
@@ -22,6 +21,7 @@ from talos.cli.reaching import Reach, reach, wait_up
 from talos.cli.skew import require_api_server, require_next_api_server, require_no_newer_kubelet
 from talos.cli.upgrade import Target, difference, fell_back, require_no_minor_left_out, running
 from talos.cli.waiting import PendingError, Watch, seconds
+from talos.secrets import variables
 
 DESCRIPTION = f"""\
 Bring a machine to a config (stdin) and an installer image, and wait until it is healthy and its node is Ready.

@@ -18,16 +18,16 @@ from lab.cluster.parts import name_of, status_of
 from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
 from lab.site import up
-from talos import secrets
 from talos.cluster import TalosCluster
 from talos.cni import External
-from talos.factory import ImageFactory
-from talos.factory_schematic import Schematic
-from talos.factory_site import FactorySite
+from talos.documents.v1alpha1 import Install
+from talos.factory.client import ImageFactory
+from talos.factory.schematic import Schematic
+from talos.factory.site import FactorySite
 from talos.hgx import HGXProfile
 from talos.machines import ClusterDescription, NodeDescription, machine_configs
-from talos.talosconfig import issue
-from talos.v1alpha1 import Install
+from talos.secrets import bundle as secrets
+from talos.secrets.talosconfig import issue
 from tests.lab.waiting import PATIENCE_S, eventually
 
 TALOS_VERSION = "v1.13.9"

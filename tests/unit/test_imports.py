@@ -36,15 +36,18 @@ MAY_IMPORT = {
     "manifests": set(),
     # Runs in pods, under a Python that has none of the other rooms.
     "services": set(),
-    "talos": {"floor"},
+    "talos": {"floor", "talos.documents", "talos.secrets"},
+    "talos.documents": {"floor"},
+    "talos.secrets": {"talos.documents"},
+    "talos.factory": set(),
     "talos.api": set(),
-    "talos.cli": {"floor", "talos", "talos.api"},
+    "talos.cli": {"floor", "talos", "talos.api", "talos.documents", "talos.factory", "talos.secrets"},
     "talos.__main__": {"talos.cli"},
     "policy": {"floor", "floor.reading"},
     "components": {"floor"},
     "components.specs": {"floor"},
     "components.addons": {"floor", "components", "components.specs"},
-    "components.machines": {"floor", "components", "talos"},
+    "components.machines": {"floor", "components", "talos.secrets"},
     "components.tenants": {"floor", "components", "components.specs"},
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
@@ -55,14 +58,16 @@ MAY_IMPORT = {
     "stacks.facts": {"floor", "floor.reading"},
     "stacks.proof": {"floor", "stacks.facts"},
     "stacks.importing": {"floor.reading", "stacks.facts", "stacks.proof"},
-    "stacks.site": {"floor", "floor.reading", "stacks.facts", "talos"} | {"components.specs", "components.addons"},
-    "stacks.plan": {"floor", "stacks.facts", "stacks.proof", "stacks.site", "talos"}
+    "stacks.site": {"floor", "floor.reading", "stacks.facts", "talos", "talos.documents"}
+    | {"components.specs", "components.addons"},
+    "stacks.plan": {"floor", "stacks.facts", "stacks.proof", "stacks.site"}
+    | {"talos", "talos.documents", "talos.factory", "talos.secrets"}
     | {"components.specs", "components.models", "services"},
     "stacks.whatif": {"floor", "stacks.plan", "stacks.proof"},
     "stacks.program": {"floor", "floor.reading", "policy", "stacks.facts", "stacks.site", "stacks.plan"}
     | {"components", "components.addons", "components.gateway", "components.machines"}
     | {"components.models", "components.monitoring", "components.tenants"},
-    "bundle": {"floor", "components.addons", "services", "stacks.facts", "talos"},
+    "bundle": {"floor", "components.addons", "services", "stacks.facts", "talos", "talos.documents", "talos.factory"},
     # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
     # Of `floor` it takes the form of command lines.
     "lab": set(),
@@ -81,7 +86,7 @@ MAY_IMPORT = {
     | {"lab.vllm_cpu"},
     # Images of what the runner runs, so that it has them to pull.
     "lab.registry": {"floor", "lab.errors", "lab.paths", "lab.install", "lab.runner"},
-    "lab.machines": {"floor", "lab.cluster", "lab.errors", "lab.paths", "talos", "talos.api"},
+    "lab.machines": {"floor", "lab.cluster", "lab.errors", "lab.paths", "talos.api", "talos.factory", "talos.secrets"},
     # The only one that knows all that runs; the rooms below know their own part.
     "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines", "lab.registry"}
     | {"lab.vllm_cpu"},

@@ -8,7 +8,7 @@ from typing import Any
 from components.specs.certificates import CertificatesSpec
 from floor.problems import Path, Problem, shown
 from stacks.site.reading.raw import address, at, items, mapping
-from talos.checks import pem_certificates
+from talos.documents.checks import pem_certificates
 
 _SECTION = "certificates"
 _ISSUERS = ("ca_secret", "acme", "cluster_issuer")

@@ -11,8 +11,8 @@ from stacks.site.checks.models import ENVOYS_OWN
 from stacks.site.checks.subnets import is_no_sender, of_nodes
 from stacks.site.reading.levels import MACHINES, machines_of
 from stacks.site.reading.raw import Address, address, at, items, mapping, network
-from talos import checks
-from talos.firewall import NetworkRuleConfig, Role, cluster_rules
+from talos.documents import checks
+from talos.documents.firewall import NetworkRuleConfig, Role, cluster_rules
 
 _FIREWALL = (*MACHINES, "firewall")
 _PORTS = (*_FIREWALL, "load_balancer_ports")

@@ -11,8 +11,8 @@ from floor.problems import Problem, shown
 from floor.secret_texts import HIDDEN, REVOKE
 from stacks.site.reading.levels import LEVELS
 from stacks.site.reading.raw import address, matching
-from talos import udev
-from talos.checks import is_dns_name
+from talos.documents import udev
+from talos.documents.checks import is_dns_name
 
 _OBJECT = re.compile(r"(?=.{1,253}(/|$))[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")

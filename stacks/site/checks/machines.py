@@ -10,7 +10,7 @@ from floor.problems import Problem, shown
 from stacks.site.checks.subnets import is_free_for_a_vip
 from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of, taint_of, takes_pods
 from stacks.site.reading.raw import address, at, items, mapping, network
-from talos.checks import is_dns_name
+from talos.documents.checks import is_dns_name
 
 # The port on which Talos's Kubernetes API listens unless `localAPIServerPort` moves it, which no site can set.
 _API_PORT = 6443

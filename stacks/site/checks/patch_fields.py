@@ -10,8 +10,8 @@ from floor.problems import Path, Problem, nearest, shown
 from stacks.site.checks import patches as patches_by_key
 from stacks.site.reading.levels import LEVELS, MACHINES, machines_of
 from stacks.site.reading.raw import at, items, mapping, matching
-from talos import fields
-from talos.document import identity
+from talos.documents import fields
+from talos.documents.document import identity
 
 _WRITABLE = "/var/"
 _OF_CONTAINERD = "/etc/cri/conf.d/20-customization.part"

@@ -13,9 +13,9 @@ from stacks.facts import kubelet_fields
 from stacks.site.checks import program_flags
 from stacks.site.reading.levels import LEVELS, MACHINES
 from stacks.site.reading.raw import at, items, mapping, matching
-from talos.document import wire_names
-from talos.firewall import NetworkRuleConfig, Role, cluster_rules
-from talos.network import BondConfig, EthernetConfig
+from talos.documents.document import wire_names
+from talos.documents.firewall import NetworkRuleConfig, Role, cluster_rules
+from talos.documents.network import BondConfig, EthernetConfig
 
 _KEPT = "the cluster's secrets, which `up` makes and keeps"
 _VERSION = "the pinned Kubernetes version"

@@ -18,9 +18,10 @@ from stacks.facts import versions
 from stacks.plan.cluster import ClusterPlan, plan_cluster
 from stacks.program.cluster_access import machines_of
 from stacks.site.machines import MachinesSpec
-from talos import secrets, variables
 from talos.cli import waiting
 from talos.cli.main import main
+from talos.secrets import bundle as secrets
+from talos.secrets import variables
 from tests.lab.cluster_program.rack_site import CANARY, RackSite
 from tests.lab.held_clock import HeldClock
 from tests.unit.machines.emulated_rack import eventually

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.machines.machine import Machine
-from talos import secrets
 from talos.api.client import connect
 from talos.api.tls import FirstContact
+from talos.secrets import bundle as secrets
 from tests.lab.cluster_program.conftest import NewRig
 from tests.lab.cluster_program.rig import Rig
 from tests.unit.machines.emulated_rack import eventually

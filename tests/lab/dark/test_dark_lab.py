@@ -18,7 +18,7 @@ from lab import deploy
 from lab.cluster import api, network
 from lab.site.supervisor import HUB_PORT
 from stacks.facts import catalogue, versions
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 from tests.lab.dark.dark_site import SITE, DarkSite
 from tests.lab.waiting import PATIENCE_S, eventually
 

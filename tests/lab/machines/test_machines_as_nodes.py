@@ -18,7 +18,7 @@ from lab.cluster.parts import metadata_of, present, spec_of, status_of
 from lab.machines.kwok_cluster import KwokCluster
 from lab.paths import CHECKOUT, Lab
 from talos.api.results import ApplyMode
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 from talos.hgx import HGXProfile
 from tests.lab.waiting import eventually
 from tests.unit.machines.emulated_rack import Bench, new_bench

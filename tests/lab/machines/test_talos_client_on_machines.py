@@ -16,11 +16,12 @@ import pytest
 from lab.install import install
 from lab.machines.checker import CheckerProgram
 from lab.paths import Lab
-from talos import secrets, talosconfig
 from talos.api import calls
 from talos.cluster import MachineSettings
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 from talos.hgx import HGXProfile
+from talos.secrets import bundle as secrets
+from talos.secrets import talosconfig
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.talos.talos_examples import entropy
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 from typing import get_args
 
-from talos.cel import KINDS, Subject, condition
-from talos.document import Wire
-from talos.rendering import render
-from talos.v1alpha1 import Install
+from talos.documents.cel import KINDS, Subject, condition
+from talos.documents.document import Wire
+from talos.documents.rendering import render
+from talos.documents.v1alpha1 import Install
 from tests.lab.talos_checker.checking import Checker
 from tests.unit.talos import talos_examples as examples
 

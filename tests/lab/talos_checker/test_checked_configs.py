@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from talos.cluster import MachineSettings
-from talos.contract import V1_13
-from talos.document import Document, Wire
+from talos.documents.contract import V1_13
+from talos.documents.document import Document, Wire
+from talos.documents.rendering import render
+from talos.documents.v1alpha1 import Install
 from talos.machine_config import MachineConfig
 from talos.machines import machine_configs
-from talos.rendering import render
-from talos.v1alpha1 import Install
 from tests.lab.talos_checker.checking import Checker, filled
 from tests.unit.talos import talos_examples as examples
 from tests.unit.talos import talos_sites as sites

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from talos.document import Wire
+from talos.documents.document import Wire
+from talos.documents.patches import Patch, apply_patches, parse_patch
+from talos.documents.problems import ConfigError
 from talos.machine_config import MachineConfig
-from talos.patches import Patch, apply_patches, parse_patch
-from talos.problems import ConfigError
 from tests.lab.talos_checker.checking import Checker, filled
 from tests.unit.talos import talos_examples as examples
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from talos import secrets, talosconfig
+from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import Install
 from talos.machine_config import MachineConfig
-from talos.pki import base64_of
-from talos.problems import ConfigError
-from talos.v1alpha1 import Install
+from talos.secrets import bundle as secrets
+from talos.secrets import talosconfig
+from talos.secrets.pki import base64_of
 from tests.lab.talos_checker.checking import Checker
 from tests.unit.talos import talos_examples as examples
 

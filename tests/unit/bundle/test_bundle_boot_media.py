@@ -14,7 +14,7 @@ from bundle.schematics import FactoryImage
 from floor.digests import sha256_of
 from floor.images import image_reference
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 
 pytestmark = pytest.mark.row("opening 14")
 

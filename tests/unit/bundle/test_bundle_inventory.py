@@ -18,7 +18,7 @@ from bundle.wheels import Package
 from floor.digests import sha256_of
 from floor.images import image_reference
 from services.weights.manifest import Entry, Manifest
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 
 pytestmark = pytest.mark.row("opening 14")
 

@@ -25,7 +25,7 @@ from floor.images import image_reference
 from lab.hub.server import EmulatedHubServer, Hub
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
 from stacks.facts import versions
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
 from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.bundle.test_bundle_definitions import FIRST, LAST

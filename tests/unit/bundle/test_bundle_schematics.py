@@ -11,8 +11,8 @@ from bundle.errors import BundleError
 from bundle.schematics import FactoryImage, make_known
 from floor.images import image_reference
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
-from talos.factory import ImageFactory
-from talos.factory_schematic import Schematic
+from talos.factory.client import ImageFactory
+from talos.factory.schematic import Schematic
 from talos.hgx import HGXProfile
 
 pytestmark = pytest.mark.row("opening 14")

@@ -21,7 +21,7 @@ from components.machines.cluster import Cluster, ClusterArgs
 from components.machines.cluster_nodes import Rollout
 from components.machines.cluster_preview import LeakError, require_no_secret
 from components.machines.machine_commands import LIMITS, Limits, Machine
-from talos import secrets
+from talos.secrets import bundle as secrets
 from tests.unit.pulumi_runtime import in_own_runtime
 from tests.unit.talos import talos_examples as examples
 

@@ -15,7 +15,7 @@ from components.models.model_server import deployment
 from components.tenants.access import security_policy
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.site_plan import SitePlan, plan_file, plan_site
-from talos import secrets
+from talos.secrets import bundle as secrets
 from tests.unit.talos.talos_examples import entropy
 from tests.unit.test_imports import MAY_IMPORT
 

@@ -17,18 +17,19 @@ from lab.machines.checker import Checker, MachineChange, Verdict
 from lab.machines.cluster_hooks import ClusterHooks, RecordedCluster
 from lab.machines.rack import Rack
 from lab.machines.spec import Hardware, MachineSpec, RackSpec, Speed
-from talos import pki, secrets
 from talos.api.client import MachineClient, connect
 from talos.api.results import Applied, ApplyMode
 from talos.api.tls import FirstContact, MutualTls, Trust
 from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import Flannel
-from talos.factory_schematic import Schematic
+from talos.documents.network import HostnameConfig
+from talos.documents.v1alpha1 import Install
+from talos.factory.schematic import Schematic
 from talos.hgx import HGXProfile
 from talos.machine_config import MachineConfig
-from talos.network import HostnameConfig
-from talos.talosconfig import Role
-from talos.v1alpha1 import Install
+from talos.secrets import bundle as secrets
+from talos.secrets import pki
+from talos.secrets.talosconfig import Role
 from tests.unit.talos.talos_examples import entropy
 
 QUICK = Speed(boot_s=0.01, install_s=0.02, services_s=0.01, going_down_s=0.01, retry_s=0.03)

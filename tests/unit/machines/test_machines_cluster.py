@@ -11,7 +11,7 @@ import pytest
 
 from talos.api.errors import AbsentError, AlreadyDoneError, MachineApiError, NotOfferedError, NotReadyError
 from talos.api.results import WipeMode
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 from talos.hgx import HGXProfile
 from tests.unit.machines.emulated_rack import HOUR_S, Bench, eventually, new_bench
 

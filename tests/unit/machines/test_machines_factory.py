@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
-from talos.factory import ImageFactory
-from talos.factory_extensions import check_extensions
-from talos.factory_schematic import FactoryError, Schematic
-from talos.factory_site import FactorySite
+from talos.factory.client import ImageFactory
+from talos.factory.extensions import check_extensions
+from talos.factory.schematic import FactoryError, Schematic
+from talos.factory.site import FactorySite
 from talos.hgx import HGXProfile
 
 

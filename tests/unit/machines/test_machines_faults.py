@@ -12,7 +12,7 @@ from lab.errors import LabError
 from lab.machines.faults import Fault, parse_fault
 from talos.api.errors import MachineApiError, NotReadyError, UnreachableError, UpgradeFailedError
 from talos.api.results import ApplyMode, WipeMode
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 from tests.unit.machines.emulated_rack import HOUR_S, Bench, eventually
 
 

@@ -16,7 +16,8 @@ from lab.machines.kubernetes_pki import control_plane_pki
 from lab.machines.kwok_cluster import KwokCluster, _hosts
 from lab.paths import Lab
 from lab.site import up
-from talos import pki, secrets
+from talos.secrets import bundle as secrets
+from talos.secrets import pki
 from tests.unit.talos.talos_examples import entropy
 
 BUNDLE = secrets.generate(entropy(5), secrets.utc_now)

@@ -11,12 +11,12 @@ import pytest
 
 from lab.machines.config_view import Config
 from lab.machines.machine import Machine
-from talos import secrets
 from talos.api.client import MachineClient
 from talos.api.errors import DeniedError, InvalidError, MachineApiError, UntrustedError
 from talos.api.results import ApplyMode, RebootMode, WipeMode
 from talos.api.tls import FirstContact, MutualTls, Pinned
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
+from talos.secrets import bundle as secrets
 from tests.unit.machines.emulated_rack import Bench, eventually
 from tests.unit.talos.talos_examples import entropy
 

@@ -91,7 +91,7 @@ def ours(*folders: str) -> set[str]:
 
 def test_the_wheel_holds_every_file_of_the_packages_and_the_pages(wheel: Path) -> None:
     expected = ours(*PACKAGES) | {f"sitectl/{page}" for page in ours("docs")}
-    assert {"stacks/importing/harmless-keys.txt", "talos/fields.yaml", "sitectl/docs/sitectl.md"} <= expected
+    assert {"stacks/importing/harmless-keys.txt", "talos/documents/fields.yaml", "sitectl/docs/sitectl.md"} <= expected
     assert expected - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 

@@ -15,7 +15,7 @@ from stacks.facts.compatibility import Fact, Row
 from stacks.plan import conflicts
 from stacks.plan.site_plan import plan_file
 from stacks.site.model import SiteConfig
-from talos.contract import CONTRACTS
+from talos.documents.contract import CONTRACTS
 
 pytestmark = pytest.mark.row("opening 7")
 

@@ -20,7 +20,7 @@ from floor.secret_texts import (
 )
 from stacks.facts import feature_gates, kubelet_fields, program_flags
 from stacks.plan.site_plan import plan_values
-from talos.secrets import SecretsBundle, generate, utc_now
+from talos.secrets.bundle import SecretsBundle, generate, utc_now
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, changed
 from tests.unit.talos.talos_examples import entropy

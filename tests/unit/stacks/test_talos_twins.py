@@ -11,8 +11,9 @@ import pytest
 
 from floor.spec import Spec
 from stacks.site import machine, machines
-from talos import block, hgx, network, registry, storage, v1alpha1
+from talos import hgx, storage
 from talos import machines as described
+from talos.documents import block, network, registry, v1alpha1
 
 pytestmark = pytest.mark.row("C.01", "000.11")
 

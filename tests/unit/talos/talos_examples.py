@@ -10,15 +10,16 @@ from functools import cache
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from talos import block, firewall, network, registry, runtime, secrets
 from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import Cilium, Flannel
-from talos.document import Document
+from talos.documents import block, firewall, network, registry, runtime
+from talos.documents.document import Document
+from talos.documents.v1alpha1 import Install, InstallDisk, LoggingDestination
 from talos.hgx import HGXProfile
 from talos.machine_config import MachineConfig
-from talos.pki import Entropy, certificate_authority
+from talos.secrets import bundle as secrets
+from talos.secrets.pki import Entropy, certificate_authority
 from talos.storage import LonghornDisk, LonghornStorage
-from talos.v1alpha1 import Install, InstallDisk, LoggingDestination
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 CANARY = "canary-5fd1b0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from talos import block, firewall, network, registry, runtime
-from talos.document import Document
+from talos.documents import block, firewall, network, registry, runtime
+from talos.documents.document import Document
 from tests.unit.talos import talos_examples as examples
 
 _DISK = block.Provisioning(disk_selector="!system_disk", min_size="1TB")

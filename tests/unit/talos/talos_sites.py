@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from talos import block, network, registry, runtime
 from talos.cluster import MachineSettings
+from talos.documents import block, network, registry, runtime
+from talos.documents.patches import parse_patch
+from talos.documents.v1alpha1 import Install, InstallDisk
 from talos.machines import ClusterDescription, Firewall, NodeDescription
-from talos.patches import parse_patch
-from talos.v1alpha1 import Install, InstallDisk
 from tests.unit.talos import talos_examples as examples
 
 VIP = "10.5.0.10"

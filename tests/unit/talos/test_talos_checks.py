@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from talos.cel import condition
 from talos.cluster import MachineSettings
-from talos.document import identity
+from talos.documents.cel import condition
+from talos.documents.document import identity
+from talos.documents.network import BondConfig
+from talos.documents.problems import ConfigError, ConfigProblem
+from talos.documents.v1alpha1 import ClusterNetwork, Install, InstallDisk, KernelModule
 from talos.machine_config import MachineConfig
-from talos.network import BondConfig
-from talos.problems import ConfigError, ConfigProblem
-from talos.v1alpha1 import ClusterNetwork, Install, InstallDisk, KernelModule
 from tests.unit.talos import talos_examples as examples
 from tests.unit.talos.talos_mistakes import MISTAKES
 

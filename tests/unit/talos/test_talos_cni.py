@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from talos.cni import KUBE_PRISM_PORT, Cilium, External, cilium_manifest, cilium_values
-from talos.firewall import cluster_rules
-from talos.problems import ConfigError
-from talos.v1alpha1 import Install
+from talos.documents.firewall import cluster_rules
+from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 
 pytestmark = pytest.mark.row("C.01")

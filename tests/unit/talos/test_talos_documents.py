@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import yaml
 
-from talos import block, firewall, network, registry, runtime, v1alpha1
 from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import Cilium, Flannel, cilium_values
-from talos.contract import V1_13, contract_of
-from talos.document import Document, Wire
+from talos.documents import block, firewall, network, registry, runtime, v1alpha1
+from talos.documents.contract import V1_13, contract_of
+from talos.documents.document import Document, Wire
+from talos.documents.problems import ConfigError
+from talos.documents.rendering import render
+from talos.documents.v1alpha1 import Install
 from talos.machine_config import MachineConfig
-from talos.pki import KeyPair
-from talos.problems import ConfigError
-from talos.rendering import render
-from talos.secrets import SecretsBundle
-from talos.v1alpha1 import Install
+from talos.secrets.bundle import SecretsBundle
+from talos.secrets.pki import KeyPair
 from tests.unit.talos import talos_examples as examples
 
 GOLDEN = Path(__file__).parent / "golden"

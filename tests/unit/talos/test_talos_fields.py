@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from talos.contract import V1_13
-from talos.document import Document
-from talos.fields import misfits, required
+from talos.documents.contract import V1_13
+from talos.documents.document import Document
+from talos.documents.fields import misfits, required
 from tests.unit.talos import talos_examples as examples
 
 

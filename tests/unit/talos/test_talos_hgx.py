@@ -7,10 +7,10 @@ from typing import Literal
 
 import pytest
 
-from talos.factory_extensions import Extension, check_extensions
-from talos.factory_schematic import Schematic
+from talos.documents.problems import ConfigError
+from talos.factory.extensions import Extension, check_extensions
+from talos.factory.schematic import Schematic
 from talos.hgx import Fork, HGXProfile
-from talos.problems import ConfigError
 from talos.storage import LonghornDisk, LonghornStorage
 from tests.unit.talos import talos_examples as examples
 

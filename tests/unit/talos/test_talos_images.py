@@ -10,10 +10,10 @@ import pytest
 
 from stacks.facts import versions
 from talos.cni import CNI, Cilium, External, Flannel
+from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import Install
 from talos.images import DEFAULTS, machine_images
 from talos.machine_config import MachineConfig
-from talos.problems import ConfigError
-from talos.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 
 pytestmark = pytest.mark.row("C.01")

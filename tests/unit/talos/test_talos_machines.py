@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from talos import network
-from talos.document import Document
+from talos.documents import network
+from talos.documents.document import Document
+from talos.documents.patches import parse_patch
+from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import Install
 from talos.machines import ClusterDescription, NodeDescription, machine_configs
-from talos.patches import parse_patch
-from talos.problems import ConfigError
-from talos.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 from tests.unit.talos import talos_sites as sites
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from talos import network
-from talos.document import Wire
+from talos.documents import network
+from talos.documents.document import Wire
+from talos.documents.patches import Level, Patch, apply_patches, parse_patch
+from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import Install
 from talos.machine_config import MachineConfig
-from talos.patches import Level, Patch, apply_patches, parse_patch
-from talos.problems import ConfigError
-from talos.v1alpha1 import Install
 from tests.unit.talos import talos_examples as examples
 
 CANARY = examples.CANARY

@@ -16,12 +16,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from talos import pki, secrets, talosconfig
+from talos.documents.patches import Patch
+from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import Install
 from talos.machine_config import MachineConfig
-from talos.patches import Patch
-from talos.pki import Entropy, KeyPair
-from talos.problems import ConfigError
-from talos.v1alpha1 import Install
+from talos.secrets import bundle as secrets
+from talos.secrets import pki, talosconfig
+from talos.secrets.pki import Entropy, KeyPair
 from tests.unit.talos import talos_examples as examples
 
 CANARY = examples.CANARY

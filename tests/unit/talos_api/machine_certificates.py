@@ -18,7 +18,14 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
 from talos.api.tls import MutualTls
-from talos.pki import Entropy, KeyPair, certificate_authority, client_certificate, load_certificate, load_private_key
+from talos.secrets.pki import (
+    Entropy,
+    KeyPair,
+    certificate_authority,
+    client_certificate,
+    load_certificate,
+    load_private_key,
+)
 
 LOOPBACK = "127.0.0.1"
 _MACHINE = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "machine")])

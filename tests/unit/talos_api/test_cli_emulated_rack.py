@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from talos import talosconfig
 from talos.cli.main import main
 from talos.cluster import MachineSettings
+from talos.secrets import talosconfig
 from tests.unit.machines.emulated_rack import Bench, new_bench
 
 pytestmark = pytest.mark.row("000.09", "000.11", "opening 4")

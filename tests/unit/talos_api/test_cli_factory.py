@@ -17,7 +17,7 @@ import yaml
 from talos.cli import factory
 from talos.cli.failures import Exit
 from talos.cli.main import main
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 
 SCHEMATIC = {
     "customization": {

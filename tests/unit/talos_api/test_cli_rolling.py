@@ -15,7 +15,7 @@ from talos.cli import rolling
 from talos.cli.main import main
 from talos.cluster import MachineSettings
 from talos.draining import SUCCESSOR_FIRST, movable
-from talos.factory_schematic import Schematic
+from talos.factory.schematic import Schematic
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.talos_api.emulated_site import Kubectl, Site
 

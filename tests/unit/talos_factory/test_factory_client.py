@@ -7,9 +7,9 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from talos.factory import ImageFactory
-from talos.factory_schematic import FactoryError, Schematic
-from talos.factory_site import FactorySite
+from talos.factory.client import ImageFactory
+from talos.factory.schematic import FactoryError, Schematic
+from talos.factory.site import FactorySite
 
 SCHEMATIC = Schematic(extensions=("siderolabs/iscsi-tools",))
 Handler = Callable[[httpx.Request], httpx.Response]

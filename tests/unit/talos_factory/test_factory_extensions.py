@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from talos.factory_extensions import Extension, ExtensionError, check_extensions, parse_extensions
-from talos.factory_schematic import FactoryError, Schematic
+from talos.factory.extensions import Extension, ExtensionError, check_extensions, parse_extensions
+from talos.factory.schematic import FactoryError, Schematic
 
 pytestmark = pytest.mark.row("000.12")
 

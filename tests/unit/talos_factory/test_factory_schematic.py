@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from talos.factory_schematic import FactoryError, MetaValue, Overlay, Schematic, SecureBoot
+from talos.factory.schematic import FactoryError, MetaValue, Overlay, Schematic, SecureBoot
 
 EMPTY = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"
 

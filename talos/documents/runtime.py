@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from talos import checks
-from talos.document import Document, Part, checked, seconds, wired
+from talos.documents import checks
+from talos.documents.document import Document, Part, checked, seconds, wired
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from talos.factory_schematic import FactoryError
+from talos.factory.schematic import FactoryError
 
 Arch = Literal["amd64", "arm64"]
 PUBLIC_FACTORY = "https://factory.talos.dev"

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import yaml
 
 from floor.problems import Path
-from talos.document import API_VERSION, Wire, identity
-from talos.problems import ConfigError, ConfigProblem, Identity, require_none
+from talos.documents.document import API_VERSION, Wire, identity
+from talos.documents.problems import ConfigError, ConfigProblem, Identity, require_none
 
 Level = Literal["cluster", "role", "node"]
 

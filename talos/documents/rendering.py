@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from talos.document import Wire
+from talos.documents.document import Wire
 
 
 def render(documents: Sequence[Wire]) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from talos import checks
-from talos.cel import condition
-from talos.document import Document, Part, Wire, checked, seconds, wired
-from talos.problems import ConfigProblem
+from talos.documents import checks
+from talos.documents.cel import condition
+from talos.documents.document import Document, Part, Wire, checked, seconds, wired
+from talos.documents.problems import ConfigProblem
 
 BondMode = Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]
 HashPolicy = Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4"]

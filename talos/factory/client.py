@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import httpx
 
-from talos.factory_extensions import Extension, parse_extensions
-from talos.factory_schematic import FactoryError, Schematic
-from talos.factory_site import FactorySite, checked_version
+from talos.factory.extensions import Extension, parse_extensions
+from talos.factory.schematic import FactoryError, Schematic
+from talos.factory.site import FactorySite, checked_version
 
 # What may pass by itself. A 500 does not: the factory answers a malformed version with it.
 _PASSING = {429, 502, 503, 504}

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeVar
 import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from talos import pki
-from talos.pki import Entropy, KeyPair, base64_of
-from talos.problems import ConfigError, ConfigProblem, require_none
+from talos.documents.problems import ConfigError, ConfigProblem, require_none
+from talos.secrets import pki
+from talos.secrets.pki import Entropy, KeyPair, base64_of
 
 _TOKEN_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz"  # noqa: S105 - an alphabet
 _TOKEN = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from talos.problems import ConfigError
+from talos.documents.problems import ConfigError
 
 
 @dataclass(frozen=True)

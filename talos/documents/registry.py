@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from talos import checks
-from talos.document import Document, Part, checked, wired
-from talos.problems import ConfigProblem
+from talos.documents import checks
+from talos.documents.document import Document, Part, checked, wired
+from talos.documents.problems import ConfigProblem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from talos.checks import Check, Fault
+from talos.documents.checks import Check, Fault
 
 Subject = Literal["disk", "volume", "link"]
 

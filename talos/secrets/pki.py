@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from talos.problems import ConfigError
+from talos.documents.problems import ConfigError
 
 CA_LIFETIME = timedelta(hours=87600)
 

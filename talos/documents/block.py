@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from talos import checks
-from talos.cel import condition
-from talos.document import Document, Part, Wire, checked, wired
-from talos.problems import ConfigProblem
+from talos.documents import checks
+from talos.documents.cel import condition
+from talos.documents.document import Document, Part, Wire, checked, wired
+from talos.documents.problems import ConfigProblem
 
 SystemVolume = Literal["STATE", "EPHEMERAL", "IMAGECACHE"]
 VolumeType = Literal["partition", "disk", "directory"]

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from talos import checks
-from talos.cel import condition
-from talos.checks import Check, Fault, expect
-from talos.document import API_VERSION
+from talos.documents import checks
+from talos.documents.cel import condition
+from talos.documents.checks import Check, Fault, expect
+from talos.documents.document import API_VERSION
 
 FILE = Path(__file__).parent / "fields.yaml"
 

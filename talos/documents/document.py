@@ -8,8 +8,8 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from floor.problems import Path
-from talos.checks import Check, Fault
-from talos.problems import ConfigProblem, Identity
+from talos.documents.checks import Check, Fault
+from talos.documents.problems import ConfigProblem, Identity
 
 API_VERSION = "v1alpha1"
 

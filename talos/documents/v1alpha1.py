@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from talos import checks
-from talos.document import API_VERSION, Document, Part, Wire, checked, wired
-from talos.problems import ConfigProblem
+from talos.documents import checks
+from talos.documents.document import API_VERSION, Document, Part, Wire, checked, wired
+from talos.documents.problems import ConfigProblem
 
 DiskType = Literal["ssd", "hdd", "nvme", "sd"]
 

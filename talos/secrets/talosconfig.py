@@ -9,10 +9,10 @@ from typing import Literal
 
 import yaml
 
-from talos import pki
-from talos.pki import Entropy, base64_of
-from talos.problems import ConfigError
-from talos.secrets import SecretsBundle, system_entropy, utc_now
+from talos.documents.problems import ConfigError
+from talos.secrets import pki
+from talos.secrets.bundle import SecretsBundle, system_entropy, utc_now
+from talos.secrets.pki import Entropy, base64_of
 
 Role = Literal["os:admin", "os:operator", "os:reader", "os:etcd:backup"]
 

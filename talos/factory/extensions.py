@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from talos.factory_schematic import FactoryError, Schematic
+from talos.factory.schematic import FactoryError, Schematic
 
 # The three packages of NVIDIA's stack; each comes as several forks (lts, production), and one fork must serve all.
 KERNEL_MODULES = ("nvidia-open-gpu-kernel-modules", "nonfree-kmod-nvidia")

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from talos import checks
-from talos.document import Document, Part, Wire, checked, wired
-from talos.problems import ConfigProblem
+from talos.documents import checks
+from talos.documents.document import Document, Part, Wire, checked, wired
+from talos.documents.problems import ConfigProblem
 
 Role = Literal["controlplane", "worker"]
 

@@ -1,0 +1,1 @@
+"""Image factories: schematics, their extensions, and where images are."""

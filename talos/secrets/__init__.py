@@ -1,0 +1,1 @@
+"""Secrets of a cluster, and the credentials made from them."""
