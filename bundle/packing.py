@@ -142,8 +142,7 @@ class Packer:
         try:
             Bringing(order, Volume(root), hub, self.note).run()
         except WeightsError as error:
-            what, _, fix = str(error).partition("\n  fix: ")
-            raise BundleError(what, fix=fix) from None
+            raise BundleError(error.what, fix=error.fix) from None
 
     def _remove_spoiled(self, revision: Path, manifest: Manifest) -> None:
         """Files that are not as locked any more. A marker states that all were, and they would not be read again."""

@@ -224,5 +224,4 @@ def _manifest(wanted: Wanted) -> Manifest | None:
     try:
         return wanted.manifest()
     except WeightsError as error:
-        what, _, fix = str(error).partition("\n  fix: ")
-        raise SitectlError(what, fix=fix, status=Exit.REFUSED) from None
+        raise SitectlError(error.what, fix=error.fix, status=Exit.REFUSED) from None

@@ -26,5 +26,6 @@ class WeightsError(Exception):
 
     def __init__(self, status: Exit, what: str, *, fix: str, got: str = "", allowed: str = "") -> None:
         parts = [what, f"got {got}" if got else "", f"allowed: {allowed}" if allowed else ""]
-        super().__init__("; ".join(filter(None, parts)) + f"\n  fix: {fix}")
+        self.what, self.fix = "; ".join(filter(None, parts)), fix
+        super().__init__(f"{self.what}\n  fix: {fix}")
         self.status = status

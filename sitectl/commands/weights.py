@@ -159,5 +159,4 @@ def _read(file: Path) -> Manifest:
     except OSError as error:
         raise SitectlError(f"{file} cannot be read: {error.strerror}", fix="name a lock", status=Exit.USAGE) from None
     except WeightsError as error:
-        what, _, fix = str(error).partition("\n  fix: ")
-        raise SitectlError(what, fix=fix, status=Exit.REFUSED) from None
+        raise SitectlError(error.what, fix=error.fix, status=Exit.REFUSED) from None

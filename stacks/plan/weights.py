@@ -98,8 +98,7 @@ def broken_locks(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: 
                 parse(entry.lock, file)
                 entry.manifest()
         except WeightsError as error:
-            what, _, fix = str(error).partition("\n  fix: ")
-            yield Problem(path=("models", name), what=f"{LOCKS}/{what}", fix=fix)
+            yield Problem(path=("models", name), what=f"{LOCKS}/{error.what}", fix=error.fix)
 
 
 def unlocked(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
