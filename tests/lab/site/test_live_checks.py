@@ -71,6 +71,8 @@ NOT_INSTALLED = {
     **{f"pods refuse what no policy lets in[{space}]": "does not let the program" for space in _NO_SPACE},
     **{f"a namespace admits no pod with more rights[{space}]": "does not let the program" for space in _NO_SPACE},
     **dict.fromkeys(OF_STORAGE_AND_ADDRESSES, "does not let the program install"),
+    "each machine that announces has its sessions and announces an address": "announces no address by BGP",
+    "the gateway s certificate is issued by whom the site names": "lets no cert-manager make the certificate",
 }
 UNMEASURED = {
     **dict.fromkeys(OF_MONITORING, "monitoring.system is none"),
