@@ -26,7 +26,7 @@ from tests.lab.runner.pods import (
     wait_ready,
     web,
 )
-from tests.lab.waiting import eventually
+from tests.lab.waiting import PATIENCE_S, eventually
 
 
 def test_stream_ends_before_the_pod_does(bare_lab: Lab, core: client.CoreV1Api, namespace: str) -> None:
@@ -34,7 +34,7 @@ def test_stream_ends_before_the_pod_does(bare_lab: Lab, core: client.CoreV1Api, 
     container, volumes = web(lifecycle=hook)
     run_pod(core, namespace, "web", container, volumes=volumes)
     address = wait_ready(core, namespace, "web").status.pod_ip
-    connection = http.client.HTTPConnection(address, 8000, timeout=20)
+    connection = http.client.HTTPConnection(address, 8000, timeout=PATIENCE_S)
     connection.request("GET", "/stream")
     response = connection.getresponse()
     core.delete_namespaced_pod("web", namespace)
