@@ -11,6 +11,7 @@ import pulumi
 from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
 from components.addons.charts import Chart
 from components.network_policies import Peer, allow_ingress, read_by
+from components.specs.acme import bracketed
 from floor import namespaces
 
 NAMESPACE = namespaces.CERTIFICATES
@@ -43,9 +44,8 @@ def cert_manager_values(resolvers: Sequence[str] = ()) -> dict[str, Any]:
 
 def with_port(server: str) -> str:
     """A DNS server by its address, as cert-manager reads it: HOST:PORT."""
-    if server.endswith("]") or ":" not in server:
-        return f"{server}:53"
-    return f"[{server}]:53" if server.count(":") > 1 and not server.startswith("[") else server
+    host = bracketed(server)
+    return f"{host}:53" if host.endswith("]") or ":" not in host else host
 
 
 def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:

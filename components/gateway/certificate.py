@@ -6,7 +6,7 @@ import base64
 import ipaddress
 from typing import Any
 
-from components.specs.acme import AcmeSpec
+from components.specs.acme import ACCOUNT_SECRET, AcmeSpec, bracketed
 from components.specs.certificates import CertificatesSpec
 
 _GROUP = "cert-manager.io"
@@ -24,7 +24,7 @@ def acme_issuer(namespace: str, acme: AcmeSpec) -> dict[str, Any]:
     """An issuer with an account at this ACME server, whose key cert-manager makes. Ready once it is registered."""
     dns = acme.rfc2136
     update = {
-        "nameserver": dns.nameserver,
+        "nameserver": bracketed(dns.nameserver),
         "protocol": "TCP",
         "tsigKeyName": dns.tsig_key,
         "tsigAlgorithm": dns.tsig_algorithm.replace("-", "").upper(),
@@ -34,7 +34,7 @@ def acme_issuer(namespace: str, acme: AcmeSpec) -> dict[str, Any]:
         "server": acme.server,
         **({"email": acme.email} if acme.email else {}),
         **({"caBundle": base64.b64encode(acme.ca.encode()).decode()} if acme.ca else {}),
-        "privateKeySecretRef": {"name": _ACME_NAME},
+        "privateKeySecretRef": {"name": ACCOUNT_SECRET},
         "solvers": [{"dns01": {"rfc2136": update}}],
     }
     return _issuer(namespace, _ACME_NAME, {"acme": account})

@@ -8,6 +8,14 @@ from pydantic import Field
 
 from floor.spec import Spec
 
+ACCOUNT_SECRET = "inference-acme"  # noqa: S105 - a name
+"""Secret in `inference-gateway` in which cert-manager keeps the account's key, an RSA key that it makes."""
+
+
+def bracketed(server: str) -> str:
+    """A DNS server with an IPv6 address in brackets, as cert-manager reads it with a port and without."""
+    return f"[{server}]" if server.count(":") > 1 and not server.startswith("[") else server
+
 
 class Rfc2136Spec(Spec):
     """The DNS server with the zone of the certificate's names: it takes updates (RFC 2136) that a key signs (TSIG)."""

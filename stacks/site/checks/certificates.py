@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from components.specs.acme import ACCOUNT_SECRET
 from components.specs.certificates import CertificatesSpec
 from floor.problems import Path, Problem, shown
 from stacks.site.reading.raw import address, at, items, mapping
@@ -32,6 +33,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         )
     yield from _twice(section)
     yield from _acme(section, system)
+    yield from _of_the_account(values)
     issuers = [key for key in _ISSUERS if section.get(key) is not None]
     if len(issuers) != 1:
         yield Problem(
@@ -52,8 +54,25 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         )
     elif secret == section.get("ca_secret"):
         yield _overwritten((_SECTION, "ca_secret"), secret, "the CA")
-    elif secret is not None and secret == at(section, "acme", "rfc2136", "tsig_secret"):
+    elif secret is not None and secret != ACCOUNT_SECRET and secret == at(section, "acme", "rfc2136", "tsig_secret"):
         yield _overwritten((_SECTION, "acme", "rfc2136", "tsig_secret"), secret, "the key")
+
+
+def _of_the_account(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Secrets that have the name of the one with the account's key."""
+    if not mapping(at(values, _SECTION, "acme")):
+        return
+    for path, other in (
+        (("gateway", "certificate_secret"), "inference-tls"),
+        ((_SECTION, "acme", "rfc2136", "tsig_secret"), "acme-tsig"),
+    ):
+        if at(values, *path) == ACCOUNT_SECRET:
+            yield Problem(
+                path=path,
+                what=f"is {ACCOUNT_SECRET}, the Secret in which cert-manager keeps the account's key",
+                got=ACCOUNT_SECRET,
+                fix=f"choose another name, such as {other}",
+            )
 
 
 def _overwritten(path: Path, secret: Any, what: str) -> Problem:

@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from floor.problems import Problem, shown
 from floor.secret_texts import HIDDEN, REVOKE
@@ -82,8 +83,27 @@ def _is_server(text: str, *, named: bool) -> bool:
     host, port = bracketed.groups() if bracketed else (text, None)
     if not bracketed and text.count(":") == 1:
         host, _, port = text.partition(":")
-    known = address(host) is not None and "/" not in host
-    return (known or (named and is_host(host))) and (port is None or (port.isdecimal() and 0 < int(port) < 65536))
+    return (_is_address(host) or (named and "%" not in host and is_host(host))) and (port is None or _is_port(port))
+
+
+def _is_address(text: str) -> bool:
+    """Whether the text is an address that is the same on every machine: without a link, as in fe80::1%eth0."""
+    return address(text) is not None and "/" not in text and "%" not in text
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 0 < int(text) < 65536
+
+
+def _is_directory(text: str) -> bool:
+    """Whether the text is the https address of something at a host."""
+    if not re.fullmatch(r"https://[^/\s@?#]+(/[^\s@?#]*)?", text):
+        return False
+    try:
+        parts = urlsplit(text)
+        return parts.port != 0 and is_host(parts.hostname or "")
+    except ValueError:
+        return False
 
 
 def _is_fingerprint(text: str) -> bool:
@@ -124,9 +144,7 @@ _FORMS: Mapping[str, _Form] = {
     ),
     "certificates.ca_secret": _NAME._replace(example="site-ca"),
     "certificates.acme.server": _Form(
-        re.compile(r"https://[^/\s@?#]+(/[^\s@?#]*)?").fullmatch,
-        "the https address of an ACME directory",
-        "https://acme.site.example/directory",
+        _is_directory, "the https address of an ACME directory", "https://acme.site.example/directory"
     ),
     "certificates.acme.email": _Form(
         re.compile(r"[^\s@,;<>]+@[^\s@,;<>]+\.[^\s@,;<>]+").fullmatch, "an e-mail address", "platform@site.example"
@@ -142,12 +160,10 @@ _FORMS: Mapping[str, _Form] = {
     "certificates.acme.rfc2136.tsig_key": _Form(
         lambda text: is_dns_name(text.removesuffix(".")), "the name of a key, as DNS names are", "inference-acme"
     ),
-    "certificates.acme.rfc2136.tsig_secret": _NAME._replace(example="acme-tsig"),
+    "certificates.acme.rfc2136.tsig_secret": _NAME._replace(example="acme-tsig", hidden=True),
     "certificates.cluster_issuer": _NAME._replace(example="site-acme"),
-    "addresses.bgp.peers.<name>.address": _Form(
-        lambda text: address(text) is not None and "/" not in text, "an address", "10.5.0.1"
-    ),
-    "addresses.bgp.peers.<name>.password_secret": _NAME._replace(example="tor-password"),
+    "addresses.bgp.peers.<name>.address": _Form(_is_address, "an address", "10.5.0.1"),
+    "addresses.bgp.peers.<name>.password_secret": _NAME._replace(example="tor-password", hidden=True),
     "gateway.load_balancer_class": _Form(_CLASS.fullmatch, "a class, [domain/]name", "example.org/metal"),
     "cluster.kubeconfig": _Form(_PATH.fullmatch, "the path of a file", "kubeconfig.berlin"),
     "models.<name>.server.gpu_family": _Form(

@@ -83,6 +83,22 @@ def test_an_acme_server_gets_a_record_that_the_sites_key_signs() -> None:
     assert not {"caBundle", "email", "skipTLSVerify"} & set(bare)
 
 
+@pytest.mark.parametrize(
+    ("server", "written"),
+    [
+        ("fd00::2", "[fd00::2]"),
+        ("[fd00::2]:5353", "[fd00::2]:5353"),
+        ("10.5.0.2", "10.5.0.2"),
+        ("dns.site.example:5353", "dns.site.example:5353"),
+    ],
+)
+def test_cert_manager_reads_ipv6_addresses_in_brackets(server: str, written: str) -> None:
+    """It refuses others: `validation/util/nameserver.go` of cert-manager 1.21."""
+    acme = ACME.model_copy(update={"rfc2136": ACME.rfc2136.model_copy(update={"nameserver": server})})
+    (solver,) = acme_issuer("space", acme)["spec"]["acme"]["solvers"]
+    assert solver["dns01"]["rfc2136"]["nameserver"] == written
+
+
 def test_another_kind_of_issuer_has_another_name_so_that_the_certificate_is_issued_again() -> None:
     by_acme, own = (certificate("space", "tls", spec)["spec"]["issuerRef"] for spec in (BY_ACME, OWN_CA))
     assert by_acme["name"] == acme_issuer("space", ACME)["metadata"]["name"] != own["name"]

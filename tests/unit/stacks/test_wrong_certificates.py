@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from components.specs.certificates import CertificatesSpec
+from floor.problems import SiteError
 from stacks.facts import versions
 from stacks.plan.conflicts import conflicts
 from stacks.plan.optional_parts import optional_parts
@@ -61,6 +62,7 @@ def test_a_certificate_that_cannot_be_is_refused_at_its_key(section: dict[str, A
             "acme.rfc2136.nameserver",
             "not a host name",
         ),
+        ({"acme": {**ACME, "rfc2136": {**DNS, "nameserver": "fe80::2%eth0"}}}, "acme.rfc2136.nameserver", "not a host"),
         ({"acme": {**ACME, "rfc2136": {**DNS, "nameserver": "dns:0"}}}, "acme.rfc2136.nameserver", "not a host name"),
         ({"acme": {**ACME, "rfc2136": {**DNS, "tsig_key": "a key"}}}, "acme.rfc2136.tsig_key", "not the name of a key"),
         (
@@ -73,6 +75,15 @@ def test_a_certificate_that_cannot_be_is_refused_at_its_key(section: dict[str, A
             "acme.rfc2136.tsig_secret",
             "is gateway.certificate_secret too: cert-manager would write the certificate over the key",
         ),
+        (
+            {"acme": {**ACME, "rfc2136": {**DNS, "tsig_secret": "inference-acme"}}},
+            "acme.rfc2136.tsig_secret",
+            "is inference-acme, the Secret in which cert-manager keeps the account's key",
+        ),
+        ({"acme": {**ACME, "server": "https://acme..example/a"}}, "acme.server", "not the https address of an ACME"),
+        ({"acme": {**ACME, "server": "https://acme.example:70000/a"}}, "acme.server", "not the https address of an"),
+        ({"acme": {**ACME, "resolvers": ["fd00::2%eth0"]}}, "acme.resolvers.0", "not an address, with a port"),
+        ({"acme": {**ACME, "resolvers": ["10.5.0.2:\u0663"]}}, "acme.resolvers.0", "not an address, with a port"),
         (
             {"acme": {**ACME, "rfc2136": {**DNS, "tsig_algorithm": "hmac-md5"}}},
             "acme.rfc2136.tsig_algorithm",
@@ -89,6 +100,25 @@ def test_an_acme_server_that_could_not_issue_is_refused_at_its_key(
     section: dict[str, Any], key: str, what: str
 ) -> None:
     refused_and_fixed(Wrong({SECTION: BY_ACME | section}, f"{SECTION}.{key}", what, {SECTION: BY_ACME}))
+
+
+def test_the_certificate_is_not_written_over_the_key_of_the_account() -> None:
+    key, change = "gateway.certificate_secret", {SECTION: BY_ACME, "gateway.certificate_secret": "inference-acme"}
+    refused_and_fixed(Wrong(change, key, "keeps the account's key", {key: "inference-tls"}))
+    assert plan_values(changed(prod(), {**change, SECTION: GOOD}), "site.yaml").site
+
+
+@pytest.mark.parametrize("server", ["https://acme.site.example", "https://10.5.0.9:14000/dir", "https://[fd00::9]:1/d"])
+def test_a_directory_is_at_a_name_or_an_address(server: str) -> None:
+    section = {**BY_ACME, "acme": {**ACME, "server": server}}
+    assert plan_values(changed(prod(), {SECTION: section}), "site.yaml").site
+
+
+def test_a_key_in_the_place_of_its_secret_s_name_is_not_printed() -> None:
+    acme = {**ACME, "rfc2136": {**DNS, "tsig_secret": "c2VjcmV0a2V5=="}}
+    with pytest.raises(SiteError) as caught:
+        plan_values(changed(prod(), {SECTION: {**BY_ACME, "acme": acme}}), "site.yaml")
+    assert "c2VjcmV0a2V5" not in str(caught.value)
 
 
 @pytest.mark.parametrize("server", ["10.5.0.2", "10.5.0.2:5353", "fd00::2", "[fd00::2]", "[fd00::2]:5353"])
