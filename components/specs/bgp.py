@@ -27,10 +27,11 @@ class BgpPeerSpec(Spec):
     minutes until it is there. Without it the session has no password."""
     hold_time_s: int = Field(default=90, ge=3, le=65535)
     """Seconds without a message after which the session is over. For so long a router may still send requests to a
-    machine that died. Messages come three times as often."""
+    machine that died, and `graceful_restart_s` longer. Messages come three times as often."""
     graceful_restart_s: int = Field(default=120, ge=0, le=4095)
-    """Seconds that the router keeps the routes of a machine whose Cilium restarts: its pods are reached meanwhile.
-    0: it drops them at once, and streams through that machine may be cut."""
+    """Seconds that the router keeps the routes of a machine whose Cilium restarts: its pods are reached meanwhile. A
+    machine that died looks the same to a router (RFC 8538). 0: it drops them at once, and streams through that machine
+    may be cut."""
     hops: int = Field(default=1, ge=1, le=255)
     """Most hops to a router of another autonomous system; 1: the router is in a subnet of the machine."""
 

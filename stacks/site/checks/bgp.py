@@ -131,24 +131,31 @@ def _reached(
     machines: Mapping[str, Any],
     sessions: Mapping[str, list[str]],
 ) -> Iterator[Problem]:
-    """To a router of another system, packets have one hop unless the site allows more."""
-    hops = peer.get("hops", BgpPeerSpec.model_fields["hops"].default)
-    if peer.get("asn") == local_asn:
-        if hops != 1:
-            yield Problem(
-                path=(*path, "hops"),
-                what="is not read for a router of the machines' own autonomous system",
-                got=shown(hops),
-                fix="take it out",
-            )
-        return
+    """Of the machines' own family; to a router of another system, packets have one hop unless the site allows more."""
+    hops, inside = peer.get("hops", BgpPeerSpec.model_fields["hops"].default), peer.get("asn") == local_asn
+    if inside and hops != 1:
+        yield Problem(
+            path=(*path, "hops"),
+            what="is not read for a router of the machines' own autonomous system",
+            got=shown(hops),
+            fix="take it out",
+        )
     subnets = of_nodes(mapping(machines.get("networks")))
     for machine in machines_of(machines):
         links = [link for *_, link in machine.links()]
         if path[-1] not in sessions.get(machine.name, ()) or any(link.get("dhcp") is True for link in links):
             continue
         near = _subnets(machine, subnets)
-        if hops == 1 and not any(ip in subnet for subnet in near):
+        if near and all(subnet.version != ip.version for subnet in near):
+            yield Problem(
+                path=(*path, "address"),
+                what=f"is IPv{ip.version}, and {machine.name} has no such address, so no session comes up",
+                got=str(ip),
+                allowed=", ".join(sorted(map(str, near))),
+                fix=f"write the router's IPv{near[0].version} address",
+            )
+            return
+        if not inside and hops == 1 and not any(ip in subnet for subnet in near):
             yield Problem(
                 path=(*path, "address"),
                 what=f"lies in no subnet of {machine.name}, and hops is 1, so no session comes up",

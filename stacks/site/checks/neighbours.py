@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any
 
-from floor.address_ranges import read_range
+from floor.address_ranges import AddressRange, read_range
 from floor.problems import Path, Problem, shown
 from floor.reading.document import YamlDocument, read
 from floor.reading.files import UnreadableError, text_of
@@ -39,7 +39,7 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
             allowed=stack,
             fix=f"write {stack}" + (f", or rename the file to {renamed.name}" if free else ""),
         )
-    own = dict(_claims(values))
+    own, pools = dict(_claims(values)), [*_pools(values)]
     for other in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}")):
         if other.name == file.name or not _is_stack(other.name):
             continue
@@ -48,7 +48,10 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
         except (OSError, UnreadableError):
             continue
         # A copy that still has the other name is reported at the copy alone.
-        if site.named.isdisjoint(own) or site.name != _stack(other.name):
+        if site.name != _stack(other.name):
+            continue
+        yield from _announced_twice(pools, site, other)
+        if site.named.isdisjoint(own):
             continue
         shared = [(claim, path) for claim, path in site.claims if claim in own]
         nodes = [(claim, path) for claim, path in shared if own[claim][:-2] == path[:-2] == _NODES]
@@ -71,6 +74,7 @@ class _Site:
     document: YamlDocument
     name: object
     claims: list[tuple[Claim, Path]]
+    pools: list[tuple[AddressRange, Path]]
     named: frozenset[Claim]
 
 
@@ -78,9 +82,9 @@ class _Site:
 def _site(text: str, key: str) -> _Site:
     """The site in a file's text. Each of a hundred sites looks at all the others."""
     document = read(text).section("config", key)
-    claims = [*_claims(mapping(document.values))]
+    claims, pools = [*_claims(mapping(document.values))], [*_pools(mapping(document.values))]
     named = frozenset(claim for claim, _ in claims)
-    return _Site(document=document, name=at(document.values, "name"), claims=claims, named=named)
+    return _Site(document=document, name=at(document.values, "name"), claims=claims, pools=pools, named=named)
 
 
 def _is_stack(name: str) -> bool:
@@ -107,9 +111,22 @@ def _claims(values: Mapping[str, Any]) -> Iterator[tuple[Claim, Path]]:
         ip = address(at(node, "address"))
         if ip is not None:
             yield ("address", str(ip)), (*above, "nodes", str(name), "address")
+
+
+def _pools(values: Mapping[str, Any]) -> Iterator[tuple[AddressRange, Path]]:
+    """What the site announces by BGP: routers know one way to an address, whichever site it is at."""
     if at(values, "addresses", "announced_by") == "cilium_bgp":
-        # Routers know one way to an address, whichever site it is at.
         for index, text in enumerate(items(at(values, "addresses", "pool"))):
             block = read_range(text) if isinstance(text, str) else None
             if block is not None:
-                yield ("pool", str(block)), ("addresses", "pool", str(index))
+                yield block, ("addresses", "pool", str(index))
+
+
+def _announced_twice(pools: list[tuple[AddressRange, Path]], site: _Site, other: FilePath) -> Iterator[Problem]:
+    for block, own in pools:
+        for there, path in site.pools:
+            if block.overlaps(there):
+                line = site.document.line(path)
+                where = f"{other.name}:{line}" if line else other.name
+                what = f"{block} has addresses of {there}, {'.'.join(path)} ({where})"
+                yield Problem(path=own, what=what, fix=_FIX)

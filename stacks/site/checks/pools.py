@@ -8,13 +8,14 @@ from typing import Any
 from components.specs.gateway import GatewaySpec
 from floor.address_ranges import AddressRange, read_range
 from floor.problems import Problem, shown
-from stacks.site.checks.subnets import inner, no_host, of_nodes
+from stacks.site.checks.subnets import inner, is_no_sender, no_host, of_nodes, of_services
 from stacks.site.reading.levels import MACHINES, machines_of
 from stacks.site.reading.raw import Address, Network, address, at, host_of, items, mapping
 
 _POOL = ("addresses", "pool")
 _BY = ("addresses", "announced_by")
 _POLICY = ("gateway", "external_traffic_policy")
+_BY_ARP = " with a pool in the nodes' network and without bgp"
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -29,8 +30,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             path=_BY,
             what=f"is {announced_by}, and the pod network is not this program's Cilium",
             got=str(announced_by),
-            fix="write metallb_l2, take the section addresses out if the cluster assigns them, or set "
-            "cluster.machines.cni to cilium",
+            fix=f"write metallb_l2{_BY_ARP if announced_by == 'cilium_bgp' else ''}, take the section addresses out if "
+            "the cluster assigns them, or set cluster.machines.cni to cilium",
         )
     elif announced_by == "metallb_l2" and own_cilium:
         yield Problem(
@@ -40,7 +41,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix="write cilium_l2",
         )
     elif isinstance(machines, Mapping):
-        yield from _taken(machines, pool)
+        where = "outside of networks.nodes" if announced_by == "cilium_bgp" else "of the nodes' network"
+        yield from _taken(machines, pool, f"choose addresses {where} that nothing has")
 
 
 def _range(text: Any) -> AddressRange | None:
@@ -62,18 +64,23 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             )
 
 
-def _taken(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]]) -> Iterator[Problem]:
-    """Addresses of the pool that something else has."""
+def _taken(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]], fix: str) -> Iterator[Problem]:
+    """Addresses of the pool that something else has, or that no Service gets."""
     networks = mapping(machines.get("networks"))
+    services = of_services(networks)
     nodes, taken = of_nodes(networks), list(_claims(machines))
     for index, block in pool:
         path = (*_POOL, str(index))
         twice = next((other for number, other in pool[:index] if other.overlaps(block)), None)
         holders = [f"{holder} has {ip}" for ip, holder in taken if ip in block]
         inside = next((word for word, subnet in inner(networks) if _whole(subnet).overlaps(block)), "")
-        edge = next((words for ip in (block.first, block.last) if (words := no_host(ip, nodes))), "")
-        what = ""
-        if twice:
+        ends, what = (block.first, block.last), ""
+        edge = next((words for ip in ends if (words := no_host(ip, nodes))), "")
+        if any(is_no_sender(ip) or ip.is_loopback or ip.is_link_local for ip in ends):
+            what = "holds addresses that no host of a network has"
+        elif services is not None and services.version != block.first.version:
+            what = f"is IPv{block.first.version}, and Services have IPv{services.version} addresses alone ({services})"
+        elif twice:
             what = f"overlaps {twice} of the same pool"
         elif inside:
             what = f"lies in networks.{inside}, which the cluster hands out itself"
@@ -83,9 +90,7 @@ def _taken(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]]) ->
         elif edge:
             what = f"holds {edge}"
         if what:
-            yield Problem(
-                path=path, what=what, got=str(block), fix="choose addresses of the nodes' network that nothing has"
-            )
+            yield Problem(path=path, what=what, got=str(block), fix=fix)
 
 
 def _whole(subnet: Network) -> AddressRange:

@@ -33,6 +33,11 @@ def of_nodes(networks: Mapping[str, Any]) -> list[Network]:
     return [subnet for subnet in map(network, items(networks.get("nodes"))) if subnet is not None]
 
 
+def of_services(networks: Mapping[str, Any]) -> Network | None:
+    """The Services' subnet, if it is one."""
+    return network(networks.get("services", _DEFAULTS["services"]))
+
+
 def inner(networks: Mapping[str, Any]) -> Iterator[tuple[str, Network]]:
     """Subnets of pods and Services that lie apart from those of the nodes; others are problems of their own."""
     nodes = of_nodes(networks)

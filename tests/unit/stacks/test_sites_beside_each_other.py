@@ -94,16 +94,20 @@ def test_marks_of_init_that_are_left_are_a_warning(tmp_path: Path) -> None:
     assert "FILL IN" not in str(plan_file(file_of(tmp_path, "prod", PROD)).warnings)
 
 
-def test_two_sites_announce_no_pool_of_each_other(tmp_path: Path) -> None:
-    by_bgp = "{announced_by: cilium_bgp, pool: [10.7.0.0/28], bgp: {local_asn: 64512, peers: {tor: ROUTER}}}"
+def test_two_sites_announce_no_address_of_each_other(tmp_path: Path) -> None:
+    by_bgp = "{announced_by: cilium_bgp, pool: [POOL], bgp: {local_asn: 64512, peers: {tor: ROUTER}}}"
     texts = {}
     for name, third in (("prod", "5"), ("rome", "4")):
         site = yaml.safe_load(PROD.replace("10.5.0.", f"10.{third}.0.").replace("name: prod", f"name: {name}"))
         router = f"{{address: 10.{third}.0.1, asn: 64700}}"
-        site["config"]["inference-platform:site"]["addresses"] = yaml.safe_load(by_bgp.replace("ROUTER", router))
+        pool = {"prod": "10.7.0.0/28, 10.8.0.1", "rome": "10.7.0.9-10.7.0.40, 10.8.0.2"}[name]
+        section = yaml.safe_load(by_bgp.replace("ROUTER", router).replace("POOL", pool))
+        site["config"]["inference-platform:site"]["addresses"] = section
         site["config"]["inference-platform:site"]["gateway"].pop("address")
         texts[name] = yaml.safe_dump(site)
     file_of(tmp_path, "prod", texts["prod"])
     refused = told(file_of(tmp_path, "rome", texts["rome"]))
     assert list(refused) == ["addresses.pool.0"]
-    assert refused["addresses.pool.0"].startswith("10.7.0.0-10.7.0.15 is also that of addresses.pool.0")
+    assert refused["addresses.pool.0"].startswith(
+        "10.7.0.9-10.7.0.40 has addresses of 10.7.0.0-10.7.0.15, addresses.pool.0 (Pulumi.prod.yaml:"
+    )

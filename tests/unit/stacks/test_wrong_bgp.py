@@ -49,6 +49,16 @@ WRONG = {
         {f"{LEFT}.address": "fe80::1"}, f"{LEFT}.address", "is no address that a router answers on"
     ),
     "no address": Wrong({f"{LEFT}.address": "tor-1"}, f"{LEFT}.address", "not an address"),
+    "an address with a link": Wrong({f"{LEFT}.address": "2001:db8::1%eth0"}, f"{LEFT}.address", "not an address"),
+    "another family": Wrong(
+        {f"{LEFT}.address": "2001:db8::1", f"{LEFT}.hops": 3},
+        f"{LEFT}.address",
+        "is IPv6, and infra-1 has no such address, so no session comes up",
+        {f"{LEFT}.address": "10.8.0.1"},
+    ),
+    "another family within a system": Wrong(
+        {f"{LEFT}.address": "2001:db8::1", f"{LEFT}.asn": 64512}, f"{LEFT}.address", "is IPv6, and infra-1 has no such"
+    ),
     "another router": Wrong(
         {f"{BGP}.peers.right.address": "10.5.0.1"},
         f"{BGP}.peers.right.address",
@@ -86,6 +96,7 @@ WRONG = {
         {"cluster.machines.cni": "external"},
         "addresses.announced_by",
         "is cilium_bgp, and the pod network is not this program's Cilium",
+        {"addresses": {"announced_by": "metallb_l2", "pool": ["10.5.0.100"]}, "gateway.address": "10.5.0.100"},
     ),
 }
 
@@ -100,6 +111,21 @@ def test_a_router_that_cannot_be_one_is_refused_at_its_key(case: str) -> None:
     assert all(problem.fix for problem in caught.value.problems)
     if wrong.fixed is not None:
         assert site(wrong.change | wrong.fixed)
+
+
+def test_a_password_in_the_place_of_its_secret_s_name_is_not_printed() -> None:
+    with pytest.raises(SiteError) as caught:
+        site({f"{LEFT}.password_secret": "Pass!word"})
+    assert "Pass!word" not in str(caught.value)
+
+
+def test_fixes_for_addresses_fit_who_announces_them() -> None:
+    """By BGP an address of the nodes' network works for few clients, and by ARP another one for none."""
+    taken = {"addresses.pool": ["10.5.0.21"], "gateway.address": None}
+    with pytest.raises(SiteError, match=r"fix: choose addresses outside of networks.nodes that nothing has"):
+        site(taken)
+    with pytest.raises(SiteError, match="write metallb_l2 with a pool in the nodes' network and without bgp, take"):
+        site({"cluster.machines.cni": "external"})
 
 
 def test_all_that_is_wrong_with_routers_comes_at_once() -> None:
