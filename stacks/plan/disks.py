@@ -20,6 +20,7 @@ from stacks.site.model import SiteConfig
 
 DISKS = ("cluster", "machines", "hgx", "storage", "disks")
 COPIES = ("storage", "longhorn", "weight_replicas")
+_PROMETHEUS = ("monitoring", "volume_gib")
 _LABEL = 12
 _MOST_NAMES = 4
 # Larger than any disk that is sold; no fix names more.
@@ -102,12 +103,14 @@ def weight_volumes(weight_bytes: Mapping[str, float], copies: int) -> list[Store
     ]
 
 
-def monitoring_volumes(site: SiteConfig) -> list[StoredVolume]:
-    """Those of Prometheus and Alertmanager, where Longhorn stores them."""
-    copies = longhorn_copies(site)
+def monitoring_volumes(
+    site: SiteConfig, *, weight_copies: int | None = None, prometheus_gib: int | None = None
+) -> list[StoredVolume]:
+    """Those of Prometheus and Alertmanager, where Longhorn stores them; the numbers are in place of the site's own."""
+    copies = longhorn_copies(site, weight_copies)
     if site.monitoring.system != "prometheus_operator" or copies is None:
         return []
-    sizes = {"prometheus": site.monitoring.volume_gib, "alertmanager": ALERTMANAGER_VOLUME_GIB}
+    sizes = {"prometheus": prometheus_gib or site.monitoring.volume_gib, "alertmanager": ALERTMANAGER_VOLUME_GIB}
     return [StoredVolume(name=name, size_bytes=gib * 2**30, copies=copies) for name, gib in sizes.items()]
 
 
@@ -117,7 +120,8 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
     Dead nodes count: a site that takes one out is not refused before it has.
     """
     disks, copies = disks_of(site, dead=True), site.storage.longhorn.weight_replicas
-    if site.storage.system != "longhorn" or disks is None or not weight_bytes:
+    weights, own = weight_volumes(weight_bytes, copies), monitoring_volumes(site)
+    if site.storage.system != "longhorn" or disks is None or not [*weights, *own]:
         return
     if not disks:
         yield Problem(
@@ -127,46 +131,58 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
             fix="add cluster.machines.hgx.storage with its disks, or set storage.system to external",
         )
         return
-    own = monitoring_volumes(site)
-    stored = store(disks, [*weight_volumes(weight_bytes, copies), *own])
+    stored = store(disks, [*weights, *own])
     if not stored.unplaced:
         return
     largest = max(stored.unplaced, key=lambda volume: volume.size_bytes)
     usable = max(disk.usable_bytes for disk in disks)
+    by_weights = bool(store(disks, weights).unplaced)
+    one_count = len({volume.copies for volume in stored.unplaced}) == 1
     yield Problem(
-        path=DISKS,
-        what=f"cannot hold {_counted(largest.copies, 'copy')} of {_some([volume.name for volume in stored.unplaced])}: "
-        f"the volume of {largest.name} takes {_size(largest.size_bytes)} of one disk, on "
-        f"{_counted(largest.copies, 'node')}",
+        path=DISKS if by_weights else _PROMETHEUS,
+        what=f"{'' if by_weights else 'is too large for the disks, which '}cannot hold "
+        f"{_counted(largest.copies, 'copy') if one_count else 'all copies'} of "
+        f"{_some([volume.name for volume in stored.unplaced])}: the volume of {largest.name} "
+        f"takes {_size(largest.size_bytes)} of one disk, on {_counted(largest.copies, 'node')}",
         got=f"{_places(disks)}, {_size(usable)} usable on the largest: {100 - MINIMAL_AVAILABLE_PERCENT} % of "
         "min_size, and no more than it less reserved_bytes",
-        fix="; or ".join(_ways(disks, weight_bytes, own, copies)),
+        fix="; or ".join(_ways(site, disks, weight_bytes)),
     )
 
 
-def _ways(
-    disks: Sequence[Disk], weight_bytes: Mapping[str, float], own: Sequence[StoredVolume], copies: int
-) -> Iterator[str]:
-    """What would make room: larger disks, fewer copies, more nodes."""
+def _ways(site: SiteConfig, disks: Sequence[Disk], weight_bytes: Mapping[str, float]) -> Iterator[str]:
+    """What would make room: a smaller volume of Prometheus, larger disks, fewer copies, more nodes."""
+    copies, gib = site.storage.longhorn.weight_replicas, site.monitoring.volume_gib
 
-    def fits(there: Sequence[Disk], count: int) -> bool:
-        return not store(there, [*weight_volumes(weight_bytes, count), *own]).unplaced
+    def volumes(count: int, prometheus_gib: int) -> list[StoredVolume]:
+        own = monitoring_volumes(site, weight_copies=count, prometheus_gib=prometheus_gib)
+        return [*weight_volumes(weight_bytes, count), *own]
+
+    def fits(there: Sequence[Disk], count: int, prometheus_gib: int = gib) -> bool:
+        return not store(there, volumes(count, prometheus_gib)).unplaced
 
     def holds(size_tb: int) -> bool:
         return fits([replace(disk, size_bytes=max(disk.size_bytes, size_tb * 1e12)) for disk in disks], copies)
 
-    if holds(_LARGEST_TB):
-        yield f"take disks of {_least(holds)}TB or more, and write it as min_size of each"
+    if fits(disks, copies, 1):
+        least = _least(lambda less: fits(disks, copies, gib - less), gib - 1)
+        yield f"lower {'.'.join(_PROMETHEUS)} from {gib} to {gib - least}"
+    larger = holds(_LARGEST_TB)
+    if larger:
+        yield (f"take disks of {_least(holds, _LARGEST_TB)}TB or more, and write it as min_size of each")
     fewer = next((count for count in range(copies - 1, 0, -1) if fits(disks, count)), 0)
     if fewer:
         risk = ", with which a lost node takes weights along" if fewer == 1 else ""
         yield f"lower {'.'.join(COPIES)} from {copies} to {fewer}{risk}"
-    yield "add nodes of role hgx"
+    if all(volume.size_bytes <= max(disk.usable_bytes for disk in disks) for volume in volumes(copies, gib)):
+        yield "add nodes of role hgx"
+    elif not larger:
+        yield "add nodes of role hgx, and take larger disks"
 
 
-def _least(holds: Callable[[int], bool]) -> int:
-    """The least number of terabytes that holds; the largest one does."""
-    low, high = 0, _LARGEST_TB
+def _least(holds: Callable[[int], bool], largest: int) -> int:
+    """The least number that holds, above 0; the largest one does."""
+    low, high = 0, largest
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -16,11 +16,14 @@ def volume_class(site: SiteConfig) -> str | None:
     return scratch_class(site.storage.storage_class) if site.storage.system == "longhorn" else None
 
 
-def longhorn_copies(site: SiteConfig) -> int | None:
-    """Copies of a volume of that class; None where it is no class of the program's own Longhorn."""
+def longhorn_copies(site: SiteConfig, weight_copies: int | None = None) -> int | None:
+    """Copies of a volume of that class; None where it is no class of the program's own Longhorn.
+
+    weight_copies: of a volume of weights, in place of the site's own number.
+    """
     name, storage = site.storage.storage_class, site.cluster.machines and site.cluster.machines.hgx.storage
     by_class = {
-        name: site.storage.longhorn.weight_replicas,
+        name: weight_copies or site.storage.longhorn.weight_replicas,
         database_class(name): DATABASE_COPIES[storage.engine if storage else "v1"],
         scratch_class(name): SCRATCH_COPIES,
     }

@@ -125,6 +125,37 @@ def test_a_prometheus_that_fits_no_disk_is_refused_with_a_fix_that_works() -> No
     assert plan_values(changed(prod(), large | larger), "site.yaml").storage_text
 
 
+def test_a_prometheus_that_alone_is_too_large_is_refused_at_its_size_with_the_largest_that_fits() -> None:
+    with pytest.raises(SiteError) as caught:
+        plan_values(changed(prod(), {"monitoring.volume_gib": 4_000}), "site.yaml")
+    (problem,) = caught.value.problems
+    assert problem.key == "monitoring.volume_gib"
+    # No node more has a larger disk.
+    assert problem.fix == (
+        "lower monitoring.volume_gib from 4000 to 2095; or take disks of 6TB or more, and write it as min_size of each"
+    )
+    assert prod_with(monitoring__volume_gib=2095)
+    with pytest.raises(SiteError, match=r"lower monitoring\.volume_gib from 2096 to 2095"):
+        prod_with(monitoring__volume_gib=2096)
+
+
+def test_fewer_copies_of_weights_are_fewer_of_what_monitoring_keeps_in_their_class() -> None:
+    change = {"monitoring.storage_class": "longhorn", "storage.longhorn.weight_replicas": 5}
+    with pytest.raises(
+        SiteError, match=r"lower storage\.longhorn\.weight_replicas from 5 to 4; or add nodes of role hgx"
+    ):
+        plan_values(changed(prod(), change), "site.yaml")
+    change["storage.longhorn.weight_replicas"] = 4
+    assert plan_values(changed(prod(), change), "site.yaml").storage_text
+
+
+def test_what_monitoring_keeps_is_counted_on_a_site_without_models() -> None:
+    none: dict[str, Any] = {"models": {}, "tenants": {}}
+    with pytest.raises(SiteError, match=r"lower monitoring\.volume_gib from 4000 to 2095"):
+        plan_values(changed(prod(), {**none, "monitoring.volume_gib": 4_000}), "site.yaml")
+    assert plan_values(changed(prod(), none), "site.yaml").storage_text == ""
+
+
 def test_one_copy_is_shown_as_what_it_is() -> None:
     assert "A LOST NODE TAKES WEIGHTS ALONG" in prod_with(storage__longhorn__weight_replicas=1).storage_text
 
