@@ -74,6 +74,38 @@ def test_what_is_no_host_and_port_is_refused(wrong: str) -> None:
     refused_and_fixed(Wrong({key: wrong}, key, "is not HOST:PORT", fixed={key: COLLECTOR}))
 
 
+@pytest.mark.parametrize(
+    ("host", "what"),
+    [
+        ("localhost", "is Envoy's own pod"),
+        ("127.0.0.1", "is Envoy's own pod"),
+        ("0.0.0.0", "is no address of a host"),  # noqa: S104 - refused
+        ("224.0.0.1", "is no address of a host"),
+        ("999.1.1.1", "is neither a name nor an IPv4 address"),
+        ("10.1", "is neither a name nor an IPv4 address"),
+        (".".join(["otel-x"] * 50), "is not HOST:PORT"),
+    ],
+)
+def test_a_place_without_a_collector_is_refused(host: str, what: str) -> None:
+    key = "gateway.traces.collector"
+    refused_and_fixed(Wrong({key: f"{host}:4317"}, key, what, fixed={key: "10.5.0.7:4317"}))
+
+
+@pytest.mark.parametrize(("percent", "near"), [(0.014, "0.01"), (33.333, "33.33"), (99.999, "100")])
+def test_a_share_that_would_be_rounded_is_refused(percent: float, near: str) -> None:
+    key, there = "gateway.traces.sampled_percent", {"gateway.traces.collector": COLLECTOR}
+    what = f"fix: write {near}"
+    refused_and_fixed(Wrong({**there, key: percent}, key, what, fixed={key: float(near)}))
+
+
+def test_each_step_of_a_share_is_taken() -> None:
+    for step in range(1, 10_001):
+        assert (
+            tracing(TracesSpec(collector=COLLECTOR, sampled_percent=step / 100))["samplingFraction"]["numerator"]
+            == step
+        )
+
+
 @pytest.mark.parametrize("percent", [0, 0.004, 101])
 def test_a_share_that_samples_nothing_or_too_much_is_refused(percent: float) -> None:
     key = "gateway.traces.sampled_percent"
