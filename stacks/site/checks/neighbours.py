@@ -13,6 +13,7 @@ from floor.problems import Path, Problem, shown
 from floor.reading.document import YamlDocument, read
 from floor.reading.files import UnreadableError, text_of
 from floor.spec import is_plain_name
+from stacks.site.machines import MachinesSpec
 from stacks.site.reading.raw import address, at, items, mapping
 
 Claim = tuple[str, str]
@@ -20,6 +21,7 @@ Claim = tuple[str, str]
 
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
 _NODES = ("cluster", "machines", "nodes")
+_MANIFEST = ("cluster", "machines", "cilium_manifest")
 _MOST = 4
 _FIX = "change it here or there; a copied site needs a name, machines and addresses of its own"
 
@@ -39,7 +41,7 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
             allowed=stack,
             fix=f"write {stack}" + (f", or rename the file to {renamed.name}" if free else ""),
         )
-    own, pools = dict(_claims(values)), [*_pools(values)]
+    own, pools, manifest = dict(_claims(values)), [*_pools(values)], _manifest(values)
     for other in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}")):
         if other.name == file.name or not _is_stack(other.name):
             continue
@@ -51,6 +53,7 @@ def problems(file: FilePath, values: Mapping[str, Any], key: str) -> Iterator[Pr
         if site.name != _stack(other.name):
             continue
         yield from _announced_twice(pools, site, other)
+        yield from _another_cilium(manifest, site, other)
         if site.named.isdisjoint(own):
             continue
         shared = [(claim, path) for claim, path in site.claims if claim in own]
@@ -75,6 +78,7 @@ class _Site:
     name: object
     claims: list[tuple[Claim, Path]]
     pools: list[tuple[AddressRange, Path]]
+    manifest: tuple[str, bool] | None
     named: frozenset[Claim]
 
 
@@ -84,7 +88,9 @@ def _site(text: str, key: str) -> _Site:
     document = read(text).section("config", key)
     claims, pools = [*_claims(mapping(document.values))], [*_pools(mapping(document.values))]
     named = frozenset(claim for claim, _ in claims)
-    return _Site(document=document, name=at(document.values, "name"), claims=claims, pools=pools, named=named)
+    manifest = _manifest(mapping(document.values))
+    name = at(document.values, "name")
+    return _Site(document=document, name=name, claims=claims, pools=pools, manifest=manifest, named=named)
 
 
 def _is_stack(name: str) -> bool:
@@ -130,3 +136,25 @@ def _announced_twice(pools: list[tuple[AddressRange, Path]], site: _Site, other:
                 where = f"{other.name}:{line}" if line else other.name
                 what = f"{block} has addresses of {there}, {'.'.join(path)} ({where})"
                 yield Problem(path=own, what=what, fix=_FIX)
+
+
+def _manifest(values: Mapping[str, Any]) -> tuple[str, bool] | None:
+    """The file of Cilium's manifest, and whether it is the one with BGP; None where no other site has the file."""
+    machines, by_bgp = at(values, "cluster", "machines"), at(values, "addresses", "announced_by") == "cilium_bgp"
+    if not isinstance(machines, Mapping) or machines.get("cni", "cilium") != "cilium":
+        return None
+    named = machines.get("cilium_manifest")
+    if named is None and by_bgp:
+        return None
+    return str(FilePath(str(named or MachinesSpec.model_fields["cilium_manifest"].default))), by_bgp
+
+
+def _another_cilium(own: tuple[str, bool] | None, site: _Site, other: FilePath) -> Iterator[Problem]:
+    """Each `sitectl bundle` would write the one over the other."""
+    if own is not None and site.manifest is not None and own[0] == site.manifest[0] and own[1] != site.manifest[1]:
+        yield Problem(
+            path=_MANIFEST,
+            what=f"is the file of {other.name} too, which takes Cilium {'without' if own[1] else 'with'} BGP",
+            got=own[0],
+            fix="take it out of the site with cilium_bgp, which then has a file of its own",
+        )

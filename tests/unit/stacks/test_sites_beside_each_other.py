@@ -111,3 +111,23 @@ def test_two_sites_announce_no_address_of_each_other(tmp_path: Path) -> None:
     assert refused["addresses.pool.0"].startswith(
         "10.7.0.9-10.7.0.40 has addresses of 10.7.0.0-10.7.0.15, addresses.pool.0 (Pulumi.prod.yaml:"
     )
+
+
+def test_sites_with_bgp_and_without_have_no_manifest_in_common(tmp_path: Path) -> None:
+    """As where one is a copy of the annotated site, which names the file."""
+    site = yaml.safe_load(PROD.replace("10.5.0.", "10.4.0.").replace("name: prod", "name: rome"))
+    values = site["config"]["inference-platform:site"]
+    router = {"address": "10.4.0.1", "asn": 64700}
+    bgp = {"local_asn": 64512, "peers": {"tor": router}}
+    values["addresses"] = {"announced_by": "cilium_bgp", "pool": ["10.7.0.0/28"], "bgp": bgp}
+    values["gateway"].pop("address")
+    file_of(tmp_path, "prod", PROD)
+    key = "cluster.machines.cilium_manifest"
+    shared = told(file_of(tmp_path, "rome", yaml.safe_dump(site)))
+    assert shared == {key: "is the file of Pulumi.prod.yaml too, which takes Cilium without BGP"}
+    assert told(tmp_path / "Pulumi.prod.yaml") == {
+        key: "is the file of Pulumi.rome.yaml too, which takes Cilium with BGP"
+    }
+    values["cluster"]["machines"].pop("cilium_manifest")
+    assert plan_file(file_of(tmp_path, "rome", yaml.safe_dump(site)))
+    assert plan_file(tmp_path / "Pulumi.prod.yaml")
