@@ -148,7 +148,14 @@ def proxy(change: Change) -> list[Verdict]:
         reason = "streams of pods that go have their drain time" if new < old else "more of them"
         severity = Severity.RESTARTS if new < old else Severity.LIVE
         verdicts.append(verdict(change, severity, f"{old} -> {new} Envoy pods", reason, restarts=max(0, old - new)))
+    if telemetry := [path for path in paths if path.startswith("spec.telemetry")]:
+        verdicts.append(_new_listener(change, telemetry))
     return verdicts or [verdict(change, Severity.LIVE, "changed in place", "the Envoy pods stay")]
+
+
+def _new_listener(change: Change, paths: list[str]) -> Verdict:
+    reason = f"{_sections(paths)} is part of the listener; streams older than the drain time are cut"
+    return verdict(change, Severity.RESTARTS, "Envoy replaces its listener", reason)
 
 
 def _envoys(body: Mapping[str, Any]) -> int:
@@ -168,8 +175,7 @@ def traffic_policy(change: Change) -> list[Verdict]:
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "sets limits and timeouts", "new")]
     if change.kind in ("ClientTrafficPolicy", "EnvoyPatchPolicy"):
-        reason = f"{_sections(paths)} is part of the listener; streams older than the drain time are cut"
-        return [verdict(change, Severity.RESTARTS, "Envoy replaces its listener", reason)]
+        return [_new_listener(change, paths)]
     return [verdict(change, Severity.LIVE, f"{_sections(paths)} changes", "for requests that begin from then on")]
 
 

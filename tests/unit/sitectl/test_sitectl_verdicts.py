@@ -55,6 +55,10 @@ def measured_envoys(count: int) -> dict[str, Any]:
     return {"spec": {"provider": {"kubernetes": {"envoyDeployment": {"replicas": count, "pod": pod}}}}}
 
 
+def traced(parts: int) -> dict[str, Any]:
+    return {"spec": {"telemetry": {"tracing": {"samplingFraction": {"numerator": parts}}}}}
+
+
 def patched(kind: str, value: str) -> dict[str, Any]:
     return {"spec": {"jsonPatches": [{"type": f"envoy.{kind}", "operation": {"op": "add", "value": value}}]}}
 
@@ -128,6 +132,10 @@ CASES = {
     "envoys measured": (
         kube("update", "EnvoyProxy", envoys(3), measured_envoys(3)),
         (AGAIN, "restarts Envoy (3 of them)"),
+    ),
+    "another share traced": (
+        kube("update", "EnvoyProxy", traced(1), traced(2)),
+        (AGAIN, "Envoy replaces its listener"),
     ),
     "measurements go": (
         kube("delete", "Prometheus", {"spec": {"replicas": 1}}, {}),
