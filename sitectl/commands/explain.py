@@ -22,6 +22,8 @@ from stacks.plan.site_plan import SitePlan
 from stacks.site.model import SiteConfig
 from stacks.site.reference import keys
 
+_ANY_NAME = "<name>"
+
 MORE = """\
 For a key, it shows the value, where it is set, its meaning and the allowed values. For an object's field, it shows the
 value that the program declares, the site's key that sets it or a part of it, and, for what follows from a model's
@@ -128,13 +130,17 @@ def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
             status=Exit.USAGE,
         )
     record = {"key": key, "value": _value(plan, key), "origin": str(origin), "layer": origin.layer}
-    pattern = re.sub(r"^(models|tenants|tiers)\.[^.]+", r"\1.<name>", key)
-    pattern = re.sub(r"\.keys\.[^.]+", ".keys.<name>", pattern)
-    told = next((known for known in keys(SiteConfig) if known.path == pattern), None)
+    fitting = [known for known in keys(SiteConfig) if re.fullmatch(_pattern(known.path), key)]
+    told = min(fitting, key=lambda known: known.path.count(_ANY_NAME), default=None)
     if told:
         record |= {"meaning": told.meaning, "default": told.default.strip("`") or "(must be given)"}
         record |= {"allowed": told.allowed} if told.allowed else {}
     return record
+
+
+def _pattern(path: str) -> str:
+    """Of the keys of a path with `<name>` where the site chooses one."""
+    return re.escape(path).replace(_ANY_NAME, "[^.]+")
 
 
 def _beside(plan: SitePlan, key: str) -> str:

@@ -33,6 +33,19 @@ def test_explain_a_key(checkout_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "meaning"),
+    [
+        ("cluster.machines.nodes.cp-1.address", "Address of the machine"),
+        ("cluster.machines.hgx.storage.disks.longhorn-0.min_size", ""),
+        ("tenants.search.keys.assistant.rotation", "Increase it to replace the key"),
+    ],
+)
+def test_a_key_below_names_of_the_site_s_own_has_its_meaning(checkout_folder: Path, key: str, meaning: str) -> None:
+    record = run(checkout_folder, "explain", "--site", "prod", key, "--json").data
+    assert record["meaning"].startswith(meaning)
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("gateway.replicas", 3),
