@@ -98,3 +98,10 @@ def test_a_field_that_cilium_does_not_have_is_found() -> None:
     body = bgp_peer("tor", BgpPeerSpec(address="10.5.0.1", asn=64700), [])
     body["spec"] |= {"ebgpMultihopTTL": 2, "ebgpMultihop": 0}
     assert refused(body) == ["ebgpMultihop: 0", "ebgpMultihopTTL: 2"]
+
+
+def test_every_service_is_announced() -> None:
+    """A selector takes what has its label with another value, or has no such label, by `NotIn` alone."""
+    (route,) = bgp_advertisement()["spec"]["advertisements"]
+    (expression,) = route["selector"]["matchExpressions"]
+    assert expression == {"key": "inference-platform/announced", "operator": "NotIn", "values": ["no"]}

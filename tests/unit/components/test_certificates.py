@@ -66,6 +66,7 @@ def test_an_acme_server_gets_a_record_that_the_sites_key_signs() -> None:
     account = issuer["spec"]["acme"]
     assert (account["server"], account["email"]) == (ACME.server, ACME.email)
     assert base64.b64decode(account["caBundle"]) == b"PEM"
+    assert account["privateKeySecretRef"] == {"name": "inference-acme"}, "the name that no other Secret may have"
     assert account["solvers"] == [
         {
             "dns01": {

@@ -206,6 +206,17 @@ def test_revisions_that_have_room_in_a_volume_count() -> None:
         prod_with(storage__weights__revisions=3)
 
 
+def test_a_volume_of_one_copy_that_a_lost_node_takes_along_is_not_made_again() -> None:
+    """Of four large disks, three hold copies of weights and one all of Prometheus."""
+    change = {
+        "storage.longhorn.weight_replicas": 3,
+        "monitoring.volume_gib": 2_000,
+        f"{DISKS}.longhorn-1.min_size": "1TB",
+    }
+    text = plan_values(changed(prod(), change), "site.yaml").storage_text
+    assert "lost node   Longhorn makes its copies again on the others" in text
+
+
 def test_dead_nodes_store_nothing() -> None:
     site = prod_with(**{"cluster__machines__nodes__hgx-4__dead": True}).site
     assert {disk.node for disk in disks_of(site) or ()} == {"hgx-1", "hgx-2", "hgx-3"}

@@ -135,6 +135,19 @@ def test_all_that_is_wrong_with_routers_comes_at_once() -> None:
     assert {problem.key for problem in caught.value.problems} == keys
 
 
+def test_machines_of_two_racks_may_have_routers_of_one_address() -> None:
+    """As where each rack has the same gateway."""
+    same = {f"{BGP}.peers.right.address": "10.5.0.1", f"{BGP}.peers.right.nodes": ["infra-2"]}
+    assert site({f"{LEFT}.nodes": ["infra-1"], **same})
+
+
+def test_no_subnet_is_held_against_a_machine_whose_addresses_are_not_known() -> None:
+    near = {f"{LEFT}.address": "10.8.0.1", f"{LEFT}.nodes": ["infra-1"], "gateway.external_traffic_policy": "Cluster"}
+    with pytest.raises(SiteError, match="lies in no subnet of infra-1"):
+        site(near)
+    assert site({**near, "cluster.machines.nodes.infra-1.links": {"eno9": {"dhcp": True}}})
+
+
 @pytest.mark.parametrize(
     ("section", "what"),
     [
